@@ -1,0 +1,81 @@
+"""Batches of captions of one length (section 4.3): no padding, so no computation and no loss is spent on it."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from satlib.datasets import Example
+from satlib.errors import SatlibError
+from satlib.text import END, UNKNOWN, Vocabulary
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One training pair: an image and one of its captions as ids, the end mark last."""
+
+    key: str
+    caption: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Captions of one length: `keys` names B images, `captions` is (B, C) with the end mark in the last column."""
+
+    keys: list[str]
+    captions: Tensor
+
+
+def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:
+    """Every caption of every image with its image; captions of more than `max_length` words are left out.
+
+    Raises:
+        SatlibError: nothing is left.
+    """
+    found = []
+    for example in examples:
+        for reference in example.references:
+            ids = vocabulary.encode(reference)
+            if 0 < len(ids) <= max_length and any(i != UNKNOWN for i in ids):
+                found.append(Pair(example.key, (*ids, END)))
+    if not found:
+        raise SatlibError(
+            f"none of the {len(examples)} images has a caption of 1 to {max_length} known words; check with: satlib data check"
+        )
+    return found
+
+
+class SameLengthBatches:
+    """Cuts the pairs of an epoch into batches within which every caption has the same length.
+
+    Every pair comes exactly once per epoch. The order depends on (seed, epoch) alone, so that a resumed run sees what the
+    run that was not stopped would have seen.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], batch_size: int = 64, seed: int = 0) -> None:
+        self.pairs = pairs
+        self.batch_size = batch_size
+        self.seed = seed
+        self._by_length: dict[int, list[int]] = defaultdict(list)
+        for i, pair in enumerate(pairs):
+            self._by_length[len(pair.caption)].append(i)
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return sum(-(-len(members) // self.batch_size) for members in self._by_length.values())
+
+    def epoch(self, epoch: int) -> list[Batch]:
+        """The batches of one epoch, in their order."""
+        rng = np.random.default_rng((self.seed, epoch))
+        chunks = []
+        for length in sorted(self._by_length):
+            members = rng.permutation(self._by_length[length])
+            chunks += [members[start : start + self.batch_size] for start in range(0, len(members), self.batch_size)]
+        return [self._batch(chunks[i]) for i in rng.permutation(len(chunks))]
+
+    def _batch(self, members: np.ndarray) -> Batch:
+        chosen = [self.pairs[i] for i in members]
+        return Batch([pair.key for pair in chosen], torch.tensor([pair.caption for pair in chosen]))

@@ -1,0 +1,225 @@
+"""A trained model in one file: images in, captions and maps of attention out.
+
+The file is safetensors; its header carries the recipe, the vocabulary and the encoder's name and weights' hash as JSON.
+Weights of a frozen encoder are not in it: they come from where the encoder's always come from, and the hash says whether
+they are the ones that the decoder was trained with.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from satlib import decoding, encoders, images, recipe
+from satlib.decoder import Decoder
+from satlib.decoding import Hypothesis
+from satlib.encoders import Encoder
+from satlib.errors import SatlibError
+from satlib.files import replacing
+from satlib.recipe import Recipe
+from satlib.text import Vocabulary
+
+FORMAT = "satlib captioner 1"
+STORAGE = ("float32", "float16", "int8")
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption and where its words were seen.
+
+    Attributes:
+        words: without the end mark.
+        log_probability: natural logarithm of p(y|a), the end mark included.
+        alphas: (C, h, w): the map of each word, and last that of the end mark; each sums to 1.
+        betas: (C,): how much of the context vector the gate let through.
+    """
+
+    words: list[str]
+    log_probability: float
+    alphas: Tensor
+    betas: Tensor
+
+    @property
+    def text(self) -> str:
+        """The words as a line."""
+        return " ".join(self.words)
+
+
+class Captioner(nn.Module):
+    """Encoder, decoder and vocabulary, and the recipe that made them."""
+
+    def __init__(self, recipe: Recipe, vocabulary: Vocabulary, encoder: Encoder) -> None:
+        """Put a captioner with a fresh decoder together."""
+        super().__init__()
+        self.recipe = recipe
+        self.vocabulary = vocabulary
+        self.encoder = encoder
+        self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
+        encoder.requires_grad_(recipe.encoder.train)
+
+    def train(self, mode: bool = True) -> "Captioner":
+        """Training or evaluation mode; a frozen encoder stays in evaluation mode, its batch statistics with it."""
+        super().train(mode)
+        self.encoder.train(mode and self.recipe.encoder.train)
+        return self
+
+    def annotations(self, batch: Tensor) -> Tensor:
+        """Images (B, 3, 224, 224) become annotation vectors; annotation vectors (B, L, D) stay what they are."""
+        return self.encoder(batch) if batch.dim() == 4 else batch
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.decoder.output.weight.device
+
+    def caption(
+        self,
+        photos: Sequence[Path | str | Image.Image],
+        beam: int | None = None,
+        length_normalisation: float | None = None,
+        max_length: int | None = None,
+    ) -> list[Caption]:
+        """Caption photographs (paths or pictures) by beam search; what is not given is as the recipe says.
+
+        Raises:
+            SatlibError: a file is not a readable picture.
+        """
+        pictures = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
+        batch = torch.stack([images.to_tensor(images.square(picture.convert("RGB"))) for picture in pictures])
+        return [self.read(best[0]) for best in self.hypotheses(batch, beam, length_normalisation, max_length)]
+
+    @torch.inference_mode()
+    def hypotheses(
+        self,
+        batch: Tensor,
+        beam: int | None = None,
+        length_normalisation: float | None = None,
+        max_length: int | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses for each of a batch of images (B, 3, 224, 224) or annotation vectors (B, L, D), best first."""
+        was_training = self.training
+        self.eval()
+        defaults = self.recipe.decoding
+        a = self.annotations(batch.to(self.device))
+        beam = defaults.beam if beam is None else beam
+        max_length = defaults.max_length if max_length is None else max_length
+        if beam == 1:
+            found = [[hypothesis] for hypothesis in decoding.greedy(self.decoder, a, max_length)]
+        else:
+            normalisation = defaults.length_normalisation if length_normalisation is None else length_normalisation
+            found = decoding.beam_search(self.decoder, a, beam, max_length, normalisation)
+        self.train(was_training)
+        return found
+
+    def read(self, hypothesis: Hypothesis) -> Caption:
+        """A hypothesis in words, its maps on the encoder's grid."""
+        alphas = hypothesis.alphas.view(-1, *self.encoder.grid)
+        return Caption(self.vocabulary.decode(hypothesis.words), hypothesis.log_probability, alphas, hypothesis.betas)
+
+    def save(self, path: Path, storage: str = "float32", card: dict[str, Any] | None = None) -> None:
+        """Write the captioner, whole or not at all.
+
+        Args:
+            path: the file.
+            storage: "float32", "float16", or "int8": matrices as 8-bit integers with one scale a row, a quarter of the size.
+            card: what people should know about it (data, terms, figures), kept in the header.
+        """
+        if storage not in STORAGE:
+            raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
+        kept = self.state_dict() if self.recipe.encoder.train else self.decoder.state_dict(prefix="decoder.")
+        header = {
+            "format": FORMAT,
+            "recipe": self.recipe.to_dict(),
+            "vocabulary": self.vocabulary.to_json(),
+            "encoder": {
+                "name": self.encoder.name,
+                "weights": None if self.recipe.encoder.train else self.encoder.weights_hash,
+            },
+            "card": card or {},
+        }
+        tensors = dict(_stored(kept, storage))
+        with replacing(path) as partial:
+            save_file(tensors, partial, metadata={"satlib": json.dumps(header)})
+
+    @classmethod
+    def load(cls, path: Path | str, device: str | torch.device = "cpu") -> "Captioner":
+        """Read what `save` wrote; a run's folder stands for its `model.safetensors`.
+
+        Raises:
+            SatlibError: the file is missing, cut short, a pickle or something else, or the encoder here has other weights.
+        """
+        path = Path(path)
+        path = path / "model.safetensors" if path.is_dir() else path
+        header, tensors = read_safetensors(path)
+        if header.get("format") != FORMAT:
+            raise SatlibError(
+                f"{path} is not a captioner of satlib (it says {header.get('format', 'nothing')!r}); give a run's folder or its model.safetensors"
+            )
+        made_by = recipe.from_dict(header["recipe"])
+        trained = made_by.encoder.train
+        encoder = encoders.create(header["encoder"]["name"], pretrained=made_by.encoder.pretrained and not trained)
+        if not trained and made_by.encoder.pretrained and encoder.weights_hash != header["encoder"]["weights"]:
+            raise SatlibError(
+                f"{path} was trained with other weights of {encoder.name} than those installed here; install the same ones or train again"
+            )
+        captioner = cls(made_by, Vocabulary(header["vocabulary"]), encoder)
+        try:
+            (captioner if trained else captioner.decoder).load_state_dict(
+                {name if trained else name.removeprefix("decoder."): value for name, value in _restored(tensors)}
+            )
+        except RuntimeError as error:  # names or shapes that do not fit
+            raise SatlibError(f"{path} does not fit its own recipe: {str(error).splitlines()[-1].strip()}") from error
+        return captioner.to(device).eval()
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The JSON header that satlib wrote into a file of weights, and the weights.
+
+    Raises:
+        SatlibError: the file is missing, empty, cut short, a pickle, or not satlib's.
+    """
+    if not path.is_file():
+        raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
+    with open(path, "rb") as file:
+        start = file.read(2)
+    if start in (b"PK", b"\x80\x02", b"\x80\x04", b"\x80\x05"):
+        raise SatlibError(f"{path} is a pickle, which could run anybody's code; satlib reads safetensors only")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise SatlibError(f"{path} is damaged or cut short ({error}); copy it again or train again") from error
+    if "satlib" not in metadata:
+        raise SatlibError(f"{path} holds weights, but not satlib's; give a run's folder or its model.safetensors")
+    return json.loads(metadata["satlib"]), tensors
+
+
+def _stored(tensors: dict[str, Tensor], storage: str) -> Iterator[tuple[str, Tensor]]:
+    for name, value in tensors.items():
+        value = value.detach().cpu().contiguous()
+        if storage == "float32" or not value.is_floating_point():
+            yield name, value
+        elif storage == "float16" or value.dim() < 2:
+            yield name, value.half()
+        else:
+            scale = value.flatten(1).abs().amax(1).clamp(min=1e-8) / 127
+            yield name, (value / scale.view(-1, *[1] * (value.dim() - 1))).round().to(torch.int8)
+            yield name + ":scale", scale
+
+
+def _restored(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    for name, value in tensors.items():
+        if name.endswith(":scale"):
+            continue
+        if value.dtype == torch.int8:
+            scale = tensors[name + ":scale"]
+            value = value.float() * scale.view(-1, *[1] * (value.dim() - 1))
+        yield name, value.float() if value.dtype == torch.float16 else value

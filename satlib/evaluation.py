@@ -1,0 +1,104 @@
+"""Generated captions of a split, their figures, and the file that keeps both (section 5).
+
+Captions are always generated: nothing here sees the true words.
+"""
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pycocoevalcap.bleu.bleu import Bleu
+from tqdm import tqdm
+
+from satlib import metrics
+from satlib.captioner import Caption, Captioner
+from satlib.datasets import CaptionSet, Example
+from satlib.features import Reader, read_ahead
+from satlib.files import write_json
+from satlib.text import tokenise
+
+BATCH = 32
+
+
+def generate(
+    captioner: Captioner,
+    reader: Reader,
+    examples: Sequence[Example],
+    beam: int | None = None,
+    length_normalisation: float | None = None,
+    progress: bool = True,
+) -> dict[str, Caption]:
+    """The best caption of every image, by key."""
+    batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
+    captions = {}
+    bar = tqdm(total=len(examples), unit="img", desc="captions", disable=not progress)
+    with bar:
+        for batch, annotations in zip(
+            batches, read_ahead(lambda b: reader.read([e.key for e in b]), batches), strict=True
+        ):
+            for example, best in zip(batch, captioner.hypotheses(annotations, beam, length_normalisation), strict=True):
+                captions[example.key] = captioner.read(best[0])
+            bar.update(len(batch))
+    return captions
+
+
+def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
+    """Corpus BLEU-4 in percent on satlib's own tokens: for choosing an epoch, the same with and without Java."""
+    references = {
+        example.key: [" ".join(tokenise(reference)) for reference in example.references] for example in examples
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        score, _ = Bleu(4).compute_score(
+            references, {example.key: [captions[example.key].text] for example in examples}
+        )
+    return 100 * score[3]
+
+
+def evaluate(
+    captioner: Captioner,
+    data: CaptionSet,
+    reader: Reader,
+    split: str = "test",
+    beam: int | None = None,
+    length_normalisation: float | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Caption a split and score it: what `satlib evaluate` writes and `satlib table` reads."""
+    examples = data.split(split)
+    captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
+    scores = metrics.score(
+        {key: caption.text for key, caption in captions.items()},
+        {example.key: example.references for example in examples},
+    )
+    recipe = captioner.recipe
+    figures = dict(scores.values)
+    if data.name == "scenes":
+        from satlib.datasets import scenes
+
+        right = sum(scenes.exact_match(captions[example.key].text, scenes.scene(example.key)) for example in examples)
+        figures["exact match"] = 100 * right / len(examples)
+    return {
+        "recipe": recipe.name,
+        "data": data.name,
+        "split": split,
+        "encoder": captioner.encoder.name,
+        "attention": recipe.decoder.attention,
+        "beam": recipe.decoding.beam if beam is None else beam,
+        "length_normalisation": recipe.decoding.length_normalisation
+        if length_normalisation is None
+        else length_normalisation,
+        "images": len(examples),
+        "protocol": scores.protocol,
+        "notes": list(scores.notes),
+        "metrics": figures,
+        "captions": {key: caption.text for key, caption in captions.items()},
+    }
+
+
+def save(evaluation: dict[str, Any], run: Path) -> Path:
+    """Write an evaluation into its run's folder; give the file's path."""
+    path = run / f"evaluation-{evaluation['split']}.json"
+    write_json(path, evaluation)
+    return path

@@ -1,0 +1,222 @@
+"""Annotation vectors on disk: extracted once, read by every run.
+
+A store is a folder of two files: `annotations.f16`, the array (N, L, D) in float16, and `manifest.json`, which says what it
+holds: the encoder and the hash of its weights, the preprocessing, the list of images. While it is being made the two end
+in `.partial`; images are appended batch by batch, so that extraction continues where it stopped, and the manifest takes its
+final name last: a folder with a manifest is whole.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from satlib import images
+from satlib.datasets import CaptionSet, Example
+from satlib.encoders import SIZE, Encoder
+from satlib.errors import SatlibError
+from satlib.files import read_json, write_json
+
+PREPROCESSING = f"RGB; shortest side to 256, centre crop {SIZE}; square photographs of {SIZE} untouched"
+_ARRAY, _MANIFEST = "annotations.f16", "manifest.json"
+
+
+class FeatureStore:
+    """The annotation vectors of a caption set's images, memory-mapped.
+
+    Attributes:
+        folder: where it lies.
+        manifest: what it holds.
+        grid, dim: (h, w) and D of the encoder that made it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open a finished store.
+
+        Raises:
+            SatlibError: there is none, it is not finished, or its array is not as long as its manifest says.
+        """
+        self.folder = folder
+        if not (folder / _MANIFEST).is_file():
+            state = "is not finished" if (folder / (_MANIFEST + ".partial")).exists() else "does not exist"
+            raise SatlibError(f"the feature store {folder} {state}; make it with: satlib features")
+        self.manifest: dict[str, Any] = read_json(folder / _MANIFEST)
+        self.grid: tuple[int, int] = tuple(self.manifest["grid"])
+        self.dim: int = self.manifest["dim"]
+        self._rows = {key: row for row, key in enumerate(self.manifest["images"])}
+        shape = (len(self._rows), self.grid[0] * self.grid[1], self.dim)
+        path = folder / _ARRAY
+        expected = int(np.prod(shape)) * 2
+        size = path.stat().st_size if path.is_file() else 0
+        if size != expected:
+            raise SatlibError(
+                f"{path} holds {size} bytes instead of {expected}; delete {folder} and run satlib features again"
+            )
+        self._array = np.memmap(path, dtype=np.float16, mode="r", shape=shape)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, keys: Sequence[str]) -> Tensor:
+        """The annotation vectors of the named images: (B, L, D), float32.
+
+        Raises:
+            SatlibError: an image is not in the store.
+        """
+        try:
+            rows = [self._rows[key] for key in keys]
+        except KeyError as error:
+            raise SatlibError(
+                f"the feature store {self.folder} has no image {error}; run satlib features again"
+            ) from error
+        return torch.from_numpy(self._array[rows]).float()
+
+    def check(self, encoder: Encoder, examples: Sequence[Example]) -> None:
+        """Refuse a store that is not what is asked for.
+
+        Raises:
+            SatlibError: made by another encoder, other weights or another preprocessing, or images are missing.
+        """
+        wanted = _description(encoder)
+        for field, value in wanted.items():
+            if self.manifest.get(field) != value:
+                raise SatlibError(
+                    f"the feature store {self.folder} was made with {field} {self.manifest.get(field)!r}, not {value!r}; "
+                    "name another folder or delete it and run satlib features again"
+                )
+        missing = [example.key for example in examples if example.key not in self]
+        if missing:
+            raise SatlibError(
+                f"the feature store {self.folder} lacks {len(missing)} images, {missing[0]} first; run satlib features again"
+            )
+
+
+def extract(
+    data: CaptionSet,
+    encoder: Encoder,
+    folder: Path,
+    device: str | torch.device = "cpu",
+    batch_size: int = 32,
+    progress: bool = True,
+) -> FeatureStore:
+    """Compute the annotation vectors of every image of a set, or finish doing so, and open the store.
+
+    A store that is already there is checked and opened. A stopped extraction goes on after the last whole image.
+
+    Raises:
+        SatlibError: the store there is another one, an image cannot be read, or the disk is too small.
+    """
+    keys = [example.key for example in data.examples]
+    if (folder / _MANIFEST).is_file():
+        store = FeatureStore(folder)
+        store.check(encoder, data.examples)
+        return store
+    manifest = {
+        "data": data.name,
+        **_description(encoder),
+        "grid": list(encoder.grid),
+        "dim": encoder.dim,
+        "images": keys,
+    }
+    partial_array, partial_manifest = folder / (_ARRAY + ".partial"), folder / (_MANIFEST + ".partial")
+    image_bytes = encoder.grid[0] * encoder.grid[1] * encoder.dim * 2
+    done = 0
+    if partial_manifest.is_file() and partial_array.is_file():
+        if read_json(partial_manifest) != manifest:
+            raise SatlibError(
+                f"{folder} holds an unfinished extraction of something else; name another folder or delete it"
+            )
+        done = partial_array.stat().st_size // image_bytes
+    write_json(partial_manifest, manifest)
+    _require_space(folder, (len(keys) - done) * image_bytes)
+    encoder = encoder.to(device).eval()
+    bar = tqdm(total=len(keys), initial=done, unit="img", desc=f"{data.name} by {encoder.name}", disable=not progress)
+    try:
+        with bar, open(partial_array, "ab") as array, torch.inference_mode():
+            array.truncate(done * image_bytes)  # drops what a kill left of a half-written image
+            reader = Pixels(data, cache_bytes=0)
+            batches = [keys[start : start + batch_size] for start in range(done, len(keys), batch_size)]
+            for batch in read_ahead(reader.read, batches, threads=4):
+                annotations = encoder(batch.to(device, non_blocking=True)).to("cpu", torch.float16)
+                if not torch.isfinite(annotations).all():
+                    raise SatlibError(f"{encoder.name} gives values beyond float16 near image {keys[done]}")
+                array.write(annotations.contiguous().numpy().tobytes())
+                array.flush()
+                os.fsync(array.fileno())
+                done += len(batch)
+                bar.update(len(batch))
+    except OSError as error:
+        raise SatlibError(
+            f"cannot write {partial_array}: {error.strerror}; free some space and run the same command again"
+        ) from error
+    partial_array.replace(folder / _ARRAY)
+    partial_manifest.replace(folder / _MANIFEST)
+    return FeatureStore(folder)
+
+
+class Reader(Protocol):
+    """Whatever gives the tensors of images by key: a `FeatureStore`, or `Pixels` where the encoder trains."""
+
+    def read(self, keys: Sequence[str]) -> Tensor:
+        """(B, L, D) annotation vectors, or (B, 3, 224, 224) images."""
+        ...
+
+
+class Pixels:
+    """Images as an encoder takes them, kept in memory once read as far as `cache_bytes` reaches."""
+
+    def __init__(self, data: CaptionSet, cache_bytes: int = 4_000_000_000) -> None:
+        self._data = data
+        self._examples = {example.key: example for example in data.examples}
+        self._kept: dict[str, Tensor] = {}
+        self._room = cache_bytes // (3 * SIZE * SIZE)
+
+    def read(self, keys: Sequence[str]) -> Tensor:
+        """The named images: (B, 3, 224, 224), uint8."""
+        return torch.stack([self._one(key) for key in keys])
+
+    def _one(self, key: str) -> Tensor:
+        image = self._kept.get(key)
+        if image is None:
+            image = images.to_tensor(images.square(self._data.photo(self._examples[key])))
+            if len(self._kept) < self._room:
+                self._kept[key] = image
+        return image
+
+
+Item, Value = TypeVar("Item"), TypeVar("Value")
+
+
+def read_ahead(read: Callable[[Item], Value], items: Sequence[Item], threads: int = 2) -> Iterator[Value]:
+    """read(item) of each item in order, the next few being read by threads meanwhile."""
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = [pool.submit(read, item) for item in items[: threads + 1]]
+        for following in range(threads + 1, len(items) + threads + 1):
+            if not waiting:
+                return
+            value = waiting.pop(0).result()
+            if following < len(items):
+                waiting.append(pool.submit(read, items[following]))
+            yield value
+
+
+def _description(encoder: Encoder) -> dict[str, str]:
+    return {"encoder": encoder.name, "weights": encoder.weights_hash, "preprocessing": PREPROCESSING}
+
+
+def _require_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise SatlibError(
+            f"{folder} has {free / 1e9:.1f} GB free and the features need {needed / 1e9:.1f} GB; free some space or name another folder"
+        )

@@ -1,0 +1,233 @@
+"""A recipe: everything that decides a run, in one small TOML file per data set and model (`satlib/recipes/`)."""
+
+import dataclasses
+import importlib.resources
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from satlib.decoder import DecoderConfig
+from satlib.errors import SatlibError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which captions, and how they become ids."""
+
+    name: str = "flickr8k"  # a data set's name, or the path of your own
+    vocabulary_size: int = 10_000  # K at most, special words included
+    min_count: int = 1  # words seen less often in training are unknown
+    max_length: int = 40  # longer training captions are left out
+    train_images: int = 0  # 0: all of them; for scenes, how many to draw (0: as many as they have)
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """What makes the annotation vectors."""
+
+    name: str = "vgg19"  # see satlib.encoders
+    pretrained: bool = True  # start from its trained weights
+    train: bool = False  # False: frozen, annotation vectors are read from a feature store
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What is minimised besides -log p(y|a)."""
+
+    doubly_stochastic: float = 1.0  # lambda
+    label_smoothing: float = 0.0  # share of a target spread over the vocabulary
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How it is minimised."""
+
+    optimiser: str = "adam"  # adam | rmsprop (Graves' form, the paper's choice for Flickr8k)
+    learning_rate: float = 5e-4
+    encoder_learning_rate: float = 1e-4  # when the encoder is trained too, from trained weights
+    schedule: str = "constant"  # constant | cosine (to zero at the last epoch)
+    warmup: int = 0  # batches over which the learning rate grows from zero
+    batch_size: int = 64
+    epochs: int = 30  # at most
+    patience: int = 10  # epochs without a better dev BLEU-4 before stopping
+    clip: float = 5.0  # largest norm of the gradient; 0: no clipping
+    average: float = 0.0  # decay of the moving average of the weights that is evaluated and kept; 0: none
+    precision: str = "auto"  # auto | float32 | bf16; auto is bf16 on CUDA
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class DecodingConfig:
+    """How captions are generated."""
+
+    beam: int = 3
+    length_normalisation: float = 0.0
+    max_length: int = 30
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A run, whole: what `recipe.toml` in a run's folder says."""
+
+    name: str
+    data: DataConfig = field(default_factory=DataConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested dictionaries, as TOML and JSON have them."""
+        return dataclasses.asdict(self)
+
+    def to_toml(self) -> str:
+        """The recipe as TOML, every value given."""
+        lines = [f"name = {json.dumps(self.name)}"]
+        for section in _SECTIONS:
+            lines += ["", f"[{section}]"]
+            # JSON writes strings, numbers and booleans just as TOML reads them.
+            lines += [
+                f"{key} = {json.dumps(value)}" for key, value in dataclasses.asdict(getattr(self, section)).items()
+            ]
+        return "\n".join(lines) + "\n"
+
+
+_SECTIONS: dict[str, type] = {
+    "data": DataConfig,
+    "encoder": EncoderConfig,
+    "decoder": DecoderConfig,
+    "objective": ObjectiveConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
+_CHOICES = {
+    ("decoder", "attention"): ("soft", "none"),
+    ("decoder", "energy"): ("additive", "concat", "general", "dot"),
+    ("training", "optimiser"): ("adam", "rmsprop"),
+    ("training", "schedule"): ("constant", "cosine"),
+    ("training", "precision"): ("auto", "float32", "bf16"),
+}
+# The smallest value that makes sense, for every number that has one.
+_AT_LEAST: dict[tuple[str, str], float] = {
+    ("data", "vocabulary_size"): 3,
+    ("data", "min_count"): 1,
+    ("data", "max_length"): 1,
+    ("data", "train_images"): 0,
+    ("decoder", "embedding"): 1,
+    ("decoder", "hidden"): 1,
+    ("decoder", "attention_hidden"): 1,
+    ("decoder", "dropout"): 0,
+    ("objective", "doubly_stochastic"): 0,
+    ("objective", "label_smoothing"): 0,
+    ("training", "learning_rate"): 0,
+    ("training", "encoder_learning_rate"): 0,
+    ("training", "warmup"): 0,
+    ("training", "batch_size"): 1,
+    ("training", "epochs"): 1,
+    ("training", "patience"): 1,
+    ("training", "clip"): 0,
+    ("training", "average"): 0,
+    ("decoding", "beam"): 1,
+    ("decoding", "max_length"): 1,
+}
+_BELOW_ONE = {("decoder", "dropout"), ("objective", "label_smoothing"), ("training", "average")}
+
+
+def names() -> list[str]:
+    """The recipes that satlib carries."""
+    folder = importlib.resources.files("satlib.recipes")
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load(name: str, changes: Sequence[str] = ()) -> Recipe:
+    """Read a recipe by its name, or a TOML file by its path, and change some of its values.
+
+    Args:
+        name: one of `names()`, or a path.
+        changes: "section.key=value" each, the value as in TOML (quotes around strings may be left out).
+
+    Raises:
+        SatlibError: no such recipe, or an unknown, mistyped or senseless value.
+    """
+    if Path(name).suffix == ".toml":
+        path = Path(name)
+        if not path.is_file():
+            raise SatlibError(f"the recipe {path} does not exist; satlib carries {', '.join(names())}")
+        text = path.read_text(encoding="utf-8")
+    elif name in names():
+        text = (importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        raise SatlibError(
+            f"no recipe is called {name!r}; choose among {', '.join(names())} or give the path of a .toml file"
+        )
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SatlibError(f"the recipe {name} is not TOML: {error}") from error
+    values.setdefault("name", Path(name).stem)
+    for change in changes:
+        _apply(values, change)
+    return from_dict(values)
+
+
+def from_dict(values: dict[str, Any]) -> Recipe:
+    """Build a recipe from nested dictionaries, checking every name, type and value.
+
+    Raises:
+        SatlibError: which value is wrong, and what it may be.
+    """
+    unknown = set(values) - {"name", *_SECTIONS}
+    if unknown:
+        raise SatlibError(f"a recipe has no section {sorted(unknown)[0]!r}; the sections are {', '.join(_SECTIONS)}")
+    sections = {}
+    for section, kind in _SECTIONS.items():
+        given = values.get(section, {})
+        if not isinstance(given, dict):
+            raise SatlibError(f"[{section}] of the recipe must be a table of values, not {given!r}")
+        fields = {f.name: type(f.default) for f in dataclasses.fields(kind)}
+        checked = {}
+        for key, value in given.items():
+            if key not in fields:
+                raise SatlibError(f"the recipe's [{section}] has no {key!r}; it has {', '.join(fields)}")
+            checked[key] = _checked(section, key, value, fields[key])
+        sections[section] = kind(**checked)
+    return Recipe(name=str(values.get("name", "recipe")), **sections)
+
+
+def _checked(section: str, key: str, value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not kind:
+        raise SatlibError(f"{section}.{key} must be a {kind.__name__}, not {value!r}")
+    choices = _CHOICES.get((section, key))
+    if choices and value not in choices:
+        raise SatlibError(f"{section}.{key} must be one of {', '.join(choices)}, not {value!r}")
+    least = _AT_LEAST.get((section, key))
+    if least is not None and not value >= least:
+        raise SatlibError(f"{section}.{key} must be at least {least}, not {value!r}")
+    if (section, key) in _BELOW_ONE and not value < 1:
+        raise SatlibError(f"{section}.{key} must be below 1, not {value!r}")
+    return value
+
+
+def _apply(values: dict[str, Any], change: str) -> None:
+    name, equals, text = change.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not equals or not dot:
+        raise SatlibError(
+            f"cannot read the change {change!r}; write it as section.key=value, for example training.epochs=3"
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    values.setdefault(section, {})[key] = value

@@ -1,0 +1,1 @@
+"""The recipes: one TOML file per data set and model."""

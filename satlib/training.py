@@ -1,0 +1,370 @@
+"""The training procedure (section 4.3): same-length batches, early stopping on generated captions, a run as a folder.
+
+A run's folder holds `recipe.toml`, `vocabulary.json`, `log.jsonl` (one JSON object per epoch), `curves.png`,
+`model.safetensors` (the best captioner so far) and `checkpoint.safetensors` (everything that going on needs). Every one is
+written whole or not at all; a run that was stopped and resumed is bit for bit the run that was not (on a CPU).
+"""
+
+import copy
+import json
+import math
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from satlib import plots
+from satlib.batching import Batch, Pair, SameLengthBatches, pairs
+from satlib.captioner import Captioner, read_safetensors
+from satlib.datasets import CaptionSet, Example
+from satlib.encoders import create
+from satlib.errors import SatlibError
+from satlib.evaluation import generate, quick_bleu
+from satlib.features import Reader, read_ahead
+from satlib.files import replacing, write_text
+from satlib.objectives import doubly_stochastic_penalty, negative_log_likelihood
+from satlib.recipe import Recipe, TrainingConfig
+from satlib.text import Vocabulary
+
+CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
+
+
+class Interrupted(SatlibError):  # noqa: N818 (an event, not an error)
+    """The run was asked to stop (Ctrl-C or SIGTERM) and did so after saving a checkpoint."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands; with the weights and the random state, all that resuming needs."""
+
+    epoch: int = 0  # epochs finished
+    batch: int = 0  # batches of the next one that are done
+    nll: float = 0.0  # sums over those batches' captions
+    penalty: float = 0.0
+    words: int = 0
+    captions: int = 0
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)  # one record per finished epoch
+
+    def best(self) -> dict[str, Any] | None:
+        """The record with the highest dev BLEU-4, the earliest of equals."""
+        return max(self.history, key=lambda record: (record["dev_bleu4"], -record["epoch"]), default=None)
+
+
+def train(
+    recipe: Recipe,
+    data: CaptionSet,
+    reader: Reader,
+    run: Path,
+    device: str | torch.device = "cpu",
+    progress: bool = True,
+) -> Captioner:
+    """Train a captioner, or go on with a run that was stopped; give the best one, which is also in the run's folder.
+
+    Args:
+        recipe: what to do.
+        data: captions and splits; "train" is trained on, "dev" chooses the epoch, "test" is not looked at.
+        reader: gives annotation vectors (a feature store) or pixels (an encoder that trains) by key.
+        run: the folder.
+        device: where.
+        progress: show a bar.
+
+    Raises:
+        Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
+        SatlibError: the folder holds another run, or the loss is no longer finite.
+    """
+    session = _Session(recipe, data, reader, run, torch.device(device), progress)
+    with _stop_requests() as stop:
+        session.run(stop)
+    return Captioner.load(run / MODEL, device)
+
+
+class _Session:
+    """One process's work on a run."""
+
+    def __init__(
+        self, recipe: Recipe, data: CaptionSet, reader: Reader, run: Path, device: torch.device, progress: bool
+    ) -> None:
+        self.recipe, self.reader, self.folder, self.device, self.show = recipe, reader, run, device, progress
+        train_examples = data.split("train")[: recipe.data.train_images or None]
+        self.dev: Sequence[Example] = data.split("dev")
+        if not train_examples or not self.dev:
+            raise SatlibError(
+                f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
+            )
+        captions = (caption for example in train_examples for caption in example.references)
+        vocabulary = Vocabulary.from_captions(captions, recipe.data.vocabulary_size, recipe.data.min_count)
+        config = recipe.training
+        torch.manual_seed(config.seed)
+        encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
+        self.captioner = Captioner(recipe, vocabulary, encoder).to(device)
+        self.averaged = copy.deepcopy(self.captioner) if config.average else self.captioner
+        self.optimiser = _optimiser(self.captioner, recipe)
+        self.batches = SameLengthBatches(
+            pairs(train_examples, vocabulary, recipe.data.max_length), config.batch_size, config.seed
+        )
+        self.dev_pairs: list[Pair] = pairs(self.dev, vocabulary, recipe.data.max_length)
+        self.progress = Progress()
+        self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+        if (run / CHECKPOINT).is_file():
+            self._resume()
+        elif (run / MODEL).exists():
+            raise SatlibError(f"{run} holds a finished model without a checkpoint; name another folder with --run")
+        else:
+            write_text(run / "recipe.toml", recipe.to_toml())
+            vocabulary.save(run / "vocabulary.json")
+
+    def run(self, stop: "_StopRequest") -> None:
+        config = self.recipe.training
+        while not self._finished():
+            epoch = self.progress.epoch
+            batches = self.batches.epoch(epoch)
+            remaining = batches[self.progress.batch :]
+            bar = tqdm(
+                total=len(batches),
+                initial=self.progress.batch,
+                unit="batch",
+                desc=f"epoch {epoch + 1}/{config.epochs}",
+                disable=not self.show,
+            )
+            start, before = time.perf_counter(), self.progress.seconds
+            with bar:
+                for batch, annotations in zip(
+                    remaining, read_ahead(lambda b: self.reader.read(b.keys), remaining), strict=True
+                ):
+                    self._update(batch, annotations)
+                    self.progress.seconds = before + time.perf_counter() - start
+                    bar.update()
+                    if self.show:
+                        p = self.progress
+                        bar.set_postfix_str(
+                            f"loss {p.nll / p.words:.3f}/word, {p.words / p.seconds:.0f} words/s", refresh=False
+                        )
+                    if stop.requested:
+                        self._save_checkpoint()
+                        raise Interrupted(
+                            f"stopped after batch {self.progress.batch} of epoch {epoch + 1}; the same command goes on from there"
+                        )
+            self._end_epoch()
+            if stop.requested and not self._finished():
+                raise Interrupted(f"stopped after epoch {epoch + 1}; the same command goes on from there")
+
+    def _finished(self) -> bool:
+        config, best = self.recipe.training, self.progress.best()
+        waited = self.progress.epoch - best["epoch"] if best else 0
+        return self.progress.epoch >= config.epochs or waited >= config.patience
+
+    def _update(self, batch: Batch, annotations: Tensor) -> None:
+        config, step = self.recipe.training, self.progress.epoch * len(self.batches) + self.progress.batch
+        self.captioner.train()
+        captions = batch.captions.to(self.device)
+        with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
+            a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
+            output = self.captioner.decoder(a, captions)
+        nll = negative_log_likelihood(output.logits, captions, self.recipe.objective.label_smoothing).mean()
+        penalty = doubly_stochastic_penalty(output.alphas).mean()
+        loss = nll + self.recipe.objective.doubly_stochastic * penalty
+        if not torch.isfinite(loss):
+            raise SatlibError(
+                f"the loss is {loss.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
+                f"{', '.join(batch.keys[:3])}, ...; lower training.learning_rate or training.clip, or check those images"
+            )
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        if config.clip:
+            nn.utils.clip_grad_norm_(self.captioner.parameters(), config.clip)
+        factor = learning_rate_factor(config, step, config.epochs * len(self.batches))
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["base"] * factor
+        self.optimiser.step()
+        if config.average:
+            # While few batches were seen, the average forgets faster: it would hold the random weights of the start otherwise.
+            update_average(self.averaged, self.captioner, min(config.average, (1 + step) / (10 + step)))
+        p = self.progress
+        p.batch += 1
+        p.nll += nll.item() * len(captions)
+        p.penalty += penalty.item() * len(captions)
+        p.words += captions.numel()
+        p.captions += len(captions)
+
+    def _end_epoch(self) -> None:
+        p, config = self.progress, self.recipe.training
+        best_before = p.best()
+        generated = generate(self.averaged, self.reader, self.dev, beam=1, progress=False)
+        record = {
+            "event": "epoch",
+            "epoch": p.epoch + 1,
+            "train_nll": p.nll / p.words,
+            "train_penalty": p.penalty / p.captions,
+            "dev_nll": dev_nll(self.averaged, self.reader, self.dev_pairs, config.batch_size),
+            "dev_bleu4": quick_bleu(generated, self.dev),
+            "learning_rate": self.optimiser.param_groups[0]["lr"],
+            "seconds": round(p.seconds, 1),
+            "tokens_per_second": round(p.words / max(p.seconds, 1e-9), 1),
+        }
+        self.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
+        if best_before is None or record["dev_bleu4"] > best_before["dev_bleu4"]:
+            self.averaged.save(self.folder / MODEL)
+        self._save_checkpoint()
+        write_text(self.folder / LOG, "".join(json.dumps(line) + "\n" for line in self.progress.history))
+        figure = plots.curves_figure(self.progress.history)
+        plots.save(figure, self.folder / "curves.png")
+        if self.show:
+            tqdm.write(
+                f"epoch {record['epoch']}: train {record['train_nll']:.3f}, dev {record['dev_nll']:.3f} nats per word, "
+                f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
+            )
+
+    def _save_checkpoint(self) -> None:
+        tensors = {f"model.{name}": value for name, value in _without_frozen(self.captioner).items()}
+        if self.averaged is not self.captioner:
+            tensors |= {f"average.{name}": value for name, value in _without_frozen(self.averaged).items()}
+        for i, state in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{i}.{key}": value for key, value in state.items()}
+        tensors["random"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        header = {
+            "format": "satlib checkpoint 1",
+            "recipe": self.recipe.to_dict(),
+            "vocabulary": self.captioner.vocabulary.hash,
+            "progress": asdict(self.progress),
+        }
+        with replacing(self.folder / CHECKPOINT) as partial:
+            save_file(
+                {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()},
+                partial,
+                metadata={"satlib": json.dumps(header)},
+            )
+
+    def _resume(self) -> None:
+        path = self.folder / CHECKPOINT
+        header, tensors = read_safetensors(path)
+        if header["vocabulary"] != self.captioner.vocabulary.hash:
+            raise SatlibError(
+                f"{path} was made with another vocabulary: the training captions have changed; name another folder with --run"
+            )
+        before, now = header["recipe"], self.recipe.to_dict()
+        changed = [
+            f"{section}.{key}"
+            for section in before
+            if isinstance(before[section], dict)
+            for key in now[section]
+            if before[section].get(key) != now[section][key]
+            and (section, key) not in (("training", "epochs"), ("training", "patience"))
+        ]
+        if changed and (changed[0].split(".")[0] != "decoding"):
+            raise SatlibError(
+                f"{self.folder} was begun with another {changed[0]}; name another folder with --run, or repeat the first command"
+            )
+        self.progress = Progress(**header["progress"])
+        _restore(self.captioner, tensors, "model.")
+        if self.averaged is not self.captioner:
+            _restore(self.averaged, tensors, "average.")
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith("optimiser."):
+                _, i, key = name.split(".")
+                state.setdefault(int(i), {})[key] = value
+        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        torch.set_rng_state(tensors["random"])
+        if self.device.type == "cuda" and "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+        if self.show:
+            tqdm.write(f"going on with {self.folder} after epoch {self.progress.epoch}, batch {self.progress.batch}")
+
+
+def learning_rate_factor(config: TrainingConfig, step: int, steps: int) -> float:
+    """What the learning rate is multiplied by at batch `step` of `steps` over all epochs."""
+    factor = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
+    if config.schedule == "cosine":
+        factor *= 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0)))
+    return factor
+
+
+@torch.no_grad()
+def update_average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
+    """Averaged <- decay * averaged + (1 - decay) * current, for everything that trains; counters are copied."""
+    for mean, value in zip(_without_frozen(averaged).values(), _without_frozen(current).values(), strict=True):
+        if mean.is_floating_point():
+            mean.lerp_(value, 1 - decay)
+        else:
+            mean.copy_(value)
+
+
+@torch.inference_mode()
+def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_size: int) -> float:
+    """-log p(y|a) in nats per word (end marks included) over all captions, by teacher forcing."""
+    captioner.eval()
+    total, words = 0.0, 0
+    batches = SameLengthBatches(dev, batch_size).epoch(0)
+    for batch, annotations in zip(batches, read_ahead(lambda b: reader.read(b.keys), batches), strict=True):
+        captions = batch.captions.to(captioner.device)
+        a = captioner.annotations(annotations.to(captioner.device))
+        total += negative_log_likelihood(captioner.decoder(a, captions).logits, captions).sum().item()
+        words += captions.numel()
+    return total / words
+
+
+def _optimiser(captioner: Captioner, recipe: Recipe) -> torch.optim.Optimizer:
+    config = recipe.training
+    groups = [{"params": list(captioner.decoder.parameters()), "lr": config.learning_rate}]
+    if recipe.encoder.train:
+        rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
+        groups.append({"params": list(captioner.encoder.parameters()), "lr": rate})
+    if config.optimiser == "adam":
+        optimiser: torch.optim.Optimizer = torch.optim.Adam(groups)
+    else:  # Graves (2013): the mean gradient is subtracted from its second moment, and momentum follows
+        optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
+    for group in optimiser.param_groups:
+        group["base"] = group["lr"]
+    return optimiser
+
+
+def _without_frozen(captioner: nn.Module) -> dict[str, Tensor]:
+    """Everything that training changes: the decoder's tensors, and the encoder's where it trains."""
+    assert isinstance(captioner, Captioner)
+    part = captioner if captioner.recipe.encoder.train else captioner.decoder
+    return part.state_dict()
+
+
+def _restore(captioner: Captioner, tensors: dict[str, Tensor], prefix: str) -> None:
+    part = captioner if captioner.recipe.encoder.train else captioner.decoder
+    part.load_state_dict(
+        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    )
+
+
+@dataclass
+class _StopRequest:
+    requested: bool = False
+
+
+@contextmanager
+def _stop_requests() -> Iterator[_StopRequest]:
+    """Turn Ctrl-C and SIGTERM into a request to stop after the batch at hand; a second Ctrl-C stops at once."""
+    request = _StopRequest()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if request.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        request.requested = True
+
+    try:
+        old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread (a notebook's worker): nobody can send us signals
+        old = {}
+    try:
+        yield request
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
