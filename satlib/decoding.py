@@ -33,7 +33,8 @@ class Hypothesis:
 
 def _log_probabilities(decoder: Decoder, embedded: Tensor, h: Tensor, z: Tensor, must_end: bool) -> Tensor:
     """Log p(y_t) (B, K) with what may not be generated at -inf; the rest keeps its probability under the model."""
-    log_p = torch.log_softmax(decoder.logits(embedded, h, z).float(), dim=1)
+    logits = decoder.logits(embedded, h, z)
+    log_p = torch.log_softmax(logits, dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))
     log_p[:, UNKNOWN] = -torch.inf
     if must_end:
         log_p[:, :END] = -torch.inf

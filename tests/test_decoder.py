@@ -1,0 +1,99 @@
+"""The decoder's step against torch.nn.LSTMCell, its sequence against its steps, its output against equation 7."""
+
+import pytest
+import torch
+from torch import nn
+
+from satlib.decoder import Decoder, DecoderConfig, State
+
+B, L, D, K, C = 3, 6, 5, 11, 4
+
+
+def decoder(**changes):
+    torch.manual_seed(0)
+    config = DecoderConfig(**{"embedding": 7, "hidden": 8, "attention_hidden": 9, **changes})
+    return Decoder(config, D, K).double().eval()
+
+
+def lstm_cell(model):
+    """The same LSTM with the weights of word and context merged: its input is [E y; z]."""
+    n = model.config.hidden
+    cell = nn.LSTMCell(model.config.embedding + D, n).double()
+    cell.load_state_dict(
+        {
+            "weight_ih": torch.cat([model.gates_word.weight, model.gates_context.weight], 1),
+            "weight_hh": model.gates_state.weight,
+            "bias_ih": model.gates_word.bias,
+            "bias_hh": torch.zeros(4 * n),
+        }
+    )
+    return cell
+
+
+@pytest.mark.parametrize("attention", ["soft", "none"])
+@pytest.mark.parametrize("gate", [True, False])
+def test_step_equals_lstm_cell_with_merged_weights(attention, gate):
+    model = decoder(attention=attention, gate=gate)
+    a, word = torch.randn(B, L, D).double(), torch.tensor([3, -1, 5])
+    state = State(torch.randn(B, 8).double(), torch.randn(B, 8).double())
+    view, embedded = model.view(a), model.embed(word)
+    step = model.step(view, state, model.gates_word(embedded))
+    z, alpha = model.attention(a, view.keys, state.h)
+    beta = torch.sigmoid(state.h @ model.gate.weight[0] + model.gate.bias) if gate else torch.ones(B).double()
+    h, c = lstm_cell(model)(torch.cat([embedded, beta.unsqueeze(1) * z], 1), state)
+    torch.testing.assert_close(step.state.h, h)
+    torch.testing.assert_close(step.state.c, c)
+    torch.testing.assert_close(step.beta, beta)
+    torch.testing.assert_close(step.alpha, alpha)
+    torch.testing.assert_close(step.z, beta.unsqueeze(1) * z)
+
+
+def test_first_word_sees_a_zero_embedding():
+    model = decoder()
+    assert torch.equal(model.embed(torch.tensor([-1, 2])), torch.stack([torch.zeros(7).double(), model.embedding.weight[2]]))
+
+
+@pytest.mark.parametrize("output_tanh", [True, False])
+def test_sequence_equals_steps_one_by_one(output_tanh):
+    """Teacher forcing in one call gives what feeding the true words step by step gives, with equation 7 written out."""
+    model = decoder(output_tanh=output_tanh)
+    a, captions = torch.randn(B, L, D).double(), torch.randint(0, K, (B, C))
+    output = model(a, captions)
+    state, view = model.initial_state(a), model.view(a)
+    for t in range(C):
+        previous = torch.full((B,), -1) if t == 0 else captions[:, t - 1]
+        E_y = model.embed(previous)
+        state, z, alpha, beta = model.step(view, state, model.gates_word(E_y))
+        deep = E_y + state.h @ model.output_state.weight.T + model.output_state.bias + z @ model.output_context.weight.T
+        deep = torch.tanh(deep) if output_tanh else deep
+        torch.testing.assert_close(output.logits[:, t], deep @ model.output.weight.T + model.output.bias)
+        torch.testing.assert_close(output.alphas[:, t], alpha)
+        torch.testing.assert_close(output.betas[:, t], beta)
+    assert output.logits.shape == (B, C, K)
+    assert output.alphas.shape == (B, C, L)
+
+
+def test_the_future_is_not_seen():
+    """Changing a word changes no logits up to and including its own."""
+    model, a = decoder(), torch.randn(1, L, D).double()
+    one, other = torch.tensor([[2, 3, 4, 0]]), torch.tensor([[2, 3, 5, 0]])
+    difference = (model(a, one).logits - model(a, other).logits).abs().amax((0, 2))
+    assert difference[:3].max() == 0
+    assert difference[3] > 0
+
+
+def test_initial_state_reads_the_mean_annotation_vector():
+    model, a = decoder(), torch.randn(B, L, D).double()
+    shuffled = a[:, torch.randperm(L)]
+    first, second = model.initial_state(a), model.initial_state(shuffled)
+    torch.testing.assert_close(first, second)
+    hidden = torch.relu(a.mean(1) @ model.initial_h[0].weight.T + model.initial_h[0].bias)
+    torch.testing.assert_close(first.h, torch.tanh(hidden @ model.initial_h[3].weight.T + model.initial_h[3].bias))
+    assert not torch.allclose(first.h, first.c)
+
+
+def test_every_weight_learns():
+    model = decoder().train()
+    model(torch.randn(B, L, D).double(), torch.randint(1, K, (B, C))).logits.log_softmax(2)[..., 0].sum().backward()
+    silent = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.abs().sum() > 0]
+    assert not silent

@@ -1,0 +1,159 @@
+"""Greedy, sampling and beam search against exhaustive enumeration on a tiny vocabulary."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from satlib.decoder import Decoder, DecoderConfig
+from satlib.decoding import beam_search, greedy, sample
+from satlib.errors import SatlibError
+from satlib.text import END, UNKNOWN
+
+L, D, K = 3, 4, 5
+WORDS = [i for i in range(K) if i not in (END, UNKNOWN)]
+
+
+def decoder(seed, sharpness=4.0):
+    torch.manual_seed(seed)
+    model = Decoder(DecoderConfig(embedding=6, hidden=6, attention_hidden=5, dropout=0.0), D, K).double().eval()
+    with torch.no_grad():
+        model.output.weight.mul_(sharpness)
+    return model, 2 * torch.randn(4, L, D).double()
+
+
+def log_p(model, a, words):
+    """log p(y|a) of a whole caption by teacher forcing: an independent path through the model."""
+    captions = torch.tensor([[*words, END]])
+    return model(a, captions).logits.log_softmax(2).gather(2, captions.unsqueeze(2)).sum().item()
+
+
+def every_caption(model, a, max_length):
+    """All captions of up to max_length words with their log-probability, best first. The empty one counts."""
+    captions = [words for length in range(max_length + 1) for words in itertools.product(WORDS, repeat=length)]
+    return sorted(((log_p(model, a, words), list(words)) for words in captions), reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("max_length", [1, 2, 3])
+def test_a_full_beam_is_exhaustive_search(seed, max_length):
+    model, a = decoder(seed)
+    beam = K**max_length  # no candidate is ever dropped
+    found = beam_search(model, a, beam, max_length)
+    for image in range(len(a)):
+        expected = every_caption(model, a[image : image + 1], max_length)
+        assert [h.words for h in found[image]] == [words for _, words in expected]
+        torch.testing.assert_close([h.log_probability for h in found[image]], [p for p, _ in expected])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_beam_of_the_vocabulary_finds_the_best_of_two_words(seed):
+    model, a = decoder(seed)
+    for image, found in enumerate(beam_search(model, a, beam=K, max_length=2)):
+        assert found[0].words == every_caption(model, a[image : image + 1], 2)[0][1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_never_worse_than_greedy_on_tiny_cases(seed):
+    model, a = decoder(seed)
+    for one, several in zip(greedy(model, a, 4), beam_search(model, a, K, 4), strict=True):
+        assert several[0].log_probability >= one.log_probability - 1e-9
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3, 7])
+def test_images_do_not_meet_in_a_batch(beam):
+    """Each image alone gives what it gives among others, maps included."""
+    model, a = decoder(3)
+    together = beam_search(model, a, beam, 5)
+    for image in range(len(a)):
+        alone = beam_search(model, a[image : image + 1], beam, 5)[0]
+        assert [h.words for h in alone] == [h.words for h in together[image]]
+        for one, other in zip(alone, together[image], strict=True):
+            torch.testing.assert_close(one.alphas, other.alphas)
+
+
+@pytest.mark.parametrize("decode", ["greedy", "beam", "sample"])
+def test_log_probability_and_maps_are_those_of_the_words(decode):
+    """Parents are kept right: feeding the words back gives the same probability, maps and gates."""
+    model, a = decoder(5, sharpness=2.0)
+    if decode == "greedy":
+        found = [[h] for h in greedy(model, a, 6)]
+    elif decode == "beam":
+        found = beam_search(model, a, 4, 6)
+    else:
+        found = [[h] for h in sample(model, a, 6, temperature=0.7, generator=torch.Generator().manual_seed(0))]
+    for image, hypotheses in enumerate(found):
+        for h in hypotheses:
+            assert END not in h.words
+            assert UNKNOWN not in h.words
+            assert len(h.words) <= 6
+            output = model(a[image : image + 1], torch.tensor([[*h.words, END]]))
+            assert math.isclose(h.log_probability, log_p(model, a[image : image + 1], h.words), abs_tol=1e-6)
+            torch.testing.assert_close(h.alphas, output.alphas[0])
+            torch.testing.assert_close(h.betas, output.betas[0])
+
+
+def test_beam_one_is_greedy():
+    for seed in range(10):
+        model, a = decoder(seed)
+        assert [h[0].words for h in beam_search(model, a, 1, 5)] == [h.words for h in greedy(model, a, 5)]
+
+
+def test_no_hypothesis_that_ends_by_itself():
+    """A model that never wants to end is made to, at the longest length, and pays for it."""
+    model, a = decoder(0)
+    with torch.no_grad():
+        model.output.bias[END] = -1000.0
+    for h in [*greedy(model, a, 3), *(image[0] for image in beam_search(model, a, 2, 3))]:
+        assert len(h.words) == 3
+        assert h.log_probability < -900
+
+
+def test_length_normalisation_ranks_by_the_mean():
+    model, a = decoder(2)
+    beam, longest = len(WORDS) ** 3, 3
+    for image, found in enumerate(beam_search(model, a, beam, longest, length_normalisation=1.0)):
+        scored = [(p / (len(words) + 1), words) for p, words in every_caption(model, a[image : image + 1], longest)]
+        assert found[0].words == max(scored)[1]
+
+
+def test_sampling_follows_the_distribution():
+    """Frequencies of 20,000 samples against enumerated probabilities, four standard errors."""
+    model, a = decoder(1, sharpness=1.0)
+    n = 20_000
+    drawn = sample(model, a[:1].expand(n, -1, -1), max_length=2, generator=torch.Generator().manual_seed(1))
+    counts: dict[tuple[int, ...], int] = {}
+    for h in drawn:
+        counts[tuple(h.words)] = counts.get(tuple(h.words), 0) + 1
+    # UNKNOWN is left out at each step, and at the last step only the end may follow: renormalise step by step.
+    view = model.view(a[:1])
+
+    def enumerate_from(state, previous, t, p, words):
+        if t == 2:
+            yield words, p
+            return
+        E_y = model.embed(torch.tensor([previous]))
+        step = model.step(view, state, model.gates_word(E_y))
+        q = model.logits(E_y, step.state.h, step.z)[0].softmax(0)
+        q[UNKNOWN] = 0
+        q = (q / q.sum()).tolist()
+        yield words, p * q[END]
+        for word in WORDS:
+            yield from enumerate_from(step.state, word, t + 1, p * q[word], (*words, word))
+
+    with torch.no_grad():
+        expected = list(enumerate_from(model.initial_state(a[:1]), -1, 0, 1.0, ()))
+    assert math.isclose(sum(p for _, p in expected), 1.0, abs_tol=1e-9)
+    for words, p in expected:
+        assert abs(counts.get(words, 0) / n - p) <= 4 * math.sqrt(p * (1 - p) / n) + 1e-12
+
+
+def test_senseless_arguments():
+    model, a = decoder(0)
+    with pytest.raises(SatlibError, match="temperature must be above 0"):
+        sample(model, a, temperature=0.0)
+    with pytest.raises(SatlibError, match="beam \\(0\\)"):
+        beam_search(model, a, beam=0)
+    with pytest.raises(SatlibError, match="at least 1 word"):
+        greedy(model, a, max_length=0)
