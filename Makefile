@@ -1,0 +1,38 @@
+# Everything starts here: `make` alone lists what there is. Each target first makes .venv, if it is not there yet or
+# pyproject.toml or constraints.txt has changed since (tools/install.sh). Works with GNU make 3.81, the one that macOS has.
+# All paths are relative, so that a space in the checkout's own path does no harm.
+
+BIN := .venv/bin
+# More for pytest or the demo: make test ARGS="-k beam -x".
+ARGS ?=
+
+.PHONY: help demo test lint format constraints
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.installed  ## train soft attention on drawn scenes, evaluate it, caption photographs: minutes on two CPU cores
+	$(BIN)/satlib demo $(ARGS)
+
+# Two processes, one thread in each: torch's own threads would only get in each other's way.
+test: lint  ## check style and run all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: .venv/.installed  ## check style alone
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/.installed  ## put the style right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# One resolution for every Python and system that satlib supports (markers tell them apart), without any address.
+constraints: .venv/.installed  ## choose the newest versions that pyproject.toml allows, and write constraints.txt
+	@echo '# Exact versions that are known to work together; pyproject.toml is where dependencies stand. `make constraints`' > .venv/constraints.new
+	@echo '# writes this file.' >> .venv/constraints.new
+	$(BIN)/uv --quiet pip compile pyproject.toml --all-extras --universal --python-version 3.10 --no-header --no-annotate \
+		>> .venv/constraints.new
+	mv .venv/constraints.new constraints.txt
+
+.venv/.installed: pyproject.toml constraints.txt tools/install.sh
+	@sh tools/install.sh

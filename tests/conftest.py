@@ -1,0 +1,37 @@
+"""What every test can count on: pictures without a window, one thread, the same random numbers, Java or a skip."""
+
+import random
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+
+from satlib.metrics import java_available
+
+matplotlib.use("Agg")  # before anything asks for pyplot
+torch.set_num_threads(1)  # pytest runs in several processes already
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_java: runs METEOR or the PTB tokenizer; skipped where no Java works")
+
+
+@pytest.fixture(scope="session")
+def java():
+    """Whether Java works, asked once in a session."""
+    return java_available()
+
+
+@pytest.fixture(autouse=True)
+def _java_or_skip(request):
+    if request.node.get_closest_marker("needs_java") and not request.getfixturevalue("java"):
+        pytest.skip("no Java that works on the PATH (apt install default-jre-headless, brew install openjdk)")
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    """Each test begins with the same random state, whichever tests ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)

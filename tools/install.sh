@@ -1,0 +1,63 @@
+#!/bin/sh
+# Make .venv with satlib in it (editable) and all that it needs; `make` calls this from the checkout's root.
+# Takes uv where it is installed, Python's own venv and pip otherwise. PYTHON=/path/to/python3.12 chooses the Python.
+# .venv/.installed is written at the very end, so that an installation that broke off is never taken for a whole one.
+set -eu
+
+say() { echo "satlib: $*" >&2; }
+die() { say "$*"; exit 1; }
+trap 'die "stopped; the same command begins again"' INT TERM HUP
+
+have_uv() { uv --version >/dev/null 2>&1; }
+# A Python that runs (pyenv's and macOS's stand-ins may not) and has the right version; without uv, one that has venv.
+fits() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; }
+has_venv() { have_uv || "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
+has_installer() { have_uv || "$1" -m pip --version >/dev/null 2>&1; }
+
+find_python() {
+    if [ -n "${PYTHON:-}" ]; then
+        fits "$PYTHON" && has_venv "$PYTHON" && echo "$PYTHON" && return
+        die "PYTHON=$PYTHON is no Python 3.10 to 3.13 with its venv module: name another one, or leave PYTHON unset"
+    fi
+    for candidate in python3 python3.12 python3.13 python3.11 python3.10; do
+        if fits "$candidate" && has_venv "$candidate"; then echo "$candidate"; return; fi
+    done
+    if have_uv; then echo 3.12; return; fi  # uv fetches that one
+    die "no Python 3.10 to 3.13 with its venv module: install one (macOS: brew install python@3.12; Debian, Ubuntu:" \
+        "sudo apt-get install python3 python3-venv; anywhere: uv), then run the same command again"
+}
+
+install() {
+    if have_uv; then
+        uv pip install $quiet --python .venv/bin/python "$@" -e '.[course,dev]'
+    else
+        .venv/bin/python -m pip install $quiet --upgrade pip &&
+            .venv/bin/python -m pip install $quiet "$@" -e '.[course,dev]'
+    fi
+}
+
+if [ -t 2 ]; then quiet=; else quiet=--quiet; fi  # progress for a person, nothing but errors in a log
+
+if [ -e .venv ] || [ -L .venv ]; then
+    if [ -e .venv/.installing ] || ! fits .venv/bin/python || ! has_installer .venv/bin/python; then
+        say ".venv is not whole, or not of Python 3.10 to 3.13: making it anew"
+        rm -rf .venv
+    fi
+fi
+if ! [ -e .venv ]; then
+    python=$(find_python)
+    say "making .venv; this takes some minutes once, and several GB on Linux, where torch brings CUDA with it"
+    if have_uv; then
+        uv venv --quiet --python "$python" .venv
+    else
+        "$python" -m venv .venv
+    fi || die "$python could not make .venv; the lines above say why"
+fi
+
+: > .venv/.installing
+if ! install --constraint constraints.txt; then
+    say "the exact versions of constraints.txt are not to be had here (see above): taking what pyproject.toml allows"
+    install || die "the installation failed (see above): is there a network, and 8 GB of disk? Then run it again"
+fi
+rm -f .venv/.installing
+: > .venv/.installed
