@@ -1,0 +1,242 @@
+"""Where each word looked (section 5.4), and how a training went: figures for the screen, a notebook or a PNG.
+
+Figures are matplotlib's own objects, made without pyplot: no window, no global state, the same bytes for the same input.
+Light, not hue, shows attention, and lines differ by marker and dash as well as colour: readable without colour vision.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from satlib.errors import SatlibError
+from satlib.files import replacing
+from satlib.images import square
+
+END_LABEL = "(end)"
+_SEEN = 224  # pixels of the square that the encoder sees
+_PANEL = 1.6  # inches
+_COLUMNS = 6
+_GLOW = np.array([1.0, 0.86, 0.30])  # seen on dark and on bright photographs
+_TRAIN, _DEV, _BLEU, _CHOSEN = "#56b4e9", "#0072b2", "#d55e00", "0.35"  # of the palette of Okabe and Ito
+
+
+class Picture(Figure):
+    """A figure that a notebook shows by itself, whether pyplot was imported or not."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=100)
+        return buffer.getvalue()
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, whole or not at all; no date and no version, so that the same figure gives the same bytes.
+
+    Raises:
+        SatlibError: the file cannot be written.
+    """
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png", dpi=150, metadata={"Software": None})
+
+
+def upsample(alphas: Tensor, size: tuple[int, int] = (_SEEN, _SEEN)) -> Tensor:
+    """Bring maps to the size of the photograph: each weight fills its cell, then a Gaussian smooths (section 5.4).
+
+    For a map of 14x14 and a photograph of 224x224 the factor is the paper's 2^4 = 16. The Gaussian's standard deviation is
+    one cell. At the border the map is mirrored: nothing is lost (the mean stays the same), an even map stays even.
+
+    Args:
+        alphas: (C, h, w).
+        size: (H, W) in pixels.
+
+    Returns:
+        (C, H, W), float32.
+    """
+    height, width = alphas.shape[-2:]
+    maps = F.interpolate(alphas.detach().float().cpu().unsqueeze(1), size=size, mode="nearest-exact").squeeze(1)
+    maps = _smooth(maps, size[1] / width)
+    return _smooth(maps.transpose(1, 2), size[0] / height).transpose(1, 2)
+
+
+def _smooth(maps: Tensor, sigma: float) -> Tensor:
+    """Convolve the last axis of (C, H, W) with a Gaussian cut at 4 sigma, mirrored at the border (c b a | a b c)."""
+    radius, width = int(4 * sigma + 0.5), maps.shape[2]
+    kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1) / sigma) ** 2)
+    there = torch.arange(-radius, width + radius) % (2 * width)
+    there = torch.minimum(there, 2 * width - 1 - there)
+    rows = maps[..., there].reshape(-1, 1, width + 2 * radius)
+    return F.conv1d(rows, (kernel / kernel.sum()).view(1, 1, -1)).reshape(maps.shape)
+
+
+def attention_figure(
+    photo: Image.Image,
+    words: Sequence[str],
+    alphas: Tensor,
+    betas: Tensor | None = None,
+    path: Path | None = None,
+) -> Figure:
+    """Draw the photograph, then for each word the places it was seen at: lit where alpha is high, dim and grey where low.
+
+    Each map is scaled from 0 to its own maximum, so that an even map lights everything.
+
+    Args:
+        photo: RGB; cropped to the square that the encoder saw.
+        words: of the caption, without the end mark.
+        alphas: (C, h, w), one map a word; one more is that of the end mark.
+        betas: (C,): the gate's value, written below each map.
+        path: also write a PNG there.
+
+    Raises:
+        SatlibError: the number of maps does not fit the words, or the file cannot be written.
+    """
+    figure = _figure(photo, [("", words, alphas, betas)])
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def compare_figure(
+    photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor]], path: Path | None = None
+) -> Figure:
+    """Draw several captions of one photograph, of several models for example, one below the other.
+
+    Args:
+        photo: RGB; cropped to the square that the encoder saw.
+        captions: (label, words, alphas (C, h, w)) each; the label stands above the photograph of its row.
+        path: also write a PNG there.
+
+    Raises:
+        SatlibError: no caption, maps that do not fit the words, or the file cannot be written.
+    """
+    if not captions:
+        raise SatlibError("there is no caption to draw; give at least one (label, words, alphas)")
+    figure = _figure(photo, [(label, words, alphas, None) for label, words, alphas in captions])
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor, Tensor | None]]) -> Figure:
+    """A grid with a row (or more) of panels for each caption, the photograph first."""
+    # A photograph of 224 is seen whole; of any other the same view is cut at twice the resolution.
+    seen = photo.convert("RGB") if photo.size == (_SEEN, _SEEN) else square(photo, 2 * _SEEN, 2 * 256)
+    pixels = np.asarray(seen, dtype=np.float32) / 255
+    rows: list[list[tuple[str, np.ndarray, float | None] | None]] = []
+    longest = 1 + max(_maps_of(words, alphas) for _, words, alphas, _ in captions)
+    columns = min(_COLUMNS, longest)
+    if len(captions) == 1:  # as even as it gets: no last row with one panel
+        columns = math.ceil(longest / math.ceil(longest / columns))
+    for label, words, alphas, betas in captions:
+        lit = [_light(pixels, alpha) for alpha in upsample(alphas, pixels.shape[:2]).numpy()]
+        titles = [*words, END_LABEL][: len(lit)]
+        gates = [None] * len(lit) if betas is None else betas.tolist()
+        panels = [(label, pixels, None), *zip(titles, lit, gates, strict=True)]
+        # Where captions are compared, a second row is set in, so that each photograph starts a caption.
+        rows.append(panels[:columns])
+        step = columns if len(captions) == 1 else max(columns - 1, 1)
+        for start in range(columns, len(panels), step):
+            rows.append([None] * (columns - step) + panels[start : start + step])
+
+    below = 0.22 if any(betas is not None for *_, betas in captions) else 0.0
+    figure = Picture(figsize=(_PANEL * columns, (_PANEL + 0.28 + below) * len(rows)), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.04, wspace=0, hspace=0)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for row, axes in zip(rows, grid, strict=True):
+        for axis, panel in zip(axes, [*row, *[None] * (columns - len(row))], strict=True):
+            _draw(axis, panel)
+    return figure
+
+
+def _maps_of(words: Sequence[str], alphas: Tensor) -> int:
+    if alphas.dim() != 3 or len(alphas) not in (len(words), len(words) + 1):
+        raise SatlibError(
+            f"{len(words)} words need maps of shape ({len(words)}, h, w), or one more for the end mark; "
+            f"these have the shape {tuple(alphas.shape)}"
+        )
+    return len(alphas)
+
+
+def _light(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Light the photograph (H, W, 3) by a map (H, W): dim and grey at 0, in colour and with a glow at the maximum."""
+    strength = (alpha / max(float(alpha.max()), 1e-12)).clip(0, 1)[..., None]
+    dim = 0.4 * pixels.mean(axis=2, keepdims=True)
+    return (1 - strength) * dim + strength * (0.72 * pixels + 0.28 * _GLOW)
+
+
+def _draw(axis: Axes, panel: tuple[str, np.ndarray, float | None] | None) -> None:
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.set_frame_on(False)
+    if panel is None:
+        return
+    title, picture, gate = panel
+    axis.imshow(picture, interpolation="lanczos")
+    # A word as wide as its panel at most; "$" is a dollar, not a formula.
+    size = min(13.0, 13.0 * 15 / max(len(title), 1))
+    axis.set_title(title, fontsize=size, pad=3, parse_math=False)
+    if gate is not None:
+        axis.set_xlabel(f"β = {gate:.2f}", fontsize=9, labelpad=2)
+
+
+def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw a training: NLL per word of train and dev on the left, BLEU-4 of generated dev captions on the right.
+
+    The epoch that is kept (the highest BLEU-4, the first of equals) and that of the lowest dev NLL are marked on both
+    sides: late in training the two part ways (section 4.3).
+
+    Args:
+        log: the lines of log.jsonl; those with "event": "epoch" are drawn.
+
+    Raises:
+        SatlibError: no epoch in the log.
+    """
+    epochs = [line for line in log if line.get("event", "epoch") == "epoch"]
+    if not epochs:
+        raise SatlibError("the log has no finished epoch; train for at least one")
+    figure = Picture(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _curve(left, epochs, "train_nll", "train", color=_TRAIN, linestyle="--", marker="s")
+    _curve(left, epochs, "dev_nll", "dev", color=_DEV, linestyle="-", marker="o")
+    _curve(right, epochs, "dev_bleu4", "dev BLEU-4", color=_BLEU, linestyle="-", marker="D")
+    left.set_title("NLL per word (nats): lower is better", fontsize=11)
+    right.set_title("BLEU-4 of generated dev captions (%): higher is better", fontsize=11)
+    chosen = max(epochs, key=lambda line: (_value(line, "dev_bleu4", -math.inf), -line["epoch"]))
+    lowest = min(epochs, key=lambda line: (_value(line, "dev_nll", math.inf), line["epoch"]))
+    for axis in (left, right):
+        axis.axvline(chosen["epoch"], color=_CHOSEN, linewidth=1.5, label=f"kept: epoch {chosen['epoch']}")
+        axis.axvline(
+            lowest["epoch"],
+            color=_CHOSEN,
+            linewidth=1.5,
+            linestyle=":",
+            label=f"lowest dev NLL: epoch {lowest['epoch']}",
+        )
+        axis.set_xlabel("epoch")
+        axis.set_xlim(epochs[0]["epoch"] - 0.5, epochs[-1]["epoch"] + 0.5)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axis.grid(color="0.9")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _curve(axis: Axes, epochs: Sequence[Mapping[str, Any]], key: str, label: str, **style: str) -> None:
+    values = [_value(line, key, math.nan) for line in epochs]
+    axis.plot([line["epoch"] for line in epochs], values, label=label, linewidth=1.8, markersize=5, **style)
+
+
+def _value(line: Mapping[str, Any], key: str, otherwise: float) -> float:
+    value = line.get(key)
+    return otherwise if value is None or math.isnan(value) else value
