@@ -1,0 +1,67 @@
+"""Microsoft COCO 2014 captions (Lin et al., 2014; Chen et al., 2015).
+
+The official test captions are secret, so that every paper cuts development and test images out of val2014. Where
+Karpathy's dataset_coco.json lies in the folder, his split is used (5,000 / 5,000, the rest of val2014 in training), as in
+most published figures since 2015. Without it: training is the official train2014 alone (82,783 images, as in the paper's
+section 5.2); of val2014, in the order of the SHA-256 of the file names, the first 5,000 images are dev, the next
+5,000 test, and the rest is in no split. Both choices are fixed; figures from the two are not on the same images.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from satlib.datasets import CaptionSet, karpathy
+from satlib.datasets.reading import assemble, clean_all, require_files
+from satlib.errors import SatlibError
+from satlib.files import read_json
+
+LAYOUT = "coco/train2014/*.jpg, coco/val2014/*.jpg, coco/annotations/captions_train2014.json and captions_val2014.json (or coco/dataset_coco.json)"
+HELD_OUT = 5_000
+
+
+def load(folder: Path, require_images: bool = True) -> CaptionSet:
+    """COCO 2014, by Karpathy's split if dataset_coco.json is in the folder, else by the official files.
+
+    Keys are "train2014/COCO_train2014_000000000009.jpg".
+
+    Raises:
+        SatlibError: see `satlib.datasets.load`.
+    """
+    photos = [folder / "train2014", folder / "val2014"] if require_images else []
+    hint = f"{LAYOUT}; or run: satlib data fetch coco"
+    if (folder / "dataset_coco.json").is_file():
+        require_files(photos, hint)
+        splits, captions = karpathy.read(folder / "dataset_coco.json")
+        return assemble("coco", captions, splits, lambda key: folder / key, require_images)
+    files = {part: folder / "annotations" / f"captions_{part}.json" for part in ("train2014", "val2014")}
+    require_files([*files.values(), *photos], hint)
+    training, held_out = (read(path, part) for part, path in files.items())
+    shuffled = sorted(held_out, key=lambda key: hashlib.sha256(key.encode()).digest())
+    size = min(HELD_OUT, len(shuffled) // 2)
+    splits = (
+        dict.fromkeys(training, "train")
+        | dict.fromkeys(shuffled[:size], "dev")
+        | dict.fromkeys(shuffled[size : 2 * size], "test")
+    )
+    return assemble("coco", training | held_out, splits, lambda key: folder / key, require_images)
+
+
+def read(path: Path, part: str) -> dict[str, list[str]]:
+    """Captions by key "PART/FILE", in the order of the file's images; captions in the order of their ids.
+
+    Raises:
+        SatlibError: the file is missing or is something else.
+    """
+    value: Any = read_json(path)
+    try:
+        names = {image["id"]: f"{part}/{image['file_name']}" for image in value["images"]}
+        captions: dict[str, list[str]] = {name: [] for name in names.values()}
+        for annotation in sorted(value["annotations"], key=lambda annotation: annotation["id"]):
+            where = f"{path}, annotation {annotation['id']}"
+            captions[names[annotation["image_id"]]].extend(clean_all([annotation["caption"]], where))
+    except (KeyError, TypeError) as error:
+        raise SatlibError(
+            f"{path} is not a captions file of COCO (images with id, annotations with image_id); fetch it again"
+        ) from error
+    return captions

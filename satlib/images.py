@@ -1,0 +1,107 @@
+"""Photographs as an encoder takes them: RGB, upright, square (section 5.4)."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from satlib.errors import SatlibError
+
+# Beyond this ratio of the sides only the middle of a photograph is enlarged: the crop would drop the rest anyway.
+_LONGEST = 4
+
+
+def open_photo(path: Path) -> Image.Image:
+    """Read an image file as 8-bit RGB, turned upright by its EXIF orientation, transparency laid on white.
+
+    Raises:
+        SatlibError: the file is missing, a folder, empty, not an image, cut short or damaged, or of more pixels than
+            Pillow's limit against decompression bombs (`Image.MAX_IMAGE_PIXELS`).
+    """
+    try:
+        if path.stat().st_size == 0:
+            raise SatlibError(f"{path} is empty (0 bytes); copy the image again or take it out of the set")
+        with Image.open(path) as photo:
+            limit = Image.MAX_IMAGE_PIXELS
+            if limit is not None and photo.width * photo.height > limit:
+                raise Image.DecompressionBombError
+            return to_rgb(photo)
+    except SatlibError:
+        raise
+    except FileNotFoundError as error:
+        raise SatlibError(f"the image {path} does not exist; check the path") from error
+    except IsADirectoryError as error:
+        raise SatlibError(f"{path} is a folder, not an image; name a file in it") from error
+    except UnidentifiedImageError as error:
+        raise SatlibError(f"{path} is not an image that can be read; convert it to JPEG or PNG") from error
+    except Image.DecompressionBombError as error:
+        limit_text = f"{(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.0f} million"
+        raise SatlibError(f"{path} unpacks to more than {limit_text} pixels; make it smaller") from error
+    except Exception as error:  # Pillow's decoders raise a dozen types on damaged files
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise SatlibError(
+            f"{path} is cut short or damaged ({reason}); copy the image again or take it out of the set"
+        ) from error
+
+
+def to_rgb(photo: Image.Image) -> Image.Image:
+    """Any Pillow image as 8-bit RGB, upright, on white; its pixels in memory.
+
+    16-bit grey is scaled by 1/257 (65535 becomes 255), never clipped. Modes without a nominal white (32-bit integers,
+    floats) are stretched from their least to their greatest value.
+    """
+    photo.load()
+    photo = _upright(photo)
+    if photo.mode.startswith("I") or photo.mode == "F":
+        photo = _eight_bits(photo)
+    if photo.has_transparency_data:
+        photo = photo.convert("RGBA")
+        photo = Image.alpha_composite(Image.new("RGBA", photo.size, "white"), photo)
+    return photo if photo.mode == "RGB" else photo.convert("RGB")
+
+
+def _upright(photo: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(photo)
+    except Exception:  # damaged EXIF, of any kind, says nothing about orientation; the pixels are whole
+        return photo
+
+
+def _eight_bits(photo: Image.Image) -> Image.Image:
+    values = np.asarray(photo).astype(np.float64)
+    if photo.mode.startswith("I;16"):
+        low, high = 0.0, 65535.0
+    else:
+        finite = values[np.isfinite(values)]
+        low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    scaled = np.nan_to_num((values - low) / max(high - low, 1e-12) * 255, nan=0.0, posinf=255.0, neginf=0.0)
+    return Image.fromarray(np.rint(scaled).astype(np.uint8))
+
+
+def square(photo: Image.Image, size: int = 224, resize: int = 256) -> Image.Image:
+    """Scale the shortest side to `resize` (bilinear, antialiased) and cut the central size x size.
+
+    A photograph of exactly size x size comes back untouched.
+    """
+    if photo.size == (size, size):
+        return photo
+    width, height = photo.size
+    short = min(width, height)
+    if max(width, height) > _LONGEST * short:
+        photo = _centre(photo, min(width, _LONGEST * short), min(height, _LONGEST * short))
+        width, height = photo.size
+    photo = photo.resize((resize * width // short, resize * height // short), Image.Resampling.BILINEAR)
+    return _centre(photo, size, size)
+
+
+def _centre(photo: Image.Image, width: int, height: int) -> Image.Image:
+    left, top = round((photo.width - width) / 2), round((photo.height - height) / 2)
+    return photo.crop((left, top, left + width, top + height))
+
+
+def to_tensor(photo: Image.Image) -> Tensor:
+    """An RGB image -> uint8 (3, H, W); (3, 224, 224) after `square`."""
+    pixels = np.array(photo if photo.mode == "RGB" else to_rgb(photo))  # (H, W, 3), a copy that torch may own
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
