@@ -118,8 +118,7 @@ class Scene:
         for _ in range(between(random, *paint.OCCLUDERS)):
             thing = self.objects[between(random, 0, 1)]
             canvas = _hide_a_part(canvas, random, thing, whole)
-        picture = Image.fromarray((np.clip(canvas.pixels, 0, 1) * 255 + 0.5).astype(np.uint8))
-        return picture, np.stack([canvas.owner == number for number in range(len(self.objects))])
+        return canvas.picture(), np.stack([canvas.owner == number for number in range(len(self.objects))])
 
     def photo(self) -> Image.Image:
         """The picture, RGB, 224x224."""

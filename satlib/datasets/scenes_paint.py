@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.random import RandomState
+from PIL import Image
 
 from satlib.datasets.scenes_grammar import between, pick
 
@@ -32,8 +33,7 @@ OCCLUDERS = (0, 2)  # grey shapes and twigs that may lie before the objects
 
 _STEPS = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE  # pixel centres, 0..1
 
-_SIN36, _COS36 = np.float32(0.587785), np.float32(0.809017)
-_HALF_ROOT = np.float32(0.707107)
+_SIN36, _COS36, _HALF_ROOT = 0.587785, 0.809017, 0.707107
 
 Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]  # x, y in units of half the size, y down -> signed distance
 
@@ -41,7 +41,7 @@ Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]  # x, y in units of hal
 class Canvas:
     """A picture being painted, back to front.
 
-    pixels: float32 (224, 224, 3), 0..1. owner: int8 (224, 224), the number of the object seen at a pixel, -1 for none.
+    pixels: float32 (3, 224, 224), 0..1. owner: int8 (224, 224), the number of the object seen at a pixel, -1 for none.
     """
 
     def __init__(self, pixels: np.ndarray) -> None:
@@ -59,14 +59,29 @@ class Canvas:
         (left, right), (top, bottom) = (
             (max(0, math.floor(at - reach)), max(0, min(SIDE, math.ceil(at + reach)))) for at in centre
         )
-        x = np.arange(left, right, dtype=np.float32) + np.float32(0.5 - centre[0])
-        y = np.arange(top, bottom, dtype=np.float32) + np.float32(0.5 - centre[1])
+        x = np.arange(left, right, dtype=np.float32) + (0.5 - centre[0])
+        y = np.arange(top, bottom, dtype=np.float32) + (0.5 - centre[1])
         return (slice(top, bottom), slice(left, right)), x[None, :], y[:, None]
 
     def blend(self, part: tuple[slice, slice], colour: np.ndarray, cover: np.ndarray) -> None:
-        """Lay a colour, (3,) or (h, w, 3), over a part of the canvas, by `cover` (h, w) in 0..1."""
-        under = self.pixels[part]
-        under += cover[..., None] * (colour - under)
+        """Lay a colour, (3, 1, 1) or (3, h, w), over a part of the canvas, by `cover` (h, w) in 0..1."""
+        under = self.pixels[:, part[0], part[1]]
+        under += cover * (colour - under)
+
+    def hide(self, part: tuple[slice, slice], colour: np.ndarray, cover: np.ndarray) -> None:
+        """Like `blend`, for a thing that is never named: what is seen there is no object's any more."""
+        self.blend(part, colour, cover)
+        self.owner[part][cover > 0.5] = -1
+
+    def picture(self) -> Image.Image:
+        """The finished RGB picture."""
+        levels = (np.clip(self.pixels, 0, 1) * 255 + 0.5).astype(np.uint8)
+        return Image.merge("RGB", [Image.fromarray(channel) for channel in levels])
+
+
+def _colour(rgb: tuple[float, float, float], light: float = 1) -> np.ndarray:
+    """A colour as (3, 1, 1), made brighter or darker."""
+    return np.minimum(np.array(rgb, dtype=np.float32) * light, 1)[:, None, None]
 
 
 # --- Shapes: signed distance in units of half the bounding box ------------------------------------------------------
@@ -127,17 +142,14 @@ def named_object(
     """
     half = size / 2
     jitter, tilt, turn = random.uniform(0.94, 1.06), random.uniform(-0.16, 0.16), between(random, 0, 3)
-    base = np.clip(np.array(RGB[colour], dtype=np.float32) * np.float32(jitter), 0, 1)
+    base = _colour(RGB[colour], jitter)
     part, x, y, distance = _outline(canvas, centre, half, tilt, OUTLINES[shape], offset=(3.0, 4.0))
-    canvas.blend(part, np.zeros(3, dtype=np.float32), np.clip(0.5 - distance / 5, 0, 1) * np.float32(0.22))
+    canvas.blend(part, _colour((0, 0, 0)), np.clip(0.5 - distance / 5, 0, 1) * 0.22)
     part, x, y, distance = _outline(canvas, centre, half, tilt, OUTLINES[shape])
-    light = (1.05 - 0.1 * (y / half + 1) / 2)[..., None]  # a little brighter above
-    paint = np.broadcast_to(base * light, (*distance.shape, 3))
+    paint = base * (1 - y * (0.05 / half))  # a little brighter above
     if texture != "plain":
-        white = _texture(texture, x, y, half, turn)[..., None]
-        paint = paint + white * (np.array(WHITE, dtype=np.float32) - paint)
-    rim = np.clip(distance + np.float32(OUTLINE + 0.5), 0, 1)[..., None]
-    paint = paint + rim * (base * np.float32(0.6) - paint)
+        paint += _texture(texture, x, y, half, turn) * (_colour(WHITE) - paint)
+    paint += np.clip(distance + (OUTLINE + 0.5), 0, 1) * (base * 0.6 - paint)
     cover = np.clip(0.5 - distance, 0, 1)
     canvas.blend(part, paint, cover)
     inside = cover > 0.5
@@ -155,117 +167,108 @@ def _outline(
 ) -> tuple[tuple[slice, slice], np.ndarray, np.ndarray, np.ndarray]:
     """Window, the shape's own tilted coordinates in pixels, and the signed distance in pixels, each (h, w)."""
     part, x, y = canvas.window((centre[0] + offset[0], centre[1] + offset[1]), half * 1.25 + 4)
-    cos, sin = np.float32(round(math.cos(tilt), 6)), np.float32(round(math.sin(tilt), 6))
+    cos, sin = round(math.cos(tilt), 6), round(math.sin(tilt), 6)
     x, y = cos * x + sin * y, cos * y - sin * x
-    return part, x, y, outline(x / np.float32(half), y / np.float32(half)) * np.float32(half)
+    return part, x, y, outline(x / half, y / half) * half
 
 
 def _texture(texture: str, x: np.ndarray, y: np.ndarray, half: float, turn: int) -> np.ndarray:
     """How white a pixel is, 0..1: stripes in one of four directions, or dots on a square grid."""
-    period = np.float32(10 + half / 6)  # 13 pixels in a small object, 17 in a big one
+    period = 7 + half / 4.5  # 12 pixels in a small object, 16 in a big one
     if texture == "striped":
         along = ((x, y, (x + y) * _HALF_ROOT, (x - y) * _HALF_ROOT)[turn] / period) % 1
-        return np.clip((np.float32(0.24) - np.abs(along - 0.5)) * period + 0.5, 0, 1)
+        return np.clip((0.24 - np.abs(along - 0.5)) * period + 0.5, 0, 1)
     across, down = ((x + y) * _HALF_ROOT, (x - y) * _HALF_ROOT) if turn % 2 else (x, y)
     across, down = ((across / period + 0.5) % 1 - 0.5), ((down / period + 0.5) % 1 - 0.5)
-    return np.clip((np.float32(0.29) - np.sqrt(across * across + down * down)) * period + 0.5, 0, 1)
+    return np.clip((0.29 - np.sqrt(across * across + down * down)) * period + 0.5, 0, 1)
 
 
 def grey_shape(canvas: Canvas, random: RandomState, centre: tuple[float, float], size: float) -> None:
     """A shape without colour: clutter, never named, and whatever it hides is hidden."""
     outline, tilt = OUTLINES[pick(random, tuple(OUTLINES))], random.uniform(-0.8, 0.8)
-    grey = np.float32(random.uniform(0.35, 0.8)) * np.array([1, 0.99, 0.97], dtype=np.float32)
+    grey = _colour((1, 0.99, 0.97), random.uniform(0.35, 0.8))
     part, _, _, distance = _outline(canvas, centre, size / 2, tilt, outline)
-    cover = np.clip(0.5 - distance, 0, 1)
-    rim = np.clip(distance + 2, 0, 1)[..., None]
-    canvas.blend(part, grey * (1 - np.float32(0.25) * rim), cover)
-    canvas.owner[part][cover > 0.5] = -1
+    rim = np.clip(distance + 2, 0, 1)
+    canvas.hide(part, grey * (1 - 0.25 * rim), np.clip(0.5 - distance, 0, 1))
 
 
 def twig(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> None:
     """A thin brown line, 30 to 110 pixels long."""
     half, thick, angle = random.uniform(15, 55), random.uniform(1.0, 2.2), random.uniform(0, math.pi)
-    brown = np.array([0.42, 0.33, 0.25], dtype=np.float32) * np.float32(random.uniform(0.7, 1.3))
+    brown = _colour((0.42, 0.33, 0.25), random.uniform(0.7, 1.3))
     part, x, y = canvas.window(centre, half + 4)
-    cos, sin = np.float32(round(math.cos(angle), 6)), np.float32(round(math.sin(angle), 6))
+    cos, sin = round(math.cos(angle), 6), round(math.sin(angle), 6)
     along, across = cos * x + sin * y, cos * y - sin * x
-    beyond = np.maximum(np.abs(along) - np.float32(half), 0)
-    cover = np.clip(np.float32(thick) + 0.5 - np.sqrt(beyond * beyond + across * across), 0, 1)
-    canvas.blend(part, brown, cover)
-    canvas.owner[part][cover > 0.5] = -1
+    beyond = np.maximum(np.abs(along) - half, 0)
+    canvas.hide(part, brown, np.clip((thick + 0.5) - np.sqrt(beyond * beyond + across * across), 0, 1))
 
 
 def speck(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> None:
     """A dot of at most 6 pixels in any colour: too small to be named."""
-    colour, radius = np.array(pick(random, tuple(RGB.values())), dtype=np.float32), random.uniform(1.2, 3)
+    colour, radius = _colour(pick(random, tuple(RGB.values()))), random.uniform(1.2, 3)
     part, x, y = canvas.window(centre, radius + 1)
-    cover = np.clip(np.float32(radius) + 0.5 - np.sqrt(x * x + y * y), 0, 1)
-    canvas.blend(part, colour, cover)
-    canvas.owner[part][cover > 0.5] = -1
+    canvas.hide(part, colour, np.clip((radius + 0.5) - np.sqrt(x * x + y * y), 0, 1))
 
 
-# --- Backgrounds: pixels (224, 224, 3), pale or dusky, never saturated ------------------------------------------------
+# --- Backgrounds: pixels (3, 224, 224), pale or dusky, never saturated ------------------------------------------------
 
 
 def background(random: RandomState) -> np.ndarray:
     """One of five backgrounds in two quiet colours, with a fine grain."""
     dusky = random.random_sample() < 0.15
     value = random.uniform(0.28, 0.42) if dusky else random.uniform(0.78, 0.97)
-    hue, near = random.random_sample(2)
+    hue, other_hue = random.random_sample(), random.uniform(0, 0.3)
     one = _quiet(hue, random.uniform(0.03, 0.2), value)
-    two = _quiet((hue + 0.3 * near) % 1, random.uniform(0.03, 0.2), value - random.uniform(0.05, 0.14))
+    two = _quiet((hue + other_hue) % 1, random.uniform(0.03, 0.2), value - random.uniform(0.05, 0.14))
     mix = pick(random, (_gradient, _mist, _horizon, _tiles, _hills))(random)
-    grain = np.frombuffer(random.bytes(SIDE * SIDE), dtype=np.uint8).reshape(SIDE, SIDE, 1)
-    pixels = one + mix[..., None] * (two - one)
-    pixels += (grain.astype(np.float32) - 127.5) * np.float32(random.uniform(0.01, 0.06) / 255)
-    return pixels
+    grain = np.frombuffer(random.bytes(SIDE * SIDE), dtype=np.uint8).reshape(SIDE, SIDE).astype(np.float32)
+    return one + mix * (two - one) + (grain - 127.5) * (random.uniform(0.01, 0.06) / 255)
 
 
 def _quiet(hue: float, saturation: float, value: float) -> np.ndarray:
-    return np.array(colorsys.hsv_to_rgb(hue, saturation, value), dtype=np.float32)
+    return _colour(colorsys.hsv_to_rgb(hue, saturation, value))
 
 
 def _gradient(random: RandomState) -> np.ndarray:
     """From one colour to the other in any direction."""
-    across, down = (np.float32(value) for value in random.uniform(-1, 1, 2))
-    plane = across * _STEPS[None, :] + down * _STEPS[:, None]
-    return (plane - plane.min()) / (plane.max() - plane.min() + np.float32(1e-6))
+    across, down = random.uniform(-1, 1), random.uniform(-1, 1)
+    low, high = min(across, 0) + min(down, 0), max(across, 0) + max(down, 0)
+    return (across * _STEPS[None, :] + down * _STEPS[:, None] - low) / (high - low + 1e-6)
 
 
 def _mist(random: RandomState) -> np.ndarray:
     """Smooth clouds: a coarse random grid, interpolated."""
     cells = between(random, 3, 8)
     grid = random.random_sample((cells + 1, cells + 1)).astype(np.float32)
-    at = _STEPS * np.float32(cells)
+    at = _STEPS * cells
     low = at.astype(np.int64)
-    part = at - low
+    part = at - low.astype(np.float32)
     part = part * part * (3 - 2 * part)
     rows = grid[low] + part[:, None] * (grid[low + 1] - grid[low])
     return rows[:, low] + part * (rows[:, low + 1] - rows[:, low])
 
 
 def _horizon(random: RandomState) -> np.ndarray:
-    """Sky that pales towards a straight horizon, and the ground below it."""
-    line = np.float32(random.uniform(0.4, 0.8))
-    sky = 0.35 * _STEPS / line
+    """Sky that changes towards a straight horizon, and the ground below it: (224, 1), the same along a row."""
+    line = random.uniform(0.4, 0.8)
+    sky = _STEPS * (0.35 / line)
     ground = np.clip((_STEPS - line) * SIDE + 0.5, 0, 1)
-    return np.broadcast_to((sky + ground * (1 - sky))[:, None], (SIDE, SIDE))
+    return (sky + ground * (1 - sky))[:, None]
 
 
 def _tiles(random: RandomState) -> np.ndarray:
     """A chequered floor."""
-    count, shift = random.uniform(3, 9), random.random_sample(2)
-    right = ((_STEPS * np.float32(count) + np.float32(shift[0])) % 2) < 1
-    down = ((_STEPS * np.float32(count) + np.float32(shift[1])) % 2) < 1
-    return (right[None, :] ^ down[:, None]).astype(np.float32) * np.float32(0.7)
+    count, right, down = random.uniform(3, 9), random.random_sample(), random.random_sample()
+    odd_column, odd_row = (_STEPS * count + right) % 2 < 1, (_STEPS * count + down) % 2 < 1
+    return (odd_column[None, :] ^ odd_row[:, None]).astype(np.float32) * 0.7
 
 
 def _hills(random: RandomState) -> np.ndarray:
     """Two rolling hills, parabolas, one before the other."""
-    mix = np.broadcast_to(0.3 * _STEPS[:, None], (SIDE, SIDE))
+    mix = 0.3 * _STEPS[:, None]
     for depth in (0.6, 1.0):
-        top, middle, steep = random.uniform(0.35 + depth / 4, 0.85), random.uniform(0, 1), random.uniform(0.2, 1.2)
-        skyline = np.float32(top) + np.float32(steep) * (_STEPS - np.float32(middle)) ** 2
-        inside = np.clip((_STEPS[:, None] - skyline[None, :]) * SIDE + 0.5, 0, 1)
-        mix = mix + inside * (np.float32(depth) - mix)
+        top, middle, steep = random.uniform(0.35 + depth / 4, 0.85), random.random_sample(), random.uniform(0.2, 1.2)
+        skyline = top + steep * (_STEPS - middle) ** 2
+        hill = np.clip((_STEPS[:, None] - skyline[None, :]) * SIDE + 0.5, 0, 1)
+        mix = mix + hill * (depth - mix)
     return mix

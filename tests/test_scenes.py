@@ -1,0 +1,313 @@
+"""The procedural world: what is drawn, what is said of it, and that the two agree."""
+
+import colorsys
+import itertools
+import pickle
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.random import RandomState
+
+from satlib.datasets import scenes, scenes_grammar, scenes_paint
+from satlib.datasets.scenes_grammar import INVERSE, RELATIONS, Kind, Meaning, captions, parse
+from satlib.errors import SatlibError
+from satlib.text import tokenise
+
+KINDS = st.builds(
+    Kind,
+    st.sampled_from(scenes_grammar.SIZES),
+    st.sampled_from(scenes_grammar.COLOURS),
+    st.sampled_from(scenes_grammar.SHAPES),
+    st.sampled_from(scenes_grammar.TEXTURES),
+)
+STAR, SQUARE = Kind("small", "red", "star", "striped"), Kind("big", "blue", "square")
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Sixty scenes of all splits, with their pictures and masks."""
+    drawn = [scenes.scene(f"{split}-{index:06d}") for split in scenes.SPLITS for index in range(20)]
+    return [(scene, *scene.render()) for scene in drawn]
+
+
+# --- The grammar -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A tiny striped red star floats above a large blue square.",
+        "a little red star with white stripes above a plain blue huge square",
+        "Big blue square with a small red striped star over it.",
+        "There is a big plain blue square under a small red star with stripes",
+        "Below the small striped red star sits the large blue square",
+        ["a", "large", "blue", "square", "and", "above", "it", "a", "small", "striped", "red", "star"],
+    ],
+)
+def test_sentences_read_by_hand(text):
+    assert parse(text) == Meaning(STAR, "above", SQUARE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a small red star",
+        "a small red star above",
+        "a small red star above a blue square",  # no size
+        "a small red star above a big square",  # no colour
+        "a small red blue star above a big blue square",  # two colours
+        "a small striped red star with dots above a big blue square",  # two textures
+        "a small red star above a big blue square above a big green heart",
+        "a small red star above below a big blue square",
+        "a small red star is a big blue square",
+        "a small red star above a big blue <unknown>",
+        "not a small red star above a big blue square",
+    ],
+)
+def test_what_is_no_sentence_has_no_meaning(text):
+    assert parse(text) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(KINDS, st.sampled_from(RELATIONS), KINDS, st.integers(0, 2**32 - 1), st.data())
+def test_every_caption_says_its_meaning_and_no_other(first, relation, second, seed, data):
+    assume(first.colour != second.colour)  # as in every scene; twins could change places unnoticed
+    meaning = Meaning.of(first, relation, second)
+    written = captions(RandomState(seed), meaning)
+    assert len(set(written)) == 5
+    for text in written:
+        assert parse(text) == parse(tokenise(text)) == meaning
+        assert 8 <= len(tokenise(text)) <= scenes_grammar.LONGEST
+        assert text[0].isupper()
+        assert text.endswith(".")
+        # One word for another of its sort is another meaning, or none: it is never overlooked.
+        words = tokenise(text)
+        place = data.draw(st.sampled_from([index for index, word in enumerate(words) if word in ALL_SORTS]))
+        other = data.draw(st.sampled_from([word for word in ALL_SORTS[words[place]] if word != words[place]]))
+        assert parse([*words[:place], other, *words[place + 1 :]]) != meaning
+
+
+def _sorts():
+    """Word -> the words that could stand in its place and say something else."""
+    for sort in (scenes_grammar.COLOURS, scenes_grammar.SHAPES, ("striped", "dotted", "plain"), ("stripes", "dots")):
+        yield from ((word, sort) for word in sort)
+    yield from {"small": ("big", "huge"), "tiny": ("large",), "big": ("tiny",), "above": ("below", "beside")}.items()
+    yield from {"below": ("above",), "under": ("over",), "left": ("right",), "right": ("left",)}.items()
+
+
+ALL_SORTS = dict(_sorts())
+
+
+@given(KINDS, st.sampled_from(RELATIONS), KINDS)
+def test_a_relation_and_its_inverse_mean_the_same(first, relation, second):
+    assert Meaning.of(first, relation, second) == Meaning.of(second, INVERSE[relation], first)
+    if first != second:
+        assert Meaning.of(first, relation, second) != Meaning.of(second, relation, first)
+        assert Meaning.of(first, relation, second) != Meaning.of(first, INVERSE[relation], second)
+
+
+def test_every_sentence_of_the_grammar_is_read_with_one_relation():
+    read = {}
+    for text, relation in scenes_grammar.sentences():
+        said = text.replace("X", "a small striped red star").replace("Y", "a big blue square")
+        assert parse(said) == Meaning.of(STAR, relation, SQUARE), text
+        assert read.setdefault(tuple(tokenise(said)), relation) == relation
+    assert len(read) > 200
+    assert set(read.values()) == set(RELATIONS)
+
+
+def test_vocabulary_and_lengths_are_varied_but_small():
+    said = [tokenise(text) for index in range(300) for text in scenes.scene(f"train-{index:06d}").captions]
+    assert 60 <= len({word for words in said for word in words}) <= 100
+    assert min(map(len, said)) <= 10
+    assert max(map(len, said)) == scenes_grammar.LONGEST
+    assert len({tuple(words) for words in said}) > 0.95 * len(said)
+    assert max(Counter(map(len, said)).values()) < len(said) / 4
+
+
+# --- Scenes ------------------------------------------------------------------------------------------------------------
+
+
+def test_captions_match_their_own_scene_alone(world):
+    for (scene, *_), (other, *_) in itertools.pairwise(world):
+        assert all(scenes.exact_match(text, scene) for text in scene.captions)
+        assert not any(scenes.exact_match(text, other) for text in scene.captions)
+        swapped = replace(scene, relation=INVERSE[scene.relation])
+        assert not any(scenes.exact_match(text, swapped) for text in scene.captions)
+
+
+def test_relation_holds_between_the_visible_pixels(world):
+    for scene, _, masks in world:
+        (y0, x0), (y1, x1) = (np.argwhere(mask).mean(axis=0) for mask in masks)
+        right, down = x1 - x0, y1 - y0
+        seen = (
+            ("above" if down > 0 else "below") if abs(down) > abs(right) else ("left of" if right > 0 else "right of")
+        )
+        assert seen == scene.relation, scene.key
+
+
+def test_masks_lie_on_the_named_colour(world):
+    """Independent of the painter: the commonest hue of the saturated pixels of a mask is the hue that is named."""
+    hues = {name: colorsys.rgb_to_hsv(*rgb)[0] for name, rgb in scenes_paint.RGB.items()}
+    for scene, photo, masks in world:
+        assert photo.mode == "RGB"
+        assert photo.size == (224, 224)
+        assert masks.shape == (2, 224, 224)
+        assert masks.dtype == bool
+        assert not (masks[0] & masks[1]).any()
+        pixels = np.asarray(photo.convert("HSV")).astype(float) / 255
+        for thing, mask in zip(scene.objects, masks, strict=True):
+            hue, saturation = pixels[mask][:, 0], pixels[mask][:, 1]
+            hue = hue[saturation > 0.5]
+            apart = [np.median(np.abs((hue - named + 0.5) % 1 - 0.5)) for named in hues.values()]
+            assert list(hues)[int(np.argmin(apart))] == thing.colour, scene.key
+            white = (np.asarray(photo)[mask].min(axis=1) > 200).mean()
+            low, high = {"plain": (0, 0.02), "dotted": (0.03, 0.4), "striped": (0.15, 0.6)}[thing.texture]
+            assert low <= white <= high, (scene.key, thing, white)
+
+
+def test_masks_have_the_size_and_place_of_their_objects(world):
+    for scene, _, masks in world:
+        for thing, mask in zip(scene.objects, masks, strict=True):
+            left, top, right, bottom = thing.box
+            low, high = scenes.DIAMETER[thing.size]
+            assert low - 1e-6 <= right - left <= high + 1e-6
+            assert bottom - top == pytest.approx(right - left)
+            assert min(left, top) >= 0
+            assert max(right, bottom) <= 224
+            rows, columns = np.nonzero(mask)
+            slack = 0.15 * thing.diameter  # a tilted corner leaves the box of the upright shape
+            assert columns.min() >= left - slack
+            assert columns.max() <= right + slack
+            assert rows.min() >= top - slack
+            assert rows.max() <= bottom + slack
+            half = thing.diameter / 2
+            assert 0.65 * AREAS[thing.shape] <= mask.sum() / half**2 <= 1.1 * AREAS[thing.shape]
+
+
+# By hand: circle pi; square side 1.8; triangle base 2, height 1.8; star ten triangles with sides 1 and 1/2 about 36
+# degrees; heart a square of side sqrt 2 and two half discs of radius sqrt 1/2, all scaled by 1/1.2.
+AREAS = {
+    "circle": np.pi,
+    "square": 1.8**2,
+    "triangle": 2 * 1.8 / 2,
+    "star": 10 * 0.5 * 0.5 * np.sin(np.radians(36)),
+    "heart": (2 + np.pi / 2) / 1.2**2,
+}
+
+
+@pytest.mark.parametrize("shape", scenes_grammar.SHAPES)
+def test_outlines_enclose_the_area_of_their_shape(shape):
+    steps = (np.arange(600) + 0.5) / 250 - 1.2
+    distance = scenes_paint.OUTLINES[shape](steps[None, :], steps[:, None])
+    assert (distance < 0).sum() / 250**2 == pytest.approx(AREAS[shape], rel=0.01)
+    slope = np.hypot(*np.gradient(distance, 1 / 250))
+    assert np.median(slope) == pytest.approx(1, abs=0.01)  # a distance, in the units of x and y
+
+
+def test_clutter_hides_a_part_at_most():
+    hidden = 0
+    for index in range(80):
+        scene = scenes.scene(f"test-{index:06d}")
+        for number, (thing, mask) in enumerate(zip(scene.objects, scene.masks, strict=True)):
+            canvas = scenes_paint.Canvas(np.zeros((3, 224, 224), dtype=np.float32))
+            look = (thing.shape, thing.colour, thing.texture)
+            whole = scenes_paint.named_object(canvas, RandomState(0), number, thing.centre, thing.diameter, *look)
+            hidden += mask.sum() < 0.97 * whole
+            assert mask.sum() >= (scenes.VISIBLE - 0.05) * whole  # the tilt of the whole one is another
+    assert hidden > 10
+
+
+def test_attributes_are_independent_and_uniform():
+    many = [scenes.scene(f"train-{index:06d}") for index in range(2000)]
+    for attribute, values in (("shape", 5), ("colour", 6), ("texture", 3), ("size", 2)):
+        pairs = Counter(tuple(getattr(thing, attribute) for thing in scene.objects) for scene in many)
+        expected = values * (values - 1) if attribute == "colour" else values**2
+        assert len(pairs) == expected
+        # A count of mean n/k strays more than five of its standard deviations once in two million times.
+        mean = 2000 / expected
+        assert all(abs(count - mean) < 5 * mean**0.5 for count in pairs.values()), pairs
+    relations = Counter((scene.relation, scene.objects[0].size) for scene in many)
+    assert len(relations) == 8
+    assert all(abs(count - 250) < 80 for count in relations.values())
+
+
+def test_words_are_traced_to_what_they_name():
+    scene = replace(
+        scenes.scene("train-000000"),
+        objects=(scenes.Thing(SQUARE, (100, 150), 80), scenes.Thing(STAR, (100, 50), 40)),
+        relation="below",
+    )
+    right = [
+        "a",
+        "little",
+        "red",
+        "star",
+        "with",
+        "white",
+        "stripes",
+        "floats",
+        "above",
+        "the",
+        "big",
+        "blue",
+        "square",
+    ]
+    assert scenes.mentions(right, scene) == [None, 1, 1, 1, None, None, 1, None, None, None, 0, 0, 0]
+    # Wrong in colour and half a sentence: the true words still point to their object, the untrue to nothing.
+    wrong = ["big", "green", "square", "under", "it", "a", "dotted", "red"]
+    assert scenes.mentions(wrong, scene) == [0, None, 0, None, None, None, None, 1]
+    assert scenes.mentions(["a", "purple", "circle"], scene) == [None, None, None]
+    assert scenes.mentions([], scene) == []
+
+
+def test_every_caption_mentions_both_objects(world):
+    for scene, *_ in world:
+        for text in scene.captions:
+            words = tokenise(text)
+            traced = scenes.mentions(words, scene)
+            assert len(traced) == len(words)
+            for number, thing in enumerate(scene.objects):
+                named = [word for word, which in zip(words, traced, strict=True) if which == number]
+                assert len(named) >= 3
+                assert thing.colour in named
+
+
+# --- Keys, seeds and the data set --------------------------------------------------------------------------------------
+
+
+def test_the_same_key_gives_the_same_scene_and_another_seed_another():
+    first, again, other = scenes.scene("dev-000007"), scenes.scene("dev-000007"), scenes.scene("dev-000007", seed=1)
+    assert first == again
+    assert first.photo().tobytes() == again.photo().tobytes()
+    assert first.meaning != other.meaning
+    assert first.photo().tobytes() != other.photo().tobytes()
+
+
+@pytest.mark.parametrize(
+    "key", ["", "train", "train-12", "training-000001", "train-0000001", "train-00000a", "train-000001\n"]
+)
+def test_unknown_keys_are_refused(key):
+    with pytest.raises(SatlibError, match="there is no scene"):
+        scenes.scene(key)
+
+
+def test_impossible_numbers_are_refused():
+    with pytest.raises(SatlibError, match="seed"):
+        scenes.scene("train-000001", seed=-1)
+    with pytest.raises(SatlibError, match="dev"):
+        scenes.load(train=1, dev=-1, test=1)
+
+
+def test_the_caption_set_draws_its_examples():
+    world = scenes.load(train=3, dev=2, test=1, seed=5)
+    assert [example.key for example in world.split("train")] == ["train-000000", "train-000001", "train-000002"]
+    assert [len(world.split(split)) for split in scenes.SPLITS] == [3, 2, 1]
+    example = pickle.loads(pickle.dumps(world)).split("dev")[1]  # worker processes get a copy
+    assert world.photo(example).tobytes() == scenes.scene("dev-000001", seed=5).photo().tobytes()
+    assert example.references == scenes.scene("dev-000001", seed=5).captions
