@@ -27,7 +27,7 @@ RGB = {
 WHITE = (0.99, 0.98, 0.95)  # stripes and dots
 OUTLINE = 2.0  # pixels
 GREY_SHAPES = (0, 2)  # how many unnamed grey shapes lie behind, from and to
-SPECKS = (8, 25)  # tiny coloured dots
+SPECKS = (6, 16)  # tiny coloured dots
 TWIGS = (1, 3)  # thin brown lines
 OCCLUDERS = (0, 2)  # grey shapes and twigs that may lie before the objects
 
