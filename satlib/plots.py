@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from satlib.errors import SatlibError
 from satlib.files import replacing
@@ -64,7 +64,9 @@ def upsample(alphas: Tensor, size: tuple[int, int] = (_SEEN, _SEEN)) -> Tensor:
         (C, H, W), float32.
     """
     height, width = alphas.shape[-2:]
-    maps = F.interpolate(alphas.detach().float().cpu().unsqueeze(1), size=size, mode="nearest-exact").squeeze(1)
+    maps = functional.interpolate(alphas.detach().float().cpu().unsqueeze(1), size=size, mode="nearest-exact").squeeze(
+        1
+    )
     maps = _smooth(maps, size[1] / width)
     return _smooth(maps.transpose(1, 2), size[0] / height).transpose(1, 2)
 
@@ -75,8 +77,10 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
     kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1) / sigma) ** 2)
     there = torch.arange(-radius, width + radius) % (2 * width)
     there = torch.minimum(there, 2 * width - 1 - there)
-    rows = maps[..., there].reshape(-1, 1, width + 2 * radius)
-    return F.conv1d(rows, (kernel / kernel.sum()).view(1, 1, -1)).reshape(maps.shape)
+    # As a matrix: row x holds what each pixel gives to pixel x. With kernels this wide it is far faster than conv1d.
+    weights = (kernel / kernel.sum()).expand(width, -1)
+    matrix = torch.zeros(width, width).scatter_add_(1, there.unfold(0, 2 * radius + 1, 1), weights)
+    return maps @ matrix.T
 
 
 def attention_figure(
@@ -137,6 +141,8 @@ def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Ten
     columns = min(_COLUMNS, longest)
     if len(captions) == 1:  # as even as it gets: no last row with one panel
         columns = math.ceil(longest / math.ceil(longest / columns))
+    elif columns > 1:
+        columns = 1 + math.ceil((longest - 1) / math.ceil((longest - 1) / (columns - 1)))
     for label, words, alphas, betas in captions:
         lit = [_light(pixels, alpha) for alpha in upsample(alphas, pixels.shape[:2]).numpy()]
         titles = [*words, END_LABEL][: len(lit)]
@@ -149,7 +155,7 @@ def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Ten
             rows.append([None] * (columns - step) + panels[start : start + step])
 
     below = 0.22 if any(betas is not None for *_, betas in captions) else 0.0
-    figure = Picture(figsize=(_PANEL * columns, (_PANEL + 0.28 + below) * len(rows)), layout="constrained")
+    figure = Picture(figsize=(_PANEL * columns, (_PANEL + 0.24 + below) * len(rows)), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.04, wspace=0, hspace=0)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     for row, axes in zip(rows, grid, strict=True):
@@ -170,8 +176,9 @@ def _maps_of(words: Sequence[str], alphas: Tensor) -> int:
 def _light(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     """Light the photograph (H, W, 3) by a map (H, W): dim and grey at 0, in colour and with a glow at the maximum."""
     strength = (alpha / max(float(alpha.max()), 1e-12)).clip(0, 1)[..., None]
-    dim = 0.4 * pixels.mean(axis=2, keepdims=True)
-    return (1 - strength) * dim + strength * (0.72 * pixels + 0.28 * _GLOW)
+    dim = 0.14 + 0.42 * pixels.mean(axis=2, keepdims=True)
+    lit = (1 - strength) * dim + strength * (0.55 * pixels + 0.45 * _GLOW)
+    return np.rint(255 * lit).astype(np.uint8)
 
 
 def _draw(axis: Axes, panel: tuple[str, np.ndarray, float | None] | None) -> None:
@@ -181,7 +188,7 @@ def _draw(axis: Axes, panel: tuple[str, np.ndarray, float | None] | None) -> Non
     if panel is None:
         return
     title, picture, gate = panel
-    axis.imshow(picture, interpolation="lanczos")
+    axis.imshow(picture)
     # A word as wide as its panel at most; "$" is a dollar, not a formula.
     size = min(13.0, 13.0 * 15 / max(len(title), 1))
     axis.set_title(title, fontsize=size, pad=3, parse_math=False)
@@ -204,21 +211,22 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     epochs = [line for line in log if line.get("event", "epoch") == "epoch"]
     if not epochs:
         raise SatlibError("the log has no finished epoch; train for at least one")
-    figure = Picture(figsize=(9, 3.6), layout="constrained")
+    figure = Picture(figsize=(9.6, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _curve(left, epochs, "train_nll", "train", color=_TRAIN, linestyle="--", marker="s")
-    _curve(left, epochs, "dev_nll", "dev", color=_DEV, linestyle="-", marker="o")
+    _curve(left, epochs, "train_nll", "train NLL", color=_TRAIN, linestyle="--", marker="s")
+    _curve(left, epochs, "dev_nll", "dev NLL", color=_DEV, linestyle="-", marker="o")
     _curve(right, epochs, "dev_bleu4", "dev BLEU-4", color=_BLEU, linestyle="-", marker="D")
-    left.set_title("NLL per word (nats): lower is better", fontsize=11)
-    right.set_title("BLEU-4 of generated dev captions (%): higher is better", fontsize=11)
+    left.set_title("NLL in nats per word (lower is better)", fontsize=11)
+    right.set_title("BLEU-4 in percent, generated captions (higher is better)", fontsize=11)
     chosen = max(epochs, key=lambda line: (_value(line, "dev_bleu4", -math.inf), -line["epoch"]))
     lowest = min(epochs, key=lambda line: (_value(line, "dev_nll", math.inf), line["epoch"]))
     for axis in (left, right):
-        axis.axvline(chosen["epoch"], color=_CHOSEN, linewidth=1.5, label=f"kept: epoch {chosen['epoch']}")
+        axis.axvline(chosen["epoch"], color=_CHOSEN, linewidth=1.5, zorder=1.5, label=f"kept: epoch {chosen['epoch']}")
         axis.axvline(
             lowest["epoch"],
             color=_CHOSEN,
             linewidth=1.5,
+            zorder=1.5,
             linestyle=":",
             label=f"lowest dev NLL: epoch {lowest['epoch']}",
         )
@@ -228,7 +236,10 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
         axis.grid(color="0.9")
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False, fontsize=9)
+    handles = {
+        label: handle for axis in (left, right) for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=9.5)
     return figure
 
 

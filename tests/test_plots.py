@@ -1,0 +1,198 @@
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch.nn import functional
+
+from satlib import plots
+from satlib.errors import SatlibError
+
+
+def photo(width: int = 320, height: int = 240) -> Image.Image:
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def maps(count: int, grid: tuple[int, int] = (14, 14)) -> torch.Tensor:
+    energies = torch.randn(count, grid[0] * grid[1], generator=torch.Generator().manual_seed(0))
+    return energies.softmax(1).view(count, *grid)
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axis.get_title() for axis in figure.axes if axis.images]
+
+
+@pytest.mark.parametrize("grid", [(14, 14), (7, 7), (5, 9)])
+def test_upsampled_maps_keep_mean_and_evenness(grid):
+    alphas = maps(3, grid)
+    large = plots.upsample(alphas)
+    assert large.shape == (3, 224, 224)
+    if grid != (5, 9):  # 224 is no multiple of 5 and 9: some cells are a pixel larger there
+        assert torch.allclose(large.mean((1, 2)), alphas.mean((1, 2)), rtol=1e-4)
+    even = plots.upsample(torch.full((1, *grid), 0.25))
+    assert torch.allclose(even, torch.tensor(0.25), atol=1e-6)
+
+
+def test_upsampled_peak_is_in_the_middle_of_its_cell():
+    alphas = torch.zeros(1, 14, 14)
+    alphas[0, 3, 9] = 1
+    row, column = divmod(int(plots.upsample(alphas).argmax()), 224)
+    assert abs(row - (3 * 16 + 7.5)) <= 0.5
+    assert abs(column - (9 * 16 + 7.5)) <= 0.5
+
+
+def test_upsampled_step_is_the_normal_distribution_function():
+    """Cells 0, 0, 0, 0, 1, 1, 1, 1 of 100 pixels: an edge at pixel 400, smoothed with a standard deviation of 100."""
+    alphas = torch.tensor([0.0] * 4 + [1.0] * 4).expand(1, 1, 8)
+    line = plots.upsample(alphas, (1, 800))[0, 0]
+    for pixel in (250, 350, 399, 400, 480, 600):
+        expected = 0.5 * (1 + math.erf((pixel + 0.5 - 400) / 100 / math.sqrt(2)))
+        assert line[pixel] == pytest.approx(expected, abs=2e-4)
+
+
+def test_upsampled_maps_equal_scipys_gaussian():
+    ndimage = pytest.importorskip("scipy.ndimage", reason="scipy comes with the extra `course`")
+    alphas = maps(2)
+    expected = [
+        ndimage.gaussian_filter(np.kron(alpha, np.ones((16, 16))), sigma=16, mode="reflect") for alpha in alphas.numpy()
+    ]
+    assert np.allclose(plots.upsample(alphas), expected, rtol=1e-4, atol=1e-7)
+
+
+def test_each_word_has_its_map_and_the_end_too():
+    words = ["a", "dog", "runs", "on", "the", "green", "grass"]
+    figure = plots.attention_figure(photo(), words, maps(8), torch.linspace(0, 1, 8))
+    assert titles(figure) == ["", *words, "(end)"]
+    assert [axis.get_xlabel() for axis in figure.axes if axis.images][1:3] == ["β = 0.00", "β = 0.14"]
+    assert titles(plots.attention_figure(photo(), words, maps(7))) == ["", *words]
+
+
+def test_light_follows_the_map():
+    grey = Image.new("RGB", (224, 224), (128, 128, 128))
+    alphas = torch.zeros(1, 14, 14)
+    alphas[0, :, :4] = 1 / 56
+    whole, lit = (axis.images[0].get_array() for axis in plots.attention_figure(grey, ["left"], alphas).axes[:2])
+    assert np.allclose(whole, 128 / 255)
+    brightness = lit.mean(axis=2)  # 0..255
+    assert brightness[:, 10].min() > 1.3 * brightness[:, 200].max()
+
+
+def test_the_view_is_the_square_that_the_encoder_sees():
+    """Shortest side to 256, the middle 224: of a photograph of 512 x 256 the columns 144 to 368 at their middle height."""
+    pixels = np.zeros((256, 512, 3), dtype=np.uint8)
+    pixels[16:240, 144:368] = 255
+    view = plots.attention_figure(Image.fromarray(pixels), [], maps(1)).axes[0].images[0].get_array()
+    assert view.shape == (448, 448, 3)
+    assert view.min() > 0.3
+    assert view[2:-2, 2:-2].min() > 0.99
+    small = photo(224, 224)
+    assert np.allclose(
+        plots.attention_figure(small, [], maps(1)).axes[0].images[0].get_array(), np.asarray(small) / 255
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 12, 20])
+def test_nothing_is_cut_off_and_no_words_overlap(count):
+    words = ["antidisestablishmentarianism", "$5$", "skateboarding"][:count] + ["grasshoppers"] * max(count - 3, 0)
+    figure = plots.attention_figure(photo(), words, maps(count + 1), torch.ones(count + 1))
+    figure.draw_without_rendering()
+    boxes = [axis.title.get_window_extent() for axis in figure.axes if axis.get_title()]
+    for i, box in enumerate(boxes):
+        assert figure.bbox.x0 <= box.x0
+        assert box.x1 <= figure.bbox.x1 + 1
+        assert box.y1 <= figure.bbox.y1 + 1
+        assert not any(box.overlaps(other) for other in boxes[i + 1 :])
+
+
+def test_captions_stand_one_below_the_other():
+    captions = [
+        ("soft", ["a", "dog", "runs", "on", "the", "grass"], maps(7)),
+        ("none", ["a", "dog"], maps(3, (7, 7))),
+    ]
+    figure = plots.compare_figure(photo(), captions)
+    assert titles(figure) == ["soft", *["a", "dog", "runs", "on", "the", "grass"], "(end)", "none", "a", "dog", "(end)"]
+    figure.draw_without_rendering()
+    left = {axis.get_title(): axis.get_position().x0 for axis in figure.axes if axis.images}
+    assert left["soft"] == pytest.approx(left["none"])
+    assert left["soft"] < min(x for title, x in left.items() if title not in ("soft", "none"))
+
+
+@pytest.mark.parametrize("alphas", [torch.zeros(5, 14, 14), torch.zeros(1, 14, 14), torch.zeros(3, 196)])
+def test_maps_that_do_not_fit_are_refused(alphas):
+    with pytest.raises(SatlibError, match="3 words need maps of shape"):
+        plots.attention_figure(photo(), ["a", "red", "dog"], alphas)
+
+
+def test_no_caption_is_refused():
+    with pytest.raises(SatlibError, match="no caption"):
+        plots.compare_figure(photo(), [])
+
+
+def test_the_same_input_gives_the_same_file(tmp_path):
+    for name in ("one.png", "two.png"):
+        plots.attention_figure(photo(), ["dog"], maps(2), path=tmp_path / name)
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
+    with Image.open(tmp_path / "one.png") as image:
+        assert image.format == "PNG"
+        assert image.width > 300
+        assert not {"Software", "Creation Time"} & image.info.keys()
+    assert len(list(tmp_path.iterdir())) == 2
+    plots.compare_figure(photo(), [("x", ["dog"], maps(2))], path=tmp_path / "three.png")
+    assert (tmp_path / "three.png").stat().st_size > 1000
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SatlibError, match="cannot write"):
+        plots.attention_figure(photo(), ["dog"], maps(2), path=tmp_path / "file" / "a.png")
+
+
+def test_a_notebook_shows_a_figure_by_itself():
+    data = plots.attention_figure(photo(), ["dog"], maps(2))._repr_png_()
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.format == "PNG"
+
+
+# From the third epoch on the two measures part: NLL rises, BLEU goes on to rise.
+LOG = [
+    {"event": "start"},
+    {"event": "epoch", "epoch": 1, "train_nll": 4.0, "dev_nll": 3.9, "dev_bleu4": 8.0},
+    {"event": "epoch", "epoch": 2, "train_nll": 3.0, "dev_nll": 3.2, "dev_bleu4": 15.0},
+    {"event": "epoch", "epoch": 3, "train_nll": 2.5, "dev_nll": 3.3, "dev_bleu4": 17.0},
+    {"event": "epoch", "epoch": 4, "train_nll": 2.2, "dev_nll": 3.5, "dev_bleu4": 17.0},
+]
+
+
+def test_curves_show_the_log_and_both_choices():
+    left, right = plots.curves_figure(LOG).axes
+    drawn = {line.get_label(): line for axis in (left, right) for line in axis.lines}
+    assert list(drawn["dev NLL"].get_ydata()) == [3.9, 3.2, 3.3, 3.5]
+    assert list(drawn["train NLL"].get_ydata()) == [4.0, 3.0, 2.5, 2.2]
+    assert list(drawn["dev BLEU-4"].get_ydata()) == [8.0, 15.0, 17.0, 17.0]
+    assert list(drawn["dev BLEU-4"].get_xdata()) == [1, 2, 3, 4]
+    for axis in (left, right):
+        assert {"kept: epoch 3", "lowest dev NLL: epoch 2"} <= {line.get_label() for line in axis.lines}
+    styles = [(drawn[label].get_linestyle(), drawn[label].get_marker()) for label in ("train NLL", "dev NLL")]
+    assert styles[0] != styles[1]
+
+
+def test_curves_with_one_epoch_or_a_missing_figure(tmp_path):
+    plots.save(plots.curves_figure(LOG[:2]), tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+    figure = plots.curves_figure([*LOG, {"epoch": 5, "train_nll": 2.0, "dev_nll": None}])
+    assert math.isnan(figure.axes[1].lines[0].get_ydata()[-1])
+
+
+def test_a_log_without_an_epoch_is_refused():
+    with pytest.raises(SatlibError, match="no finished epoch"):
+        plots.curves_figure(LOG[:1])
+
+
+def test_upsampling_twice_as_large_is_the_same_picture():
+    alphas = maps(1)
+    half = functional.avg_pool2d(plots.upsample(alphas, (448, 448)), 2)
+    assert torch.allclose(half, plots.upsample(alphas), rtol=0.01)
