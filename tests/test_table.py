@@ -1,0 +1,155 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from satlib import metrics, table
+from satlib.errors import SatlibError
+
+SCORES = {
+    "BLEU-1": 64.04, "BLEU-2": 45.0, "BLEU-3": 31.0, "BLEU-4": 20.06,
+    "BLEU-1 (no brevity penalty)": 67.08, "BLEU-2 (no brevity penalty)": 46.0, "BLEU-3 (no brevity penalty)": 32.0,
+    "BLEU-4 (no brevity penalty)": 22.16, "METEOR": 19.304, "ROUGE-L": 47.77, "CIDEr": 53.25,
+}  # fmt: skip
+
+
+def write(root: Path, run: str = "flickr8k-soft", name: str = "test", **changes) -> Path:
+    evaluation = {
+        "recipe": "flickr8k-soft", "data": "flickr8k", "split": "test", "encoder": "vgg19", "attention": "soft", "beam": 5,
+        "metrics": SCORES, "protocol": metrics.PTB, "images": 1000, "captions": {"a.jpg": "a dog"},
+    } | changes  # fmt: skip
+    path = root / run / f"evaluation-{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(evaluation))
+    return path
+
+
+def line_of(text: str, part: str) -> str:
+    (line,) = [line for line in text.splitlines() if part in line]
+    return line
+
+
+def test_ours_stands_below_the_published_rows_of_its_data_set(tmp_path):
+    rows = table.rows([write(tmp_path)])
+    flickr8k = [row.model for row in rows if row.data == "Flickr8k"]
+    assert flickr8k[-2:] == ["Hard-Attention", "satlib: flickr8k-soft, vgg19, soft, beam 5"]
+    assert [row.ours for row in rows if row.data == "Flickr8k"] == [False] * 4 + [True]
+    assert [row.data for row in rows] == ["Flickr8k"] * 5 + ["Flickr30k"] * 4 + ["COCO"] * 7
+
+
+def test_each_figure_stands_in_its_column(tmp_path):
+    text = table.render(table.rows([write(tmp_path)]))
+    heading, ours = text.splitlines()[0], line_of(text, "satlib: flickr8k-soft")
+    expected = {"BLEU-1": "67.1", "BLEU-2": "46.0", "BLEU-3": "32.0", "METEOR": "19.30", "COCO BLEU-4": "20.1"}
+    for column, figure in (expected | {"ROUGE-L": "47.8", "CIDEr": "53.2"}).items():
+        assert heading.index(column) + len(column) == ours.index(f" {figure}") + 1 + len(figure), column
+    assert ours.split()[-8:] == ["67.1", "46.0", "32.0", "22.2", "19.30", "20.1", "47.8", "53.2"]
+
+
+def test_published_figures_are_as_printed():
+    rows = table.rows([])
+    assert sum(len(row.figures) for row in rows) == 3 + 3 * 5 + 4 + 3 * 5 + 2 * 1 + 2 * 4 + 3 * 5
+    text = table.render(rows)
+    assert text.splitlines()[5].split() == ["Hard-Attention", *["67", "45.7", "31.4", "21.3", "20.30", "-", "-", "-"]]
+    assert text.splitlines()[2].split()[-8:] == ["63", "41", "27", "-", "-", "-", "-", "-"]
+    assert line_of(text, "BRNN").split() == ["BRNN", "64.2", "45.1", "30.4", "20.3", "-", "-", "-", "-"]
+    assert "satlib:" not in text
+
+
+def test_only_the_test_split_unless_asked(tmp_path):
+    paths = [write(tmp_path), write(tmp_path, name="dev", split="dev")]
+    assert sum(row.ours for row in table.rows(paths)) == 1
+    both = [row.model for row in table.rows(paths, split=None) if row.ours]
+    assert both == [
+        "satlib: flickr8k-soft, vgg19, soft, beam 5",
+        "satlib: flickr8k-soft, vgg19, soft, beam 5, dev split",
+    ]
+    assert [row.model for row in table.rows(paths, split="dev") if row.ours] == both[1:]
+
+
+def test_other_data_sets_come_last_with_their_own_columns(tmp_path):
+    scenes = write(tmp_path, "scenes-soft", data="scenes", recipe="scenes-soft", metrics={"exact match": 91.23})
+    rows = table.rows([scenes])
+    assert rows[-1].data == "scenes"
+    text = table.render(rows)
+    assert text.splitlines()[0].endswith("exact match")
+    assert line_of(text, "satlib: scenes-soft").split()[-2:] == ["-", "91.2"]
+    assert "exact match" not in table.render(table.rows([]))
+
+
+def test_two_runs_of_a_recipe_are_told_apart_by_folder(tmp_path):
+    rows = table.rows([write(tmp_path, "first"), write(tmp_path, "second")])
+    assert [row.model[-9:] for row in rows if row.ours] == ["5 [first]", " [second]"]
+
+
+def test_length_normalisation_is_named(tmp_path):
+    rows = table.rows([write(tmp_path, length_normalisation=0.7)])
+    assert any("beam 5, normalised 0.7" in row.model for row in rows)
+
+
+def test_the_protocols_stand_below(tmp_path):
+    paths = [write(tmp_path, "a"), write(tmp_path, "b", recipe="b", protocol=metrics.WITHOUT_JAVA)]
+    text = table.render(table.rows(paths))
+    assert f"satlib: {metrics.PTB}." in text
+    assert f"satlib*: {metrics.WITHOUT_JAVA}." in text
+    assert "beam 5*" in line_of(text, "satlib: b,")
+    assert "*" not in line_of(text, "satlib: flickr8k-soft")
+    assert "without brevity penalty" in text
+    marked = table.render(table.rows(paths[1:]))
+    assert "beam 5*" in line_of(marked, "satlib: b,")
+
+
+def test_markdown_is_one_table(tmp_path):
+    text = table.render(table.rows([write(tmp_path, recipe="a|b")]), style="markdown")
+    lines = text.split("\n\n")[0].splitlines()
+    assert {line.replace(r"\|", "").count("|") for line in lines} == {11}
+    assert lines[1] == "| --- | --- |" + " ---: |" * 8
+    assert r"satlib: a\|b, vgg19" in text
+
+
+def test_an_unknown_style_is_refused():
+    with pytest.raises(SatlibError, match="choose text or markdown"):
+        table.render([], style="latex")
+
+
+def test_evaluations_are_found_in_runs(tmp_path):
+    paths = [write(tmp_path, "b"), write(tmp_path, "a"), write(tmp_path, "a", name="dev")]
+    (tmp_path / "a" / "log.jsonl").touch()
+    assert table.find(tmp_path) == [paths[2], paths[1], paths[0]]
+    assert table.find(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "not complete JSON"),
+        ('{"recipe": "x", "da', "not complete JSON"),
+        ("[]", "not an evaluation"),
+        ('{"recipe": "x"}', "'data' is missing"),
+        (None, "does not exist"),
+    ],
+)
+def test_a_bad_file_is_named_in_one_line(tmp_path, content, said):
+    path = tmp_path / "evaluation-test.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SatlibError, match=said) as raised:
+        table.rows([path])
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metrics": {"METEOR": "19.3"}}, "'METEOR' is \"19.3\""),
+        ({"metrics": {"METEOR": float("nan")}}, "'METEOR' is NaN"),
+        ({"metrics": [1]}, "'metrics'"),
+        ({"beam": "five"}, "'beam'"),
+        ({"split": None}, "'split'"),
+        ({"protocol": None}, "'protocol'"),
+    ],
+)
+def test_a_wrong_value_is_named(tmp_path, changes, said):
+    with pytest.raises(SatlibError, match=said):
+        table.rows([write(tmp_path, **changes)])
