@@ -37,8 +37,7 @@ def open_photo(path: Path) -> Image.Image:
     except UnidentifiedImageError as error:
         raise SatlibError(f"{path} is not an image that can be read; convert it to JPEG or PNG") from error
     except Image.DecompressionBombError as error:
-        limit_text = f"{(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.0f} million"
-        raise SatlibError(f"{path} unpacks to more than {limit_text} pixels; make it smaller") from error
+        raise SatlibError(f"{path} unpacks to more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller") from error
     except Exception as error:  # Pillow's decoders raise a dozen types on damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise SatlibError(

@@ -9,29 +9,25 @@ Checksums, and where they were found (none is our own):
   NAME.sha256 beside it (trust on first use), and from then on that is verified too.
 """
 
-import fnmatch
 import os
 import re
-import shutil
-import stat
-import tempfile
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pooch
 import requests
 from tqdm import tqdm
 
+from satlib.datasets.unpacking import unpack
 from satlib.errors import SatlibError
 from satlib.files import write_text
 
 _S3, _COCO = "https://s3.amazonaws.com/images.cocodataset.org", "http://images.cocodataset.org"
 _GITHUB = "https://github.com/jbrownlee/Datasets/releases/download/Flickr8k"
 _ILLINOIS = "http://nlp.cs.illinois.edu/HockenmaierGroup/Framing_Image_Description"
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # bytes; a piece that a broken connection cut is lost, so pieces are small
 _TIMEOUT = (15, 60)  # seconds to connect, and between two pieces
 
 
@@ -46,7 +42,7 @@ class Archive:
         gives: a pattern, from the data set's folder, of the files that it unpacks to.
         count: how many of them there are.
         into: the folder, inside the data set's, to unpack into.
-        members: pattern of the members that are wanted.
+        members: patterns of the members that are wanted.
     """
 
     file: str
@@ -55,7 +51,7 @@ class Archive:
     gives: str
     count: int
     into: str = "."
-    members: str = "*"
+    members: tuple[str, ...] = ("*",)
 
 
 ARCHIVES: dict[str, tuple[Archive, ...]] = {
@@ -67,6 +63,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
             gives="Flickr8k_text/Flickr*8k.*.txt",
             count=4,
             into="Flickr8k_text",
+            members=("Flickr8k.token.txt", "Flickr_8k.*Images.txt", "readme.txt"),
         ),
         Archive(
             "Flickr8k_Dataset.zip",
@@ -83,7 +80,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
             "sha256:031296bbc80c45a1d1f76bf9a90ead27e94e99ec629208449507a4917a3bf009",
             gives="annotations/captions_*2014.json",
             count=2,
-            members="annotations/captions_*.json",
+            members=("annotations/captions_*.json",),
         ),
         Archive(
             "caption_datasets.zip",
@@ -94,7 +91,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
             "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817",
             gives="dataset_coco.json",
             count=1,
-            members="dataset_coco.json",
+            members=("dataset_coco.json",),
         ),
         Archive(
             "val2014.zip",
@@ -126,7 +123,7 @@ def fetch(name: str, root: Path, progress: bool = True, say: Callable[[str], Non
     """
     if name == "flickr30k":
         raise SatlibError(
-            "Flickr30k is given only to those who sign the form at https://shannon.cs.illinois.edu/DenotationGraph/ ; put "
+            "Flickr30k is given only to those who sign the form at http://shannon.cs.illinois.edu/DenotationGraph/ ; put "
             f"its photographs into {root / name / 'flickr30k-images'}, results_20130124.token and dataset_flickr30k.json "
             f"(from Karpathy's caption_datasets.zip) into {root / name}"
         )
@@ -137,6 +134,8 @@ def fetch(name: str, root: Path, progress: bool = True, say: Callable[[str], Non
         if len(list(folder.glob(archive.gives))) >= archive.count:
             say(f"{folder / archive.gives}: there already")
             continue
+        if (folder / archive.file).is_file():
+            say(f"{folder / archive.file}: verifying")
         path = obtain(archive, folder, progress)
         say(f"{path}: verified; unpacking")
         unpack(path, folder / archive.into, archive.members, progress)
@@ -158,6 +157,7 @@ def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
     path = folder / archive.file
     if path.is_file():
         _verify(path, archive)
+        _remember(path, archive)
         return path
     pooch.get_logger().setLevel("WARNING")  # we say ourselves what is done
     reasons = []
@@ -177,10 +177,10 @@ def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
                 break
             except OSError as error:
                 raise SatlibError(
-                    f"cannot write {path}: {error.strerror}; free some space and run the same command again"
+                    f"cannot write {path}: {error.strerror or error}; free some space and run the same command again"
                 ) from error
             else:
-                _verify(path, archive)
+                _remember(path, archive)
                 return path
     raise SatlibError(
         f"cannot download {archive.file} ({'; '.join(reasons)}); run the same command again to continue, or put a copy at {path}"
@@ -228,7 +228,7 @@ class Resuming:
             sent_range = re.match(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.headers.get("Content-Range", ""))
             if response.status_code == 416 and have:
                 if sent_range and int(sent_range[2]) == have:
-                    return  # whole already; only the renaming was missing
+                    return None  # whole already; only the renaming was missing
                 self.partial.unlink()
                 return self._continue(url)
             response.raise_for_status()
@@ -254,89 +254,34 @@ def _reason(error: requests.RequestException) -> str:
     return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
 
 
+_REMEDY = "delete or move it and run the same command again"
+
+
 def _verify(path: Path, archive: Archive) -> None:
-    """Hold the file against the known checksum; where that is not a SHA-256, also against the SHA-256 of its first use.
+    """Hold a file that lies there against the known checksum.
 
     Raises:
         SatlibError: it is another file, or cut short.
     """
     algorithm, expected = archive.known.split(":")
-    remedy = "delete or move it and run the same command again"
     if pooch.file_hash(str(path), alg=algorithm) != expected:
         raise SatlibError(
-            f"{path} is not the expected file (its {algorithm.upper()} is not {expected}): cut short or another; {remedy}"
+            f"{path} is not the expected file (its {algorithm.upper()} is not {expected}): cut short or another; {_REMEDY}"
         )
-    if algorithm == "sha256":
+
+
+def _remember(path: Path, archive: Archive) -> None:
+    """Where no SHA-256 is known, write down that of the first use, and hold the file against it from then on.
+
+    Raises:
+        SatlibError: it is not the file of the first use.
+    """
+    if archive.known.startswith("sha256:"):
         return
     record, sha256 = path.with_name(path.name + ".sha256"), pooch.file_hash(str(path))
     if not record.exists():
         write_text(record, f"{sha256}  {path.name}\n")
     elif record.read_text(encoding="utf-8").split()[:1] != [sha256]:
-        raise SatlibError(f"{path} is not the file of the first use (its SHA-256 is not the one in {record}); {remedy}")
-
-
-def unpack(path: Path, folder: Path, members: str = "*", progress: bool = True) -> None:
-    """Unpack a zip file into a folder; nothing leaves the folder, and no half-written file keeps a final name.
-
-    All names are checked before the first byte is written: no absolute path, no "..", no drive letter, no symbolic link. Files
-    that are there with the right size are left alone, so that an unpacking that was stopped goes on.
-
-    Raises:
-        SatlibError: the archive is damaged or not a zip, a member would leave the folder, or the disk is too small.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            wanted = [(info, target) for info in archive.infolist() if (target := _target(info, path, folder, members))]
-            todo = [(info, target) for info, target in wanted if not _is_there(target, info.file_size)]
-            folder.mkdir(parents=True, exist_ok=True)
-            needed, free = sum(info.file_size for info, _ in todo), shutil.disk_usage(folder).free
-            if needed > free:
-                raise SatlibError(
-                    f"{folder} has {free / 1e9:.1f} GB free and {path.name} unpacks to {needed / 1e9:.1f} GB; free some space"
-                )
-            for info, target in tqdm(todo, unit="file", desc=path.stem, disable=not progress):
-                _extract(archive, info, target)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise SatlibError(
-            f"{path} is not a whole zip file ({error}); delete it and run the same command again"
-        ) from error
-    except OSError as error:
-        raise SatlibError(
-            f"cannot unpack {path} into {folder}: {error.strerror}; free some space or choose another folder"
-        ) from error
-
-
-def _target(info: zipfile.ZipInfo, path: Path, folder: Path, members: str) -> Path | None:
-    """Where a member goes; None for folders, for what macOS adds, and for members that are not wanted."""
-    name = PurePosixPath(info.filename.replace("\\", "/"))
-    is_link = stat.S_ISLNK(info.external_attr >> 16)
-    if name.is_absolute() or ".." in name.parts or is_link or re.match(r"[A-Za-z]:", info.filename):
-        raise SatlibError(
-            f"{path}: the member {info.filename!r} would leave {folder}; nothing was unpacked, do not trust this file"
+            f"{path} is not the file of the first use (its SHA-256 is not the one in {record}); {_REMEDY}"
         )
-    if (
-        info.is_dir()
-        or name.parts[:1] == ("__MACOSX",)
-        or name.name == ".DS_Store"
-        or not fnmatch.fnmatchcase(str(name), members)
-    ):
-        return None
-    return folder.joinpath(*name.parts)
-
-
-def _is_there(target: Path, size: int) -> bool:
-    return target.is_file() and target.stat().st_size == size
-
-
-def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> None:
-    """One member, by a temporary name. Not `files.replacing`: its fsync would cost minutes over 120,000 photographs."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
-    partial = Path(name)
-    try:
-        with open(handle, "wb") as file, archive.open(info) as member:
-            shutil.copyfileobj(member, file, _CHUNK)
-        partial.chmod(0o644)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -4,8 +4,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from PIL import Image
-
 from satlib.datasets import MAX_REFERENCES, SPLITS, CaptionSet, Example
 from satlib.errors import SatlibError
 from satlib.text import tokenise
@@ -119,7 +117,7 @@ def assemble(
     splits: Mapping[str, str],
     locate: Callable[[str], Path],
     require_images: bool,
-    draw: Callable[[Example], Image.Image] | None = None,
+    called: str = "",
 ) -> CaptionSet:
     """Put a caption set together.
 
@@ -129,7 +127,7 @@ def assemble(
         splits: key -> split, in the order of the examples; keys of `captions` in no split are left out.
         locate: key -> path of the image.
         require_images: refuse absent image files.
-        draw: see CaptionSet.
+        called: what `load` was asked for, where that is not the name (a path).
 
     Raises:
         SatlibError: an image of a split has no caption, no image is left, or image files are absent.
@@ -149,9 +147,9 @@ def assemble(
         folder = missing[0].path.parent if missing[0].path else ""
         raise SatlibError(
             f"{name}: {_few([example.key for example in missing], 'image')} listed but absent from {folder}; "
-            f"put them there, or see all with: satlib data check {name}"
+            f"put them there, or see all with: satlib data check {called or name}"
         )
-    return CaptionSet(name, examples, draw)
+    return CaptionSet(name, examples)
 
 
 def _few(keys: Sequence[str], noun: str) -> str:

@@ -1,0 +1,433 @@
+"""Caption sets on tiny folders made here: what is read, and the one line that each kind of bad input gives."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from satlib.datasets import CaptionSet, Example, data_root, folder, load
+from satlib.datasets.check import check
+from satlib.errors import SatlibError
+
+
+def photo(path, colour="red"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 6), colour).save(path)
+
+
+def write(path, text, encoding="utf-8"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode(encoding))
+
+
+def refused(name, root, *words):
+    """Loading fails with one line that has all the words."""
+    with pytest.raises(SatlibError) as caught:
+        load(str(name), root)
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+    return text
+
+
+KEYS = {"train": ["a.jpg", "b.jpg"], "dev": ["c.jpg"], "test": ["d.jpg"]}
+
+
+@pytest.fixture
+def flickr8k(tmp_path):
+    base = tmp_path / "flickr8k"
+    lines = []
+    for split, keys in KEYS.items():
+        write(base / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt", "".join(f"{key}\n" for key in keys))
+        for key in keys:
+            photo(base / "Flicker8k_Dataset" / key)
+            lines += [f"{key}#{number}\tA {split} dog number {number} ." for number in range(5)]
+    lines.append("gone.jpg.1#0\tin no split and without a file")
+    write(base / "Flickr8k_text" / "Flickr8k.token.txt", "\n".join(lines) + "\n")
+    return tmp_path
+
+
+def texts(root):
+    return root / "flickr8k" / "Flickr8k_text"
+
+
+def test_flickr8k(flickr8k):
+    data = load("flickr8k", flickr8k)
+    assert data.name == "flickr8k"
+    assert {split: [example.key for example in data.split(split)] for split in KEYS} == KEYS
+    assert len(data) == 4  # the file that does not exist is in no split
+    first = data.examples[0]
+    assert first.references == tuple(f"A train dog number {number} ." for number in range(5))
+    assert first.path == flickr8k / "flickr8k" / "Flicker8k_Dataset" / "a.jpg"
+    assert data.photo(first).getpixel((0, 0))[0] > 200
+
+
+def test_loading_opens_no_image(flickr8k, monkeypatch):
+    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("an image was opened"))
+    assert len(load("flickr8k", flickr8k)) == 4
+
+
+def test_windows_line_ends_and_byte_order_mark(flickr8k):
+    path = texts(flickr8k) / "Flickr8k.token.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load("flickr8k", flickr8k).examples[0].references[4] == "A train dog number 4 ."
+
+
+def test_at_most_five_references(flickr8k):
+    with open(texts(flickr8k) / "Flickr8k.token.txt", "a") as file:
+        file.write("a.jpg#5\tA sixth caption .\n")
+    assert len(load("flickr8k", flickr8k).examples[0].references) == 5
+
+
+def test_missing_root_and_files(flickr8k, tmp_path):
+    refused("flickr8k", tmp_path / "nowhere", "nowhere", "does not exist", "--data", "satlib data fetch flickr8k")
+    (texts(flickr8k) / "Flickr_8k.devImages.txt").unlink()
+    refused("flickr8k", flickr8k, "missing", "Flickr_8k.devImages.txt", "expected layout", "satlib data fetch flickr8k")
+    (tmp_path / "other").mkdir()
+    refused("flickr8k", tmp_path / "other", "missing", "Flicker8k_Dataset")
+
+
+def test_absent_images(flickr8k):
+    for key in ("b.jpg", "d.jpg"):
+        (flickr8k / "flickr8k" / "Flicker8k_Dataset" / key).unlink()
+    refused("flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "absent", "satlib data check flickr8k")
+    assert len(load("flickr8k", flickr8k, require_images=False)) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("a.jpg#5 no tab", "expected IMAGE.jpg#NUMBER"),
+        ("a.jpg\tno number", "expected IMAGE.jpg#NUMBER"),
+        ("a.jpg#5\t", "no word"),
+        ("a.jpg#5\t .", "no word"),
+    ],
+)
+def test_malformed_and_empty_captions_name_the_line(flickr8k, line, word):
+    with open(texts(flickr8k) / "Flickr8k.token.txt", "a") as file:
+        file.write(line + "\n")
+    refused("flickr8k", flickr8k, "Flickr8k.token.txt, line 22", word)
+
+
+def test_captions_that_are_not_utf8(flickr8k):
+    with open(texts(flickr8k) / "Flickr8k.token.txt", "ab") as file:
+        file.write("a.jpg#5\tA café .\n".encode("latin-1"))
+    refused("flickr8k", flickr8k, "Flickr8k.token.txt", "not UTF-8", "line 22")
+
+
+def test_image_of_a_split_without_captions(flickr8k):
+    with open(texts(flickr8k) / "Flickr_8k.trainImages.txt", "a") as file:
+        file.write("silent.jpg\n")
+    refused("flickr8k", flickr8k, "1 image (silent.jpg)", "without a caption")
+
+
+def test_image_in_two_splits(flickr8k):
+    with open(texts(flickr8k) / "Flickr_8k.testImages.txt", "a") as file:
+        file.write("a.jpg\n")
+    refused("flickr8k", flickr8k, "testImages.txt, line 2", "a.jpg", "train")
+
+
+def test_unknown_names(tmp_path):
+    refused("flickr9k", tmp_path, "flickr9k", "flickr8k, flickr30k, coco, scenes")
+    with pytest.raises(SatlibError, match="no split is called 'val'"):
+        CaptionSet("x", ()).split("val")
+
+
+# --- Karpathy's files ---------------------------------------------------------------------------------------------
+
+
+def karpathy(path, images):
+    """images: (filename, filepath or None, split, captions)."""
+    rows = []
+    for filename, filepath, split, captions in images:
+        row = {
+            "filename": filename,
+            "split": split,
+            "sentences": [{"raw": caption, "tokens": []} for caption in captions],
+        }
+        rows.append(row | ({"filepath": filepath} if filepath else {}))
+    write(path, json.dumps({"dataset": "x", "images": rows}))
+
+
+def test_karpathy_with_restval(tmp_path):
+    images = [
+        ("1.jpg", "train2014", "train", ["A cat .\n", "The cat  sits ."]),
+        ("2.jpg", "val2014", "restval", ["A dog ."]),
+        ("3.jpg", "val2014", "val", ["A cow .", " . "]),
+        ("4.jpg", "val2014", "test", ["A bird ."]),
+    ]
+    karpathy(tmp_path / "coco" / "dataset_coco.json", images)
+    for filename, filepath, _, _ in images:
+        photo(tmp_path / "coco" / filepath / filename)
+    by_path, by_name = load(str(tmp_path / "coco" / "dataset_coco.json"), tmp_path), load("coco", tmp_path)
+    assert by_path.examples == by_name.examples
+    assert [(example.key, example.split) for example in by_name.examples] == [
+        ("train2014/1.jpg", "train"),
+        ("val2014/2.jpg", "train"),
+        ("val2014/3.jpg", "dev"),
+        ("val2014/4.jpg", "test"),
+    ]
+    assert by_name.examples[0].references == (
+        "A cat .",
+        "The cat sits .",
+    )  # a newline in a caption breaks METEOR's files
+    assert by_name.examples[2].references == ("A cow .",)  # what has no word is left out
+
+
+def test_karpathy_finds_images_in_the_data_root(tmp_path):
+    karpathy(tmp_path / "splits" / "dataset_flickr8k.json", [("a.jpg", None, "train", ["A dog ."])])
+    photo(tmp_path / "flickr8k" / "Flicker8k_Dataset" / "a.jpg")
+    data = load(str(tmp_path / "splits" / "dataset_flickr8k.json"), tmp_path)
+    assert data.name == "flickr8k"
+    assert data.examples[0].path == tmp_path / "flickr8k" / "Flicker8k_Dataset" / "a.jpg"
+
+
+def test_bad_karpathy_files(tmp_path):
+    path = tmp_path / "dataset_x.json"
+    for text, word in [
+        ('{"images": [', "not complete JSON"),
+        ("[1]", "list 'images'"),
+        ('{"images": []}', "no image"),
+        ('{"images": [{"filename": "a.jpg"}]}', "image 0"),
+        ('{"images": [7]}', "image 0"),
+        ('{"images": [{"filename": "a.jpg", "split": "extra", "sentences": []}]}', "'extra'"),
+        ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "."}]}]}', "without a caption"),
+        ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": 3}]}]}', "not text"),
+    ]:
+        write(path, text)
+        refused(path, tmp_path, word)
+    row = ("a.jpg", None, "train", ["A dog ."])
+    karpathy(path, [row, row])
+    refused(path, tmp_path, "image 1", "listed twice")
+    karpathy(path, [row])
+    refused(path, tmp_path, "1 image (a.jpg)", "absent")
+
+
+# --- Flickr30k ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flickr30k(tmp_path):
+    base = tmp_path / "flickr30k"
+    rows = [
+        ("1.jpg", None, "train", ["from json"]),
+        ("2.jpg", None, "val", ["from json"]),
+        ("3.jpg", None, "test", ["from json"]),
+    ]
+    karpathy(base / "dataset_flickr30k.json", rows)
+    for row in rows:
+        photo(base / "flickr30k-images" / row[0])
+    return tmp_path
+
+
+def test_flickr30k_sources_of_captions(flickr30k):
+    base = flickr30k / "flickr30k"
+    assert load("flickr30k", flickr30k).examples[0].references == ("from json",)
+    rows = "image_name| comment_number| comment\n" + "".join(
+        f"{n}.jpg| 0| A man | runs .\n{n}.jpg| 4   A dog runs .\n" for n in (1, 2, 3)
+    )
+    write(base / "results.csv", rows)  # the second form is a row of Kaggle's file that lacks its bar
+    data = load("flickr30k", flickr30k)
+    assert data.examples[0].references == ("A man | runs .", "A dog runs .")
+    assert [example.split for example in data.examples] == ["train", "dev", "test"]
+    write(base / "results_20130124.token", "".join(f"{n}.jpg#0\tTwo men .\n" for n in (1, 2, 3)))
+    assert load("flickr30k", flickr30k).examples[1].references == ("Two men .",)
+    write(base / "results_20130124.token", "1.jpg#0\tTwo men .\n")
+    refused("flickr30k", flickr30k, "2 images (2.jpg, 3.jpg)", "without a caption")
+
+
+def test_flickr30k_says_which_file_to_put_where(flickr30k):
+    (flickr30k / "flickr30k" / "dataset_flickr30k.json").unlink()
+    refused("flickr30k", flickr30k, "missing", "flickr30k/dataset_flickr30k.json", "form")
+
+
+def test_bad_kaggle_line(flickr30k):
+    write(flickr30k / "flickr30k" / "results.csv", "image_name| comment_number| comment\n1.jpg, 0, A man .\n")
+    refused("flickr30k", flickr30k, "results.csv, line 2", "IMAGE.jpg| NUMBER| CAPTION")
+
+
+# --- COCO ---------------------------------------------------------------------------------------------------------
+
+
+def coco_file(path, images, captions):
+    write(
+        path,
+        json.dumps(
+            {
+                "images": [{"id": number, "file_name": name} for number, name in images],
+                "annotations": [{"id": i, "image_id": number, "caption": text} for i, number, text in captions],
+            }
+        ),
+    )
+
+
+@pytest.fixture
+def coco(tmp_path):
+    base = tmp_path / "coco"
+    parts = {
+        "train2014": [(1, "t1.jpg"), (2, "t2.jpg")],
+        "val2014": [(number, f"v{number}.jpg") for number in range(10, 15)],
+    }
+    for part, images in parts.items():
+        captions = [(100 - number, number, f"Picture {number} .") for number, _ in images]
+        captions.append((1, images[0][0], "The lowest id comes first ."))
+        coco_file(base / "annotations" / f"captions_{part}.json", images, captions)
+        for _, name in images:
+            photo(base / part / name)
+    return tmp_path
+
+
+def test_official_coco(coco):
+    data = load("coco", coco)
+    assert [example.key for example in data.split("train")] == ["train2014/t1.jpg", "train2014/t2.jpg"]
+    assert data.examples[0].references == ("The lowest id comes first .", "Picture 1 .")
+    held_out = [*data.split("dev"), *data.split("test")]
+    assert len(data.split("dev")) == len(data.split("test")) == 2  # of five; the fifth is in no split
+    assert len({example.key for example in held_out}) == 4
+    assert all(example.key.startswith("val2014/") for example in held_out)
+    assert load("coco", coco).examples == data.examples
+
+
+def test_bad_coco(coco, tmp_path):
+    path = coco / "coco" / "annotations" / "captions_val2014.json"
+    write(path, '{"images": [{"id": 1, "file_name": "a"}], "annotations": [{"image_id": 2, "id": 1, "caption": "A"}]}')
+    refused("coco", coco, "captions_val2014.json", "fetch it again")
+    path.unlink()
+    refused("coco", coco, "captions_val2014.json", "satlib data fetch coco")
+
+
+# --- Your own folder ----------------------------------------------------------------------------------------------
+
+
+def test_own_folder_by_csv(tmp_path):
+    rows = 'image,caption,split\nx/a.jpg,"A dog, running",train\n./x/a.jpg,Dog!,train\nb.png,A cat,validation\nc.png,Ein Kätzchen,test\n'
+    write(tmp_path / "mine" / "captions.csv", rows)
+    for name in ("x/a.jpg", "b.png", "c.png"):
+        photo(tmp_path / "mine" / name)
+    data = load(str(tmp_path / "mine"))
+    assert data.name == "mine"
+    assert [(e.key, e.split, e.references) for e in data.examples] == [
+        ("x/a.jpg", "train", ("A dog, running", "Dog!")),
+        ("b.png", "dev", ("A cat",)),
+        ("c.png", "test", ("Ein Kätzchen",)),
+    ]
+    assert data.photo(data.examples[0]).size == (8, 6)
+
+
+def test_own_folder_by_json(tmp_path):
+    rows = [
+        {"image": "a.jpg", "caption": ["A dog", "Some dog"], "split": "train"},
+        {"image": "b.jpg", "caption": "A cat", "split": "dev"},
+    ]
+    write(tmp_path / "captions.json", json.dumps(rows))
+    for name in ("a.jpg", "b.jpg"):
+        photo(tmp_path / name)
+    data = load(str(tmp_path))
+    assert data.examples[0].references == ("A dog", "Some dog")
+    assert [example.split for example in data.examples] == ["train", "dev"]
+
+
+def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
+    keys = [f"{number}.jpg" for number in range(2000)]
+    splits = [folder.by_hash(key) for key in keys]
+    assert splits == [folder.by_hash(key) for key in keys]
+    assert 1500 < splits.count("train") < 1700  # 1,600 expected, standard deviation 18
+    assert 140 < splits.count("dev") < 260
+    # By sha256sum, the first 16 digits of the digests: 3938d9535f5726b4, b49c8408bccef123, b3ba14f579032f9b.
+    assert (0x3938D9535F5726B4 % 10, 0xB49C8408BCCEF123 % 10, 0xB3BA14F579032F9B % 10) == (8, 1, 1)
+    assert [folder.by_hash(key) for key in ("0.jpg", "22.jpg", "23.jpg")] == ["train", "test", "test"]
+    kept = keys[:200]
+    write(tmp_path / "captions.csv", "image,caption\n" + "".join(f"{key},A dog\n" for key in kept))
+    data = load(str(tmp_path), require_images=False)
+    assert {example.key: example.split for example in data.examples} == dict(zip(kept, splits[:200], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("", ["first line must name"]),
+        ("picture,text\na.jpg,A dog\n", ["picture, text"]),
+        ("image,caption\n", ["no image"]),
+        ("image,caption\na.jpg,\n", ["line 2", "no word"]),
+        ("image,caption\na.jpg\n", ["line 2", "not text"]),
+        ("image,caption\n,A dog\n", ["line 2", "no image"]),
+        ("image,caption\na.jpg,A dog, running\n", ["line 2", "quotes"]),
+        ('image,caption\na.jpg,"A dog\n', ["line", "quotes"]),
+        ("image,caption,split\na.jpg,A dog,teach\n", ["line 2", "'teach'"]),
+        ("image,caption,split\na.jpg,A dog,train\na.jpg,A dog,test\n", ["line 3", "train", "test"]),
+        ("image,caption,split\na.jpg,A dog,train\nb.jpg,A dog,\n", ["b.jpg", "no split"]),
+        ("image,caption\na.jpg,A dog\n", ["by hash", "column split"]),
+        ("image,caption,split\na.jpg,A dog,train\n", ["1 image (a.jpg)", "absent", "satlib data check /"]),
+    ],
+)
+def test_bad_csv(tmp_path, rows, words):
+    write(tmp_path / "captions.csv", rows)
+    refused(tmp_path, tmp_path, *words)
+
+
+def test_other_bad_folders(tmp_path):
+    refused(tmp_path, tmp_path, "neither captions.csv nor captions.json", "image,caption")
+    write(tmp_path / "captions.json", '{"image": "a"}')
+    refused(tmp_path, tmp_path, "list of objects")
+    write(tmp_path / "captions.csv", "image,caption\na.jpg,Ein Kätzchen\n", encoding="latin-1")
+    refused(tmp_path, tmp_path, "captions.csv", "not UTF-8", "line 2")
+
+
+# --- The root, drawing, the check -----------------------------------------------------------------------------------
+
+
+def test_data_root(monkeypatch):
+    monkeypatch.delenv("SATLIB_DATA", raising=False)
+    assert data_root() == Path("data")
+    monkeypatch.setenv("SATLIB_DATA", "/somewhere")
+    assert data_root() == Path("/somewhere")
+    assert data_root("~/else") == Path.home() / "else"
+
+
+def test_scenes_need_no_root(tmp_path):
+    data = load("scenes", tmp_path / "nowhere")
+    example = data.split("test")[0]
+    assert example.path is None
+    assert data.photo(example).size == (224, 224)
+    assert len(example.references) == 5
+
+
+def test_an_image_that_is_drawn():
+    data = CaptionSet("drawn", (Example("x", "train", ("A dog",)),), draw=lambda _: Image.new("RGB", (4, 4), "blue"))
+    assert data.photo(data.examples[0]).getpixel((0, 0)) == (0, 0, 255)
+    with pytest.raises(SatlibError, match="neither a file nor a way"):
+        CaptionSet("empty", data.examples).photo(data.examples[0])
+
+
+def test_check_counts_by_hand(tmp_path):
+    rows = [
+        ("a.jpg", "A dog runs", "train"),
+        ("a.jpg", "A dog", "train"),
+        ("b.jpg", "A cat runs !", "dev"),
+        ("c.jpg", "Dog", "test"),
+    ]
+    write(tmp_path / "captions.csv", "image,caption,split\n" + "".join(",".join(row) + "\n" for row in rows))
+    photo(tmp_path / "a.jpg")
+    write(tmp_path / "c.jpg", "not an image")
+    report = check(str(tmp_path), progress=False)
+    assert not report.ok
+    assert report.missing == ("b.jpg",)
+    assert len(report.unreadable) == 1
+    assert "c.jpg is not an image" in report.unreadable[0]
+    assert report.opened == 1
+    assert report.vocabulary == 5  # a, dog, runs and the two special words
+    train, dev = report.splits["train"], report.splits["dev"]
+    assert (train.images, train.captions, train.references, train.lengths) == (1, 2, (2, 2), (2, 2.5, 3))
+    assert (dev.known_words, dev.known_tokens) == (pytest.approx(2 / 3), pytest.approx(2 / 3))  # a, runs; not cat
+    text = str(report)
+    for part in ("missing: b.jpg", "c.jpg is not an image", "1 read, 1 missing, 1 unreadable", "K = 5", "66.7%"):
+        assert part in text
+
+
+def test_check_of_a_whole_set(flickr8k):
+    report = check("flickr8k", flickr8k, progress=False)
+    assert report.ok
+    assert {name: split.images for name, split in report.splits.items()} == {"train": 2, "dev": 1, "test": 1}
+    assert str(flickr8k / "flickr8k" / "Flicker8k_Dataset") in str(report)

@@ -1,0 +1,233 @@
+"""Photographs of every kind, held against pixels worked out by hand."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision import transforms
+
+from satlib.errors import SatlibError
+from satlib.images import open_photo, square, to_tensor
+
+
+def pixels(path):
+    photo = open_photo(path)
+    assert photo.mode == "RGB"
+    return np.asarray(photo).tolist()
+
+
+def png(path, width, height, depth, colour, rows, extra=b""):
+    """A PNG written byte by byte, so that the test does not lean on Pillow's own writer."""
+
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    data = zlib.compress(b"".join(b"\0" + row for row in rows))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", data) + chunk(b"IEND", b""))
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def test_grey_becomes_three_equal_channels(tmp_path):
+    png(tmp_path / "grey.png", 3, 1, 8, 0, [bytes([0, 100, 255])])
+    assert pixels(tmp_path / "grey.png") == [[[0, 0, 0], [100, 100, 100], [255, 255, 255]]]
+
+
+def test_16_bit_grey_is_scaled_not_clipped(tmp_path):
+    values = [0, 257, 300, 25700, 65535]  # /257: 0, 1, 1.17, 100, 255
+    png(tmp_path / "deep.png", 5, 1, 16, 0, [b"".join(struct.pack(">H", value) for value in values)])
+    assert pixels(tmp_path / "deep.png") == [[[0] * 3, [1] * 3, [1] * 3, [100] * 3, [255] * 3]]
+
+
+def test_16_bit_grey_tiff(tmp_path):
+    Image.fromarray(np.array([[0, 51400, 65535]], dtype=np.uint16)).save(tmp_path / "deep.tif")
+    assert pixels(tmp_path / "deep.tif") == [[[0] * 3, [200] * 3, [255] * 3]]
+
+
+def test_floats_are_stretched(tmp_path):
+    Image.fromarray(np.array([[-1.0, 0.0, 1.0]], dtype=np.float32)).save(tmp_path / "float.tif")
+    assert pixels(tmp_path / "float.tif") == [[[0] * 3, [128] * 3, [255] * 3]]  # 127.5 rounds to the even 128
+
+
+def test_one_bit(tmp_path):
+    png(tmp_path / "bit.png", 3, 1, 1, 0, [bytes([0b10100000])])
+    assert pixels(tmp_path / "bit.png") == [[[255] * 3, [0] * 3, [255] * 3]]
+
+
+def test_cmyk_jpeg(tmp_path):
+    # Plain fields of 16x16 survive JPEG to a unit or two: white, cyan, black (K alone), half yellow.
+    fields = [(0, 0, 0, 0), (255, 0, 0, 0), (0, 0, 0, 255), (0, 0, 128, 0)]
+    expected = [(255, 255, 255), (0, 255, 255), (0, 0, 0), (255, 255, 127)]
+    sheet = Image.new("CMYK", (64, 16))
+    for place, ink in enumerate(fields):
+        sheet.paste(ink, (16 * place, 0, 16 * place + 16, 16))
+    sheet.save(tmp_path / "ink.jpg", quality=100, subsampling=0)
+    read = np.asarray(open_photo(tmp_path / "ink.jpg")).astype(int)
+    for place, colour in enumerate(expected):
+        assert np.abs(read[8, 16 * place + 8] - colour).max() <= 2
+
+
+def test_cmyk_tiff_exactly(tmp_path):
+    sheet = Image.new("CMYK", (2, 1))
+    sheet.putdata([(0, 255, 255, 0), (255, 255, 0, 0)])
+    sheet.save(tmp_path / "ink.tif")
+    assert pixels(tmp_path / "ink.tif") == [[[255, 0, 0], [0, 0, 255]]]
+
+
+def test_alpha_lies_on_white(tmp_path):
+    png(tmp_path / "alpha.png", 3, 1, 8, 6, [bytes([10, 20, 30, 255, 10, 20, 30, 0, 0, 100, 255, 51])])
+    # 51/255 = 0.2: 0.2 * (0, 100, 255) + 0.8 * 255 = (204, 224, 255)
+    assert pixels(tmp_path / "alpha.png") == [[[10, 20, 30], [255, 255, 255], [204, 224, 255]]]
+
+
+def test_grey_with_alpha_lies_on_white(tmp_path):
+    png(tmp_path / "la.png", 2, 1, 8, 4, [bytes([90, 255, 90, 0])])
+    assert pixels(tmp_path / "la.png") == [[[90] * 3, [255] * 3]]
+
+
+def test_palette_with_transparency_lies_on_white(tmp_path):
+    extra = chunk(b"PLTE", bytes([255, 0, 0, 0, 0, 255, 0, 255, 0])) + chunk(b"tRNS", bytes([255, 0]))
+    png(tmp_path / "palette.png", 3, 1, 8, 3, [bytes([0, 1, 2])], extra)
+    assert pixels(tmp_path / "palette.png") == [[[255, 0, 0], [255, 255, 255], [0, 255, 0]]]
+
+
+def test_palette_without_transparency(tmp_path):
+    png(tmp_path / "palette.png", 2, 1, 8, 3, [bytes([1, 0])], chunk(b"PLTE", bytes([1, 2, 3, 4, 5, 6])))
+    assert pixels(tmp_path / "palette.png") == [[[4, 5, 6], [1, 2, 3]]]
+
+
+def test_colour_named_transparent_in_rgb(tmp_path):
+    png(tmp_path / "key.png", 2, 1, 8, 2, [bytes([9, 9, 9, 1, 2, 3])], chunk(b"tRNS", struct.pack(">HHH", 9, 9, 9)))
+    assert pixels(tmp_path / "key.png") == [[[255, 255, 255], [1, 2, 3]]]
+
+
+# What the file holds, to what should be seen (EXIF 2.3, tag 274), for the picture  A B  /  C D.
+A, B, C, D = [255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]
+ORIENTATIONS = {
+    1: [[A, B], [C, D]],
+    2: [[B, A], [D, C]],
+    3: [[D, C], [B, A]],
+    4: [[C, D], [A, B]],
+    5: [[A, C], [B, D]],
+    6: [[C, A], [D, B]],
+    7: [[D, B], [C, A]],
+    8: [[B, D], [A, C]],
+}
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_exif_orientation(tmp_path, orientation):
+    exif = Image.Exif()
+    exif[274] = orientation
+    stored = Image.fromarray(np.array([[A, B], [C, D]], dtype=np.uint8))
+    stored.save(tmp_path / "turned.png", exif=exif)
+    assert pixels(tmp_path / "turned.png") == ORIENTATIONS[orientation]
+
+
+def test_exif_turns_a_jpeg(tmp_path):
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.new("RGB", (40, 20), "red").save(tmp_path / "phone.jpg", exif=exif)
+    assert open_photo(tmp_path / "phone.jpg").size == (20, 40)
+
+
+def test_damaged_exif_does_not_lose_the_photograph(tmp_path):
+    png(tmp_path / "exif.png", 1, 1, 8, 0, [bytes([7])], chunk(b"eXIf", b"garbage that is no TIFF header"))
+    assert pixels(tmp_path / "exif.png") == [[[7, 7, 7]]]
+
+
+def one_line(call, *words):
+    with pytest.raises(SatlibError) as caught:
+        call()
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+    return text
+
+
+def test_bad_files_each_give_their_own_line(tmp_path, monkeypatch):
+    good = tmp_path / "good.jpg"
+    Image.effect_noise((64, 64), 50).save(good)
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "cut.jpg").write_bytes(good.read_bytes()[:-400])
+    (tmp_path / "text.jpg").write_text("<html>not found</html>")
+    Image.effect_noise((64, 64), 50).save(tmp_path / "whole.png")
+    (tmp_path / "short.png").write_bytes((tmp_path / "whole.png").read_bytes()[:1000])
+    lines = {
+        one_line(lambda: open_photo(tmp_path / "missing.jpg"), "missing.jpg", "does not exist"),
+        one_line(lambda: open_photo(tmp_path), str(tmp_path), "is a folder"),
+        one_line(lambda: open_photo(tmp_path / "empty.jpg"), "empty.jpg", "is empty"),
+        one_line(lambda: open_photo(tmp_path / "cut.jpg"), "cut.jpg", "cut short or damaged", "truncated"),
+        one_line(lambda: open_photo(tmp_path / "short.png"), "short.png", "cut short or damaged"),
+        one_line(lambda: open_photo(tmp_path / "text.jpg"), "text.jpg", "not an image"),
+    }
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    lines.add(one_line(lambda: open_photo(good), "good.jpg", "pixels"))  # four times the limit: Pillow itself refuses
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
+    with pytest.warns(Image.DecompressionBombWarning):
+        lines.add(one_line(lambda: open_photo(good), "good.jpg", "pixels"))  # between once and twice: Pillow only warns
+    assert len(lines) == 8
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of the damage that we make
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_damage_gets_past_as_another_error(tmp_path_factory, data):
+    """Whatever bytes are changed or cut: an RGB image or a SatlibError of one line."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    kind = data.draw(st.sampled_from(["jpg", "png", "gif", "webp", "tif"]))
+    path = folder / f"photo.{kind}"
+    Image.fromarray(np.arange(12 * 10 * 3, dtype=np.uint8).reshape(12, 10, 3)).save(path)
+    raw = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(raw[: data.draw(st.integers(0, len(raw)))])
+    try:
+        said = f"{path} is {open_photo(path).mode}"
+    except SatlibError as error:
+        said = str(error)
+    assert said.startswith((f"{path} ", "the image "))
+    assert "\n" not in said
+
+
+# --- square and to_tensor -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(500, 375), (375, 500), (300, 300), (257, 256), (100, 80), (641, 423), (900, 226)])
+def test_square_is_torchvisions_resize_and_centre_crop(size):
+    noise = np.random.RandomState(0).randint(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    photo = Image.fromarray(noise)
+    reference = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])(photo)
+    assert np.array_equal(np.asarray(square(photo)), np.asarray(reference))
+
+
+def test_a_square_of_the_right_size_is_untouched():
+    photo = Image.effect_noise((224, 224), 80).convert("RGB")
+    assert square(photo) is photo
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (20000, 10)])
+def test_extreme_sides(size):
+    assert square(Image.new("RGB", size, (1, 2, 3))).size == (224, 224)
+    assert square(Image.new("RGB", size, (1, 2, 3))).getpixel((100, 100)) == (1, 2, 3)
+
+
+def test_a_long_strip_shows_its_middle():
+    strip = Image.new("RGB", (4000, 100), "red")
+    strip.paste((0, 0, 255), (1900, 0, 2100, 100))
+    assert np.array_equal(np.unique(np.asarray(square(strip)).reshape(-1, 3), axis=0), [[0, 0, 255]])
+
+
+def test_to_tensor():
+    photo = Image.fromarray(np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3))
+    tensor = to_tensor(photo)
+    assert tensor.dtype == torch.uint8
+    assert tensor.is_contiguous()
+    assert tensor.tolist() == [[[0, 3, 6], [9, 12, 15]], [[1, 4, 7], [10, 13, 16]], [[2, 5, 8], [11, 14, 17]]]
+    assert to_tensor(square(Image.new("L", (300, 400), 9))).shape == (3, 224, 224)
