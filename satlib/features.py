@@ -101,6 +101,11 @@ class FeatureStore:
             )
 
 
+def folder(root: Path, data: str, encoder: str) -> Path:
+    """Where the store of a data set by an encoder lies below the data root."""
+    return root / "features" / f"{data}-{encoder}".replace(":", "-").replace("/", "-")
+
+
 def extract(
     data: CaptionSet,
     encoder: Encoder,

@@ -50,7 +50,9 @@ def test_step_equals_lstm_cell_with_merged_weights(attention, gate):
 
 def test_first_word_sees_a_zero_embedding():
     model = decoder()
-    assert torch.equal(model.embed(torch.tensor([-1, 2])), torch.stack([torch.zeros(7).double(), model.embedding.weight[2]]))
+    assert torch.equal(
+        model.embed(torch.tensor([-1, 2])), torch.stack([torch.zeros(7).double(), model.embedding.weight[2]])
+    )
 
 
 @pytest.mark.parametrize("output_tanh", [True, False])
@@ -95,5 +97,7 @@ def test_initial_state_reads_the_mean_annotation_vector():
 def test_every_weight_learns():
     model = decoder().train()
     model(torch.randn(B, L, D).double(), torch.randint(1, K, (B, C))).logits.log_softmax(2)[..., 0].sum().backward()
-    silent = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.abs().sum() > 0]
+    silent = [
+        name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.abs().sum() > 0
+    ]
     assert not silent

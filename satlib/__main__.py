@@ -1,0 +1,7 @@
+"""`python -m satlib` is `satlib`."""
+
+import sys
+
+from satlib.cli import main
+
+sys.exit(main())

@@ -1,0 +1,263 @@
+"""The command line: `satlib --help`.
+
+Each command's work is done elsewhere; here options become calls and errors become one line and an exit status.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from satlib import __version__
+from satlib.errors import SatlibError
+
+# Modules that need torch are imported by the commands that use them: `satlib --help` answers at once.
+if TYPE_CHECKING:
+    from satlib.datasets import CaptionSet
+    from satlib.encoders import Encoder
+    from satlib.features import Reader
+    from satlib.recipe import Recipe
+
+DESCRIPTION = """\
+Show, Attend and Tell: train a captioner that looks, measure it, and see where it looked.
+
+A first walk:
+  satlib demo                                train on drawn scenes, then caption photographs; minutes on two CPU cores
+  satlib caption photo.jpg                   caption a photograph with the model that comes with satlib
+  satlib data fetch flickr8k                 get Flickr8k (1 GB)
+  satlib features flickr8k-soft              compute its annotation vectors, once
+  satlib train flickr8k-soft                 train soft attention; again to go on after a stop
+  satlib evaluate runs/flickr8k-soft         caption the test split and score it
+  satlib table                               the paper's Table 1 beside your rows
+
+Data sets are looked for below --data, else $SATLIB_DATA, else ./data."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; give its exit status: 0 when all went well, 2 for a mistake that a person can put right, 130 when stopped."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return options.command(options)
+    except SatlibError as error:
+        print(f"satlib: {error}", file=sys.stderr)
+        return 130 if type(error).__name__ == "Interrupted" else 2
+    except KeyboardInterrupt:
+        print("satlib: stopped; what was finished is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away (head, less): not our mistake
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="satlib", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"satlib {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name, help=text, description=text, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        )
+        made.set_defaults(command=run)
+        return made
+
+    data = command("data", _data, "fetch a data set, or check what is there")
+    data.add_argument("action", choices=("fetch", "check"))
+    data.add_argument("name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, or your own folder")
+    _data_option(data)
+
+    features = command("features", _features, "compute the annotation vectors of a recipe's images, once; resumes")
+    _recipe_options(features)
+    _data_option(features)
+    _device_option(features)
+    features.add_argument("--batch-size", type=_positive, default=32, help="images at a time")
+
+    train = command("train", _train, "train a captioner by a recipe; the same command goes on after a stop")
+    _recipe_options(train)
+    train.add_argument("--run", type=Path, help="the run's folder; runs/RECIPE by default")
+    _data_option(train)
+    _device_option(train)
+
+    evaluate = command("evaluate", _evaluate, "generate captions for a split and score them")
+    evaluate.add_argument("model", type=Path, help="a run's folder, or a model file")
+    evaluate.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which images")
+    evaluate.add_argument("--beam", type=_positive, help="beam width; as the recipe says by default")
+    evaluate.add_argument(
+        "--length-normalisation", type=float, help="rank by log p / C^this; as the recipe says by default"
+    )
+    evaluate.add_argument("--out", type=Path, help="folder for the evaluation file; beside the model by default")
+    _data_option(evaluate)
+    _device_option(evaluate)
+
+    caption = command("caption", _caption, "caption photographs, and draw where each word looked")
+    caption.add_argument("photos", type=Path, nargs="+", metavar="IMAGE", help="files of any usual picture format")
+    caption.add_argument(
+        "--model", type=Path, help="a run's folder or a model file; by default the one that comes with satlib"
+    )
+    caption.add_argument("--beam", type=_positive, help="beam width; as the model's recipe says by default")
+    caption.add_argument("--pictures", type=Path, default=Path("captions"), help="folder for the pictures of attention")
+    _device_option(caption)
+
+    table = command("table", _table, "print a table like the paper's Table 1: published rows beside ours")
+    table.add_argument(
+        "files", type=Path, nargs="*", help="evaluation files or run folders; by default runs/* and satlib's own"
+    )
+    table.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which evaluations")
+    table.add_argument("--markdown", action="store_true", help="write Markdown")
+
+    command("info", _info, "print versions, devices, and what is missing")
+
+    demo = command("demo", _demo, "train on drawn scenes, evaluate, caption photographs: all of it in minutes on a CPU")
+    demo.add_argument("--out", type=Path, default=Path("demo"), help="folder for everything that it makes")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def _data_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="FOLDER", help="where data sets lie; $SATLIB_DATA or ./data by default")
+
+
+def _device_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where to compute")
+
+
+def _recipe_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", help="a recipe's name (satlib info lists them) or the path of a .toml file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="change a value of the recipe; may be repeated",
+    )
+
+
+def _data(options: argparse.Namespace) -> int:
+    from satlib.datasets import data_root
+
+    root = data_root(options.data)
+    if options.action == "fetch":
+        from satlib.datasets import download
+
+        download.fetch(options.name, root)
+        return 0
+    from satlib.datasets import check
+
+    report = check.check(options.name, root)
+    print(report)
+    return 0 if report.ok else 2
+
+
+def _features(options: argparse.Namespace) -> int:
+    from satlib import datasets, device, recipe
+
+    chosen = recipe.load(options.recipe, options.set)
+    root = datasets.data_root(options.data)
+    data = datasets.load(chosen.data.name, root)
+    if chosen.encoder.train:
+        print(f"{chosen.name} trains its encoder: there is nothing to compute beforehand")
+        return 0
+    from satlib import encoders, features
+
+    encoder = encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
+    folder = features.folder(root, data.name, encoder.name)
+    store = features.extract(data, encoder, folder, device.choose(options.device), options.batch_size)
+    h, w = store.grid
+    print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from satlib import datasets, device, encoders, recipe, training
+
+    chosen = recipe.load(options.recipe, options.set)
+    run = options.run or Path("runs") / chosen.name
+    root = datasets.data_root(options.data)
+    data = datasets.load(chosen.data.name, root)
+    encoder = None if chosen.encoder.train else encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
+    training.train(chosen, data, _reader(chosen, data, encoder, root), run, device.choose(options.device))
+    print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from satlib import datasets, device, evaluation
+    from satlib.captioner import Captioner
+
+    captioner = Captioner.load(options.model, device.choose(options.device))
+    chosen = captioner.recipe
+    root = datasets.data_root(options.data)
+    data = datasets.load(chosen.data.name, root)
+    reader = _reader(chosen, data, None if chosen.encoder.train else captioner.encoder, root)
+    found = evaluation.evaluate(captioner, data, reader, options.split, options.beam, options.length_normalisation)
+    folder = options.out or (options.model if options.model.is_dir() else options.model.parent)
+    path = evaluation.save(found, folder)
+    print(f"{found['images']:,} images of {found['data']} {found['split']}, beam {found['beam']}; {found['protocol']}")
+    for name, value in found["metrics"].items():
+        print(f"  {name:28} {value:6.2f}")
+    for note in found["notes"]:
+        print(f"note: {note}")
+    print(f"written to {path}")
+    return 0
+
+
+def _reader(chosen: "Recipe", data: "CaptionSet", encoder: "Encoder | None", root: Path) -> "Reader":
+    """Where a run's inputs come from: pixels where the encoder trains, else the feature store of the frozen one."""
+    from satlib import features
+
+    if encoder is None:
+        return features.Pixels(data)
+    store = features.FeatureStore(features.folder(root, data.name, encoder.name))
+    store.check(encoder, data.examples)
+    return store
+
+
+def _caption(options: argparse.Namespace) -> int:
+    from satlib import device, images, plots, shipped
+    from satlib.captioner import Captioner
+
+    photos = [images.open_photo(path) for path in options.photos]
+    captioner = Captioner.load(options.model or shipped.model(), device.choose(options.device))
+    for path, photo in zip(options.photos, photos, strict=True):
+        caption = captioner.caption([photo], options.beam)[0]
+        picture = options.pictures / f"{path.stem}.png"
+        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture)
+        print(f"{path}: {caption.text}  (log p {caption.log_probability:.1f}; {picture})")
+    return 0
+
+
+def _table(options: argparse.Namespace) -> int:
+    from satlib import shipped, table
+
+    files = options.files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
+    print(table.render(table.rows(files, options.split), "markdown" if options.markdown else "text"))
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    from satlib import info
+
+    print(info.report())
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from satlib import demo
+
+    demo.run(options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
