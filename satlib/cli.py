@@ -164,7 +164,7 @@ def _features(options: argparse.Namespace) -> int:
 
     chosen = recipe.load(options.recipe, options.set)
     root = datasets.data_root(options.data)
-    data = datasets.load(chosen.data.name, root)
+    data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     if chosen.encoder.train:
         print(f"{chosen.name} trains its encoder: there is nothing to compute beforehand")
         return 0
@@ -184,7 +184,7 @@ def _train(options: argparse.Namespace) -> int:
     chosen = recipe.load(options.recipe, options.set)
     run = options.run or Path("runs") / chosen.name
     root = datasets.data_root(options.data)
-    data = datasets.load(chosen.data.name, root)
+    data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     encoder = None if chosen.encoder.train else encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
     training.train(chosen, data, _reader(chosen, data, encoder, root), run, device.choose(options.device))
     print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")
@@ -198,7 +198,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     captioner = Captioner.load(options.model, device.choose(options.device))
     chosen = captioner.recipe
     root = datasets.data_root(options.data)
-    data = datasets.load(chosen.data.name, root)
+    data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     reader = _reader(chosen, data, None if chosen.encoder.train else captioner.encoder, root)
     found = evaluation.evaluate(captioner, data, reader, options.split, options.beam, options.length_normalisation)
     folder = options.out or (options.model if options.model.is_dir() else options.model.parent)

@@ -41,6 +41,8 @@ GET_JAVA = (
 _COCO_TOOLS = Path(ptbtokenizer.__file__).resolve().parents[1]
 _PTB_JAR = _COCO_TOOLS / "tokenizer" / ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
 _METEOR_JAR = _COCO_TOOLS / "meteor" / "meteor-1.5.jar"
+# The jar finds these by itself, but not where a space stands in the path of the installation (it looks below "%2520").
+_METEOR_PARAPHRASES = _COCO_TOOLS / "meteor" / "data" / "paraphrase-en.gz"
 _SPICE = _COCO_TOOLS / "spice"
 _SPICE_MODELS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 
@@ -225,7 +227,9 @@ def _meteor(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Se
         padded = [line for key in hypotheses for line in [*references[key], *[references[key][-1]] * most][:most]]
         (folder / "references").write_text("".join(f"{line}\n" for line in padded), encoding="utf-8")
         arguments = ["-Xmx2G", *_LOCALE, "-jar", str(_METEOR_JAR), "hypotheses", "references"]
-        output = _java([*arguments, "-r", str(most), "-l", "en", "-norm"], folder, timeout)
+        output = _java(
+            [*arguments, "-r", str(most), "-l", "en", "-norm", "-a", str(_METEOR_PARAPHRASES)], folder, timeout
+        )
     final = re.search(r"^Final score:\s+(\S+)$", output, re.MULTILINE)
     if final is None or output.count("\nSegment ") != len(hypotheses):
         raise _JavaError("printed no final score of all captions")

@@ -394,6 +394,15 @@ def test_scenes_need_no_root(tmp_path):
     assert len(example.references) == 5
 
 
+def test_a_recipe_may_ask_for_any_number_of_scenes(tmp_path):
+    usual = load("scenes", tmp_path)
+    more = load("scenes", tmp_path, train_images=4_100)
+    assert len(usual.split("train")) == 4_000
+    assert len(more.split("train")) == 4_100
+    assert more.split("train")[:4_000] == usual.split("train")
+    assert more.split("test") == usual.split("test")
+
+
 def test_an_image_that_is_drawn():
     data = CaptionSet("drawn", (Example("x", "train", ("A dog",)),), draw=lambda _: Image.new("RGB", (4, 4), "blue"))
     assert data.photo(data.examples[0]).getpixel((0, 0)) == (0, 0, 255)

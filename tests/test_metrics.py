@@ -133,7 +133,8 @@ def test_meteor_equals_the_jar_called_by_hand(measured):
     spoken = dict(zip(HYPOTHESES, metrics.ptb_tokenise(list(HYPOTHESES.values())), strict=True))
     human = {key: metrics.ptb_tokenise(references) for key, references in REFERENCES.items()}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "encoding": "utf-8"}
-    with subprocess.Popen([*jar, "-", "-", "-stdio", "-l", "en", "-norm"], **pipes) as process:
+    paraphrases = ["-a", str(metrics._METEOR_PARAPHRASES)]  # its own default, which it does not find below a space
+    with subprocess.Popen([*jar, "-", "-", "-stdio", "-l", "en", "-norm", *paraphrases], **pipes) as process:
         statistics = []
         for key, line in spoken.items():
             print("SCORE", *human[key], line, sep=" ||| ", file=process.stdin, flush=True)
@@ -143,6 +144,17 @@ def test_meteor_equals_the_jar_called_by_hand(measured):
     assert len(segments) == len(HYPOTHESES)
     assert measured.values["METEOR"] == pytest.approx(100 * final, abs=1e-10)
     assert 20 < measured.values["METEOR"] < 60
+
+
+@needs_java
+def test_meteor_where_the_path_of_the_installation_has_a_space(measured, tmp_path, monkeypatch):
+    installed, spaced = metrics._METEOR_JAR.parent, tmp_path / "a folder" / "meteor"
+    spaced.mkdir(parents=True)
+    for name in ("meteor-1.5.jar", "data"):
+        (spaced / name).symlink_to(installed / name)
+    monkeypatch.setattr(metrics, "_METEOR_JAR", spaced / "meteor-1.5.jar")
+    monkeypatch.setattr(metrics, "_METEOR_PARAPHRASES", spaced / "data" / "paraphrase-en.gz")
+    assert metrics.score(HYPOTHESES, REFERENCES) == measured
 
 
 def test_without_java_the_other_figures_are_given_and_said_how_to_get_the_rest(without_java, capfd):

@@ -84,7 +84,7 @@ def data_root(option: str | None = None) -> Path:
     return Path(option or os.environ.get("SATLIB_DATA") or "data").expanduser()
 
 
-def load(name: str, root: Path | None = None, require_images: bool = True) -> CaptionSet:
+def load(name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0) -> CaptionSet:
     """Load a caption set.
 
     Args:
@@ -93,6 +93,8 @@ def load(name: str, root: Path | None = None, require_images: bool = True) -> Ca
             captions.json.
         root: the data root; `data_root()` by default.
         require_images: refuse a set of which listed image files are absent (one listing of the folder, no file opened).
+        train_images: how many scenes to draw for training, as a recipe's data.train_images says; 0: their usual number.
+            A set of files is always loaded whole: training takes the first so many of it.
 
     Raises:
         SatlibError: no such set, files are missing, a line is malformed, captions are empty or not UTF-8, images are absent.
@@ -101,7 +103,7 @@ def load(name: str, root: Path | None = None, require_images: bool = True) -> Ca
     if name == "scenes":
         from satlib.datasets import scenes
 
-        return scenes.load()
+        return scenes.load(train=train_images) if train_images else scenes.load()
     root = data_root() if root is None else root
     if name in NAMES:
         if not root.is_dir():
