@@ -1,5 +1,6 @@
 import math
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -150,8 +151,8 @@ def test_meteor_equals_the_jar_called_by_hand(measured):
 def test_meteor_where_the_path_of_the_installation_has_a_space(measured, tmp_path, monkeypatch):
     installed, spaced = metrics._METEOR_JAR.parent, tmp_path / "a folder" / "meteor"
     spaced.mkdir(parents=True)
-    for name in ("meteor-1.5.jar", "data"):
-        (spaced / name).symlink_to(installed / name)
+    shutil.copy(installed / "meteor-1.5.jar", spaced)  # of a link Java would see where it leads to
+    (spaced / "data").symlink_to(installed / "data")
     monkeypatch.setattr(metrics, "_METEOR_JAR", spaced / "meteor-1.5.jar")
     monkeypatch.setattr(metrics, "_METEOR_PARAPHRASES", spaced / "data" / "paraphrase-en.gz")
     assert metrics.score(HYPOTHESES, REFERENCES) == measured
