@@ -1,0 +1,64 @@
+"""The recipes that satlib carries are whole, and those that stand for a comparison differ in the compared thing alone."""
+
+import importlib.resources
+
+import pytest
+
+from satlib import encoders, recipe
+from satlib.datasets import NAMES
+
+ABSENT = object()
+
+
+def differences(one, other):
+    """section.key: (value, value) of every value in which two recipes differ, their names left out."""
+    left, right = (recipe.load(name).to_dict() for name in (one, other))
+    assert left.pop("name") == one
+    assert right.pop("name") == other
+    return {
+        f"{section}.{key}": (left[section].get(key, ABSENT), right[section].get(key, ABSENT))
+        for section in left.keys() | right.keys()
+        for key in left[section].keys() | right[section].keys()
+        if left[section].get(key, ABSENT) != right[section].get(key, ABSENT)
+    }
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_every_recipe_is_read_and_says_what_it_is(name):
+    loaded = recipe.load(name)
+    assert loaded.name == name
+    assert loaded.encoder.name in encoders.names()
+    assert loaded.data.name in (*NAMES, "FOLDER")
+    text = (importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+    assert text.startswith("# ")
+
+
+@pytest.mark.parametrize("name", [name for name in recipe.names() if name.endswith("-none")])
+def test_a_recipe_without_attention_differs_from_its_twin_in_attention_alone(name):
+    twin = name.removesuffix("-none") + "-soft"
+    assert differences(name, twin) == {"decoder.attention": ("none", "soft")}
+
+
+def test_the_twins_are_there():
+    assert {"flickr8k-none", "flickr8k-lite0-none", "scenes-none"} <= set(recipe.names())
+
+
+def test_rmsprop_stands_beside_adam():
+    changed = differences("flickr8k-soft-rmsprop", "flickr8k-soft")
+    assert set(changed) == {"training.optimiser", "training.learning_rate"}
+    assert changed["training.optimiser"] == ("rmsprop", "adam")
+
+
+def test_flickr30k_is_trained_as_flickr8k():
+    assert differences("flickr30k-soft", "flickr8k-soft") == {"data.name": ("flickr30k", "flickr8k")}
+
+
+def test_coco_has_the_sizes_of_the_official_code():
+    coco = recipe.load("coco-soft")
+    assert (coco.decoder.embedding, coco.decoder.hidden, coco.data.vocabulary_size) == (512, 1800, 10_000)
+    assert (coco.training.batch_size, coco.training.learning_rate, coco.training.optimiser) == (64, 2e-4, "adam")
+    assert coco.objective.doubly_stochastic == 1
+
+
+def test_your_own_folder_is_named_by_a_change():
+    assert recipe.load("own-folder", ["data.name=../my photos"]).data.name == "../my photos"
