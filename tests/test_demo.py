@@ -1,0 +1,108 @@
+"""The demo from end to end at a tiny size: what it prints, what it writes, and what it leaves alone."""
+
+import importlib.util
+import json
+import re
+
+import pytest
+from PIL import Image
+
+from satlib import demo, encoders, images, recipe, shipped
+from satlib.captioner import Captioner
+from satlib.errors import SatlibError
+from satlib.text import Vocabulary
+
+TINY = (
+    "data.train_images=16",
+    "training.epochs=1",
+    "training.batch_size=32",
+    "decoder.embedding=8",
+    "decoder.hidden=8",
+    "decoder.attention_hidden=8",
+    "decoding.max_length=3",
+)
+SIZES = {"dev": 2, "test": 3, "progress": False}
+
+
+@pytest.fixture
+def tiny_model(tmp_path, monkeypatch):
+    """In place of the trained model: one with random weights and few words."""
+    changes = [change for change in TINY if change.startswith("deco")]
+    path = tmp_path / "tiny.safetensors"
+    vocabulary = Vocabulary.from_captions(["a dog", "a red boat"], 10, 1)
+    Captioner(recipe.load("flickr8k-lite0-soft", changes), vocabulary, encoders.create("efficientnet-lite0")).save(path)
+    monkeypatch.setattr(shipped, "model", lambda: path)
+
+
+@pytest.fixture
+def two_photographs(monkeypatch):
+    monkeypatch.setattr(demo, "PHOTOGRAPHS", {"skimage": ("chelsea.png", "rocket.jpg")})
+
+
+def test_the_demo_shows_everything_and_starts_over(tmp_path, tiny_model, two_photographs, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR costs seconds, and is not needed
+    monkeypatch.setattr("sys.argv", ["bin/satlib", "demo"])
+    out = tmp_path / "shown"
+    printed, pictures = [], []
+    for _ in range(2):
+        demo.run(out, TINY, **SIZES)
+        printed.append(re.sub(r"^\[ *\d+ s\]", "", capsys.readouterr().out, flags=re.MULTILINE))
+        pictures.append({path.name: path.read_bytes() for path in out.glob("*.png")})
+    assert printed[0] == printed[1]
+    assert pictures[0] == pictures[1]
+
+    assert set(pictures[0]) == {"scene-1.png", "scene-2.png", "scene-3.png", "photo-chelsea.png", "photo-rocket.png"}
+    for name in pictures[0]:
+        assert str(out / name) in printed[0]
+        with Image.open(out / name) as picture:
+            assert min(picture.size) > 200
+    evaluation = json.loads((out / "training" / "evaluation-test.json").read_text())
+    assert evaluation["images"] == 3
+    assert re.search(rf"exact match +{evaluation['metrics']['exact match']:.1f} %", printed[0])
+    assert (out / "training" / "curves.png").is_file()
+    assert "METEOR is missing" in printed[0]
+    assert "bin/satlib caption YOUR_PHOTO.jpg" in printed[0]
+
+
+def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path, tiny_model):
+    other = tmp_path / "training" / "recipe.toml"
+    other.parent.mkdir()
+    other.write_text('name = "scenes-soft"\n')
+    with pytest.raises(SatlibError, match=r"not a demo's.*--out"):
+        demo.run(tmp_path, TINY, **SIZES)
+    assert other.read_text() == 'name = "scenes-soft"\n'
+
+
+def test_a_missing_model_is_said_before_anything_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "_MODELS", tmp_path)
+    with pytest.raises(SatlibError, match=r"comes with satlib.*missing"):
+        demo.run(tmp_path / "out", TINY, **SIZES)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_demo_s_own_changes_fit_the_recipe():
+    assert recipe.load("scenes-soft", demo.CHANGES).data.train_images > 0
+
+
+def without(monkeypatch, *packages):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in packages else find(name))
+
+
+def test_photographs_come_from_scikit_image():
+    found = demo.photographs()
+    assert [path.name for path in found] == list(demo.PHOTOGRAPHS["skimage"])
+    assert all(min(images.open_photo(path).size) >= 224 for path in found)
+
+
+def test_photographs_come_from_matplotlib_otherwise(monkeypatch):
+    without(monkeypatch, "skimage")
+    (path,) = demo.photographs()
+    assert path.name == "grace_hopper.jpg"
+    assert images.open_photo(path).mode == "RGB"
+
+
+def test_no_photograph_at_all_is_said(monkeypatch):
+    without(monkeypatch, "skimage", "matplotlib")
+    with pytest.raises(SatlibError, match="pip install scikit-image"):
+        demo.photographs()
