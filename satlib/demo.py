@@ -58,9 +58,8 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     say = _Clock()
     chosen = dataclasses.replace(recipe.load("scenes-soft", changes), name=NAME)
     train = chosen.data.train_images
-    say(
-        f"1. Soft attention on {train:,} drawn scenes, encoder and decoder from scratch, {torch.get_num_threads()} threads"
-    )
+    threads = torch.get_num_threads()
+    say(f"1. Soft attention on {train:,} drawn scenes, encoder and decoder from scratch (CPU threads: {threads})")
     folder = _start_over(out / "training")
     data = scenes.load(train, dev, test)
     captioner = training.train(chosen, data, Pixels(data), folder, "cpu", progress)
