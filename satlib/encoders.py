@@ -12,7 +12,7 @@ googlenet             inception 5b                                             7
 resnet152             last residual stage                                      7 x 7 x 2048
 densenet201           last dense block, normalised, after a ReLU               7 x 7 x 1920
 efficientnet-lite0    1x1 head convolution, after its activation               7 x 7 x 1280
-small                 four convolutions that train from scratch with the decoder  14 x 14 x 128
+small                 five convolutions, to train from scratch with the decoder  7 x 7 x 128
 timm:NAME             what `timm` calls forward_features                       any
 ====================  =======================================================  ==============
 
@@ -72,10 +72,10 @@ class Encoder(nn.Module):
 
     def maps(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W) in 0..255 -> the convolutional map (B, D, h, w)."""
-        images = images.to(self.mean.dtype)
         if self.channels == "BGR":
             images = images.flip(1)
-        return self.body((images - self.mean) / self.std)
+        # In place on a copy: the pixels of a batch are many, and each pass over them costs.
+        return self.body(images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std))
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, uint8 or float in 0..255 -> annotation vectors a (B, L, D)."""
@@ -249,17 +249,34 @@ def _timm(name: str, pretrained: bool) -> Network:
     return Network(_TimmMaps(model), mean, std)
 
 
+class _Coordinates(nn.Module):
+    """Adds two channels that say where a place is, y and x in -1..1 (Liu et al., 2018): left of, above."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(B, C, h, w) -> (B, C + 2, h, w)."""
+        y, x = (torch.linspace(-1, 1, size, dtype=maps.dtype, device=maps.device) for size in maps.shape[2:])
+        return torch.cat([maps, torch.stack(torch.meshgrid(y, x, indexing="ij")).expand(len(maps), -1, -1, -1)], 1)
+
+
 def _small(pretrained: bool) -> Network:
     """Trains from scratch with the decoder within minutes on a CPU: for scenes, where nothing is to be learnt beforehand."""
     layers: list[nn.Module] = []
-    for channels_in, channels_out, kernel, stride in ((3, 32, 8, 4), (32, 64, 3, 2), (64, 128, 3, 2), (128, 128, 3, 1)):
-        padding = (kernel - 1) // 2 if stride == 1 or kernel == 3 else (kernel - stride) // 2
+    for channels_in, channels_out, kernel, stride in (
+        (3, 24, 6, 4),
+        (24, 48, 3, 2),
+        (48, 96, 3, 2),
+        (98, 128, 3, 2),
+        (128, 128, 3, 1),
+    ):
+        if channels_in == 98:
+            layers.append(_Coordinates())
         layers += [
-            nn.Conv2d(channels_in, channels_out, kernel, stride, padding, bias=False),
+            nn.Conv2d(channels_in, channels_out, kernel, stride, padding=1, bias=False),
             nn.BatchNorm2d(channels_out),
             nn.ReLU(inplace=True),
         ]
-    return Network(nn.Sequential(*layers))
+    # Channels last is a fifth faster here, and makes the places' vectors contiguous.
+    return Network(nn.Sequential(*layers).to(memory_format=torch.channels_last))
 
 
 _BUILDERS: dict[str, Callable[[bool], Network]] = {

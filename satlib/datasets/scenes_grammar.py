@@ -28,7 +28,7 @@ TEXTURES = ("plain", "striped", "dotted")
 SIZES = ("small", "big")
 RELATIONS = ("above", "below", "left of", "right of")
 LONGEST = 18  # words in a caption
-READING_ORDER = 0.65  # probability that a caption begins with the upper or left object, as people mostly do
+OTHER_ORDER = 0.5  # how often a caption that begins with the relation names the lower or right object first
 
 INVERSE = {"above": "below", "below": "above", "left of": "right of", "right of": "left of"}
 
@@ -144,7 +144,9 @@ def caption(random: RandomState, meaning: Meaning) -> str:
     while True:
         frame = FRAMES[_weighted(random, weights)]
         x, relation, y = meaning.first, meaning.relation, meaning.second
-        if random.random_sample() >= READING_ORDER:
+        # People name the upper or left object first, unless the first words say that they do not: "Below a ...".
+        # So it is known where the first noun looks before its first word, as an attention that lags a word behind needs.
+        if random.random_sample() < OTHER_ORDER and frame.text.startswith("{relation}"):
             x, relation, y = y, INVERSE[relation], x
         if frame.of_second:
             relation = INVERSE[relation]
