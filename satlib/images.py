@@ -13,13 +13,14 @@ from satlib.errors import SatlibError
 _LONGEST = 4
 
 
-def open_photo(path: Path) -> Image.Image:
+def open_photo(path: Path | str) -> Image.Image:
     """Read an image file as 8-bit RGB, turned upright by its EXIF orientation, transparency laid on white.
 
     Raises:
         SatlibError: the file is missing, a folder, empty, not an image, cut short or damaged, or of more pixels than
             Pillow's limit against decompression bombs (`Image.MAX_IMAGE_PIXELS`).
     """
+    path = Path(path)
     try:
         if path.stat().st_size == 0:
             raise SatlibError(f"{path} is empty (0 bytes); copy the image again or take it out of the set")

@@ -226,7 +226,7 @@ def test_clutter_hides_a_part_at_most():
 
 def test_attributes_are_independent_and_uniform():
     many = [scenes.scene(f"train-{index:06d}") for index in range(2000)]
-    for attribute, values in (("shape", 5), ("colour", 6), ("texture", 3), ("size", 2)):
+    for attribute, values in (("shape", 4), ("colour", 6), ("texture", 3), ("size", 2)):
         pairs = Counter(tuple(getattr(thing, attribute) for thing in scene.objects) for scene in many)
         expected = values * (values - 1) if attribute == "colour" else values**2
         assert len(pairs) == expected
@@ -321,4 +321,4 @@ def test_the_world_is_the_same_on_every_platform():
         scene = scenes.scene(f"test-{index:06d}")
         photo, masks = scene.render()
         fingerprint.update("\n".join(scene.captions).encode() + photo.tobytes() + masks.tobytes())
-    assert fingerprint.hexdigest()[:16] == "25dfaf7a9f2388d1"
+    assert fingerprint.hexdigest()[:16] == "57eed6e417e08491"

@@ -1,6 +1,6 @@
 """The embedded data set: a procedural world of coloured shapes, drawn and described by our own code.
 
-Every scene shows two *named* objects: saturated in colour, at least 38 pixels across. They differ in colour, and one lies
+Every scene shows two *named* objects: saturated in colour, at least 44 pixels across. They differ in colour, and one lies
 clearly above, below, left or right of the other. All else is clutter and never named: grey shapes, brown twigs, coloured
 specks of at most 6 pixels; some of it lies before the objects and hides a part of them. So a caption is right or wrong
 without doubt (`exact_match`), and where each of its words should look is known to the pixel (`Scene.masks`, `mentions`).
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 # Knobs, in pixels: what makes the world easier or harder to see. (The lists of shapes, colours ... stand in the grammar.)
 SIDE = paint.SIDE
-DIAMETER = {"small": (38.0, 46.0), "big": (72.0, 88.0)}
+DIAMETER = {"small": (44.0, 52.0), "big": (76.0, 90.0)}
 MARGIN = 5.0  # between an object and the edge of the picture
 NEAREST = 56.0  # least distance of the centres along the axis of the relation
 TOUCHING = 0.92  # and at least this part of the sum of their radii: near objects may overlap a little
 SLANT = 0.45  # greatest distance along the other axis, as a part of the first
-VISIBLE = 0.75  # least part of an object that clutter leaves visible
+VISIBLE = 0.8  # least part of an object that clutter leaves visible
 
 SPLITS = ("train", "dev", "test")
 

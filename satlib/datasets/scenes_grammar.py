@@ -3,7 +3,7 @@
 A caption names two objects, each with size, colour, shape and texture, and how the one lies to the other:
 
     "A tiny striped red star floats above a large blue square."
-    "Below a big yellow heart with white dots there is a little green circle."
+    "Below a big yellow star with white dots there is a little green circle."
 
 A texture that is not said means plain. `caption` writes such sentences, `parse` takes them apart again: it replaces each
 noun phrase by its place ("X is above Y") and looks what is left up among all the sentences that the grammar can build, so
@@ -22,7 +22,7 @@ from numpy.random import RandomState
 from satlib.text import tokenise
 
 # Knobs: fewer kinds make the world easier to learn, more make it harder.
-SHAPES = ("circle", "square", "triangle", "star", "heart")
+SHAPES = ("circle", "square", "triangle", "star")
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
 TEXTURES = ("plain", "striped", "dotted")
 SIZES = ("small", "big")
