@@ -144,9 +144,7 @@ class Captioner(nn.Module):
             },
             "card": card or {},
         }
-        tensors = dict(_stored(kept, storage))
-        with replacing(path) as partial:
-            save_file(tensors, partial, metadata={"satlib": json.dumps(header)})
+        write_safetensors(path, dict(_stored(kept, storage)), header)
 
     @classmethod
     def load(cls, path: Path | str, device: str | torch.device = "cpu") -> "Captioner":
@@ -164,8 +162,8 @@ class Captioner(nn.Module):
             )
         made_by = recipe.from_dict(header["recipe"])
         trained = made_by.encoder.train
-        encoder = encoders.create(header["encoder"]["name"], pretrained=made_by.encoder.pretrained and not trained)
-        if not trained and made_by.encoder.pretrained and encoder.weights_hash != header["encoder"]["weights"]:
+        encoder = encoders.create(header["encoder"]["name"], pretrained=not trained)
+        if not trained and encoder.weights_hash != header["encoder"]["weights"]:
             raise SatlibError(
                 f"{path} was trained with other weights of {encoder.name} than those installed here; install the same ones or train again"
             )
@@ -175,7 +173,10 @@ class Captioner(nn.Module):
                 {name if trained else name.removeprefix("decoder."): value for name, value in _restored(tensors)}
             )
         except RuntimeError as error:  # names or shapes that do not fit
-            raise SatlibError(f"{path} does not fit its own recipe: {str(error).splitlines()[-1].strip()}") from error
+            raise SatlibError(
+                f"{path} does not fit its own recipe and vocabulary ({str(error).splitlines()[-1].strip()}); "
+                "it was made by another version of satlib or changed afterwards: train again"
+            ) from error
         return captioner.to(device).eval()
 
 
@@ -187,19 +188,48 @@ def read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """
     if not path.is_file():
         raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
-    with open(path, "rb") as file:
-        start = file.read(2)
-    if start in (b"PK", b"\x80\x02", b"\x80\x04", b"\x80\x05"):
-        raise SatlibError(f"{path} is a pickle, which could run anybody's code; satlib reads safetensors only")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        raise SatlibError(f"{path} is damaged or cut short ({error}); copy it again or train again") from error
-    if "satlib" not in metadata:
-        raise SatlibError(f"{path} holds weights, but not satlib's; give a run's folder or its model.safetensors")
-    return json.loads(metadata["satlib"]), tensors
+        if _is_pickle(path):  # asked only now: the length that a safetensors file begins with may look like one
+            raise SatlibError(
+                f"{path} is a pickle, which could run anybody's code; satlib reads safetensors only"
+            ) from error
+        reason = " ".join(str(error).split())
+        raise SatlibError(f"{path} is damaged or cut short ({reason}); copy it again or train again") from error
+    try:
+        header = json.loads(metadata["satlib"])
+    except (KeyError, json.JSONDecodeError) as error:
+        raise SatlibError(
+            f"{path} holds weights, but not satlib's; give a run's folder or its model.safetensors"
+        ) from error
+    return header, tensors
+
+
+def write_safetensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+    """Write weights and a JSON header, whole or not at all.
+
+    Raises:
+        SatlibError: the disk is full or the folder cannot be written.
+    """
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}  # no shared memory
+    with replacing(path) as partial:
+        try:
+            save_file(tensors, partial, metadata={"satlib": json.dumps(header)})
+        except safetensors.SafetensorError as error:  # a full disk is not an OSError there
+            reason = " ".join(str(error).split())
+            raise SatlibError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
+
+
+def _is_pickle(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(2)
+    except OSError:
+        return False
+    return start == b"PK" or (start[:1] == b"\x80" and start[1:] in (b"\x02", b"\x03", b"\x04", b"\x05"))
 
 
 def _stored(tensors: dict[str, Tensor], storage: str) -> Iterator[tuple[str, Tensor]]:
