@@ -18,24 +18,24 @@ from types import FrameType
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from satlib import plots
 from satlib.batching import Batch, Pair, SameLengthBatches, pairs
-from satlib.captioner import Captioner, read_safetensors
+from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import CaptionSet, Example
 from satlib.encoders import create
 from satlib.errors import SatlibError
 from satlib.evaluation import generate, quick_bleu
 from satlib.features import Reader, read_ahead
-from satlib.files import replacing, write_text
+from satlib.files import write_text
 from satlib.objectives import doubly_stochastic_penalty, negative_log_likelihood
 from satlib.recipe import Recipe, TrainingConfig
 from satlib.text import Vocabulary
 
 CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
+FORMAT = "satlib checkpoint 1"
 
 
 class Interrupted(SatlibError):  # noqa: N818 (an event, not an error)
@@ -115,6 +115,8 @@ class _Session:
         self.dev_pairs: list[Pair] = pairs(self.dev, vocabulary, recipe.data.max_length)
         self.progress = Progress()
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+        for left_over in run.glob(".*.partial"):  # by a process that was killed while writing
+            left_over.unlink(missing_ok=True)
         if (run / CHECKPOINT).is_file():
             self._resume()
         elif (run / MODEL).exists():
@@ -122,6 +124,8 @@ class _Session:
         else:
             write_text(run / "recipe.toml", recipe.to_toml())
             vocabulary.save(run / "vocabulary.json")
+            # From now on the folder is known as this run's, whenever the process is killed.
+            self._save_checkpoint()
 
     def run(self, stop: "_StopRequest") -> None:
         config = self.recipe.training
@@ -174,17 +178,13 @@ class _Session:
         penalty = doubly_stochastic_penalty(output.alphas).mean()
         loss = nll + self.recipe.objective.doubly_stochastic * penalty
         if not torch.isfinite(loss):
-            raise SatlibError(
-                f"the loss is {loss.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
-                f"{', '.join(batch.keys[:3])}, ...; lower training.learning_rate or training.clip, or check those images"
-            )
+            raise self._not_finite("loss", loss, batch)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        if config.clip:
-            nn.utils.clip_grad_norm_(self.captioner.parameters(), config.clip)
-        factor = learning_rate_factor(config, step, config.epochs * len(self.batches))
-        for group in self.optimiser.param_groups:
-            group["lr"] = group["base"] * factor
+        norm = nn.utils.clip_grad_norm_(self.captioner.parameters(), config.clip or math.inf)
+        if not torch.isfinite(norm):  # checked before the step, so that no broken weight is ever kept
+            raise self._not_finite("gradient's norm", norm, batch)
+        self._set_learning_rate(step)
         self.optimiser.step()
         if config.average:
             # While few batches were seen, the average forgets faster: it would hold the random weights of the start otherwise.
@@ -196,9 +196,24 @@ class _Session:
         p.words += captions.numel()
         p.captions += len(captions)
 
+    def _not_finite(self, what: str, value: Tensor, batch: Batch) -> SatlibError:
+        keys = ", ".join(batch.keys[:3]) + (", ..." if len(batch.keys) > 3 else "")
+        return SatlibError(
+            f"the {what} is {value.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
+            f"{keys}; lower training.learning_rate or training.clip in a new run, or check those images"
+        )
+
+    def _set_learning_rate(self, step: int) -> None:
+        config = self.recipe.training
+        factor = learning_rate_factor(config, step, config.epochs * len(self.batches))
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["base"] * factor
+
     def _end_epoch(self) -> None:
         p, config = self.progress, self.recipe.training
         best_before = p.best()
+        # The last batch's, also where a process that was stopped right after it did that batch.
+        self._set_learning_rate((p.epoch + 1) * len(self.batches) - 1)
         generated = generate(self.averaged, self.reader, self.dev, beam=1, progress=False)
         record = {
             "event": "epoch",
@@ -215,14 +230,17 @@ class _Session:
         if best_before is None or record["dev_bleu4"] > best_before["dev_bleu4"]:
             self.averaged.save(self.folder / MODEL)
         self._save_checkpoint()
-        write_text(self.folder / LOG, "".join(json.dumps(line) + "\n" for line in self.progress.history))
-        figure = plots.curves_figure(self.progress.history)
-        plots.save(figure, self.folder / "curves.png")
+        self._write_log()
         if self.show:
             tqdm.write(
                 f"epoch {record['epoch']}: train {record['train_nll']:.3f}, dev {record['dev_nll']:.3f} nats per word, "
                 f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
             )
+
+    def _write_log(self) -> None:
+        write_text(self.folder / LOG, "".join(json.dumps(line) + "\n" for line in self.progress.history))
+        figure = plots.curves_figure(self.progress.history)
+        plots.save(figure, self.folder / "curves.png")
 
     def _save_checkpoint(self) -> None:
         tensors = {f"model.{name}": value for name, value in _without_frozen(self.captioner).items()}
@@ -234,21 +252,18 @@ class _Session:
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         header = {
-            "format": "satlib checkpoint 1",
+            "format": FORMAT,
             "recipe": self.recipe.to_dict(),
             "vocabulary": self.captioner.vocabulary.hash,
             "progress": asdict(self.progress),
         }
-        with replacing(self.folder / CHECKPOINT) as partial:
-            save_file(
-                {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()},
-                partial,
-                metadata={"satlib": json.dumps(header)},
-            )
+        write_safetensors(self.folder / CHECKPOINT, tensors, header)
 
     def _resume(self) -> None:
         path = self.folder / CHECKPOINT
         header, tensors = read_safetensors(path)
+        if header.get("format") != FORMAT:
+            raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --run")
         if header["vocabulary"] != self.captioner.vocabulary.hash:
             raise SatlibError(
                 f"{path} was made with another vocabulary: the training captions have changed; name another folder with --run"
@@ -256,20 +271,26 @@ class _Session:
         before, now = header["recipe"], self.recipe.to_dict()
         changed = [
             f"{section}.{key}"
-            for section in before
-            if isinstance(before[section], dict)
+            for section in now
+            if section not in ("name", "decoding")  # how captions are generated, and how long to train, may change
             for key in now[section]
-            if before[section].get(key) != now[section][key]
+            if before.get(section, {}).get(key) != now[section][key]
             and (section, key) not in (("training", "epochs"), ("training", "patience"))
         ]
-        if changed and (changed[0].split(".")[0] != "decoding"):
+        if changed:
             raise SatlibError(
                 f"{self.folder} was begun with another {changed[0]}; name another folder with --run, or repeat the first command"
             )
         self.progress = Progress(**header["progress"])
-        _restore(self.captioner, tensors, "model.")
-        if self.averaged is not self.captioner:
-            _restore(self.averaged, tensors, "average.")
+        try:
+            _restore(self.captioner, tensors, "model.")
+            if self.averaged is not self.captioner:
+                _restore(self.averaged, tensors, "average.")
+        except RuntimeError as error:  # names or shapes that do not fit
+            raise SatlibError(
+                f"{path} does not fit its recipe ({str(error).splitlines()[-1].strip()}): another version of satlib made it; "
+                "name another folder with --run"
+            ) from error
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             if name.startswith("optimiser."):
@@ -279,6 +300,8 @@ class _Session:
         torch.set_rng_state(tensors["random"])
         if self.device.type == "cuda" and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
+        if self.progress.history:  # a kill may have come after the checkpoint and before the log
+            self._write_log()
         if self.show:
             tqdm.write(f"going on with {self.folder} after epoch {self.progress.epoch}, batch {self.progress.batch}")
 
@@ -323,7 +346,9 @@ def _optimiser(captioner: Captioner, recipe: Recipe) -> torch.optim.Optimizer:
         groups.append({"params": list(captioner.encoder.parameters()), "lr": rate})
     if config.optimiser == "adam":
         optimiser: torch.optim.Optimizer = torch.optim.Adam(groups)
-    else:  # Graves (2013): the mean gradient is subtracted from its second moment, and momentum follows
+    else:
+        # Graves (2013), equations 38 to 45: the squared mean gradient is taken off the second moment, and momentum follows.
+        # (torch adds eps after the square root; Graves adds it before.)
         optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
     for group in optimiser.param_groups:
         group["base"] = group["lr"]
