@@ -21,6 +21,7 @@ timm:NAME             what `timm` calls forward_features                       a
 
 import hashlib
 import importlib.util
+import pickle
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,7 +103,14 @@ def create(name: str, pretrained: bool = True) -> Encoder:
         SatlibError: the name is unknown, or the weights are neither here nor reachable.
     """
     if name.startswith("timm:"):
-        return Encoder(name, _timm(name.removeprefix("timm:"), pretrained))
+        network = _timm(name.removeprefix("timm:"), pretrained)
+        try:
+            return Encoder(name, network)
+        except (AssertionError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise SatlibError(
+                f"{name} gives no map of images of {SIZE} x {SIZE} ({reason}); choose a model made for that size"
+            ) from error
     if name not in _BUILDERS:
         raise SatlibError(f"no encoder is called {name!r}; choose among {', '.join(names())} or timm:NAME")
     return Encoder(name, _BUILDERS[name](pretrained))
@@ -194,7 +202,9 @@ def _torchvision(name: str, layers: Callable[[nn.Module], nn.Module]) -> Callabl
                 for key, value in _download(url).items()
             }
             model.load_state_dict(state)
-        return Network(layers(model))
+        # torchvision's GoogLeNet was trained elsewhere, on pixels in -1..1 (its `transform_input` undoes ImageNet's).
+        half = (127.5, 127.5, 127.5)
+        return Network(layers(model), half, half) if name == "googlenet" else Network(layers(model))
 
     return build
 
@@ -207,9 +217,10 @@ def _download(url: str) -> dict[str, Tensor]:
         raise SatlibError(
             f"cannot download {url} ({error}); with no network, put the file at {folder / file}"
         ) from error
-    except RuntimeError as error:  # a wrong checksum, or a file cut short
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:  # a wrong checksum, or a file cut short
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise SatlibError(
-            f"the weights {folder / file} are damaged ({error}); delete the file and try again"
+            f"the weights {folder / file} are damaged ({reason}); delete the file and try again"
         ) from error
 
 
@@ -226,7 +237,8 @@ class _TimmMaps(nn.Module):
             tokens = maps[:, getattr(self.model, "num_prefix_tokens", 0) :]
             side = round(tokens.shape[1] ** 0.5)
             return tokens.transpose(1, 2).unflatten(2, (side, -1))
-        if maps.shape[1] != self.model.num_features:  # channels last
+        width = self.model.num_features
+        if maps.shape[1] != width and maps.shape[3] == width:  # channels last
             maps = maps.permute(0, 3, 1, 2)
         return maps
 
@@ -260,6 +272,10 @@ class _Coordinates(nn.Module):
 
 def _small(pretrained: bool) -> Network:
     """Trains from scratch with the decoder within minutes on a CPU: for scenes, where nothing is to be learnt beforehand."""
+    if pretrained:
+        raise SatlibError(
+            "the encoder 'small' has no trained weights; set encoder.pretrained = false and encoder.train = true"
+        )
     layers: list[nn.Module] = []
     for channels_in, channels_out, kernel, stride in (
         (3, 24, 6, 4),
