@@ -136,9 +136,12 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("training", "patience"): 1,
     ("training", "clip"): 0,
     ("training", "average"): 0,
+    ("training", "seed"): 0,
     ("decoding", "beam"): 1,
+    ("decoding", "length_normalisation"): 0,
     ("decoding", "max_length"): 1,
 }
+_KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text in quotes"}
 _BELOW_ONE = {("decoder", "dropout"), ("objective", "label_smoothing"), ("training", "average")}
 
 
@@ -162,7 +165,12 @@ def load(name: str, changes: Sequence[str] = ()) -> Recipe:
         path = Path(name)
         if not path.is_file():
             raise SatlibError(f"the recipe {path} does not exist; satlib carries {', '.join(names())}")
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise SatlibError(f"cannot read the recipe {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise SatlibError(f"the recipe {path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     elif name in names():
         text = (importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text(encoding="utf-8")
     else:
@@ -200,6 +208,10 @@ def from_dict(values: dict[str, Any]) -> Recipe:
                 raise SatlibError(f"the recipe's [{section}] has no {key!r}; it has {', '.join(fields)}")
             checked[key] = _checked(section, key, value, fields[key])
         sections[section] = kind(**checked)
+    if not (sections["encoder"].train or sections["encoder"].pretrained):
+        raise SatlibError(
+            "a frozen encoder needs its trained weights; set encoder.pretrained = true, or encoder.train = true to train it"
+        )
     return Recipe(name=str(values.get("name", "recipe")), **sections)
 
 
@@ -207,7 +219,7 @@ def _checked(section: str, key: str, value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind:
-        raise SatlibError(f"{section}.{key} must be a {kind.__name__}, not {value!r}")
+        raise SatlibError(f"{section}.{key} must be {_KINDS[kind]}, not {value!r}")
     choices = _CHOICES.get((section, key))
     if choices and value not in choices:
         raise SatlibError(f"{section}.{key} must be one of {', '.join(choices)}, not {value!r}")
@@ -230,4 +242,6 @@ def _apply(values: dict[str, Any], change: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    values.setdefault(section, {})[key] = value
+    table = values.setdefault(section, {})
+    if isinstance(table, dict):  # anything else is refused where the recipe is built
+        table[key] = value
