@@ -46,8 +46,12 @@ class FeatureStore:
         self.folder = folder
         if not (folder / _MANIFEST).is_file():
             state = "is not finished" if (folder / (_MANIFEST + ".partial")).exists() else "does not exist"
-            raise SatlibError(f"the feature store {folder} {state}; make it with: satlib features")
+            raise SatlibError(f"the feature store {folder} {state}; make it with: satlib features RECIPE")
         self.manifest: dict[str, Any] = read_json(folder / _MANIFEST)
+        if not isinstance(self.manifest, dict) or not {"images", "grid", "dim"} <= self.manifest.keys():
+            raise SatlibError(
+                f"{folder / _MANIFEST} is no feature store's manifest; delete {folder} and run satlib features again"
+            )
         self.grid: tuple[int, int] = tuple(self.manifest["grid"])
         self.dim: int = self.manifest["dim"]
         self._rows = {key: row for row, key in enumerate(self.manifest["images"])}
@@ -92,7 +96,7 @@ class FeatureStore:
             if self.manifest.get(field) != value:
                 raise SatlibError(
                     f"the feature store {self.folder} was made with {field} {self.manifest.get(field)!r}, not {value!r}; "
-                    "name another folder or delete it and run satlib features again"
+                    "delete it and run satlib features again"
                 )
         missing = [example.key for example in examples if example.key not in self]
         if missing:
@@ -137,9 +141,12 @@ def extract(
     image_bytes = encoder.grid[0] * encoder.grid[1] * encoder.dim * 2
     done = 0
     if partial_manifest.is_file() and partial_array.is_file():
-        if read_json(partial_manifest) != manifest:
+        begun = read_json(partial_manifest)
+        other = [field for field, value in manifest.items() if begun.get(field) != value]
+        if other:
             raise SatlibError(
-                f"{folder} holds an unfinished extraction of something else; name another folder or delete it"
+                f"{folder} holds an unfinished extraction with another value of {', '.join(other)}; delete it, or finish it "
+                "with what it was begun with"
             )
         done = partial_array.stat().st_size // image_bytes
     write_json(partial_manifest, manifest)
