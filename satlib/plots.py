@@ -218,7 +218,9 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     _curve(right, epochs, "dev_bleu4", "dev BLEU-4", color=_BLEU, linestyle="-", marker="D")
     left.set_title("NLL in nats per word (lower is better)", fontsize=11)
     right.set_title("BLEU-4 in percent, generated captions (higher is better)", fontsize=11)
-    chosen = max(epochs, key=lambda line: (_value(line, "dev_bleu4", -math.inf), -line["epoch"]))
+    kept = [line for line in epochs if line.get("kept")]
+    best_bleu = max(epochs, key=lambda line: (_value(line, "dev_bleu4", -math.inf), -line["epoch"]))
+    chosen = kept[-1] if kept else best_bleu
     lowest = min(epochs, key=lambda line: (_value(line, "dev_nll", math.inf), line["epoch"]))
     for axis in (left, right):
         axis.axvline(chosen["epoch"], color=_CHOSEN, linewidth=1.5, zorder=1.5, label=f"kept: epoch {chosen['epoch']}")

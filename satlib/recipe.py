@@ -57,7 +57,8 @@ class TrainingConfig:
     warmup: int = 0  # batches over which the learning rate grows from zero
     batch_size: int = 64
     epochs: int = 30  # at most
-    patience: int = 10  # epochs without a better dev BLEU-4 before stopping
+    select: str = "bleu4"  # what chooses the epoch on dev: bleu4 of generated captions | nll of the true ones
+    patience: int = 10  # epochs without a better one before stopping
     clip: float = 5.0  # largest norm of the gradient; 0: no clipping
     average: float = 0.0  # decay of the moving average of the weights that is evaluated and kept; 0: none
     precision: str = "auto"  # auto | float32 | bf16; auto is bf16 on CUDA
@@ -114,6 +115,7 @@ _CHOICES = {
     ("decoder", "energy"): ("additive", "concat", "general", "dot"),
     ("training", "optimiser"): ("adam", "rmsprop"),
     ("training", "schedule"): ("constant", "cosine"),
+    ("training", "select"): ("bleu4", "nll"),
     ("training", "precision"): ("auto", "float32", "bf16"),
 }
 # The smallest value that makes sense, for every number that has one.

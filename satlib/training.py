@@ -6,6 +6,7 @@ written whole or not at all; a run that was stopped and resumed is bit for bit t
 """
 
 import copy
+import hashlib
 import json
 import math
 import signal
@@ -56,8 +57,8 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per finished epoch
 
     def best(self) -> dict[str, Any] | None:
-        """The record with the highest dev BLEU-4, the earliest of equals."""
-        return max(self.history, key=lambda record: (record["dev_bleu4"], -record["epoch"]), default=None)
+        """The record of the epoch that is kept: the last one marked, each when it was the best so far."""
+        return next((record for record in reversed(self.history) if record["kept"]), None)
 
 
 def train(
@@ -113,6 +114,7 @@ class _Session:
             pairs(train_examples, vocabulary, recipe.data.max_length), config.batch_size, config.seed
         )
         self.dev_pairs: list[Pair] = pairs(self.dev, vocabulary, recipe.data.max_length)
+        self.captions_hash = hashlib.sha256(repr([vocabulary.words, self.batches.pairs]).encode()).hexdigest()
         self.progress = Progress()
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
         for left_over in run.glob(".*.partial"):  # by a process that was killed while writing
@@ -211,7 +213,7 @@ class _Session:
 
     def _end_epoch(self) -> None:
         p, config = self.progress, self.recipe.training
-        best_before = p.best()
+        best = p.best()
         # The last batch's, also where a process that was stopped right after it did that batch.
         self._set_learning_rate((p.epoch + 1) * len(self.batches) - 1)
         generated = generate(self.averaged, self.reader, self.dev, beam=1, progress=False)
@@ -226,8 +228,13 @@ class _Session:
             "seconds": round(p.seconds, 1),
             "tokens_per_second": round(p.words / max(p.seconds, 1e-9), 1),
         }
+        # Captions that a person would choose, or words that a person would choose: the two part late in training.
+        if config.select == "bleu4":
+            record["kept"] = best is None or record["dev_bleu4"] > best["dev_bleu4"]
+        else:
+            record["kept"] = best is None or record["dev_nll"] < best["dev_nll"]
         self.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
-        if best_before is None or record["dev_bleu4"] > best_before["dev_bleu4"]:
+        if record["kept"]:
             self.averaged.save(self.folder / MODEL)
         self._save_checkpoint()
         self._write_log()
@@ -254,7 +261,7 @@ class _Session:
         header = {
             "format": FORMAT,
             "recipe": self.recipe.to_dict(),
-            "vocabulary": self.captioner.vocabulary.hash,
+            "captions": self.captions_hash,
             "progress": asdict(self.progress),
         }
         write_safetensors(self.folder / CHECKPOINT, tensors, header)
@@ -264,10 +271,8 @@ class _Session:
         header, tensors = read_safetensors(path)
         if header.get("format") != FORMAT:
             raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --run")
-        if header["vocabulary"] != self.captioner.vocabulary.hash:
-            raise SatlibError(
-                f"{path} was made with another vocabulary: the training captions have changed; name another folder with --run"
-            )
+        if header["captions"] != self.captions_hash:
+            raise SatlibError(f"{path} was made with other training captions; name another folder with --run")
         before, now = header["recipe"], self.recipe.to_dict()
         changed = [
             f"{section}.{key}"

@@ -30,10 +30,10 @@ def test_every_caption_exactly_once_and_one_length_a_batch(all_pairs, batch_size
 
 def test_the_order_is_fixed_by_seed_and_epoch():
     all_pairs = [Pair(f"{i}", (2, END)) for i in range(100)]
+
     def order(seed, epoch):
-        return [
-            key for batch in SameLengthBatches(all_pairs, 8, seed).epoch(epoch) for key in batch.keys
-        ]
+        return [key for batch in SameLengthBatches(all_pairs, 8, seed).epoch(epoch) for key in batch.keys]
+
     assert order(0, 1) == order(0, 1)
     assert len({tuple(order(*at)) for at in ((0, 1), (0, 2), (1, 1), (1, 2))}) == 4
 

@@ -1,0 +1,84 @@
+"""A training that takes a fraction of a second: a small grammar, four places of six dimensions, an encoder of 24 weights.
+
+`python tests/tiny.py FOLDER section.key=value ...` trains in a process of its own, for tests that kill it.
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from satlib import encoders, recipe, training
+from satlib.datasets import CaptionSet, Example
+
+COLOURS, SHAPES, PLACES = ("red", "blue", "green", "white"), ("circle", "square", "star"), ("on the left", "at the top")
+GRID, DIM = (2, 2), 6
+VALUES = {
+    "data": {"name": "tiny"},
+    "encoder": {"name": "tiny"},
+    "decoder": {"embedding": 12, "hidden": 16, "attention_hidden": 8, "dropout": 0.5},
+    "training": {"learning_rate": 0.01, "batch_size": 8, "epochs": 3, "patience": 100, "seed": 3},
+    "decoding": {"beam": 2, "max_length": 12},
+}
+
+
+def build(pretrained):
+    """An encoder of one convolution over the means of four quarters, the same weights every time, with BatchNorm."""
+    convolution = nn.Conv2d(3, DIM, 1)
+    generator = torch.Generator().manual_seed(0 if pretrained else 1)
+    for parameter in convolution.parameters():
+        nn.init.normal_(parameter, generator=generator)
+    return encoders.Network(nn.Sequential(nn.AdaptiveAvgPool2d(GRID), convolution, nn.BatchNorm2d(DIM)))
+
+
+def the_recipe(*changes):
+    values = {section: dict(table) for section, table in VALUES.items()} | {"name": "tiny"}
+    for change in changes:
+        recipe._apply(values, change)
+    return recipe.from_dict(values)
+
+
+def data(train=20, dev=6, test=4):
+    """Captions of different lengths about a colour, a shape and a place; a key says all three."""
+    examples = []
+    for split, count in (("train", train), ("dev", dev), ("test", test)):
+        for i in range(count):
+            colour, shape, place = COLOURS[i % 4], SHAPES[i % 3], PLACES[i % 2]
+            references = (
+                f"A {colour} {shape} {place}.",
+                f"There is a {colour} {shape}",
+                f"a {shape} {place} is {colour}",
+            )
+            examples.append(Example(f"{split}-{i}", split, references))
+    return CaptionSet("tiny", tuple(examples), draw=draw)
+
+
+def _numbers(key, count):
+    """Numbers that the key alone decides; images of one meaning have similar ones."""
+    i = int(key.split("-")[1])
+    meaning = np.random.default_rng((i % 4, i % 3, i % 2)).standard_normal(count)
+    own = np.random.default_rng(list(hashlib.sha256(key.encode()).digest())).standard_normal(count)
+    return meaning + 0.1 * own
+
+
+def draw(example):
+    """A picture of four quarters."""
+    colours = np.clip(128 + 60 * _numbers(example.key, 12), 0, 255).astype(np.uint8).reshape(2, 2, 3)
+    return Image.fromarray(colours.repeat(112, 0).repeat(112, 1))
+
+
+class Reader:
+    """Annotation vectors by key, from nowhere."""
+
+    def read(self, keys):
+        return torch.stack([torch.from_numpy(_numbers(key, 4 * DIM)).float().view(4, DIM) for key in keys])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    encoders._BUILDERS["tiny"] = build
+    training.train(the_recipe(*sys.argv[2:]), data(), Reader(), Path(sys.argv[1]), progress=False)
