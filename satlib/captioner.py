@@ -191,7 +191,8 @@ def read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # Copies: what is mapped from a file ends the process (SIGBUS) when somebody shortens that file later.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
         if _is_pickle(path):  # asked only now: the length that a safetensors file begins with may look like one
             raise SatlibError(
@@ -214,7 +215,7 @@ def write_safetensors(path: Path, tensors: dict[str, Tensor], header: dict[str, 
     Raises:
         SatlibError: the disk is full or the folder cannot be written.
     """
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}  # no shared memory
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}  # none shares memory
     with replacing(path) as partial:
         try:
             save_file(tensors, partial, metadata={"satlib": json.dumps(header)})

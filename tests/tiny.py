@@ -1,9 +1,11 @@
 """A training that takes a fraction of a second: a small grammar, four places of six dimensions, an encoder of 24 weights.
 
-`python tests/tiny.py FOLDER section.key=value ...` trains in a process of its own, for tests that kill it.
+`python tests/tiny.py FOLDER section.key=value ...` trains in a process of its own for each line that it reads, for tests that
+kill it: prints the process's number, and the signal that ended it.
 """
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from satlib import encoders, recipe, training
+from satlib import encoders, plots, recipe, training
 from satlib.datasets import CaptionSet, Example
 
 COLOURS, SHAPES, PLACES = ("red", "blue", "green", "white"), ("circle", "square", "star"), ("on the left", "at the top")
@@ -81,4 +83,11 @@ class Reader:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     encoders._BUILDERS["tiny"] = build
-    training.train(the_recipe(*sys.argv[2:]), data(), Reader(), Path(sys.argv[1]), progress=False)
+    plots.curves_figure = lambda history: plots.Figure(figsize=(0.1, 0.1))
+    for _ in sys.stdin:
+        process = os.fork()
+        if process == 0:
+            training.train(the_recipe(*sys.argv[2:]), data(), Reader(), Path(sys.argv[1]), progress=False)
+            os._exit(0)
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) * -1, flush=True)

@@ -1,0 +1,516 @@
+"""Stopped or killed at any moment and resumed, a run is bit for bit the one that was not; and what a training does, by hand."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from torch import nn
+
+from satlib import encoders, plots, recipe, training
+from satlib.batching import SameLengthBatches, pairs
+from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.errors import SatlibError
+from satlib.features import Pixels
+from satlib.recipe import TrainingConfig
+from satlib.text import Vocabulary
+from satlib.training import CHECKPOINT, LOG, MODEL, learning_rate_factor, update_average
+
+CURVES = plots.curves_figure
+CLOCK = ("seconds", "tokens_per_second")
+FILES = {"recipe.toml", "vocabulary.json", LOG, "curves.png", MODEL, CHECKPOINT}
+CASES = {
+    "adam, averaged, warm-up and cosine": (
+        "training.average=0.9",
+        "training.warmup=5",
+        "training.schedule=cosine",
+        "objective.label_smoothing=0.1",
+    ),
+    "rmsprop": ("training.optimiser=rmsprop", "training.learning_rate=0.001"),
+    "an encoder that trains": ("encoder.train=true", "encoder.pretrained=false", "training.average=0.9"),
+}
+AVERAGED = "adam, averaged, warm-up and cosine"
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    # Drawing takes longer than training here.
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+
+
+def train(folder, *changes, data=None, reader=None):
+    chosen, data = tiny.the_recipe(*changes), data or tiny.data()
+    reader = reader or (Pixels(data) if chosen.encoder.train else tiny.Reader())
+    return training.train(chosen, data, reader, folder, progress=False)
+
+
+def state(folder):
+    """Everything that a run's folder says, without the clock: (checkpoint, model, log), tensors, tensors."""
+    checkpoint, tensors = read_safetensors(folder / CHECKPOINT)
+    model, weights = read_safetensors(folder / MODEL)
+    log = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    for record in (*log, *checkpoint["progress"]["history"]):
+        for name in CLOCK:
+            assert record.pop(name) >= 0
+    return (checkpoint, model, log), tensors, weights
+
+
+def records(folder):
+    return state(folder)[0][2]
+
+
+def equal(here, there):
+    return here.keys() == there.keys() and all(torch.equal(here[name], there[name]) for name in here)
+
+
+def assert_same(one, other):
+    (said, *tensors), (said_there, *tensors_there) = state(one), state(other)
+    assert said == said_there
+    assert all(equal(here, there) for here, there in zip(tensors, tensors_there, strict=True))
+    assert (one / "vocabulary.json").read_bytes() == (other / "vocabulary.json").read_bytes()
+
+
+def batches_of_an_epoch(size=8):
+    examples = tiny.data().split("train")
+    vocabulary = Vocabulary.from_captions(c for e in examples for c in e.references)
+    return len(SameLengthBatches(pairs(examples, vocabulary, 40), size))
+
+
+@contextlib.contextmanager
+def stopped_after(updates, number):
+    """Send ourselves a signal when so many batches are done."""
+    count, update = 0, training._Session._update
+
+    def counted(session, *arguments):
+        nonlocal count
+        update(session, *arguments)
+        count += 1
+        if count == updates:
+            os.kill(os.getpid(), number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training._Session, "_update", counted)
+        yield
+
+
+@contextlib.contextmanager
+def disk_with_room_for(size):
+    """No file may grow beyond this: what a full disk does to a writer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that was not stopped, for each case, made once."""
+    made = {}
+
+    def run(case):
+        if case not in made:
+            made[case] = tmp_path_factory.mktemp("whole")
+            train(made[case], *CASES[case])
+        return made[case]
+
+    return run
+
+
+class TestResuming:
+    @pytest.mark.parametrize("case", CASES)
+    @pytest.mark.parametrize("epochs", [0.2, 1, 1.5, 2.9])
+    def test_stopped_and_resumed_is_the_run_that_was_not(self, case, epochs, whole, tmp_path):
+        number = signal.SIGTERM if epochs < 1 else signal.SIGINT
+        updates = math.ceil(epochs * batches_of_an_epoch())
+        with stopped_after(updates, number), pytest.raises(training.Interrupted, match="the same command goes on"):
+            train(tmp_path, *CASES[case])
+        progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
+        assert progress["epoch"] * batches_of_an_epoch() + progress["batch"] == updates
+        torch.manual_seed(7)  # another process has other random numbers
+        train(tmp_path, *CASES[case])
+        assert_same(tmp_path, whole(case))
+
+    def test_a_finished_run_stays_as_it_is(self, whole):
+        folder = whole("rmsprop")
+        before = {name: (folder / name).read_bytes() for name in FILES}
+        train(folder, *CASES["rmsprop"])
+        assert {name: (folder / name).read_bytes() for name in FILES} == before
+
+    def test_more_epochs_go_on_where_fewer_ended(self, whole, tmp_path):
+        train(tmp_path, *CASES["rmsprop"], "training.epochs=1")
+        train(tmp_path, *CASES["rmsprop"])
+        assert records(tmp_path) == records(whole("rmsprop"))
+        assert equal(state(tmp_path)[1], state(whole("rmsprop"))[1])
+
+    def test_another_seed_is_another_run(self, whole, tmp_path):
+        train(tmp_path, *CASES["rmsprop"], "training.seed=4")
+        assert not equal(state(tmp_path)[2], state(whole("rmsprop"))[2])
+
+    def test_handlers_are_given_back(self, whole):
+        before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        train(whole("rmsprop"), *CASES["rmsprop"])
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+    def test_killed_before_any_of_its_writes(self, tmp_path, monkeypatch):
+        rename, changes = Path.replace, (*CASES[AVERAGED], "training.epochs=2")
+        train(tmp_path / "whole", *changes)
+
+        class Killed(BaseException):
+            pass
+
+        def killed_at(folder, last):
+            count = 0
+
+            def replace(path, target):
+                nonlocal count
+                count += 1
+                if count > last:
+                    raise Killed
+                return rename(path, target)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, "replace", replace)
+                try:
+                    train(folder, *changes)
+                except Killed:
+                    return True
+                return False
+
+        writes = 0
+        while killed_at(folder := tmp_path / str(writes), writes):
+            (folder / ".checkpoint.safetensors.left.partial").write_bytes(b"half of it")
+            train(folder, *changes)
+            assert_same(folder, tmp_path / "whole")
+            assert {path.name for path in folder.iterdir()} == FILES
+            writes += 1
+        assert writes > 9  # recipe, vocabulary, checkpoint; then model, checkpoint, log and curves after each epoch
+
+    def test_kill_9_at_random_moments(self, tmp_path):
+        changes = (*CASES[AVERAGED], "training.epochs=8")
+        folder = tmp_path / "killed"
+        moments, deadline = random.Random(), time.monotonic() + 120
+
+        def written():
+            return (folder / CHECKPOINT).stat().st_mtime_ns if (folder / CHECKPOINT).exists() else 0
+
+        with subprocess.Popen(
+            [sys.executable, tiny.__file__, str(folder), *changes],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        ) as trainer:
+            for _ in range(4):
+                before = written()
+                print("train", file=trainer.stdin)
+                process = int(trainer.stdout.readline())
+                while written() == before:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.002)
+                time.sleep(moments.uniform(0, 0.15))
+                os.kill(process, signal.SIGKILL)
+                assert int(trainer.stdout.readline()) == signal.SIGKILL  # it was at work, and is gone
+                for name in {CHECKPOINT, MODEL} & {path.name for path in folder.iterdir()}:
+                    assert read_safetensors(folder / name)[1]
+                if (folder / LOG).exists():
+                    assert all(json.loads(line)["epoch"] for line in (folder / LOG).read_text().splitlines())
+            trainer.stdin.close()
+        train(folder, *changes)
+        train(tmp_path / "whole", *changes)
+        assert_same(folder, tmp_path / "whole")
+
+
+class TestRefusals:
+    @pytest.fixture
+    def run(self, tmp_path):
+        train(tmp_path, "training.epochs=1")
+        return tmp_path
+
+    def test_another_recipe(self, run):
+        with pytest.raises(SatlibError, match=r"begun with another decoder.hidden; name another folder with --run"):
+            train(run, "decoder.hidden=20")
+        train(run, "training.epochs=1", "decoding.beam=4")  # how captions are generated may change
+
+    def test_other_captions(self, run):
+        other = tiny.data()
+        first = dataclasses.replace(other.examples[0], references=("a purple zebra",))
+        with pytest.raises(SatlibError, match=r"training captions.*name another folder with --run"):
+            train(run, data=dataclasses.replace(other, examples=(first, *other.examples[1:])))
+
+    def test_a_checkpoint_cut_short(self, run):
+        whole = (run / CHECKPOINT).read_bytes()
+        for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+            (run / CHECKPOINT).write_bytes(whole[:length])
+            with pytest.raises(SatlibError, match=r"checkpoint.safetensors is damaged or cut short"):
+                train(run)
+
+    def test_a_checkpoint_of_something_else(self, run):
+        header, tensors = read_safetensors(run / CHECKPOINT)
+        (run / CHECKPOINT).write_bytes((run / MODEL).read_bytes())
+        with pytest.raises(SatlibError, match="is not a checkpoint"):
+            train(run)
+        tensors["model.output.bias"] = torch.zeros(5)
+        write_safetensors(run / CHECKPOINT, tensors, header)
+        with pytest.raises(SatlibError, match=r"does not fit its recipe .*size mismatch.*name another folder"):
+            train(run)
+
+    def test_a_model_alone_is_not_overwritten(self, run):
+        (run / CHECKPOINT).unlink()
+        with pytest.raises(SatlibError, match="a finished model without a checkpoint"):
+            train(run)
+
+    @pytest.mark.parametrize("split", [0, 1])
+    def test_an_empty_split(self, tmp_path, split):
+        with pytest.raises(SatlibError, match="needs images in both its train and its dev split"):
+            train(tmp_path, data=tiny.data(train=20 * split, dev=6 - 6 * split))
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_that_is_a_file(self, tmp_path):
+        (tmp_path / "file").write_text("mine")
+        with pytest.raises(SatlibError, match=r"cannot write .*recipe.toml"):
+            train(tmp_path / "file")
+
+
+class TestNotFinite:
+    class Broken(tiny.Reader):
+        def read(self, keys):
+            return super().read(keys) * (math.nan if "train-7" in keys else 1)
+
+    def test_a_loss(self, tmp_path):
+        train(tmp_path, "training.epochs=1")
+        before = (tmp_path / CHECKPOINT).read_bytes(), (tmp_path / MODEL).read_bytes()
+        with pytest.raises(SatlibError, match=r"the loss is nan at batch \d+ of epoch 2, images .*; lower") as caught:
+            train(tmp_path, reader=self.Broken())
+        assert "\n" not in str(caught.value)
+        assert ((tmp_path / CHECKPOINT).read_bytes(), (tmp_path / MODEL).read_bytes()) == before
+
+    def test_the_batch_that_is_named_holds_the_image(self, tmp_path):
+        with pytest.raises(SatlibError, match=r"the loss is nan at batch .*, images train-7; lower"):
+            train(tmp_path, "training.batch_size=1", reader=self.Broken())
+
+    @pytest.mark.parametrize("clip", [0, 5])
+    def test_a_gradient_under_a_finite_loss(self, tmp_path, monkeypatch, clip):
+        true = training.negative_log_likelihood
+
+        def infinitely_steep(logits, captions, smoothing=0.0):
+            return true(logits, captions, smoothing) + (0 * logits.flatten(1).sum(1)).sqrt()
+
+        monkeypatch.setattr(training, "negative_log_likelihood", infinitely_steep)
+        with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 1 of epoch 1"):
+            train(tmp_path, f"training.clip={clip}")
+        assert all(value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values())
+
+
+def test_a_full_disk_leaves_the_old_files_and_one_line(tmp_path, whole):
+    train(tmp_path, "training.epochs=1", *CASES["rmsprop"])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with disk_with_room_for(9000), pytest.raises(SatlibError, match=r"cannot write .*; free some space") as caught:
+        train(tmp_path, *CASES["rmsprop"])
+    assert "\n" not in str(caught.value)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    train(tmp_path, *CASES["rmsprop"])  # with space again
+    assert records(tmp_path) == records(whole("rmsprop"))
+
+
+class TestSchedule:
+    def test_constant(self):
+        assert {learning_rate_factor(TrainingConfig(), step, 10) for step in range(12)} == {1.0}
+
+    def test_warm_up(self):
+        factors = [learning_rate_factor(TrainingConfig(warmup=4), step, 10) for step in range(6)]
+        assert factors == [0.25, 0.5, 0.75, 1, 1, 1]
+
+    def test_cosine(self):
+        factors = [learning_rate_factor(TrainingConfig(schedule="cosine"), step, 6) for step in (0, 2, 3, 4, 6, 9)]
+        assert factors == pytest.approx([1, 0.75, 0.5, 0.25, 0, 0])
+
+    def test_both(self):
+        config = TrainingConfig(schedule="cosine", warmup=4)
+        assert [learning_rate_factor(config, step, 6) for step in (0, 2)] == pytest.approx([0.25, 0.75 * 0.75])
+
+    def test_it_reaches_the_log(self, tmp_path):
+        train(tmp_path, "training.warmup=1000", "training.learning_rate=0.1", "training.epochs=1")
+        assert records(tmp_path)[0]["learning_rate"] == pytest.approx(0.1 * batches_of_an_epoch() / 1000)
+
+    def test_it_reaches_the_optimiser(self, tmp_path):
+        """Adam's first step is as long as its learning rate, whatever the gradient."""
+        changes = ("training.batch_size=60", "data.max_length=5", "training.epochs=1", "decoder.dropout=0.0")
+        train(tmp_path / "still", *changes, "training.learning_rate=0")
+        train(tmp_path / "moved", *changes, "training.learning_rate=0.01", "training.warmup=5")
+        assert read_safetensors(tmp_path / "moved" / CHECKPOINT)[1]["optimiser.0.step"] == 1
+        name = "decoder.output.bias"
+        moved = state(tmp_path / "moved")[2][name] - state(tmp_path / "still")[2][name]
+        torch.testing.assert_close(moved.abs(), torch.full_like(moved, 0.01 / 5), rtol=1e-3, atol=0)
+
+
+def test_stops_after_patience_and_keeps_the_best(tmp_path, monkeypatch):
+    def scores(values):
+        left = list(values)
+        monkeypatch.setattr(training, "quick_bleu", lambda captions, examples: left.pop(0))
+
+    scores([1, 3, 2, 3, 9])
+    train(tmp_path / "patient", "training.patience=2", "training.epochs=10")
+    assert [record["dev_bleu4"] for record in records(tmp_path / "patient")] == [1, 3, 2, 3]
+    scores([1, 3])
+    train(tmp_path / "two", "training.epochs=2")
+    assert equal(state(tmp_path / "patient")[2], state(tmp_path / "two")[2])
+    scores([])
+    train(tmp_path / "patient", "training.patience=2", "training.epochs=10")  # it stays stopped
+
+
+class TestOptimiser:
+    def captioner(self, *changes):
+        chosen = tiny.the_recipe(*changes)
+        return Captioner(chosen, Vocabulary(["a", "b"]), encoders.create("tiny")), chosen
+
+    def test_rmsprop_is_graves_form(self):
+        """Graves (2013), equations 38 to 45, eps after the root as torch adds it."""
+        captioner, chosen = self.captioner("training.optimiser=rmsprop", "training.learning_rate=0.002")
+        optimiser = training._optimiser(captioner, chosen)
+        parameter = captioner.decoder.output.weight
+        w = parameter.detach().double().clone()
+        n, g, delta = (torch.zeros_like(w) for _ in range(3))
+        for _ in range(5):
+            gradient = torch.randn_like(parameter)
+            parameter.grad = gradient.clone()
+            optimiser.step()
+            n = 0.95 * n + 0.05 * gradient.double() ** 2
+            g = 0.95 * g + 0.05 * gradient.double()
+            delta = 0.9 * delta - 0.002 * gradient.double() / ((n - g**2).sqrt() + 1e-4)
+            w += delta
+        torch.testing.assert_close(parameter.detach().double(), w, atol=1e-6, rtol=1e-5)
+
+    @pytest.mark.parametrize(("pretrained", "rate"), [("true", 0.0003), ("false", 0.01)])
+    def test_an_encoder_that_trains_has_its_own_rate(self, pretrained, rate):
+        captioner, chosen = self.captioner(
+            "encoder.train=true", f"encoder.pretrained={pretrained}", "training.encoder_learning_rate=0.0003"
+        )
+        decoder, encoder = training._optimiser(captioner, chosen).param_groups
+        assert (decoder["lr"], encoder["lr"]) == (0.01, rate)
+        assert len(encoder["params"]) == len(list(captioner.encoder.parameters()))
+
+    def test_a_frozen_encoder_is_not_in_it(self):
+        captioner, chosen = self.captioner()
+        (group,) = training._optimiser(captioner, chosen).param_groups
+        assert {id(p) for p in group["params"]} == {id(p) for p in captioner.decoder.parameters()}
+        assert not any(p.requires_grad for p in captioner.encoder.parameters())
+
+    def test_frozen_means_frozen(self):
+        """The statistics of its BatchNorm, too, stay as they are in training mode."""
+        captioner, _ = self.captioner()
+        captioner.train()
+        before = captioner.encoder.weights_hash
+        captioner.annotations(torch.rand(4, 3, 224, 224) * 255)
+        assert captioner.encoder.weights_hash == before
+        assert captioner.decoder.training
+        assert not any(isinstance(m, nn.BatchNorm2d) and m.training for m in captioner.modules())
+
+    def test_average_by_hand(self):
+        (mean, _), (now, _) = (self.captioner("encoder.train=true") for _ in range(2))
+        for captioner, value in ((mean, 2.0), (now, 6.0)):
+            for tensor in captioner.state_dict().values():
+                tensor.fill_(value)
+        update_average(mean, now, 0.75)
+        for name, tensor in mean.state_dict().items():  # 0.75 * 2 + 0.25 * 6 = 3; a counter is what it is now
+            assert (tensor == (6 if "num_batches" in name else 3)).all(), name
+        assert all((tensor == 6).all() for tensor in now.state_dict().values())
+
+
+class TestRun:
+    def test_a_run_is_a_folder(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(plots, "curves_figure", CURVES)
+        captioner = train(tmp_path, "decoder.dropout=0.0", "training.epochs=2", "training.learning_rate=0.03")
+        assert {path.name for path in tmp_path.iterdir()} == FILES
+        assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+        log = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+        assert [record["epoch"] for record in log] == [1, 2]
+        assert log[1]["train_nll"] < log[0]["train_nll"]
+        assert log[1]["dev_bleu4"] > 0
+        assert {"event", "train_penalty", "dev_nll", "learning_rate", *CLOCK} <= log[0].keys()
+        assert Vocabulary.load(tmp_path / "vocabulary.json") == captioner.vocabulary
+        assert recipe.load(str(tmp_path / "recipe.toml")) == captioner.recipe
+        assert not captioner.training
+
+    def test_the_log_says_the_loss_of_the_training(self, tmp_path):
+        """At a learning rate of 0, without dropout: the first weights' loss, reckoned here caption by caption."""
+        captioner = train(tmp_path, "decoder.dropout=0.0", "training.learning_rate=0", "training.epochs=1")
+        (record,) = records(tmp_path)
+        data, reader, total, words, penalty, captions = tiny.data(), tiny.Reader(), 0.0, 0, 0.0, 0
+        for pair in pairs(data.split("train"), captioner.vocabulary, 40):
+            with torch.inference_mode():
+                logits, alphas, _ = captioner.decoder(reader.read([pair.key]), torch.tensor([pair.caption]))
+            log_p = logits[0].double().log_softmax(1)
+            total -= sum(log_p[t, word].item() for t, word in enumerate(pair.caption))
+            penalty += sum((1 - alphas[0, :, i].sum().item()) ** 2 for i in range(4))
+            words += len(pair.caption)
+            captions += 1
+        assert record["train_nll"] == pytest.approx(total / words, rel=1e-5)
+        assert record["train_penalty"] == pytest.approx(penalty / captions, rel=1e-4)
+
+    def test_without_attention_the_penalty_is_a_constant(self, tmp_path):
+        captioner = train(tmp_path, "decoder.attention=none", "training.epochs=2")
+        lengths = [len(pair.caption) for pair in pairs(tiny.data().split("train"), captioner.vocabulary, 40)]
+        constant = sum(4 * (1 - length / 4) ** 2 for length in lengths) / len(lengths)
+        assert [record["train_penalty"] for record in records(tmp_path)] == pytest.approx([constant] * 2)
+
+    def test_bf16(self, tmp_path):
+        train(tmp_path / "bf16", "training.precision=bf16", "training.epochs=2")
+        train(tmp_path / "float32", "training.epochs=2")
+        short, long = (records(tmp_path / name)[1]["train_nll"] for name in ("bf16", "float32"))
+        assert short == pytest.approx(long, rel=0.05)
+        assert short != long
+
+    def test_scenes_by_an_encoder_from_scratch(self, tmp_path):
+        from satlib.datasets import scenes
+
+        fresh = ("encoder.name=small", "encoder.train=true", "encoder.pretrained=false")
+        train(tmp_path, *fresh, "training.epochs=1", data=scenes.load(6, 2, 1))
+        torch.manual_seed(3)  # the recipe's: the weights that it began with
+        begun = encoders.create("small", pretrained=False)
+        trained = Captioner.load(tmp_path).encoder
+        assert [name for name, p in trained.named_parameters() if torch.equal(p, begun.get_parameter(name))] == []
+
+    def test_eight_captions_are_learnt_by_heart(self, tmp_path):
+        data = tiny.data()
+        texts = [
+            "a red circle on the left", "two blue stars", "there is nothing here", "a dog", "the sea at night in winter",
+            "green square above a white one", "one two three", "a man rides a red horse",
+        ]  # fmt: skip
+        examples = [dataclasses.replace(e, references=(t,)) for e, t in zip(data.examples, texts, strict=False)]
+        same = [dataclasses.replace(e, split="dev") for e in examples]
+        captioner = train(
+            tmp_path, "decoder.dropout=0.0", "decoder.hidden=32", "training.learning_rate=0.02", "training.epochs=40",
+            "objective.doubly_stochastic=0", "training.select=nll", data=dataclasses.replace(data, examples=(*examples, *same)),
+        )  # fmt: skip
+        last = records(tmp_path)[-1]
+        assert last["train_nll"] < 0.02
+        assert last["dev_nll"] < 0.02
+        assert last["dev_bleu4"] > 99
+        best = captioner.hypotheses(tiny.Reader().read([e.key for e in examples]), beam=3)
+        assert [captioner.read(found[0]).text for found in best] == texts
+
+
+def test_captions_come_back_from_their_batches():
+    examples = tiny.data().split("train")
+    vocabulary = Vocabulary.from_captions(c for e in examples for c in e.references)
+    found = sorted(
+        (key, " ".join(vocabulary.decode(row)))
+        for batch in SameLengthBatches(pairs(examples, vocabulary, 40), 8, seed=1).epoch(5)
+        for key, row in zip(batch.keys, batch.captions.tolist(), strict=True)
+    )
+    assert found == sorted((e.key, c.lower().rstrip(".")) for e in examples for c in e.references)
