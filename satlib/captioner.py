@@ -91,6 +91,8 @@ class Captioner(nn.Module):
         Raises:
             SatlibError: a file is not a readable picture.
         """
+        if not photos:
+            return []
         pictures = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
         batch = torch.stack([images.to_tensor(images.square(images.to_rgb(picture))) for picture in pictures])
         return [self.read(best[0]) for best in self.hypotheses(batch, beam, length_normalisation, max_length)]

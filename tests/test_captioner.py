@@ -1,0 +1,243 @@
+"""A captioner comes back from its file as it was; every other file is refused in one line that says why."""
+
+import json
+
+import pytest
+import tiny
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from satlib import captioner as module
+from satlib import encoders, images
+from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.errors import SatlibError
+from satlib.text import Vocabulary
+
+WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
+PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+
+
+@pytest.fixture
+def captioner():
+    """Not trained, but decided: its weights are large."""
+    made = Captioner(tiny.the_recipe(), WORDS, encoders.create("tiny")).eval()
+    with torch.no_grad():
+        for parameter in made.decoder.parameters():
+            parameter.mul_(3)
+    return made
+
+
+def error(path):
+    with pytest.raises(SatlibError) as caught:
+        Captioner.load(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class TestFile:
+    def test_float32_is_exact(self, captioner, tmp_path):
+        captioner.save(tmp_path / "model.safetensors", card={"data": "tiny"})
+        for path in (tmp_path / "model.safetensors", tmp_path, str(tmp_path)):
+            loaded = Captioner.load(path)
+            assert not loaded.training
+            assert loaded.vocabulary == WORDS
+            assert loaded.recipe == captioner.recipe
+            state = captioner.state_dict()
+            assert state.keys() == loaded.state_dict().keys()
+            assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
+        assert read_safetensors(tmp_path / "model.safetensors")[0]["card"] == {"data": "tiny"}
+
+    @pytest.mark.parametrize(("storage", "least", "most"), [("float16", 0.45, 0.7), ("int8", 0.2, 0.6)])
+    def test_smaller_storage_has_a_bounded_error(self, captioner, tmp_path, storage, least, most):
+        captioner.save(tmp_path / "whole.safetensors")
+        captioner.save(tmp_path / "small.safetensors", storage)
+        size = {name: (tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "small")}
+        header = len(json.dumps(read_safetensors(tmp_path / "small.safetensors")[0]))
+        assert least < (size["small"] - header) / (size["whole"] - header) < most
+        loaded = Captioner.load(tmp_path / "small.safetensors")
+        for name, value in captioner.decoder.state_dict().items():
+            if storage == "float16" or value.dim() < 2:
+                bound = value.abs() * 2**-11 + 2**-24
+            else:  # half a step, a step being the greatest of the row over 127
+                bound = (value.abs().amax(1, keepdim=True) / 254 * 1.001).expand_as(value)
+            found = loaded.decoder.state_dict()[name]
+            assert found.dtype == value.dtype
+            assert ((found - value).abs() <= bound).all(), name
+        for one, other in zip(captioner.caption(PHOTOS), loaded.caption(PHOTOS), strict=True):
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1.0 if storage == "int8" else 0.05)
+
+    def test_int8_of_a_row_of_zeros(self, captioner, tmp_path):
+        with torch.no_grad():
+            captioner.decoder.embedding.weight[3] = 0
+        captioner.save(tmp_path / "zeros.safetensors", "int8")
+        assert (Captioner.load(tmp_path / "zeros.safetensors").decoder.embedding.weight[3] == 0).all()
+
+    def test_an_unknown_storage(self, captioner, tmp_path):
+        with pytest.raises(SatlibError, match="float32, float16, int8, not 'int4'"):
+            captioner.save(tmp_path / "x.safetensors", "int4")
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("storage", module.STORAGE)
+    def test_a_trained_encoder_is_inside(self, tmp_path, storage):
+        chosen = tiny.the_recipe("encoder.train=true", "encoder.pretrained=false")
+        made = Captioner(chosen, WORDS, encoders.create("tiny", pretrained=False))
+        with torch.no_grad():
+            for value in (*made.encoder.parameters(), made.encoder.body[2].running_mean):
+                value.add_(1.0)
+        made.save(tmp_path / "model.safetensors", storage)
+        loaded = Captioner.load(tmp_path)
+        for name, value in made.encoder.state_dict().items():
+            torch.testing.assert_close(loaded.encoder.state_dict()[name], value, rtol=0.01, atol=0.02)
+        torch.testing.assert_close(
+            torch.stack([c.alphas[0] for c in made.caption(PHOTOS)]),
+            torch.stack([c.alphas[0] for c in loaded.caption(PHOTOS)]),
+            rtol=0.05,
+            atol=0.01,
+        )
+
+    def test_a_frozen_encoder_is_not(self, captioner, tmp_path):
+        captioner.save(tmp_path / "model.safetensors")
+        assert all(name.startswith("decoder.") for name in read_safetensors(tmp_path / "model.safetensors")[1])
+
+    def test_a_header_as_long_as_the_mark_of_a_pickle(self, captioner, tmp_path):
+        """A safetensors file begins with its header's length, which may spell "PK" or a pickle's first bytes."""
+        path = tmp_path / "model.safetensors"
+        for mark in (b"PK", b"\x80\x02", b"\x80\x04"):
+            captioner.save(path)
+            begun = int.from_bytes(path.read_bytes()[:8], "little")
+            wanted = int.from_bytes(mark, "little")
+            padding = (wanted - begun) % 65536
+            captioner.save(path, card={"x": "y" * max(0, padding - 9)})
+            for more in range(-12, 12):
+                if path.read_bytes()[:2] == mark:
+                    break
+                captioner.save(path, card={"x": "y" * max(0, padding - 9 + more)})
+            assert path.read_bytes()[:2] == mark
+            assert Captioner.load(path).vocabulary == WORDS
+
+
+class TestRefusals:
+    def test_missing(self, tmp_path):
+        assert "does not exist; train one with: satlib train RECIPE" in error(tmp_path / "nothing")
+        assert "model.safetensors does not exist" in error(tmp_path)
+
+    @pytest.mark.parametrize("kept", [0, 1, 7, 8, 100, 0.5, 0.999])
+    def test_cut_short(self, captioner, tmp_path, kept):
+        path = tmp_path / "model.safetensors"
+        captioner.save(path)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
+        assert f"{path} is damaged or cut short" in error(path)
+
+    @pytest.mark.parametrize("zipped", [True, False])
+    def test_a_pickle(self, captioner, tmp_path, zipped):
+        path = tmp_path / "model.safetensors"
+        torch.save(captioner.state_dict(), path, _use_new_zipfile_serialization=zipped)
+        assert "is a pickle, which could run anybody's code; satlib reads safetensors only" in error(path)
+
+    def test_somebody_elses_weights(self, tmp_path):
+        save_file({"a": torch.zeros(3)}, tmp_path / "model.safetensors")
+        assert "holds weights, but not satlib's" in error(tmp_path)
+        save_file({"a": torch.zeros(3)}, tmp_path / "model.safetensors", metadata={"satlib": "not JSON"})
+        assert "holds weights, but not satlib's" in error(tmp_path)
+
+    def test_another_file_of_satlib(self, tmp_path):
+        write_safetensors(tmp_path / "model.safetensors", {"a": torch.zeros(3)}, {"format": "satlib checkpoint 1"})
+        assert "is not a captioner of satlib (it says 'satlib checkpoint 1')" in error(tmp_path)
+
+    def test_other_weights_of_the_encoder(self, captioner, tmp_path, monkeypatch):
+        captioner.save(tmp_path / "model.safetensors")
+        monkeypatch.setitem(encoders._BUILDERS, "tiny", lambda pretrained: tiny.build(False))
+        assert "was trained with other weights of tiny than those installed here" in error(tmp_path)
+
+    def test_an_encoder_that_is_not_there(self, captioner, tmp_path, monkeypatch):
+        captioner.save(tmp_path / "model.safetensors")
+        monkeypatch.delitem(encoders._BUILDERS, "tiny")
+        assert "no encoder is called 'tiny'; choose among vgg19, " in error(tmp_path)
+
+    def test_a_vocabulary_of_another_size(self, captioner, tmp_path):
+        path = tmp_path / "model.safetensors"
+        captioner.save(path)
+        header, tensors = read_safetensors(path)
+        header["vocabulary"] = header["vocabulary"][:-1]
+        write_safetensors(path, tensors, header)
+        message = error(path)
+        assert "does not fit its own recipe and vocabulary (size mismatch for" in message
+        assert message.endswith("train again")
+
+    def test_weights_left_out(self, captioner, tmp_path):
+        path = tmp_path / "model.safetensors"
+        captioner.save(path)
+        header, tensors = read_safetensors(path)
+        del tensors["decoder.output.bias"]
+        write_safetensors(path, tensors, header)
+        assert "does not fit its own recipe" in error(path)
+
+
+class TestCaption:
+    def test_maps_are_distributions_on_the_grid(self, captioner):
+        for caption in captioner.caption(PHOTOS, beam=3):
+            assert caption.alphas.shape == (len(caption.words) + 1, 2, 2)
+            assert caption.betas.shape == (len(caption.words) + 1,)
+            torch.testing.assert_close(caption.alphas.sum((1, 2)), torch.ones(len(caption.words) + 1))
+            assert ((caption.betas >= 0) & (caption.betas <= 1)).all()
+            assert caption.log_probability < 0
+            assert caption.text.split() == caption.words
+
+    @pytest.mark.parametrize("beam", [1, 3])
+    def test_a_batch_says_what_each_alone_says(self, captioner, beam):
+        together = captioner.caption(PHOTOS, beam=beam)
+        alone = [captioner.caption([photo], beam=beam)[0] for photo in PHOTOS]
+        assert [c.words for c in together] == [c.words for c in alone]
+        for one, other in zip(together, alone, strict=True):
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            torch.testing.assert_close(one.alphas, other.alphas, atol=1e-5, rtol=1e-4)
+
+    def test_pixels_and_annotation_vectors_are_the_same_to_it(self, captioner):
+        batch = torch.stack([images.to_tensor(photo) for photo in PHOTOS])
+        with torch.inference_mode():
+            a = captioner.encoder(batch)
+        assert [h[0].words for h in captioner.hypotheses(batch)] == [h[0].words for h in captioner.hypotheses(a)]
+
+    @pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "CMYK", "LA", "YCbCr", "HSV", "I", "F"])
+    def test_a_picture_of_any_mode(self, captioner, mode):
+        grey = PHOTOS[0].convert("L")
+        picture = (grey if mode in ("L", "1", "LA", "I", "F") else PHOTOS[0]).convert(mode)
+        assert captioner.caption([picture])[0].words is not None
+
+    def test_paths_and_pictures(self, captioner, tmp_path):
+        PHOTOS[0].save(tmp_path / "photo.png")
+        found = captioner.caption([tmp_path / "photo.png", str(tmp_path / "photo.png"), PHOTOS[0]])
+        assert len({(c.text, round(c.log_probability, 4)) for c in found}) == 1
+
+    def test_any_size(self, captioner):
+        assert len(captioner.caption([Image.new("RGB", size, "red") for size in ((1, 1), (500, 20), (224, 224))])) == 3
+
+    def test_no_photographs(self, captioner):
+        assert captioner.caption([]) == []
+
+    def test_options_stand_above_the_recipe(self, captioner):
+        assert (
+            len(captioner.hypotheses(torch.stack([images.to_tensor(PHOTOS[0])]))[0]) == captioner.recipe.decoding.beam
+        )
+        assert all(len(c.words) <= 1 for c in captioner.caption(PHOTOS, beam=2, max_length=1))
+        with pytest.raises(SatlibError, match="must be at least 1"):
+            captioner.caption(PHOTOS, beam=0)
+
+    def test_a_bad_file_is_named(self, captioner, tmp_path):
+        (tmp_path / "page.jpg").write_text("<html>")
+        with pytest.raises(SatlibError, match=r"page\.jpg is not an image"):
+            captioner.caption([PHOTOS[0], tmp_path / "page.jpg"])
+
+    def test_training_goes_on_in_training_mode(self, captioner):
+        captioner.train()
+        captioner.caption(PHOTOS[:1])
+        assert captioner.training
+        assert captioner.decoder.training
+        assert not captioner.encoder.training
