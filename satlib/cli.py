@@ -263,7 +263,13 @@ def _export(options: argparse.Namespace) -> int:
 def _table(options: argparse.Namespace) -> int:
     from satlib import shipped, table
 
-    files = options.files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
+    files = []
+    for path in options.files:
+        found = sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path]
+        if not found:
+            raise SatlibError(f"{path} holds no evaluation; make one with: satlib evaluate {path}")
+        files += found
+    files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
     print(table.render(table.rows(files, options.split), "markdown" if options.markdown else "text"))
     return 0
 

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from satlib import metrics
 from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, Example
+from satlib.errors import SatlibError
 from satlib.features import Reader, read_ahead
 from satlib.files import write_json
 from satlib.text import tokenise
@@ -65,8 +66,14 @@ def evaluate(
     length_normalisation: float | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Caption a split and score it: what `satlib evaluate` writes and `satlib table` reads."""
+    """Caption a split and score it: what `satlib evaluate` writes and `satlib table` reads.
+
+    Raises:
+        SatlibError: the split has no image.
+    """
     examples = data.split(split)
+    if not examples:
+        raise SatlibError(f"{data.name} has no images in its {split} split; choose another with --split")
     captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
     scores = metrics.score(
         {key: caption.text for key, caption in captions.items()},

@@ -142,6 +142,10 @@ def extract(
     done = 0
     if partial_manifest.is_file() and partial_array.is_file():
         begun = read_json(partial_manifest)
+        if not isinstance(begun, dict):
+            raise SatlibError(
+                f"{partial_manifest} is no feature store's manifest; delete {folder} and run satlib features again"
+            )
         other = [field for field, value in manifest.items() if begun.get(field) != value]
         if other:
             raise SatlibError(

@@ -92,14 +92,16 @@ class Recipe:
 
     def to_toml(self) -> str:
         """The recipe as TOML, every value given."""
-        lines = [f"name = {json.dumps(self.name)}"]
+        lines = [f"name = {_toml(self.name)}"]
         for section in _SECTIONS:
             lines += ["", f"[{section}]"]
-            # JSON writes strings, numbers and booleans just as TOML reads them.
-            lines += [
-                f"{key} = {json.dumps(value)}" for key, value in dataclasses.asdict(getattr(self, section)).items()
-            ]
+            lines += [f"{key} = {_toml(value)}" for key, value in dataclasses.asdict(getattr(self, section)).items()]
         return "\n".join(lines) + "\n"
+
+
+def _toml(value: str | float | bool) -> str:
+    """JSON writes values as TOML reads them, but for the pairs of escapes that it makes of emoji, and the DEL mark."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 _SECTIONS: dict[str, type] = {
@@ -195,6 +197,8 @@ def from_dict(values: dict[str, Any]) -> Recipe:
     Raises:
         SatlibError: which value is wrong, and what it may be.
     """
+    if not isinstance(values.get("name", ""), str):
+        raise SatlibError(f"the recipe's name must be {_KINDS[str]}, not {values['name']!r}")
     unknown = set(values) - {"name", *_SECTIONS}
     if unknown:
         raise SatlibError(f"a recipe has no section {sorted(unknown)[0]!r}; the sections are {', '.join(_SECTIONS)}")
@@ -214,7 +218,7 @@ def from_dict(values: dict[str, Any]) -> Recipe:
         raise SatlibError(
             "a frozen encoder needs its trained weights; set encoder.pretrained = true, or encoder.train = true to train it"
         )
-    return Recipe(name=str(values.get("name", "recipe")), **sections)
+    return Recipe(name=values.get("name", "recipe"), **sections)
 
 
 def _checked(section: str, key: str, value: Any, kind: type) -> Any:
@@ -228,6 +232,8 @@ def _checked(section: str, key: str, value: Any, kind: type) -> Any:
     least = _AT_LEAST.get((section, key))
     if least is not None and not value >= least:
         raise SatlibError(f"{section}.{key} must be at least {least}, not {value!r}")
+    if value == float("inf"):
+        raise SatlibError(f"{section}.{key} must be a finite number, not {value!r}")
     if (section, key) in _BELOW_ONE and not value < 1:
         raise SatlibError(f"{section}.{key} must be below 1, not {value!r}")
     return value
@@ -236,7 +242,7 @@ def _checked(section: str, key: str, value: Any, kind: type) -> Any:
 def _apply(values: dict[str, Any], change: str) -> None:
     name, equals, text = change.partition("=")
     section, dot, key = name.strip().partition(".")
-    if not equals or not dot:
+    if not equals or not dot or section == "name":
         raise SatlibError(
             f"cannot read the change {change!r}; write it as section.key=value, for example training.epochs=3"
         )

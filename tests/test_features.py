@@ -90,7 +90,7 @@ class TestStore:
 
 
 class TestInterruption:
-    class Stopped(Exception):  # noqa: N818 (an event, not an error)
+    class Stopped(BaseException):
         pass
 
     def stop_at(self, monkeypatch, key):

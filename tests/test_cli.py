@@ -1,0 +1,253 @@
+"""The command line: the whole way from a folder of photographs to a table, and one line for every mistake."""
+
+import csv
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from satlib import cli
+from satlib.captioner import Captioner
+from satlib.datasets import scenes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Twelve drawn scenes as photographs of somebody's own."""
+    root = tmp_path_factory.mktemp("own") / "my scenes"
+    root.mkdir()
+    with open(root / "captions.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "caption", "split"])
+        for i in range(12):
+            scene = scenes.scene(f"train-{i:06}")
+            scene.photo().save(root / f"{i}.jpg")
+            split = "dev" if i in (8, 9) else "test" if i > 9 else "train"
+            table.writerows([f"{i}.jpg", caption, split] for caption in scene.captions)
+    return root
+
+
+def changes(folder):
+    values = {
+        "data.name": folder,
+        "data.min_count": 1,
+        "decoder.embedding": 16,
+        "decoder.hidden": 16,
+        "decoder.attention_hidden": 8,
+        "training.epochs": 1,
+        "training.average": 0.0,
+        "decoding.max_length": 6,
+    }
+    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    """Features computed and one epoch trained by the commands; (data root, run folder)."""
+    root = tmp_path_factory.mktemp("root")
+    common = ["own-folder", *changes(folder), "--data", str(root), "--device", "cpu"]
+    assert cli.main(["features", *common, "--batch-size", "5"]) == 0
+    assert cli.main(["train", *common, "--run", str(root / "run")]) == 0
+    return root, root / "run"
+
+
+def mistake(capsys, *arguments):
+    """The one line that a command prints about a mistake."""
+    capsys.readouterr()
+    try:
+        status = cli.main([str(argument) for argument in arguments])
+    except SystemExit as stopped:  # argparse's way
+        status = stopped.code
+    said = capsys.readouterr()
+    assert status == 2
+    assert said.out == ""
+    assert said.err.startswith("satlib: ")
+    assert said.err.count("\n") == 1
+    assert said.err.endswith("\n")
+    return said.err
+
+
+class TestTheWholeWay:
+    def test_features_are_where_training_looks(self, run):
+        manifest = json.loads((run[0] / "features" / "my scenes-efficientnet-lite0" / "manifest.json").read_text())
+        assert len(manifest["images"]) == 12
+        assert manifest["grid"] == [7, 7]
+
+    def test_evaluate_writes_and_prints(self, run, capsys):
+        root, folder = run
+        command = ["evaluate", folder, "--data", root, "--device", "cpu", "--beam", "2"]
+        assert cli.main([str(word) for word in command]) == 0
+        found = json.loads((folder / "evaluation-test.json").read_text())
+        assert (found["split"], found["beam"], found["images"]) == ("test", 2, 2)
+        assert set(found["captions"]) == {"10.jpg", "11.jpg"}
+        printed = capsys.readouterr().out.splitlines()
+        assert ["BLEU-4", f"{found['metrics']['BLEU-4']:.2f}"] in [line.split() for line in printed]
+        assert cli.main(["table", str(folder)]) == 0
+        assert "satlib: own-folder, efficientnet-lite0, soft, beam 2" in capsys.readouterr().out
+
+    def test_evaluate_elsewhere(self, run, tmp_path):
+        root, folder = run
+        command = ["evaluate", folder / "model.safetensors", "--data", root, "--split", "dev", "--out", tmp_path / "x"]
+        assert cli.main([str(word) for word in command]) == 0
+        assert (tmp_path / "x" / "evaluation-dev.json").is_file()
+
+    def test_caption_draws_a_picture_for_each(self, run, folder, capsys, tmp_path):
+        photos = [str(folder / f"{i}.jpg") for i in (3, 4)]
+        assert cli.main(["caption", *photos, "--model", str(run[1]), "--pictures", str(tmp_path)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(": ")[0] for line in lines] == photos
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["3.png", "4.png"]
+
+    def test_export_is_smaller_and_captions(self, run, folder, tmp_path, capsys):
+        small = tmp_path / "small.safetensors"
+        assert cli.main(["export", str(run[1]), str(small)]) == 0
+        assert small.stat().st_size < 0.5 * (run[1] / "model.safetensors").stat().st_size
+        assert cli.main(["caption", str(folder / "3.jpg"), "--model", str(small), "--pictures", str(tmp_path)]) == 0
+
+    def test_train_again_is_done(self, run, folder, capsys):
+        before = (run[1] / "checkpoint.safetensors").read_bytes()
+        again = [
+            "train",
+            "own-folder",
+            *changes(folder),
+            "--data",
+            str(run[0]),
+            "--run",
+            str(run[1]),
+            "--device",
+            "cpu",
+        ]
+        assert cli.main(again) == 0
+        assert (run[1] / "checkpoint.safetensors").read_bytes() == before
+
+    def test_data_check(self, folder, capsys):
+        assert cli.main(["data", "check", str(folder)]) == 0
+        assert "12" in capsys.readouterr().out
+
+    def test_a_trained_encoder_needs_no_features(self, capsys):
+        assert cli.main(["features", "scenes-soft"]) == 0
+        assert "there is nothing to compute beforehand" in capsys.readouterr().out
+
+
+class TestMistakes:
+    def test_no_data_root(self, capsys, tmp_path):
+        said = mistake(capsys, "train", "flickr8k-lite0-soft", "--data", tmp_path / "nowhere")
+        assert f"the data root {tmp_path}/nowhere does not exist; name it with --data or SATLIB_DATA" in said
+
+    def test_a_data_root_without_the_set(self, capsys, tmp_path):
+        assert str(tmp_path / "flickr8k") in mistake(capsys, "features", "flickr8k-soft", "--data", tmp_path)
+
+    def test_the_data_root_by_the_environment(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.setenv("SATLIB_DATA", str(tmp_path / "there"))
+        assert f"the data root {tmp_path}/there" in mistake(capsys, "train", "flickr8k-soft")
+
+    def test_a_recipe(self, capsys, tmp_path):
+        assert "no recipe is called 'flickr9k'; choose among " in mistake(capsys, "train", "flickr9k")
+        assert "nothing.toml does not exist" in mistake(capsys, "train", tmp_path / "nothing.toml")
+        assert "must be a whole number" in mistake(capsys, "train", "scenes-soft", "--set", "training.epochs=many")
+        assert "write it as section.key=value" in mistake(capsys, "train", "scenes-soft", "--set", "epochs")
+
+    def test_an_encoder(self, capsys, folder):
+        words = ("features", "own-folder", *changes(folder), "--set", "encoder.name=vgg")
+        assert "no encoder is called 'vgg'; choose among" in mistake(capsys, *words)
+
+    def test_no_features_yet(self, capsys, folder, tmp_path):
+        said = mistake(capsys, "train", "own-folder", *changes(folder), "--data", tmp_path, "--run", tmp_path / "run")
+        assert "does not exist; make it with: satlib features" in said
+        assert not (tmp_path / "run").exists()
+
+    def test_photographs(self, capsys, tmp_path, folder):
+        (tmp_path / "page.jpg").write_text("<html>")
+        (tmp_path / "empty.jpg").write_bytes(b"")
+        (tmp_path / "cut.jpg").write_bytes((folder / "0.jpg").read_bytes()[:1000])
+        assert "no.jpg does not exist" in mistake(capsys, "caption", tmp_path / "no.jpg")
+        assert "page.jpg is not an image" in mistake(capsys, "caption", tmp_path / "page.jpg")
+        assert "empty.jpg is empty" in mistake(capsys, "caption", tmp_path / "empty.jpg")
+        assert "cut.jpg is cut short" in mistake(capsys, "caption", folder / "1.jpg", tmp_path / "cut.jpg")
+        assert "is a folder" in mistake(capsys, "caption", tmp_path)
+
+    def test_a_model(self, capsys, tmp_path, folder):
+        photo, model = folder / "0.jpg", tmp_path / "model.pt"
+        assert "no_run does not exist; train one with" in mistake(capsys, "evaluate", tmp_path / "no_run")
+        assert "model.safetensors does not exist" in mistake(capsys, "evaluate", tmp_path)
+        torch.save({"a": torch.zeros(1)}, model)
+        assert "is a pickle" in mistake(capsys, "caption", photo, "--model", model)
+        model.write_bytes(b"")
+        assert "is damaged or cut short" in mistake(capsys, "caption", photo, "--model", model)
+
+    def test_pictures_that_cannot_be_written(self, capsys, run, folder, tmp_path):
+        (tmp_path / "file").write_text("mine")
+        words = ("caption", folder / "0.jpg", "--model", run[1], "--pictures", tmp_path / "file")
+        assert "cannot write" in mistake(capsys, *words)
+
+    def test_an_export_of_another_kind(self, capsys, run, tmp_path):
+        assert "must end in .safetensors" in mistake(capsys, "export", run[1], tmp_path / "model.pt")
+
+    def test_files_for_the_table(self, capsys, tmp_path):
+        (tmp_path / "x.json").write_text('{"recipe": ')
+        assert "is not complete JSON" in mistake(capsys, "table", tmp_path / "x.json")
+        assert "nothing.json" in mistake(capsys, "table", tmp_path / "nothing.json")
+        (tmp_path / "run").mkdir()
+        assert "holds no evaluation; make one with: satlib evaluate" in mistake(capsys, "table", tmp_path / "run")
+
+    def test_an_empty_split(self, capsys, run, folder, tmp_path):
+        text = (folder / "captions.csv").read_text()
+        (tmp_path / "own").mkdir()
+        for i in range(12):
+            (tmp_path / "own" / f"{i}.jpg").symlink_to(folder / f"{i}.jpg")
+        (tmp_path / "own" / "captions.csv").write_text(text.replace(",test", ",dev"))
+        model = Captioner.load(run[1])
+        model.recipe = dataclasses.replace(
+            model.recipe, data=dataclasses.replace(model.recipe.data, name=str(tmp_path / "own"))
+        )
+        model.save(tmp_path / "model.safetensors")
+        store = tmp_path / "features" / "own-efficientnet-lite0"
+        shutil.copytree(run[0] / "features" / f"{folder.name}-efficientnet-lite0", store)
+        said = mistake(capsys, "evaluate", tmp_path / "model.safetensors", "--data", tmp_path)
+        assert "own has no images in its test split; choose another with --split" in said
+
+    def test_devices(self, capsys, run):
+        assert "invalid choice: 'tpu'" in mistake(capsys, "evaluate", run[1], "--device", "tpu")
+        if not torch.cuda.is_available():
+            assert "there is no device 'cuda' here; choose among auto, " in mistake(
+                capsys, "evaluate", run[1], "--device", "cuda"
+            )
+
+    @pytest.mark.parametrize("beam", ["0", "-1", "two", "1.5"])
+    def test_a_beam(self, capsys, beam):
+        assert "must be a whole number of at least 1" in mistake(capsys, "evaluate", "x", f"--beam={beam}")
+
+    @pytest.mark.parametrize(
+        "words", [(), ("dance",), ("train",), ("evaluate", "x", "--split", "all"), ("info", "--x")]
+    )
+    def test_usage(self, capsys, words):
+        assert " --help\n" in mistake(capsys, *words)
+
+
+def test_help_is_quick_and_reads_like_a_manual():
+    """Without torch, which takes seconds to import."""
+    code = (
+        "import sys\nfrom satlib.cli import main\ntry:\n main(['--help'])\nfinally:\n assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for command in ("data", "features", "train", "evaluate", "caption", "table", "info", "export", "demo"):
+        assert f"\n    {command} " in done.stdout
+    assert "satlib caption photo.jpg" in done.stdout
+
+
+def test_python_m_satlib_is_satlib():
+    done = subprocess.run([sys.executable, "-m", "satlib", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("satlib ")
+
+
+def test_ctrl_c_is_one_line(monkeypatch, capsys):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_info", interrupted)
+    assert cli.main(["info"]) == 130
+    assert capsys.readouterr().err == "satlib: stopped; what was finished is kept\n"

@@ -1,0 +1,178 @@
+"""Recipes: what is read is what was written, and every mistake is one line that says what may stand there."""
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from satlib import recipe
+from satlib.errors import SatlibError
+
+
+def refused(call, *parts):
+    with pytest.raises(SatlibError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+    return message
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_shipped_recipe_survives_being_written(name, tmp_path):
+    loaded = recipe.load(name)
+    written = tmp_path / "recipe.toml"
+    written.write_text(loaded.to_toml(), encoding="utf-8")
+    assert recipe.load(str(written)) == loaded
+    assert recipe.from_dict(loaded.to_dict()) == loaded
+
+
+@given(
+    name=st.text(st.characters(codec="utf-8")),
+    data=st.text(st.characters(codec="utf-8")),
+    rate=st.floats(0, 1e300),
+    seed=st.integers(0, 2**63 - 1),
+    train=st.booleans(),
+)
+def test_any_values_survive_being_written(name, data, rate, seed, train):
+    """Names in any script, emoji and control characters, numbers of any size."""
+    values = {"data": {"name": data}, "encoder": {"train": train}, "training": {"learning_rate": rate, "seed": seed}}
+    made = recipe.from_dict({"name": name, **values})
+    assert recipe.from_dict(recipe.tomllib.loads(made.to_toml())) == made
+
+
+def test_what_is_not_given_is_the_default(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[training]\nepochs = 3\nlearning_rate = 1\n", encoding="utf-8")
+    loaded = recipe.load(str(path))
+    assert loaded.name == "mine"
+    assert loaded.training == dataclasses.replace(recipe.TrainingConfig(), epochs=3, learning_rate=1.0)
+    assert isinstance(loaded.training.learning_rate, float)  # a whole number serves as a number
+    assert loaded.decoder == recipe.DecoderConfig()
+
+
+@pytest.mark.parametrize(
+    ("change", "section", "key", "value"),
+    [
+        ("training.epochs=3", "training", "epochs", 3),
+        (" training.epochs = 3 ", "training", "epochs", 3),
+        ("training.learning_rate=1e-3", "training", "learning_rate", 1e-3),
+        ("encoder.train=true", "encoder", "train", True),
+        ("decoder.attention=none", "decoder", "attention", "none"),
+        ('decoder.attention="none"', "decoder", "attention", "none"),
+        ("encoder.name=timm:resnet18", "encoder", "name", "timm:resnet18"),
+        ("data.name=../my photos", "data", "name", "../my photos"),
+        ("data.name=a=b", "data", "name", "a=b"),
+    ],
+)
+def test_changes_are_read_as_toml_or_as_text(change, section, key, value):
+    assert getattr(getattr(recipe.load("flickr8k-soft", [change]), section), key) == value
+
+
+def test_the_last_change_wins():
+    assert recipe.load("flickr8k-soft", ["training.epochs=3", "training.epochs=4"]).training.epochs == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("training.epochs", "section.key=value"),
+        ("epochs=3", "section.key=value"),
+        ("=3", "section.key=value"),
+        ("", "section.key=value"),
+        ("name=other", "section.key=value"),
+        ("name.other=1", "cannot read the change 'name.other=1'"),
+        ("trainin.epochs=3", "no section 'trainin'"),
+        (".epochs=3", "no section ''"),
+        ("training.epoch=3", "no 'epoch'"),
+        ("training.=3", "no ''"),
+        ("training.epochs=", "training.epochs must be a whole number, not ''"),
+        ("training.epochs=three", "training.epochs must be a whole number, not 'three'"),
+        ("training.epochs=3.0", "training.epochs must be a whole number, not 3.0"),
+        ("training.epochs=true", "training.epochs must be a whole number, not True"),
+        ("training.learning_rate=true", "training.learning_rate must be a number, not True"),
+        ("encoder.train=1", "encoder.train must be true or false, not 1"),
+        ("encoder.train=yes", "encoder.train must be true or false, not 'yes'"),
+        ("data.name=2014", "data.name must be a text in quotes, not 2014"),
+        ("data.name=[1]", "data.name must be a text in quotes, not [1]"),
+        ("decoder.attention=hardish", "decoder.attention must be one of soft"),
+        ("decoder.energy=Dot", "decoder.energy must be one of additive, concat, general, dot"),
+        ("training.optimiser=sgd", "training.optimiser must be one of adam, rmsprop"),
+        ("training.schedule=linear", "training.schedule must be one of constant, cosine"),
+        ("training.precision=fp16", "training.precision must be one of auto, float32, bf16"),
+    ],
+)
+def test_a_wrong_change_is_one_line(change, says):
+    refused(lambda: recipe.load("flickr8k-soft", [change]), says)
+
+
+LEAST = [(section, key, least) for (section, key), least in recipe._AT_LEAST.items()]
+
+
+@pytest.mark.parametrize(("section", "key", "least"), LEAST)
+def test_numbers_have_a_least_value(section, key, least):
+    kind = type(getattr(getattr(recipe.load("flickr8k-soft"), section), key))
+    assert getattr(getattr(recipe.from_dict({section: {key: kind(least)}}), section), key) == least
+    below = least - 1 if kind is int else least - 1e-6
+    refused(lambda: recipe.from_dict({section: {key: below}}), f"{section}.{key} must be at least {least}")
+
+
+def test_every_number_has_a_least_value():
+    numbers = {
+        (section, field.name)
+        for section, kind in recipe._SECTIONS.items()
+        for field in dataclasses.fields(kind)
+        if type(field.default) in (int, float)
+    }
+    assert numbers == set(recipe._AT_LEAST)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("decoder", "dropout"), ("objective", "label_smoothing"), ("training", "average")]
+)
+def test_shares_are_below_one(section, key):
+    below = math.nextafter(1, 0)
+    assert getattr(getattr(recipe.from_dict({section: {key: below}}), section), key) == below
+    refused(lambda: recipe.from_dict({section: {key: 1}}), f"{section}.{key} must be below 1, not 1.0")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("key", ["learning_rate", "clip", "average"])
+def test_numbers_are_finite(key, value):
+    refused(lambda: recipe.from_dict({"training": {key: value}}), f"training.{key}")
+
+
+def test_a_frozen_encoder_has_trained_weights():
+    refused(lambda: recipe.from_dict({"encoder": {"pretrained": False}}), "encoder.pretrained = true", "encoder.train")
+    assert not recipe.from_dict({"encoder": {"pretrained": False, "train": True}}).encoder.pretrained
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"[training\nepochs = 3\n", "is not TOML"),
+        (b"[training]\nepochs = \n", "line 2"),
+        (b"[training]\nepochs = 3\nepochs = 4\n", "line 3"),
+        (b"training = 3\n", "[training] of the recipe must be a table"),
+        (b"[model]\nsize = 3\n", "no section 'model'; the sections are data, encoder"),
+        (b"[training]\nsize = 3\n", "[training] has no 'size'; it has optimiser"),
+        (b'name = "\xff"\n', "not UTF-8"),
+        (b"name = 3\n", "name must be a text in quotes, not 3"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path, text, says):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(text)
+    message = refused(lambda: recipe.load(str(path)), says)
+    if "TOML" in message or "UTF-8" in message:
+        assert str(path) in message
+
+
+def test_unknown_recipes_name_those_that_there_are(tmp_path):
+    refused(lambda: recipe.load("flickr8k"), "'flickr8k'", "flickr8k-soft", ".toml")
+    refused(lambda: recipe.load(""), "flickr8k-soft")
+    refused(lambda: recipe.load(str(tmp_path / "none.toml")), "none.toml does not exist", "flickr8k-soft")
+    refused(lambda: recipe.load(str(tmp_path)), "choose among")
