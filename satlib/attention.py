@@ -95,10 +95,15 @@ ENERGIES: dict[str, type[nn.Module]] = {
 
 
 class Look(NamedTuple):
-    """What one look gives: the context vector z (B, D), before the gate, and the weights alpha (B, L)."""
+    """What one look gives.
+
+    z: the context vector (B, D), before the gate. alpha: the weights (B, L). place: s_t as an index (B,), -1 in rows where
+    z is an expectation, or None where it always is.
+    """
 
     z: Tensor
     alpha: Tensor
+    place: Tensor | None = None
 
 
 class SoftAttention(nn.Module):
@@ -112,10 +117,79 @@ class SoftAttention(nn.Module):
         """What the energy needs of the annotation vectors a (B, L, D), once per image."""
         return self.energy.keys(a)
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor) -> Look:
-        """Look at a (B, L, D) in state h (B, n)."""
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+        """Look at a (B, L, D) in state h (B, n); `expected` has no effect: z is an expectation in every row."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
-        return Look(torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha)
+        return Look(_expectation(alpha, a), alpha)
+
+
+LOOKS = ("expected", "probable", "sample")
+
+
+class HardAttention(nn.Module):
+    """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t = sum_i s_ti a_i is one place's vector.
+
+    Attributes:
+        look: what stands for s_t outside of training: "expected" (z = sum_i alpha_ti a_i, as the official code has it),
+            "probable" (the place with the largest weight) or "sample".
+        temperature: None to sample, its gradient being the objective's affair (`objectives.VariationalBound`); or that of
+            a straight-through Gumbel-softmax in training: one place forward, a softmax of this temperature backward.
+    """
+
+    def __init__(self, energy: nn.Module, look: str = "expected", temperature: float | None = None) -> None:
+        super().__init__()
+        self.energy = energy
+        self.look = look
+        self.temperature = temperature
+
+    def keys(self, a: Tensor) -> Tensor:
+        """What the energy needs of the annotation vectors a (B, L, D), once per image."""
+        return self.energy.keys(a)
+
+    def draw(self, alpha: Tensor) -> Tensor:
+        """s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
+        return torch.multinomial(alpha.detach(), 1).squeeze(1)
+
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+        """Look at a (B, L, D) in state h (B, n).
+
+        Args:
+            a: annotation vectors.
+            keys: what `keys` made of them.
+            h: the state.
+            expected: (B,) bool, in training: rows whose sample is replaced by its expectation (section 4.1, end).
+        """
+        energies = self.energy(keys, h)
+        alpha = torch.softmax(energies, dim=1)
+        if not self.training and self.look == "expected":
+            return Look(_expectation(alpha, a), alpha)
+        if not self.training:
+            place = alpha.argmax(1) if self.look == "probable" else self.draw(alpha)
+            return Look(_pick(a, place), alpha, place)
+        if self.temperature is None:
+            place = self.draw(alpha)
+            z = _pick(a, place)
+        else:
+            # The largest of energies with Gumbel noise is a sample of Multinoulli(alpha) (Jang et al., 2017).
+            noisy = energies - torch.empty_like(energies).exponential_().log()
+            place = noisy.argmax(1)
+            relaxed = torch.softmax(noisy / self.temperature, dim=1)
+            one_hot = nn.functional.one_hot(place, alpha.shape[1]).to(alpha.dtype)
+            z = _expectation(one_hot + relaxed - relaxed.detach(), a)
+        if expected is not None:
+            z = torch.where(expected.unsqueeze(1), _expectation(alpha, a), z)
+            place = place.masked_fill(expected, -1)
+        return Look(z, alpha, place)
+
+
+def _expectation(weights: Tensor, a: Tensor) -> Tensor:
+    """sum_i w_i a_i: (B, L), (B, L, D) -> (B, D)."""
+    return torch.bmm(weights.unsqueeze(1), a).squeeze(1)
+
+
+def _pick(a: Tensor, place: Tensor) -> Tensor:
+    """The annotation vector of one place in each row: (B, L, D), (B,) -> (B, D)."""
+    return a[torch.arange(len(a), device=a.device), place]
 
 
 class NoAttention(nn.Module):
@@ -125,7 +199,7 @@ class NoAttention(nn.Module):
         """The mean annotation vector (B, 1, D), once per image."""
         return a.mean(1, keepdim=True)
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor) -> Look:
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
         """Look nowhere in particular: every place weighs 1 / L."""
         return Look(keys.squeeze(1), a.new_full(a.shape[:2], 1 / a.shape[1]))
 
@@ -134,7 +208,7 @@ def create(attention: str, energy: str, annotation_dim: int, hidden: int, width:
     """Make the attention of a decoder.
 
     Args:
-        attention: "soft" or "none".
+        attention: "soft", "hard" or "none".
         energy: "additive" (the paper's), "concat", "general" or "dot"; of no effect without attention.
         annotation_dim: D.
         hidden: n.
@@ -145,8 +219,9 @@ def create(attention: str, energy: str, annotation_dim: int, hidden: int, width:
     """
     if attention == "none":
         return NoAttention()
-    if attention != "soft":
-        raise SatlibError(f"no attention is called {attention!r}; choose among soft, none")
+    if attention not in ("soft", "hard"):
+        raise SatlibError(f"no attention is called {attention!r}; choose among soft, hard, none")
     if energy not in ENERGIES:
         raise SatlibError(f"no energy is called {energy!r}; choose among {', '.join(ENERGIES)}")
-    return SoftAttention(ENERGIES[energy](annotation_dim, hidden, width))
+    made = ENERGIES[energy](annotation_dim, hidden, width)
+    return SoftAttention(made) if attention == "soft" else HardAttention(made)

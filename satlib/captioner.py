@@ -7,6 +7,7 @@ they are the ones that the decoder was trained with.
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from satlib import decoding, encoders, images, recipe
+from satlib.attention import LOOKS, HardAttention
 from satlib.decoder import Decoder
 from satlib.decoding import Hypothesis
 from satlib.encoders import Encoder
@@ -62,6 +64,10 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.encoder = encoder
         self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
+        if isinstance(self.decoder.attention, HardAttention):
+            self.decoder.attention.look = recipe.decoding.look
+            if recipe.hard.estimator == "gumbel":
+                self.decoder.attention.temperature = recipe.hard.temperature
         encoder.requires_grad_(recipe.encoder.train)
 
     def train(self, mode: bool = True) -> "Captioner":
@@ -78,6 +84,28 @@ class Captioner(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.decoder.output.weight.device
+
+    @contextmanager
+    def looking(self, look: str | None) -> Iterator[None]:
+        """For a while, let hard attention see what `look` says (`attention.HardAttention`); None leaves it as it is.
+
+        Raises:
+            SatlibError: an unknown look, or a model without hard attention.
+        """
+        attention = self.decoder.attention
+        if look is None:
+            yield
+            return
+        if not isinstance(attention, HardAttention) or look not in LOOKS:
+            raise SatlibError(
+                f"the look {look!r} is for models with hard attention, and one of {', '.join(LOOKS)}; "
+                f"this one has {self.recipe.decoder.attention} attention"
+            )
+        before, attention.look = attention.look, look
+        try:
+            yield
+        finally:
+            attention.look = before
 
     def caption(
         self,

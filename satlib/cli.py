@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from satlib.features import Reader
     from satlib.recipe import Recipe
 
+LOOKS = ("expected", "probable", "sample")  # as satlib.attention has them
 DESCRIPTION = """\
 Show, Attend and Tell: train a captioner that looks, measure it, and see where it looked.
 
@@ -84,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     train = command("train", _train, "train a captioner by a recipe; the same command goes on after a stop")
     _recipe_options(train)
     train.add_argument("--run", type=Path, help="the run's folder; runs/RECIPE by default")
+    train.add_argument(
+        "--start", type=Path, help="a run or model whose weights a new run begins with (soft, then hard)"
+    )
     _data_option(train)
     _device_option(train)
 
@@ -93,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--beam", type=_positive, help="beam width; as the recipe says by default")
     evaluate.add_argument(
         "--length-normalisation", type=float, help="rank by log p / C^this; as the recipe says by default"
+    )
+    evaluate.add_argument(
+        "--look", choices=LOOKS, help="what hard attention sees when it generates; as the recipe says by default"
     )
     evaluate.add_argument("--out", type=Path, help="folder for the evaluation file; beside the model by default")
     _data_option(evaluate)
@@ -123,6 +130,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     table.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which evaluations")
     table.add_argument("--markdown", action="store_true", help="write Markdown")
+
+    check = command(
+        "estimators", _estimators, "hold hard attention's estimators against the exact gradient of the bound"
+    )
+    check.add_argument("--draws", type=_positive, default=400, help="independent estimates of each")
 
     command("info", _info, "print versions, devices, and what is missing")
 
@@ -199,7 +211,9 @@ def _train(options: argparse.Namespace) -> int:
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     encoder = None if chosen.encoder.train else encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
-    training.train(chosen, data, _reader(chosen, data, encoder, root), run, device.choose(options.device))
+    training.train(
+        chosen, data, _reader(chosen, data, encoder, root), run, device.choose(options.device), start=options.start
+    )
     print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")
     return 0
 
@@ -213,7 +227,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     reader = _reader(chosen, data, None if chosen.encoder.train else captioner.encoder, root)
-    found = evaluation.evaluate(captioner, data, reader, options.split, options.beam, options.length_normalisation)
+    found = evaluation.evaluate(
+        captioner, data, reader, options.split, options.beam, options.length_normalisation, look=options.look
+    )
     folder = options.out or (options.model if options.model.is_dir() else options.model.parent)
     path = evaluation.save(found, folder)
     print(f"{found['images']:,} images of {found['data']} {found['split']}, beam {found['beam']}; {found['protocol']}")
@@ -271,6 +287,13 @@ def _table(options: argparse.Namespace) -> int:
         files += found
     files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
     print(table.render(table.rows(files, options.split), "markdown" if options.markdown else "text"))
+    return 0
+
+
+def _estimators(options: argparse.Namespace) -> int:
+    from satlib import estimators
+
+    print(estimators.report(options.draws))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 For t = 1..C, with y_0 a zero embedding:
 
-    alpha_t, z_t = attention(a, h_{t-1})                      equations 4 to 6
+    alpha_t, z_t = attention(a, h_{t-1})                      equations 4 to 6; section 4 for what z_t is
     beta_t       = sigma(f_beta(h_{t-1}));  z_t <- beta_t z_t  section 4.2.1, a scalar gate
     i, f, o      = sigma(W_y E y_{t-1} + W_h h_{t-1} + W_z z_t + b)     equation 1, and tanh for g
     c_t          = f * c_{t-1} + i * g                        equation 2
@@ -27,7 +27,7 @@ class DecoderConfig:
 
     embedding: int = 512  # m
     hidden: int = 512  # n
-    attention: str = "soft"  # soft | none
+    attention: str = "soft"  # soft | hard | none
     energy: str = "additive"  # additive | concat | general | dot
     attention_hidden: int = 256  # units of the attention MLP
     gate: bool = True  # beta, the scalar gate on the context vector
@@ -43,31 +43,41 @@ class State(NamedTuple):
 
 
 class View(NamedTuple):
-    """An image as the decoder sees it: annotation vectors a (B, L, D) and what the energy made of them, once."""
+    """An image as the decoder sees it: annotation vectors a (B, L, D) and what the energy made of them, once.
+
+    expected (B,) marks, for hard attention in training, the rows whose sample is replaced by its expectation.
+    """
 
     a: Tensor
     keys: Tensor
+    expected: Tensor | None = None
 
     def select(self, rows: Tensor) -> "View":
         """The views of some images, in the given order."""
-        return View(self.a[rows], self.keys[rows])
+        return View(self.a[rows], self.keys[rows], None if self.expected is None else self.expected[rows])
 
 
 class Step(NamedTuple):
-    """One word's worth: the new state, the gated context z (B, D), weights alpha (B, L) and gate beta (B,)."""
+    """One word's worth: the new state, the gated context z (B, D), weights alpha (B, L), gate beta (B,), place (`Look`)."""
 
     state: State
     z: Tensor
     alpha: Tensor
     beta: Tensor
+    place: Tensor | None
 
 
 class Output(NamedTuple):
-    """A whole caption's: logits (B, C, K), alphas (B, C, L), betas (B, C)."""
+    """A whole caption's: logits (B, C, K), alphas (B, C, L), betas (B, C).
+
+    places: (B, C), the sampled s_t, -1 where expected; None without samples. states: h_{t-1} (B, C, n), what each look saw.
+    """
 
     logits: Tensor
     alphas: Tensor
     betas: Tensor
+    places: Tensor | None
+    states: Tensor
 
 
 class Decoder(nn.Module):
@@ -105,9 +115,9 @@ class Decoder(nn.Module):
             nn.Linear(annotation_dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.Tanh()
         )
 
-    def view(self, a: Tensor) -> View:
+    def view(self, a: Tensor, expected: Tensor | None = None) -> View:
         """Prepare annotation vectors a (B, L, D) for any number of steps."""
-        return View(a, self.attention.keys(a))
+        return View(a, self.attention.keys(a), expected)
 
     def initial_state(self, a: Tensor) -> State:
         """h_0 and c_0 from two MLPs of the mean annotation vector of a (B, L, D)."""
@@ -126,7 +136,7 @@ class Decoder(nn.Module):
             state: h_{t-1}, c_{t-1}.
             gates_word: W_y E y_{t-1} + b (B, 4n), the previous word's share of the gates.
         """
-        z, alpha = self.attention(view.a, view.keys, state.h)
+        z, alpha, place = self.attention(view.a, view.keys, state.h, view.expected)
         if self.gate is None:
             beta = z.new_ones(len(z))
         else:
@@ -134,7 +144,7 @@ class Decoder(nn.Module):
             z = beta.unsqueeze(1) * z
         i, f, g, o = (gates_word + self.gates_state(state.h) + self.gates_context(z)).chunk(4, dim=1)
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(g)
-        return Step(State(torch.sigmoid(o) * torch.tanh(c), c), z, alpha, beta)
+        return Step(State(torch.sigmoid(o) * torch.tanh(c), c), z, alpha, beta, place)
 
     def logits(self, embedded: Tensor, h: Tensor, z: Tensor) -> Tensor:
         """L_o(E y_{t-1} + L_h h_t + L_z z_t): (..., m), (..., n), (..., D) -> (..., K)."""
@@ -143,14 +153,16 @@ class Decoder(nn.Module):
             deep = torch.tanh(deep)
         return self.output(self.dropout(deep))
 
-    def forward(self, a: Tensor, captions: Tensor) -> Output:
+    def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
         """Teacher forcing: every word predicted from the true words before it.
 
         Args:
             a: annotation vectors (B, L, D).
             captions: ids (B, C), all of one length, the end mark last.
+            expected: (B,) bool, for hard attention in training: rows that take the expectation in place of the sample.
         """
-        view, state = self.view(a), self.initial_state(a)
+        view, state = self.view(a, expected), self.initial_state(a)
+        first = state.h
         embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
         gates_words = self.gates_word(embedded)
         steps = []
@@ -160,4 +172,6 @@ class Decoder(nn.Module):
         h, z, alphas, betas = (
             torch.stack(parts, 1) for parts in zip(*((s.state.h, s.z, s.alpha, s.beta) for s in steps), strict=True)
         )
-        return Output(self.logits(embedded, h, z), alphas, betas)
+        states = torch.cat([first.unsqueeze(1), h[:, :-1]], 1)
+        places = None if steps[0].place is None else torch.stack([s.place for s in steps], 1)
+        return Output(self.logits(embedded, h, z), alphas, betas, places, states)

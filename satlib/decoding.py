@@ -56,7 +56,7 @@ def _one_at_a_time(
     history: list[tuple[Tensor, Tensor, Tensor]] = []
     for t in range(max_length + 1):
         embedded = decoder.embed(words)
-        state, z, alpha, beta = decoder.step(view, state, decoder.gates_word(embedded))
+        state, z, alpha, beta, _ = decoder.step(view, state, decoder.gates_word(embedded))
         log_p = _log_probabilities(decoder, embedded, state.h, z, must_end=t == max_length)
         if temperature == 0:
             words = log_p.argmax(1)

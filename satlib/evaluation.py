@@ -65,16 +65,28 @@ def evaluate(
     beam: int | None = None,
     length_normalisation: float | None = None,
     progress: bool = True,
+    look: str | None = None,
 ) -> dict[str, Any]:
     """Caption a split and score it: what `satlib evaluate` writes and `satlib table` reads.
 
+    Args:
+        captioner: a trained one.
+        data: the set.
+        reader: of its images.
+        split: which of them.
+        beam: as the recipe says by default.
+        length_normalisation: as the recipe says by default.
+        progress: show a bar.
+        look: what hard attention sees: "expected", "probable" or "sample"; as the recipe says by default.
+
     Raises:
-        SatlibError: the split has no image.
+        SatlibError: the split has no image, or a look is asked of a model without hard attention.
     """
     examples = data.split(split)
     if not examples:
         raise SatlibError(f"{data.name} has no images in its {split} split; choose another with --split")
-    captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
+    with captioner.looking(look):
+        captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
     scores = metrics.score(
         {key: caption.text for key, caption in captions.items()},
         {example.key: example.references for example in examples},
@@ -96,6 +108,7 @@ def evaluate(
         "length_normalisation": recipe.decoding.length_normalisation
         if length_normalisation is None
         else length_normalisation,
+        **({"look": look or recipe.decoding.look} if recipe.decoder.attention == "hard" else {}),
         "images": len(examples),
         "protocol": scores.protocol,
         "notes": list(scores.notes),

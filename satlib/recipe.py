@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from satlib.attention import LOOKS
 from satlib.decoder import DecoderConfig
 from satlib.errors import SatlibError
+from satlib.objectives import HardConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,7 +44,7 @@ class EncoderConfig:
 class ObjectiveConfig:
     """What is minimised besides -log p(y|a)."""
 
-    doubly_stochastic: float = 1.0  # lambda
+    doubly_stochastic: float = 1.0  # lambda; with hard attention 0 where it is not given
     label_smoothing: float = 0.0  # share of a target spread over the vocabulary
 
 
@@ -72,6 +74,7 @@ class DecodingConfig:
     beam: int = 3
     length_normalisation: float = 0.0
     max_length: int = 30
+    look: str = "expected"  # what hard attention sees when it generates: expected | probable | sample
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Recipe:
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    hard: HardConfig = field(default_factory=HardConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
@@ -109,16 +113,21 @@ _SECTIONS: dict[str, type] = {
     "encoder": EncoderConfig,
     "decoder": DecoderConfig,
     "objective": ObjectiveConfig,
+    "hard": HardConfig,
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
 _CHOICES = {
-    ("decoder", "attention"): ("soft", "none"),
+    ("decoder", "attention"): ("soft", "hard", "none"),
     ("decoder", "energy"): ("additive", "concat", "general", "dot"),
+    ("hard", "estimator"): ("score-function", "gumbel"),
+    ("hard", "reward"): ("sentence", "to-come"),
+    ("hard", "baseline"): ("moving-average", "none", "other-samples", "learned"),
     ("training", "optimiser"): ("adam", "rmsprop"),
     ("training", "schedule"): ("constant", "cosine"),
     ("training", "select"): ("bleu4", "nll"),
     ("training", "precision"): ("auto", "float32", "bf16"),
+    ("decoding", "look"): LOOKS,
 }
 # The smallest value that makes sense, for every number that has one.
 _AT_LEAST: dict[tuple[str, str], float] = {
@@ -132,6 +141,11 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("decoder", "dropout"): 0,
     ("objective", "doubly_stochastic"): 0,
     ("objective", "label_smoothing"): 0,
+    ("hard", "samples"): 1,
+    ("hard", "expectation"): 0,
+    ("hard", "lambda_r"): 0,
+    ("hard", "lambda_e"): 0,
+    ("hard", "temperature"): 1e-3,
     ("training", "learning_rate"): 0,
     ("training", "encoder_learning_rate"): 0,
     ("training", "warmup"): 0,
@@ -146,7 +160,12 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("decoding", "max_length"): 1,
 }
 _KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text in quotes"}
-_BELOW_ONE = {("decoder", "dropout"), ("objective", "label_smoothing"), ("training", "average")}
+_BELOW_ONE = {
+    ("decoder", "dropout"),
+    ("objective", "label_smoothing"),
+    ("hard", "expectation"),
+    ("training", "average"),
+}
 
 
 def names() -> list[str]:
@@ -218,6 +237,13 @@ def from_dict(values: dict[str, Any]) -> Recipe:
         raise SatlibError(
             "a frozen encoder needs its trained weights; set encoder.pretrained = true, or encoder.train = true to train it"
         )
+    if sections["decoder"].attention == "hard":
+        if "doubly_stochastic" not in values.get("objective", {}):
+            sections["objective"] = dataclasses.replace(sections["objective"], doubly_stochastic=0.0)
+        if sections["hard"].baseline == "other-samples" and sections["hard"].samples < 2:
+            raise SatlibError(
+                'hard.baseline = "other-samples" needs other samples: set hard.samples to at least 2, or choose another baseline'
+            )
     return Recipe(name=values.get("name", "recipe"), **sections)
 
 

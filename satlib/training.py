@@ -31,12 +31,13 @@ from satlib.errors import SatlibError
 from satlib.evaluation import generate, quick_bleu
 from satlib.features import Reader, read_ahead
 from satlib.files import write_text
-from satlib.objectives import doubly_stochastic_penalty, negative_log_likelihood
+from satlib.objectives import VariationalBound, doubly_stochastic_penalty, entropy, movement, negative_log_likelihood
 from satlib.recipe import Recipe, TrainingConfig
 from satlib.text import Vocabulary
 
 CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
 FORMAT = "satlib checkpoint 1"
+STILL = 0.02  # total variation between the maps of consecutive words below which a map stands still
 
 
 class Interrupted(SatlibError):  # noqa: N818 (an event, not an error)
@@ -49,10 +50,10 @@ class Progress:
 
     epoch: int = 0  # epochs finished
     batch: int = 0  # batches of the next one that are done
-    nll: float = 0.0  # sums over those batches' captions
-    penalty: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)  # over those batches' captions: nll, penalty, ...
     words: int = 0
     captions: int = 0
+    sampled: int = 0  # captions of batches in which a place was sampled (hard attention)
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per finished epoch
 
@@ -68,6 +69,7 @@ def train(
     run: Path,
     device: str | torch.device = "cpu",
     progress: bool = True,
+    start: Path | None = None,
 ) -> Captioner:
     """Train a captioner, or go on with a run that was stopped; give the best one, which is also in the run's folder.
 
@@ -78,12 +80,13 @@ def train(
         run: the folder.
         device: where.
         progress: show a bar.
+        start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be another.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
-        SatlibError: the folder holds another run, or the loss is no longer finite.
+        SatlibError: the folder holds another run, `start` does not fit, or the loss is no longer finite.
     """
-    session = _Session(recipe, data, reader, run, torch.device(device), progress)
+    session = _Session(recipe, data, reader, run, torch.device(device), progress, start)
     with _stop_requests() as stop:
         session.run(stop)
     return Captioner.load(run / MODEL, device)
@@ -93,7 +96,14 @@ class _Session:
     """One process's work on a run."""
 
     def __init__(
-        self, recipe: Recipe, data: CaptionSet, reader: Reader, run: Path, device: torch.device, progress: bool
+        self,
+        recipe: Recipe,
+        data: CaptionSet,
+        reader: Reader,
+        run: Path,
+        device: torch.device,
+        progress: bool,
+        start: Path | None = None,
     ) -> None:
         self.recipe, self.reader, self.folder, self.device, self.show = recipe, reader, run, device, progress
         train_examples = data.split("train")[: recipe.data.train_images or None]
@@ -109,7 +119,12 @@ class _Session:
         encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
         self.captioner = Captioner(recipe, vocabulary, encoder).to(device)
         self.averaged = copy.deepcopy(self.captioner) if config.average else self.captioner
-        self.optimiser = _optimiser(self.captioner, recipe)
+        self.bound: VariationalBound | None = None
+        if recipe.decoder.attention == "hard":
+            self.bound = VariationalBound(
+                recipe.hard, recipe.decoder.hidden, recipe.objective.label_smoothing, recipe.data.max_length + 1
+            ).to(device)
+        self.optimiser = _optimiser(self.captioner, recipe, self.bound)
         self.batches = SameLengthBatches(
             pairs(train_examples, vocabulary, recipe.data.max_length), config.batch_size, config.seed
         )
@@ -124,6 +139,8 @@ class _Session:
         elif (run / MODEL).exists():
             raise SatlibError(f"{run} holds a finished model without a checkpoint; name another folder with --run")
         else:
+            if start is not None:
+                self._start_from(start)
             write_text(run / "recipe.toml", recipe.to_toml())
             vocabulary.save(run / "vocabulary.json")
             # From now on the folder is known as this run's, whenever the process is killed.
@@ -153,7 +170,7 @@ class _Session:
                     if self.show:
                         p = self.progress
                         bar.set_postfix_str(
-                            f"loss {p.nll / p.words:.3f}/word, {p.words / p.seconds:.0f} words/s", refresh=False
+                            f"loss {p.sums['nll'] / p.words:.3f}/word, {p.words / p.seconds:.0f} words/s", refresh=False
                         )
                     if stop.requested:
                         self._save_checkpoint()
@@ -175,10 +192,20 @@ class _Session:
         captions = batch.captions.to(self.device)
         with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
             a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
-            output = self.captioner.decoder(a, captions)
-        nll = negative_log_likelihood(output.logits, captions, self.recipe.objective.label_smoothing).mean()
+            if self.bound is None:
+                output = self.captioner.decoder(a, captions)
+            else:
+                expected = self.bound.coins(len(a), self.device)
+                a, captions = (each.repeat_interleave(self.recipe.hard.samples, 0) for each in (a, captions))
+                output = self.captioner.decoder(a, captions, expected)
         penalty = doubly_stochastic_penalty(output.alphas).mean()
-        loss = nll + self.recipe.objective.doubly_stochastic * penalty
+        if self.bound is None:
+            nll = negative_log_likelihood(output.logits, captions, self.recipe.objective.label_smoothing).mean()
+            loss = nll
+        else:
+            estimate = self.bound(output, captions)
+            nll, loss = estimate.nll.mean(), estimate.loss
+        loss = loss + self.recipe.objective.doubly_stochastic * penalty
         if not torch.isfinite(loss):
             raise self._not_finite("loss", loss, batch)
         self.optimiser.zero_grad(set_to_none=True)
@@ -191,10 +218,18 @@ class _Session:
         if config.average:
             # While few batches were seen, the average forgets faster: it would hold the random weights of the start otherwise.
             update_average(self.averaged, self.captioner, min(config.average, (1 + step) / (10 + step)))
+        captions = batch.captions
+        sums = {"nll": nll, "penalty": penalty, "entropy": entropy(output.alphas).mean()}
+        if captions.shape[1] > 1:
+            sums |= {"movement": movement(output.alphas).mean()}
         p = self.progress
+        if self.bound is not None and estimate.advantage.numel():
+            # These are over the captions that sampled, about half of them.
+            p.sampled += len(captions)
+            sums |= {"reward": (estimate.advantage + estimate.baseline).mean(), "baseline": estimate.baseline.mean()}
         p.batch += 1
-        p.nll += nll.item() * len(captions)
-        p.penalty += penalty.item() * len(captions)
+        for name, value in sums.items():
+            p.sums[name] = p.sums.get(name, 0.0) + value.item() * len(captions)
         p.words += captions.numel()
         p.captions += len(captions)
 
@@ -220,14 +255,20 @@ class _Session:
         record = {
             "event": "epoch",
             "epoch": p.epoch + 1,
-            "train_nll": p.nll / p.words,
-            "train_penalty": p.penalty / p.captions,
+            "train_nll": p.sums["nll"] / p.words,
+            **{
+                f"train_{name}": value / (p.sampled if name in ("reward", "baseline") else p.captions)
+                for name, value in p.sums.items()
+                if name != "nll"
+            },
             "dev_nll": dev_nll(self.averaged, self.reader, self.dev_pairs, config.batch_size),
             "dev_bleu4": quick_bleu(generated, self.dev),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "seconds": round(p.seconds, 1),
             "tokens_per_second": round(p.words / max(p.seconds, 1e-9), 1),
         }
+        if self.bound is not None:
+            record["gradient_spread"] = self._gradient_spread()
         # Captions that a person would choose, or words that a person would choose: the two part late in training.
         if config.select == "bleu4":
             record["kept"] = best is None or record["dev_bleu4"] > best["dev_bleu4"]
@@ -243,6 +284,36 @@ class _Session:
                 f"epoch {record['epoch']}: train {record['train_nll']:.3f}, dev {record['dev_nll']:.3f} nats per word, "
                 f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
             )
+            if self.recipe.decoder.attention != "none" and record.get("train_movement", 1.0) < STILL:
+                tqdm.write(
+                    f"warning: the map hardly depends on the word (it moves {record['train_movement']:.3f} of 1 between words); "
+                    "try a smaller objective.doubly_stochastic, a larger training.learning_rate, or more epochs"
+                )
+
+    def _gradient_spread(self, draws: int = 8) -> float:
+        """How far estimates of the energy's gradient lie apart: their standard deviation over the length of their mean.
+
+        Of one batch of training captions, always the same, without dropout; the random numbers of the training are left alone.
+        """
+        assert self.bound is not None
+        decoder, samples = self.captioner.decoder, self.recipe.hard.samples
+        energy = list(decoder.attention.energy.parameters())
+        batch = self.batches.epoch(0)[0]
+        self.captioner.eval()
+        self.bound.eval()
+        decoder.attention.train()  # to sample
+        estimates = []
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(self.recipe.training.seed)
+            a = self.captioner.annotations(self.reader.read(batch.keys).to(self.device)).detach()
+            a, captions = (each.repeat_interleave(samples, 0) for each in (a, batch.captions.to(self.device)))
+            for _ in range(draws):
+                output = decoder(a, captions, self.bound.coins(len(batch.keys), self.device))
+                gradients = torch.autograd.grad(self.bound(output, captions).loss, energy)
+                estimates.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
+        self.bound.train()
+        together = torch.stack(estimates)
+        return (together.var(0).sum().sqrt() / together.mean(0).norm().clamp(min=1e-12)).item()
 
     def _write_log(self) -> None:
         write_text(self.folder / LOG, "".join(json.dumps(line) + "\n" for line in self.progress.history))
@@ -253,6 +324,8 @@ class _Session:
         tensors = {f"model.{name}": value for name, value in _without_frozen(self.captioner).items()}
         if self.averaged is not self.captioner:
             tensors |= {f"average.{name}": value for name, value in _without_frozen(self.averaged).items()}
+        if self.bound is not None:
+            tensors |= {f"bound.{name}": value for name, value in self.bound.state_dict().items()}
         for i, state in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{i}.{key}": value for key, value in state.items()}
         tensors["random"] = torch.get_rng_state()
@@ -265,6 +338,23 @@ class _Session:
             "progress": asdict(self.progress),
         }
         write_safetensors(self.folder / CHECKPOINT, tensors, header)
+
+    def _start_from(self, path: Path) -> None:
+        """Take the weights of another model: soft and hard attention have the same ones."""
+        trained = Captioner.load(path, self.device)
+        if trained.vocabulary != self.captioner.vocabulary:
+            raise SatlibError(
+                f"{path} has another vocabulary; train it on the same captions with the same [data] values"
+            )
+        try:
+            for captioner in {id(each): each for each in (self.captioner, self.averaged)}.values():
+                part = captioner if self.recipe.encoder.train else captioner.decoder
+                part.load_state_dict((trained if self.recipe.encoder.train else trained.decoder).state_dict())
+        except RuntimeError as error:  # names or shapes
+            raise SatlibError(
+                f"{path} does not fit the recipe ({str(error).splitlines()[-1].strip()}); begin with a model of the same "
+                "sizes and the same encoder"
+            ) from error
 
     def _resume(self) -> None:
         path = self.folder / CHECKPOINT
@@ -291,6 +381,8 @@ class _Session:
             _restore(self.captioner, tensors, "model.")
             if self.averaged is not self.captioner:
                 _restore(self.averaged, tensors, "average.")
+            if self.bound is not None:
+                self.bound.load_state_dict(_part(tensors, "bound."))
         except RuntimeError as error:  # names or shapes that do not fit
             raise SatlibError(
                 f"{path} does not fit its recipe ({str(error).splitlines()[-1].strip()}): another version of satlib made it; "
@@ -343,9 +435,10 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
     return total / words
 
 
-def _optimiser(captioner: Captioner, recipe: Recipe) -> torch.optim.Optimizer:
+def _optimiser(captioner: Captioner, recipe: Recipe, bound: VariationalBound | None = None) -> torch.optim.Optimizer:
     config = recipe.training
-    groups = [{"params": list(captioner.decoder.parameters()), "lr": config.learning_rate}]
+    learned = [] if bound is None else list(bound.parameters())  # a baseline's
+    groups = [{"params": [*captioner.decoder.parameters(), *learned], "lr": config.learning_rate}]
     if recipe.encoder.train:
         rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
         groups.append({"params": list(captioner.encoder.parameters()), "lr": rate})
@@ -369,9 +462,11 @@ def _without_frozen(captioner: nn.Module) -> dict[str, Tensor]:
 
 def _restore(captioner: Captioner, tensors: dict[str, Tensor], prefix: str) -> None:
     part = captioner if captioner.recipe.encoder.train else captioner.decoder
-    part.load_state_dict(
-        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    )
+    part.load_state_dict(_part(tensors, prefix))
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 @dataclass

@@ -45,14 +45,14 @@ def test_gradients_by_finite_differences(name):
     torch.manual_seed(1)
     soft = attention.create("soft", name, D, N, WIDTH).double()
     a, h = torch.randn(B, L, D).double().requires_grad_(), torch.randn(B, N).double().requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, h: soft(a, soft.keys(a), h), (a, h))
+    assert torch.autograd.gradcheck(lambda a, h: soft(a, soft.keys(a), h)[:2], (a, h))
 
 
 def test_weights_and_context_by_hand():
     """Energies ln 1, ln 2, ln 5 weigh 1/8, 2/8, 5/8."""
     soft = attention.create("soft", "dot", 1, 1, 1)
     a = torch.tensor([1.0, 2.0, 5.0]).log().view(1, 3, 1)
-    z, alpha = soft(a, soft.keys(a), torch.ones(1, 1))
+    z, alpha, _ = soft(a, soft.keys(a), torch.ones(1, 1))
     torch.testing.assert_close(alpha, torch.tensor([[0.125, 0.25, 0.625]]))
     torch.testing.assert_close(z, torch.tensor([[0.25 * math.log(2) + 0.625 * math.log(5)]]))
 
@@ -64,10 +64,10 @@ def test_weights_are_a_distribution_and_follow_the_places(batch, places, name, s
     torch.manual_seed(places)
     soft = attention.create("soft", name, D, N, WIDTH)
     a, h = scale * torch.randn(batch, places, D), torch.randn(batch, N)
-    z, alpha = soft(a, soft.keys(a), h)
+    z, alpha, _ = soft(a, soft.keys(a), h)
     torch.testing.assert_close(alpha.sum(1), torch.ones(batch))
     order = torch.randperm(places)
-    z_permuted, alpha_permuted = soft(a[:, order], soft.keys(a[:, order]), h)
+    z_permuted, alpha_permuted, _ = soft(a[:, order], soft.keys(a[:, order]), h)
     torch.testing.assert_close(alpha_permuted, alpha[:, order], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(z_permuted, z, atol=1e-4 * scale, rtol=1e-4)
 
@@ -75,7 +75,7 @@ def test_weights_are_a_distribution_and_follow_the_places(batch, places, name, s
 def test_without_attention_every_place_weighs_the_same():
     none = attention.create("none", "additive", D, N, WIDTH)
     a = torch.randn(B, L, D)
-    z, alpha = none(a, none.keys(a), torch.randn(B, N))
+    z, alpha, _ = none(a, none.keys(a), torch.randn(B, N))
     torch.testing.assert_close(z, a.mean(1))
     torch.testing.assert_close(alpha, torch.full((B, L), 1 / L))
     assert not list(none.parameters())

@@ -38,7 +38,7 @@ def test_step_equals_lstm_cell_with_merged_weights(attention, gate):
     state = State(torch.randn(B, 8).double(), torch.randn(B, 8).double())
     view, embedded = model.view(a), model.embed(word)
     step = model.step(view, state, model.gates_word(embedded))
-    z, alpha = model.attention(a, view.keys, state.h)
+    z, alpha, _ = model.attention(a, view.keys, state.h)
     beta = torch.sigmoid(state.h @ model.gate.weight[0] + model.gate.bias) if gate else torch.ones(B).double()
     h, c = lstm_cell(model)(torch.cat([embedded, beta.unsqueeze(1) * z], 1), state)
     torch.testing.assert_close(step.state.h, h)
@@ -65,7 +65,7 @@ def test_sequence_equals_steps_one_by_one(output_tanh):
     for t in range(C):
         previous = torch.full((B,), -1) if t == 0 else captions[:, t - 1]
         E_y = model.embed(previous)
-        state, z, alpha, beta = model.step(view, state, model.gates_word(E_y))
+        state, z, alpha, beta, _ = model.step(view, state, model.gates_word(E_y))
         deep = E_y + state.h @ model.output_state.weight.T + model.output_state.bias + z @ model.output_context.weight.T
         deep = torch.tanh(deep) if output_tanh else deep
         torch.testing.assert_close(output.logits[:, t], deep @ model.output.weight.T + model.output.bias)

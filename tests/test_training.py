@@ -453,7 +453,7 @@ class TestRun:
         data, reader, total, words, penalty, captions = tiny.data(), tiny.Reader(), 0.0, 0, 0.0, 0
         for pair in pairs(data.split("train"), captioner.vocabulary, 40):
             with torch.inference_mode():
-                logits, alphas, _ = captioner.decoder(reader.read([pair.key]), torch.tensor([pair.caption]))
+                logits, alphas, *_ = captioner.decoder(reader.read([pair.key]), torch.tensor([pair.caption]))
             log_p = logits[0].double().log_softmax(1)
             total -= sum(log_p[t, word].item() for t, word in enumerate(pair.caption))
             penalty += sum((1 - alphas[0, :, i].sum().item()) ** 2 for i in range(4))

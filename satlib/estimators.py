@@ -1,0 +1,188 @@
+"""The bound and its estimators held against the truth, on a case small enough to sum over every path (section 4.1).
+
+With L places and C words there are L^C paths s; for a tiny decoder all of them are run, which gives log p(y|a), the bound L_s
+and its gradient exactly. Then each estimator of `objectives.VariationalBound` is drawn many times: is its mean the
+gradient of the bound, and how large is its variance? `satlib estimators` prints the answers.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from satlib.attention import HardAttention
+from satlib.decoder import Decoder, DecoderConfig
+from satlib.objectives import HardConfig, VariationalBound, log_probability, word_losses
+
+PLACES, WORDS, VOCABULARY, DIM = 4, 3, 5, 3
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Every path of a caption: log p(s|a) and log p(y|s,a), (L^C,) each."""
+
+    log_p_path: Tensor
+    log_p_caption: Tensor
+
+    @property
+    def log_likelihood(self) -> Tensor:
+        """Log p(y|a) = log sum_s p(s|a) p(y|s,a)."""
+        return torch.logsumexp(self.log_p_path + self.log_p_caption, 0)
+
+    @property
+    def bound(self) -> Tensor:
+        """L_s = sum_s p(s|a) log p(y|s,a), equation 10."""
+        return (self.log_p_path.exp() * self.log_p_caption).sum()
+
+
+def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
+    """A decoder of some 300 weights, annotation vectors (1, L, D) and a caption (1, C), all in double precision."""
+    generator = torch.Generator().manual_seed(seed)
+    config = DecoderConfig(embedding=3, hidden=4, attention="hard", attention_hidden=4, dropout=0.0)
+    decoder = Decoder(config, DIM, VOCABULARY).double()
+    with torch.no_grad():
+        for weight in decoder.parameters():  # large enough for looks to matter
+            weight.copy_(1.5 * torch.randn(weight.shape, generator=generator, dtype=torch.double))
+    a = torch.randn(1, PLACES, DIM, generator=generator, dtype=torch.double)
+    return decoder.train(), a, torch.randint(0, VOCABULARY, (1, WORDS), generator=generator)
+
+
+def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
+    """Run the decoder along each of the L^C paths: a (1, L, D), caption (1, C)."""
+    paths = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))
+    with _forced(decoder, paths):
+        output = decoder(a.expand(len(paths), -1, -1), caption.expand(len(paths), -1))
+    log_p_place = log_probability(output.alphas, paths)
+    return Paths(log_p_place.sum(1), -word_losses(output.logits, caption.expand(len(paths), -1)).sum(1))
+
+
+@contextmanager
+def _forced(decoder: Decoder, paths: Tensor) -> Iterator[None]:
+    """Let the decoder's samples be those of `paths` (B, C), in turn."""
+    attention = decoder.attention
+    assert isinstance(attention, HardAttention)
+    columns = iter(paths.T)
+    attention.draw = lambda alpha: next(columns)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del attention.draw
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimator against the exact gradient of L_s, over all weights of the decoder.
+
+    worst: the largest distance of a weight's mean from the truth, in standard errors of that mean. bias: the length of the
+    mean's error over the length of the truth. noise: the length of one caption's standard deviation over the same.
+    """
+
+    name: str
+    claims: bool  # to be unbiased
+    worst: float
+    bias: float
+    noise: float
+
+
+def estimators() -> dict[str, tuple[HardConfig, bool]]:
+    """The options by name, and whether each claims to be unbiased."""
+    exact = HardConfig(expectation=0.0, lambda_e=0.0)
+    found = {}
+    for reward in ("sentence", "to-come"):
+        for baseline in ("none", "moving-average", "other-samples", "learned"):
+            samples = 4 if baseline == "other-samples" else 1
+            config = replace(exact, reward=reward, baseline=baseline, samples=samples)
+            found[f"reward {reward}, baseline {baseline}" + (f", {samples} samples" if samples > 1 else "")] = (
+                config,
+                True,
+            )
+    found["expectation for half of the images"] = (replace(exact, expectation=0.5), False)
+    found["entropy term, lambda_e 0.01"] = (replace(exact, lambda_e=0.01), False)
+    found["official variant"] = (replace(exact, official=True, expectation=0.5, lambda_r=0.1, lambda_e=0.002), False)
+    found["Gumbel-softmax, temperature 1"] = (replace(exact, estimator="gumbel"), False)
+    return found
+
+
+def measure(name: str, config: HardConfig, claims: bool, draws: int = 400, rows: int = 64, seed: int = 0) -> Estimate:
+    """Draw an estimator `draws` times over `rows` captions each and compare its mean with the exact gradient.
+
+    Args:
+        name: for the table.
+        config: the estimator.
+        claims: whether it claims to be unbiased.
+        draws: independent estimates.
+        rows: B N, captions times samples of each.
+        seed: of the case and of the samples.
+    """
+    decoder, a, caption = tiny(seed)
+    weights = list(decoder.parameters())
+    truth = _flat(torch.autograd.grad(-every_path(decoder, a, caption).bound, weights))
+    torch.manual_seed(seed)
+    bound = VariationalBound(config, decoder.config.hidden, longest=WORDS).double()
+    if config.estimator == "gumbel":
+        decoder.attention.temperature = config.temperature
+    images = rows // config.samples
+    many, captions = a.expand(rows, -1, -1), caption.expand(rows, -1)
+
+    def draw() -> Tensor:
+        return bound(decoder(many, captions, bound.coins(images, a.device)), captions).loss
+
+    # Baselines are learnt beforehand and then held: what is asked is what they do once they know something.
+    learner = torch.optim.Adam(bound.parameters(), 0.05) if config.baseline == "learned" else None
+    for _ in range(80):
+        loss = draw()
+        if learner is not None:
+            learner.zero_grad()
+            torch.autograd.backward(loss, inputs=list(bound.parameters()))
+            learner.step()
+    bound.eval()
+    torch.manual_seed(seed + 1)  # the same samples for every estimator, as far as they draw alike
+    drawn = torch.stack([_flat(torch.autograd.grad(draw(), weights, allow_unused=True), weights) for _ in range(draws)])
+    error, deviation = drawn.mean(0) - truth, drawn.std(0)
+    standard_error = deviation / draws**0.5
+    moving = standard_error > 1e-12 * truth.norm()
+    worst = (error[moving] / standard_error[moving]).abs().max().item()
+    return Estimate(
+        name,
+        claims,
+        worst,
+        (error.norm() / truth.norm()).item(),
+        # Of one caption, however many were averaged in a draw; for N samples, of one caption with its N.
+        (deviation.norm() * images**0.5 / truth.norm()).item(),
+    )
+
+
+def _flat(gradients: Sequence[Tensor | None], weights: Sequence[Tensor] = ()) -> Tensor:
+    shaped = (
+        gradients
+        if not weights
+        else [
+            torch.zeros_like(weight) if gradient is None else gradient
+            for gradient, weight in zip(gradients, weights, strict=True)
+        ]
+    )
+    return torch.cat([gradient.flatten() for gradient in shaped if gradient is not None])
+
+
+def report(draws: int = 400) -> str:
+    """The table that `satlib estimators` prints."""
+    decoder, a, caption = tiny()
+    paths = every_path(decoder, a, caption)
+    lines = [
+        f"{PLACES} places, {WORDS} words, {PLACES**WORDS} paths: log p(y|a) = {paths.log_likelihood.item():.4f}, "
+        f"L_s = {paths.bound.item():.4f}",
+        "",
+        f"{'estimator of the gradient of L_s':52} {'bias':>7} {'worst':>7} {'noise':>7}",
+    ]
+    for name, (config, claims) in estimators().items():
+        found = measure(name, config, claims, draws)
+        lines.append(f"{name:52} {found.bias:7.3f} {found.worst:7.1f} {found.noise:7.2f}")
+    lines += [
+        "",
+        "bias: distance of the mean from the exact gradient, over the gradient's length; worst: that of the worst weight, in its",
+        "standard errors (up to 4 is chance); noise: standard deviation for one caption, over the gradient's length.",
+    ]
+    return "\n".join(lines)

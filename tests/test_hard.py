@@ -1,0 +1,307 @@
+"""Hard attention: the bound and its estimators against the sum over every path, the terms by hand, runs that go on."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from satlib import attention, encoders, estimators, evaluation, training
+from satlib.captioner import Captioner
+from satlib.decoder import Output
+from satlib.errors import SatlibError
+from satlib.objectives import HardConfig, VariationalBound, entropy, movement
+
+UNBIASED = [name for name, (_, claims) in estimators.estimators().items() if claims]
+
+
+@pytest.fixture(autouse=True)
+def tiny_encoder(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+
+
+class TestBound:
+    @given(st.integers(0, 10_000))
+    @settings(max_examples=25, deadline=None)
+    def test_never_above_the_log_likelihood(self, seed):
+        decoder, a, caption = estimators.tiny(seed)
+        paths = estimators.every_path(decoder, a, caption)
+        assert paths.log_p_path.exp().sum().item() == pytest.approx(1, abs=1e-9)
+        assert paths.bound.item() <= paths.log_likelihood.item() + 1e-9
+
+    @given(st.integers(0, 10_000))
+    @settings(max_examples=10, deadline=None)
+    def test_equal_when_alpha_is_one_hot(self, seed):
+        decoder, a, caption = estimators.tiny(seed)
+        with torch.no_grad():
+            decoder.attention.energy.energy.weight.mul_(1e6)
+        paths = estimators.every_path(decoder, a, caption)
+        assert paths.bound.item() == pytest.approx(paths.log_likelihood.item(), abs=1e-6)
+
+    @given(st.integers(0, 10_000))
+    @settings(max_examples=10, deadline=None)
+    def test_equal_when_the_likelihood_ignores_the_places(self, seed):
+        decoder, a, caption = estimators.tiny(seed)
+        with torch.no_grad():
+            decoder.gates_context.weight.zero_()
+            decoder.output_context.weight.zero_()
+        paths = estimators.every_path(decoder, a, caption)
+        assert paths.bound.item() == pytest.approx(paths.log_likelihood.item(), abs=1e-9)
+
+
+class TestEstimators:
+    @pytest.fixture(scope="class")
+    def measured(self):
+        return {
+            name: estimators.measure(name, *options, draws=120) for name, options in estimators.estimators().items()
+        }
+
+    @pytest.mark.parametrize("name", UNBIASED)
+    def test_mean_is_the_exact_gradient_of_the_bound(self, measured, name):
+        """Every weight's mean within 4 standard errors; and near enough for that to mean something."""
+        assert measured[name].worst < 4
+        assert measured[name].bias < 0.15
+
+    def test_every_baseline_has_less_noise_than_none(self, measured):
+        for name in UNBIASED:
+            none = f"{name.split(', ')[0]}, baseline none"
+            if name != none:
+                assert measured[name].noise < 0.5 * measured[none].noise
+
+    @pytest.mark.parametrize(
+        "name", ["expectation for half of the images", "official variant", "Gumbel-softmax, temperature 1"]
+    )
+    def test_what_claims_no_unbiasedness_is_seen_to_be_biased(self, measured, name):
+        assert not measured[name].claims
+        assert measured[name].worst > 8
+
+    def test_report_has_a_line_for_each(self):
+        report = estimators.report(draws=2)
+        assert all(name in report for name in estimators.estimators())
+        assert "64 paths" in report
+
+
+def output(log_p=((-1.0, -2.0, -4.0), (-3.0, -1.0, -1.0)), places=((0, 1, 1), (1, 0, 0)), alpha=0.25):
+    """Two captions of three words out of two, with given log p(y_t) of word 0; two places, the first weighing `alpha`."""
+    p = torch.tensor(log_p).exp()
+    logits = torch.stack([p, 1 - p], 2).log()
+    alphas = torch.tensor([alpha, 1 - alpha]).expand(2, 3, 2).clone().requires_grad_()
+    return Output(logits, alphas, torch.ones(2, 3), torch.tensor(places), torch.zeros(2, 3, 4)), torch.zeros(
+        2, 3
+    ).long()
+
+
+class TestTerms:
+    """By hand: log p(y|s~,a) is -7 and -5; log alpha is ln 1/4 at place 0 and ln 3/4 at place 1."""
+
+    def loss(self, config, average=None, **changes):
+        out, captions = output(**changes)
+        bound = VariationalBound(config, hidden=4, longest=3)
+        if average is not None:
+            bound.average.copy_(torch.tensor(average))
+        return bound(out, captions), out, bound
+
+    def test_sentence_reward_against_the_moving_average(self):
+        estimate, _, bound = self.loss(HardConfig(lambda_r=2.0, lambda_e=0.5), average=[-4.0])
+        quarter, rest = torch.tensor([0.25, 0.75]).log()
+        score = ((-7 + 4) * (quarter + 2 * rest) + (-5 + 4) * (rest + 2 * quarter)) / 2
+        spread = 3 * -(0.25 * quarter + 0.75 * rest)
+        torch.testing.assert_close(estimate.loss, 6 - 2.0 * score - 0.5 * spread)
+        assert estimate.nll.tolist() == pytest.approx([7, 5])
+        assert bound.average.tolist() == pytest.approx([0.9 * -4 + 0.1 * -6])  # updated after it was used
+
+    def test_reward_to_come(self):
+        estimate, *_ = self.loss(HardConfig(reward="to-come", baseline="none"))
+        assert estimate.advantage.tolist() == pytest.approx([-7, -6, -4, -5, -2, -1])
+
+    def test_reward_to_come_has_an_average_for_each_number_of_words(self):
+        estimate, _, bound = self.loss(HardConfig(reward="to-come"), average=[0.0, -1.0, -3.0, -5.0])
+        assert estimate.baseline.tolist() == pytest.approx([-5, -3, -1] * 2)
+        assert bound.average.tolist() == pytest.approx([0, -0.9 - 0.25, -2.7 - 0.4, -4.5 - 0.6])
+
+    def test_other_samples(self):
+        estimate, *_ = self.loss(HardConfig(baseline="other-samples", samples=2))
+        assert estimate.baseline.tolist() == pytest.approx([-5] * 3 + [-7] * 3)
+
+    def test_a_caption_with_the_expectation_has_no_score(self):
+        estimate, out, _ = self.loss(HardConfig(lambda_e=0, baseline="none"), places=((0, 1, 1), (-1, -1, -1)))
+        estimate.loss.backward()
+        assert estimate.advantage.tolist() == pytest.approx([-7] * 3)
+        assert out.alphas.grad[0].abs().sum() > 0
+        assert out.alphas.grad[1].abs().sum() == 0
+
+    def test_official_variant(self):
+        """Mean per-word reward, the score summed over the batch."""
+        estimate, *_ = self.loss(HardConfig(official=True, lambda_r=0.1, lambda_e=0, baseline="none"))
+        quarter, rest = torch.tensor([0.25, 0.75]).log()
+        score = -7 / 3 * (quarter + 2 * rest) - 5 / 3 * (rest + 2 * quarter)
+        torch.testing.assert_close(estimate.loss, 6 - 0.1 * score)
+
+    def test_learned_baseline_fits_what_the_average_leaves(self):
+        config = HardConfig(baseline="learned")
+        out, captions = output()
+        out = out._replace(states=torch.eye(2).repeat_interleave(3, 0).view(2, 3, 2))
+        bound = VariationalBound(config, hidden=2)
+        optimiser = torch.optim.SGD(bound.parameters(), 0.1)
+        for _ in range(400):
+            optimiser.zero_grad()
+            estimate = bound(out, captions)
+            estimate.loss.backward()
+            optimiser.step()
+        assert estimate.baseline.tolist() == pytest.approx([-7] * 3 + [-5] * 3, abs=0.01)
+
+    def test_entropy_and_movement_by_hand(self):
+        alphas = torch.tensor([[[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]]])
+        torch.testing.assert_close(entropy(alphas), torch.tensor([[0.5, 0, 0]]).mul(2) * torch.tensor(2.0).log())
+        assert movement(alphas).tolist() == [[0.5, 1.0]]
+
+
+class TestLooking:
+    def hard(self, **values):
+        torch.manual_seed(0)
+        made = attention.create("hard", "additive", 3, 4, 5)
+        for name, value in values.items():
+            setattr(made, name, value)
+        a, h = torch.randn(6, 5, 3), torch.randn(6, 4)
+        return made, a, h
+
+    def test_samples_follow_alpha(self):
+        made, a, h = self.hard()
+        a, h = a[:1].expand(20_000, -1, -1), h[:1].expand(20_000, -1)
+        z, alpha, place = made(a, made.keys(a), h)
+        assert torch.equal(z, a[0][place])
+        p, counts = alpha[0].detach(), torch.bincount(place, minlength=5) / 20_000
+        assert ((counts - p).abs() <= 4 * (p * (1 - p) / 20_000).sqrt()).all()
+
+    @pytest.mark.parametrize("temperature", [None, 0.7])
+    def test_rows_with_the_expectation(self, temperature):
+        made, a, h = self.hard(temperature=temperature)
+        soft = attention.SoftAttention(made.energy)(a, made.keys(a), h)
+        expected = torch.tensor([True, False] * 3)
+        z, alpha, place = made(a, made.keys(a), h, expected)
+        torch.testing.assert_close(z[expected], soft.z[expected])
+        torch.testing.assert_close(alpha, soft.alpha)
+        assert (place[expected] == -1).all()
+        torch.testing.assert_close(z[~expected], a[torch.arange(6), place][~expected])
+
+    def test_gumbel_samples_follow_alpha_and_carry_a_gradient(self):
+        made, a, h = self.hard(temperature=0.5)
+        many, states = a[:1].expand(20_000, -1, -1), h[:1].expand(20_000, -1)
+        z, alpha, place = made(many, made.keys(many), states)
+        p, counts = alpha[0].detach(), torch.bincount(place, minlength=5) / 20_000
+        assert ((counts - p).abs() <= 4 * (p * (1 - p) / 20_000).sqrt()).all()
+        z.sum().backward()
+        assert made.energy.state.weight.grad.abs().sum() > 0
+
+    def test_outside_of_training(self):
+        made, a, h = self.hard()
+        made.eval()
+        soft = attention.SoftAttention(made.energy)(a, made.keys(a), h)
+        torch.testing.assert_close(made(a, made.keys(a), h).z, soft.z)
+        made.look = "probable"
+        z, _, place = made(a, made.keys(a), h)
+        assert torch.equal(place, soft.alpha.argmax(1))
+        assert torch.equal(z, a[torch.arange(6), place])
+        made.look = "sample"
+        assert {tuple(made(a, made.keys(a), h).place.tolist()) for _ in range(20)} != {tuple(place.tolist())}
+
+    def test_coins_are_per_image_and_shared_by_its_samples(self):
+        bound = VariationalBound(HardConfig(samples=3), hidden=4)
+        coins = bound.coins(2000, torch.device("cpu")).view(2000, 3)
+        assert torch.equal(coins[:, 0], coins[:, 2])
+        assert coins[:, 0].float().mean().item() == pytest.approx(0.5, abs=0.05)
+        official = VariationalBound(HardConfig(official=True), hidden=4)
+        assert {official.coins(50, torch.device("cpu")).float().mean().item() for _ in range(30)} == {0.0, 1.0}
+
+
+HARD = ("decoder.attention=hard", "hard.baseline=learned", "hard.samples=2")
+
+
+class TestTraining:
+    def train(self, folder, *changes, start=None):
+        return training.train(
+            tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, progress=False, start=start
+        )
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            (),
+            ("hard.baseline=other-samples", "hard.reward=to-come"),
+            ("hard.official=true",),
+            ("hard.estimator=gumbel",),
+        ],
+    )
+    def test_learns_and_logs_where_it_looks(self, tmp_path, changes):
+        captioner = self.train(tmp_path, *HARD[:1], "hard.samples=2", "training.epochs=8", *changes)
+        log = [json.loads(line) for line in (tmp_path / training.LOG).read_text().splitlines()]
+        assert log[-1]["train_nll"] < 0.8 * log[0]["train_nll"]
+        assert {"train_entropy", "train_movement", "gradient_spread"} <= log[-1].keys()
+        assert 0 < log[-1]["gradient_spread"] < 1000
+        if "hard.estimator=gumbel" not in changes:
+            assert log[-1]["train_baseline"] == pytest.approx(log[-1]["train_reward"], rel=0.5)
+        assert captioner.recipe.objective.doubly_stochastic == 0
+
+    def test_resumed_is_the_run_that_was_not_stopped(self, tmp_path):
+        whole = self.train(tmp_path / "whole", *HARD)
+        self.train(tmp_path / "resumed", *HARD, "training.epochs=1")
+        resumed = self.train(tmp_path / "resumed", *HARD)
+        for one, other in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
+            assert torch.equal(one, other)
+
+    def test_begins_with_the_weights_of_a_soft_model(self, tmp_path):
+        soft = self.train(tmp_path / "soft")
+        still = ("training.learning_rate=0", "training.epochs=1")
+        hard = self.train(tmp_path / "hard", "decoder.attention=hard", *still, start=tmp_path / "soft")
+        for one, other in zip(soft.state_dict().values(), hard.state_dict().values(), strict=True):
+            assert torch.equal(one, other)
+
+    def test_start_of_another_shape_is_refused(self, tmp_path):
+        self.train(tmp_path / "soft")
+        with pytest.raises(SatlibError, match="does not fit"):
+            self.train(tmp_path / "hard", "decoder.attention=hard", "decoder.hidden=17", start=tmp_path / "soft")
+
+    def test_start_with_another_vocabulary_is_refused(self, tmp_path):
+        self.train(tmp_path / "soft", "data.vocabulary_size=8")
+        with pytest.raises(SatlibError, match="another vocabulary"):
+            self.train(tmp_path / "hard", "decoder.attention=hard", start=tmp_path / "soft")
+
+    def test_evaluated_by_each_look(self, tmp_path):
+        self.train(tmp_path, "decoder.attention=hard", "training.epochs=6")
+        captioner = Captioner.load(tmp_path)
+        found = {
+            look: evaluation.evaluate(captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False)
+            for look in ("expected", "probable", "sample")
+        }
+        assert [evaluated["look"] for evaluated in found.values()] == list(found)
+        assert captioner.decoder.attention.look == "expected"  # as it was
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("hard.samples=0", "hard.samples must be at least 1"),
+        ("hard.lambda_r=-1", "hard.lambda_r must be at least 0"),
+        ("hard.lambda_e=-0.1", "hard.lambda_e must be at least 0"),
+        ("hard.baseline=mean", "hard.baseline must be one of moving-average"),
+        ("hard.estimator=straight", "hard.estimator must be one of score-function"),
+        ("hard.temperature=0", "hard.temperature must be at least"),
+        ("hard.expectation=1.5", "hard.expectation must be"),
+        ("hard.baseline=other-samples", "set hard.samples to at least 2"),
+        ("decoding.look=peek", "decoding.look must be one of expected"),
+    ],
+)
+def test_bad_options(change, message):
+    with pytest.raises(SatlibError, match=message):
+        tiny.the_recipe("decoder.attention=hard", change)
+
+
+def test_the_penalty_is_off_unless_asked_for():
+    assert tiny.the_recipe("decoder.attention=hard").objective.doubly_stochastic == 0
+    assert (
+        tiny.the_recipe("decoder.attention=hard", "objective.doubly_stochastic=0.5").objective.doubly_stochastic == 0.5
+    )
+    assert replace(tiny.the_recipe()).objective.doubly_stochastic == 1
