@@ -31,6 +31,7 @@ A first walk:
   satlib features flickr8k-soft              compute its annotation vectors, once
   satlib train flickr8k-soft                 train soft attention; again to go on after a stop
   satlib evaluate runs/flickr8k-soft         caption the test split and score it
+  satlib ground runs/scenes-soft             do words look at what they name?
   satlib table                               the paper's Table 1 beside your rows
 
 Data sets are looked for below --data, else $SATLIB_DATA, else ./data."""
@@ -104,6 +105,15 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--out", type=Path, help="folder for the evaluation file; beside the model by default")
     _data_option(evaluate)
     _device_option(evaluate)
+
+    ground = command("ground", _ground, "measure whether words look at the objects that they name")
+    ground.add_argument("model", type=Path, help="a run's folder, or a model file")
+    ground.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which images")
+    ground.add_argument("--boxes", type=Path, help="boxes of photographs, COCO's instances_*.json; scenes know theirs")
+    ground.add_argument("--beam", type=_positive, help="beam width; as the recipe says by default")
+    ground.add_argument("--out", type=Path, help="folder for figures and picture; beside the model by default")
+    _data_option(ground)
+    _device_option(ground)
 
     caption = command("caption", _caption, "caption photographs, and draw where each word looked")
     caption.add_argument("photos", type=Path, nargs="+", metavar="IMAGE", help="files of any usual picture format")
@@ -238,6 +248,29 @@ def _evaluate(options: argparse.Namespace) -> int:
     for note in found["notes"]:
         print(f"note: {note}")
     print(f"written to {path}")
+    return 0
+
+
+def _ground(options: argparse.Namespace) -> int:
+    from satlib import datasets, device, evaluation, ground, plots
+    from satlib.captioner import Captioner
+    from satlib.files import write_json
+
+    boxes = ground.Boxes(options.boxes) if options.boxes else None
+    captioner = Captioner.load(options.model, device.choose(options.device))
+    chosen = captioner.recipe
+    root = datasets.data_root(options.data)
+    data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
+    ground.require_places(data, boxes)
+    reader = _reader(chosen, data, None if chosen.encoder.train else captioner.encoder, root)
+    captions = evaluation.generate(captioner, reader, data.split(options.split), options.beam)
+    found = ground.summary(ground.ground(data, captions, boxes))
+    folder = options.out or (options.model if options.model.is_dir() else options.model.parent)
+    path = folder / f"ground-{options.split}.json"
+    write_json(path, {"recipe": chosen.name, "data": data.name, "split": options.split, **found})
+    plots.save(plots.ground_figure(found), path.with_suffix(".png"))
+    print(ground.render(found))
+    print(f"written to {path} and {path.with_suffix('.png')}")
     return 0
 
 

@@ -245,6 +245,39 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
+def ground_figure(found: Mapping[str, Any]) -> Figure:
+    """Draw `ground.summary`: for all words and each class, how often the peak is on the object, and how much of the map.
+
+    A dot for the word's own map, a diamond for one that ignores the word, a tick for chance.
+    """
+    groups = {"all words": found["all"], **found["by class"]}
+    figure = Picture(figsize=(9.6, 1.3 + 0.36 * len(groups)), layout="constrained")
+    titles = {"pointing": "Peak on the object (percent of words)", "mass": "Part of the map on the object (percent)"}
+    for axis, (measure, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
+        rows = range(len(groups))
+        for suffix, label, style in (
+            ("", "the word's map", {"marker": "o", "color": _DEV, "markersize": 8}),
+            (
+                "_still",
+                "a map that ignores the word",
+                {"marker": "D", "color": _BLEU, "markersize": 6, "fillstyle": "none"},
+            ),
+            ("_chance", "chance", {"marker": "|", "color": _CHOSEN, "markersize": 12}),
+        ):
+            values = [figures[measure + suffix] for figures in groups.values()]
+            axis.plot(values, rows, linestyle="none", label=label, markeredgewidth=1.8, **style)
+        axis.set_title(title, fontsize=11)
+        axis.set_xlim(0, 100)
+        axis.set_yticks(rows, [f"{name} ({figures['words']})" for name, figures in groups.items()])
+        axis.grid(color="0.9")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.margins(y=0.15)
+    axis.invert_yaxis()
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9.5)
+    return figure
+
+
 def _curve(axis: Axes, epochs: Sequence[Mapping[str, Any]], key: str, label: str, **style: str) -> None:
     values = [_value(line, key, math.nan) for line in epochs]
     axis.plot([line["epoch"] for line in epochs], values, label=label, linewidth=1.8, markersize=5, **style)
