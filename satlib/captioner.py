@@ -77,8 +77,10 @@ class Captioner(nn.Module):
         return self
 
     def annotations(self, batch: Tensor) -> Tensor:
-        """Images (B, 3, 224, 224) become annotation vectors; annotation vectors (B, L, D) stay what they are."""
-        return self.encoder(batch) if batch.dim() == 4 else batch
+        """Images (B, 3, 224, 224) or the encoder's annotation vectors (B, L, D), as the decoder takes them (`encoder.scale`)."""
+        a = self.encoder(batch) if batch.dim() == 4 else batch
+        scale = self.recipe.encoder.scale
+        return a if scale == 1 else a * scale
 
     @property
     def device(self) -> torch.device:

@@ -5,7 +5,7 @@ Captions are always generated: nothing here sees the true words.
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from satlib.datasets import CaptionSet, Example
 from satlib.errors import SatlibError
 from satlib.features import Reader, read_ahead
 from satlib.files import write_json
+from satlib.objectives import entropy, movement
 from satlib.text import tokenise
 
 BATCH = 32
@@ -92,7 +93,7 @@ def evaluate(
         {example.key: example.references for example in examples},
     )
     recipe = captioner.recipe
-    figures = dict(scores.values)
+    figures = dict(scores.values) | maps(captions.values())
     if data.name == "scenes":
         from satlib.datasets import scenes
 
@@ -115,6 +116,20 @@ def evaluate(
         "metrics": figures,
         "captions": {key: caption.text for key, caption in captions.items()},
     }
+
+
+def maps(captions: Iterable[Caption]) -> dict[str, float]:
+    """How sharp the maps of generated words are, and whether they move: means over captions.
+
+    "map entropy" in nats (log L for an even map), and "map movement", the total variation between consecutive words (0 to 1).
+    """
+    entropies, movements = [], []
+    for caption in captions:
+        alphas = caption.alphas.flatten(1)
+        entropies.append(entropy(alphas).mean().item())
+        if len(alphas) > 1:
+            movements.append(movement(alphas.unsqueeze(0)).mean().item())
+    return {"map entropy": sum(entropies) / len(entropies), "map movement": sum(movements) / max(len(movements), 1)}
 
 
 def save(evaluation: dict[str, Any], run: Path) -> Path:

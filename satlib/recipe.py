@@ -38,6 +38,7 @@ class EncoderConfig:
     name: str = "vgg19"  # see satlib.encoders
     pretrained: bool = True  # start from its trained weights
     train: bool = False  # False: frozen, annotation vectors are read from a feature store
+    scale: float = 1.0  # annotation vectors are multiplied by it: large ones saturate fresh gates
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("data", "min_count"): 1,
     ("data", "max_length"): 1,
     ("data", "train_images"): 0,
+    ("encoder", "scale"): 1e-6,
     ("decoder", "embedding"): 1,
     ("decoder", "hidden"): 1,
     ("decoder", "attention_hidden"): 1,

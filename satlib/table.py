@@ -23,7 +23,10 @@ _FIGURES = {
     "CIDEr": "CIDEr",
     "SPICE": "SPICE",
     "exact match": "exact match",
+    "entropy": "map entropy",
+    "movement": "map movement",
 }
+_DECIMALS = {"METEOR": 2, "entropy": 2, "movement": 2}
 _ALWAYS = tuple(_FIGURES)[:8]  # the others only where an evaluation has them
 
 # Table 1 of the paper as printed there: BLEU-1..4 without brevity penalty, METEOR.
@@ -133,6 +136,10 @@ def render(rows: Sequence[Row], style: str = "text") -> str:
         "Percent. BLEU-1..4: the paper's protocol, corpus BLEU without brevity penalty.",
         'COCO BLEU-4: the COCO tools\' BLEU-4, with brevity penalty. Rows without "satlib": Table 1 of the paper.',
     ]
+    if "entropy" in columns:
+        notes.append(
+            "Entropy of the maps in nats (an even map of 7x7: 3.89, of 14x14: 5.28); movement: total variation between words, 0 to 1."
+        )
     notes += [f"satlib{mark}: {protocol}." for protocol, mark in marks.items()]
     if style == "markdown":
         return _markdown(heading, cells) + "\n\n" + "\n\n".join(map(_escape, notes)) + "\n"
@@ -174,11 +181,13 @@ def _row(evaluation: dict[str, Any]) -> Row:
     parts = [evaluation["recipe"], evaluation["encoder"], evaluation["attention"], f"beam {evaluation['beam']}"]
     if evaluation.get("length_normalisation"):
         parts.append(f"normalised {evaluation['length_normalisation']:g}")
+    if evaluation.get("look", "expected") != "expected":
+        parts.append(f"looks at the {'most probable place' if evaluation['look'] == 'probable' else 'place sampled'}")
     if evaluation["split"] != "test":
         parts.append(f"{evaluation['split']} split")
     measured = evaluation["metrics"]
     figures = {
-        column: f"{measured[name]:.{2 if column == 'METEOR' else 1}f}"
+        column: f"{measured[name]:.{_DECIMALS.get(column, 1)}f}"
         for column, name in _FIGURES.items()
         if name in measured
     }

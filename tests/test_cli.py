@@ -84,10 +84,31 @@ class TestTheWholeWay:
         found = json.loads((folder / "evaluation-test.json").read_text())
         assert (found["split"], found["beam"], found["images"]) == ("test", 2, 2)
         assert set(found["captions"]) == {"10.jpg", "11.jpg"}
+        assert 0 < found["metrics"]["map entropy"] <= 3.892  # log 49
+        assert 0 <= found["metrics"]["map movement"] <= 1
         printed = capsys.readouterr().out.splitlines()
         assert ["BLEU-4", f"{found['metrics']['BLEU-4']:.2f}"] in [line.split() for line in printed]
         assert cli.main(["table", str(folder)]) == 0
         assert "satlib: own-folder, efficientnet-lite0, soft, beam 2" in capsys.readouterr().out
+
+    def test_ground_by_boxes(self, run, tmp_path, capsys):
+        """The first word that it says, whatever it is, is a category here, and all of every photograph is its box."""
+        common = ["--data", run[0], "--device", "cpu", "--out", tmp_path]
+        assert cli.main([str(word) for word in ["evaluate", run[1], *common]]) == 0
+        captions = json.loads((tmp_path / "evaluation-test.json").read_text())["captions"]
+        word = " ".join(captions.values()).split()[0]
+        images = [{"id": i, "file_name": f"{i}.jpg", "width": 224, "height": 224} for i in (10, 11)]
+        boxes = [{"image_id": i, "category_id": 1, "bbox": [0, 0, 224, 224]} for i in (10, 11)]
+        content = {"categories": [{"id": 1, "name": word}], "images": images, "annotations": boxes}
+        (tmp_path / "boxes.json").write_text(json.dumps(content))
+        command = ["ground", run[1], *common, "--boxes", tmp_path / "boxes.json"]
+        assert cli.main([str(word) for word in command]) == 0
+        found = json.loads((tmp_path / "ground-test.json").read_text())
+        assert found["all"]["pointing"] == 100
+        assert found["all"]["mass"] == pytest.approx(100)
+        assert list(found["by class"]) == [word]
+        assert (tmp_path / "ground-test.png").is_file()
+        assert "pointing" in capsys.readouterr().out
 
     def test_evaluate_elsewhere(self, run, tmp_path):
         root, folder = run
@@ -133,7 +154,24 @@ class TestTheWholeWay:
         assert "there is nothing to compute beforehand" in capsys.readouterr().out
 
 
+def test_estimators(capsys):
+    assert cli.main(["estimators", "--draws", "2"]) == 0
+    assert "reward to-come, baseline learned" in capsys.readouterr().out
+
+
 class TestMistakes:
+    def test_a_look_that_soft_attention_has_not(self, run, capsys):
+        said = mistake(capsys, "evaluate", run[1], "--data", run[0], "--look", "sample")
+        assert "this one has soft attention" in said
+
+    def test_ground_without_boxes(self, run, capsys):
+        assert "give boxes in COCO's format with --boxes" in mistake(capsys, "ground", run[1], "--data", run[0])
+
+    def test_ground_with_something_else(self, run, tmp_path, capsys):
+        (tmp_path / "boxes.json").write_text("[]")
+        said = mistake(capsys, "ground", run[1], "--data", run[0], "--boxes", tmp_path / "boxes.json")
+        assert "is not a file of boxes in COCO's format" in said
+
     def test_no_data_root(self, capsys, tmp_path):
         said = mistake(capsys, "train", "flickr8k-lite0-soft", "--data", tmp_path / "nowhere")
         assert f"the data root {tmp_path}/nowhere does not exist; name it with --data or SATLIB_DATA" in said
