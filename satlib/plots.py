@@ -265,7 +265,9 @@ def ground_figure(found: Mapping[str, Any]) -> Figure:
             ("_chance", "chance", {"marker": "|", "color": _CHOSEN, "markersize": 12}),
         ):
             values = [figures[measure + suffix] for figures in groups.values()]
-            axis.plot(values, rows, linestyle="none", label=label, markeredgewidth=1.8, **style)
+            axis.plot(
+                values, rows, linestyle="none", label=label, markeredgewidth=1.8, clip_on=False, zorder=3, **style
+            )
         axis.set_title(title, fontsize=11)
         axis.set_xlim(0, 100)
         axis.set_yticks(rows, [f"{name} ({figures['words']})" for name, figures in groups.items()])
