@@ -92,6 +92,22 @@ def _parser() -> argparse.ArgumentParser:
     _data_option(train)
     _device_option(train)
 
+    tune = command(
+        "tune", _tune, "search a recipe's hyperparameters with Optuna, on the dev split; goes on after a stop"
+    )
+    _recipe_options(tune)
+    tune.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=LOW..HIGH",
+        help="what varies, also as SECTION.KEY=A,B,C; may be repeated; the usual values by default",
+    )
+    tune.add_argument("--trials", type=_positive, default=20, help="how many in all, earlier ones included")
+    tune.add_argument("--folder", type=Path, help="the search's folder; tune/RECIPE by default")
+    _data_option(tune)
+    _device_option(tune)
+
     evaluate = command("evaluate", _evaluate, "generate captions for a split and score them")
     evaluate.add_argument("model", type=Path, help="a run's folder, or a model file")
     evaluate.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which images")
@@ -225,6 +241,23 @@ def _train(options: argparse.Namespace) -> int:
         chosen, data, _reader(chosen, data, encoder, root), run, device.choose(options.device), start=options.start
     )
     print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")
+    return 0
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from satlib import datasets, device, encoders, recipe, tune
+
+    chosen = recipe.load(options.recipe, options.set)
+    space = [tune.Knob.read(text) for text in options.vary] or tune.default_space(chosen)
+    folder = options.folder or Path("tune") / chosen.name
+    root = datasets.data_root(options.data)
+    data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
+    encoder = None if chosen.encoder.train else encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
+    reader = _reader(chosen, data, encoder, root)
+    tune.tune(chosen, data, reader, folder, space, options.trials, device.choose(options.device))
+    print(f"every trial: {folder / 'history.json'}, drawn in {folder / 'history.png'}")
+    if (folder / "best.toml").is_file():
+        print(f"the best recipe so far is {folder / 'best.toml'}; next: satlib train {folder / 'best.toml'}")
     return 0
 
 

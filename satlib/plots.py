@@ -280,6 +280,48 @@ def ground_figure(found: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def search_figure(history: Sequence[Mapping[str, Any]], measure: str) -> Figure:
+    """Draw a search (`tune`): what each trial was worth in their order, and against each value that varied.
+
+    Args:
+        history: the trials as `history.json` has them.
+        measure: what "value" is.
+    """
+    names = list(history[0]["values"])
+    columns = min(4, 1 + len(names))
+    rows = -(-(1 + len(names)) // columns)
+    figure = Picture(figsize=(3.1 * columns, 0.5 + 2.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    kinds = (("finished", "o", "full"), ("stopped early", "D", "none"))
+    for axis, name in zip(axes, ("trial", *names), strict=False):
+        for state, marker, fill in kinds:
+            drawn = [
+                (i + 1, each) for i, each in enumerate(history) if each["state"] == state and each["value"] is not None
+            ]
+            x = [i if name == "trial" else each["values"][name] for i, each in drawn]
+            x = [str(value) if isinstance(value, str | bool) else value for value in x]
+            y = [each["value"] for _, each in drawn]
+            axis.plot(x, y, marker, color=_DEV if fill == "full" else _BLEU, fillstyle=fill, label=state)
+        numbers = [each["values"].get(name) for each in history]
+        if all(isinstance(n, float) and n > 0 for n in numbers) and max(numbers) >= 8 * min(numbers):
+            axis.set_xscale("log")
+        axis.set_xlabel(name, fontsize=9)
+        axis.grid(color="0.9")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    for i, axis in enumerate(axes):
+        axis.set_visible(i <= len(names))
+        if i % columns == 0:
+            axis.set_ylabel(measure)
+    finished = [each["value"] for each in history if each["state"] == "finished"]
+    if finished:
+        axes[0].axhline(max(finished), color=_CHOSEN, linewidth=1, linestyle=":", label=f"best: {max(finished):.2f}")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9.5
+    )
+    return figure
+
+
 def _curve(axis: Axes, epochs: Sequence[Mapping[str, Any]], key: str, label: str, **style: str) -> None:
     values = [_value(line, key, math.nan) for line in epochs]
     axis.plot([line["epoch"] for line in epochs], values, label=label, linewidth=1.8, markersize=5, **style)

@@ -267,6 +267,14 @@ def _checked(section: str, key: str, value: Any, kind: type) -> Any:
     return value
 
 
+def parse_value(text: str) -> Any:
+    """A value as TOML has it; what TOML does not understand is a string without its quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
 def _apply(values: dict[str, Any], change: str) -> None:
     name, equals, text = change.partition("=")
     section, dot, key = name.strip().partition(".")
@@ -274,10 +282,7 @@ def _apply(values: dict[str, Any], change: str) -> None:
         raise SatlibError(
             f"cannot read the change {change!r}; write it as section.key=value, for example training.epochs=3"
         )
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
+    value = parse_value(text)
     table = values.setdefault(section, {})
     if isinstance(table, dict):  # anything else is refused where the recipe is built
         table[key] = value

@@ -11,7 +11,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -70,6 +70,7 @@ def train(
     device: str | torch.device = "cpu",
     progress: bool = True,
     start: Path | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Captioner:
     """Train a captioner, or go on with a run that was stopped; give the best one, which is also in the run's folder.
 
@@ -81,6 +82,7 @@ def train(
         device: where.
         progress: show a bar.
         start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be another.
+        on_epoch: called with each finished epoch's record, once it is safe on disk; what it raises ends the training.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
@@ -88,7 +90,7 @@ def train(
     """
     session = _Session(recipe, data, reader, run, torch.device(device), progress, start)
     with _stop_requests() as stop:
-        session.run(stop)
+        session.run(stop, on_epoch)
     return Captioner.load(run / MODEL, device)
 
 
@@ -146,7 +148,7 @@ class _Session:
             # From now on the folder is known as this run's, whenever the process is killed.
             self._save_checkpoint()
 
-    def run(self, stop: "_StopRequest") -> None:
+    def run(self, stop: "_StopRequest", on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
         config = self.recipe.training
         while not self._finished():
             epoch = self.progress.epoch
@@ -178,6 +180,8 @@ class _Session:
                             f"stopped after batch {self.progress.batch} of epoch {epoch + 1}; the same command goes on from there"
                         )
             self._end_epoch()
+            if on_epoch is not None:
+                on_epoch(self.progress.history[-1])
             if stop.requested and not self._finished():
                 raise Interrupted(f"stopped after epoch {epoch + 1}; the same command goes on from there")
 

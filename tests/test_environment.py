@@ -31,6 +31,7 @@ COURSE_MODULES = {
     "ipywidgets": "ipywidgets",
     "nbval": "nbval",
     "scikit-image": "skimage",
+    "optuna": "optuna",
 }
 
 
