@@ -63,6 +63,7 @@ def test_sequence_equals_steps_one_by_one(output_tanh):
     output = model(a, captions)
     state, view = model.initial_state(a), model.view(a)
     for t in range(C):
+        torch.testing.assert_close(output.states[:, t], state.h)
         previous = torch.full((B,), -1) if t == 0 else captions[:, t - 1]
         E_y = model.embed(previous)
         state, z, alpha, beta, _ = model.step(view, state, model.gates_word(E_y))

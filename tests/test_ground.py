@@ -33,12 +33,13 @@ def test_measures_by_hand():
     assert star.pointing_still == 0  # the mean map's peak is below
 
 
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("away", "hit"), [(14, True), (15, False)])
-def test_pointing_tolerates_15_pixels(away, hit):
+def test_pointing_tolerates_15_pixels(away, hit, turned):
     """The first cell of 4x4 has its centre at (27.5, 27.5): one pixel 14.5 or 15.5 away from it."""
     one = np.zeros((224, 224), dtype=bool)
     one[27, 28 + away] = True
-    assert ground._cells(one, (4, 4))[1][0, 0] == hit
+    assert ground._cells(one.T if turned else one, (4, 4))[1][0, 0] == hit
 
 
 def captions_looking(look):

@@ -187,8 +187,20 @@ class TestLooking:
         z, alpha, place = made(many, made.keys(many), states)
         p, counts = alpha[0].detach(), torch.bincount(place, minlength=5) / 20_000
         assert ((counts - p).abs() <= 4 * (p * (1 - p) / 20_000).sqrt()).all()
-        z.sum().backward()
-        assert made.energy.state.weight.grad.abs().sum() > 0
+
+    def test_gumbel_gradient_is_that_of_the_relaxed_sample(self):
+        made, a, h = self.hard(temperature=0.5)
+        torch.manual_seed(1)
+        (straight,) = torch.autograd.grad(made(a, made.keys(a), h).z.square().sum(), made.energy.state.weight)
+        torch.manual_seed(1)
+        noise = -torch.empty(6, 5).exponential_().log()
+        place = (made.energy(made.keys(a), h) + noise).argmax(1)
+        relaxed = torch.softmax((made.energy(made.keys(a), h) + noise) / 0.5, 1).unsqueeze(1) @ a
+        # d |z|^2 at the sampled z, through the relaxed one.
+        (expected,) = torch.autograd.grad(
+            (2 * a[torch.arange(6), place] * relaxed.squeeze(1)).sum(), made.energy.state.weight
+        )
+        torch.testing.assert_close(straight, expected)
 
     def test_outside_of_training(self):
         made, a, h = self.hard()
