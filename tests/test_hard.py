@@ -184,7 +184,7 @@ class TestLooking:
     def test_gumbel_samples_follow_alpha_and_carry_a_gradient(self):
         made, a, h = self.hard(temperature=0.5)
         many, states = a[:1].expand(20_000, -1, -1), h[:1].expand(20_000, -1)
-        z, alpha, place = made(many, made.keys(many), states)
+        _, alpha, place = made(many, made.keys(many), states)
         p, counts = alpha[0].detach(), torch.bincount(place, minlength=5) / 20_000
         assert ((counts - p).abs() <= 4 * (p * (1 - p) / 20_000).sqrt()).all()
 
