@@ -79,3 +79,25 @@ class SameLengthBatches:
     def _batch(self, members: np.ndarray) -> Batch:
         chosen = [self.pairs[i] for i in members]
         return Batch([pair.key for pair in chosen], torch.tensor([pair.caption for pair in chosen]))
+
+
+class ImageBatches:
+    """Cuts the images of an epoch into batches without captions, for training on captions that the model draws itself.
+
+    Every image comes exactly once per epoch, in an order that depends on (seed, epoch) alone.
+    """
+
+    def __init__(self, keys: Sequence[str], batch_size: int = 32, seed: int = 0) -> None:
+        self.keys = keys
+        self.batch_size = batch_size
+        self.seed = seed
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return -(-len(self.keys) // self.batch_size)
+
+    def epoch(self, epoch: int) -> list[Batch]:
+        """The batches of one epoch, in their order."""
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.keys))
+        chunks = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        return [Batch([self.keys[i] for i in chunk], torch.empty(len(chunk), 0, dtype=torch.long)) for chunk in chunks]

@@ -5,11 +5,12 @@ its probability being that of a whole sentence. UNKNOWN is never generated.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from satlib.decoder import Decoder, State
+from satlib.decoder import Decoder, State, View
 from satlib.errors import SatlibError
 from satlib.text import END, UNKNOWN
 
@@ -35,52 +36,91 @@ def _log_probabilities(decoder: Decoder, embedded: Tensor, h: Tensor, z: Tensor,
     """Log p(y_t) (B, K) with what may not be generated at -inf; the rest keeps its probability under the model."""
     logits = decoder.logits(embedded, h, z)
     log_p = torch.log_softmax(logits, dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    log_p[:, UNKNOWN] = -torch.inf
+    barred = torch.zeros(log_p.shape[1], dtype=torch.bool, device=log_p.device)
+    barred[UNKNOWN] = True
     if must_end:
-        log_p[:, :END] = -torch.inf
-        log_p[:, END + 1 :] = -torch.inf
-    return log_p
+        barred[:] = True
+        barred[END] = False
+    return log_p.masked_fill(barred, -torch.inf)
+
+
+class Rollout(NamedTuple):
+    """One caption for each of B rows, every word chosen given those before it. C is the longest one's length.
+
+    words: ids (B, C), the end mark from a caption's end on. log_p: log p(y_t) under the model (B, C), 0 after the end.
+    log_policy: the same under what the word was drawn from at temperature 1, where words that may not follow have no share.
+    alphas, betas, places: as in `decoder.Output`.
+    """
+
+    words: Tensor
+    log_p: Tensor
+    log_policy: Tensor
+    alphas: Tensor
+    betas: Tensor
+    places: Tensor | None
+
+    @property
+    def lengths(self) -> Tensor:
+        """Words of each caption (B,), its end mark included."""
+        return (self.words != END).sum(1) + 1
+
+
+def rollout(
+    decoder: Decoder,
+    view: View,
+    state: State,
+    max_length: int,
+    temperature: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Rollout:
+    """Generate with sampled words, or the most probable ones (temperature 0), until every caption has ended.
+
+    Differentiable where gradients are on: what was drawn is a constant, its log-probability is not.
+
+    Args:
+        decoder: in evaluation mode.
+        view: of the images of B rows.
+        state: `decoder.initial_state` of the same rows.
+        max_length: words at most.
+        temperature: words are drawn from p(y_t)^(1/temperature).
+        generator: of the draws.
+
+    Raises:
+        SatlibError: a length below 1.
+    """
+    if max_length < 1:
+        raise SatlibError(f"the longest caption must have at least 1 word, not {max_length}")
+    words = torch.full((len(view.a),), -1, device=view.a.device)
+    ended = torch.zeros(len(view.a), dtype=torch.bool, device=view.a.device)
+    history: list[tuple[Tensor | None, ...]] = []
+    for t in range(max_length + 1):
+        embedded = decoder.embed(words)
+        state, z, alpha, beta, place = decoder.step(view, state, decoder.gates_word(embedded))
+        log_p = _log_probabilities(decoder, embedded, state.h, z, must_end=t == max_length)
+        if temperature == 0:
+            words = log_p.argmax(1)
+        else:
+            words = torch.multinomial(torch.softmax(log_p.detach() / temperature, 1), 1, generator=generator).squeeze(1)
+        chosen = [each.gather(1, words.unsqueeze(1)).squeeze(1) for each in (log_p, torch.log_softmax(log_p, 1))]
+        words = words.masked_fill(ended, END)
+        history.append((words, *(each.masked_fill(ended, 0.0) for each in chosen), alpha, beta, place))
+        ended = ended | (words == END)
+        if ended.all():
+            break
+    return Rollout(*(None if parts[0] is None else torch.stack(parts, 1) for parts in zip(*history, strict=True)))
 
 
 @torch.inference_mode()
 def _one_at_a_time(
     decoder: Decoder, a: Tensor, max_length: int, temperature: float, generator: torch.Generator | None
 ) -> list[Hypothesis]:
-    """The most probable next word (temperature 0) or a sampled one, until every caption has ended."""
-    if max_length < 1:
-        raise SatlibError(f"the longest caption must have at least 1 word, not {max_length}")
-    view, state = decoder.view(a), decoder.initial_state(a)
-    words = torch.full((len(a),), -1, device=a.device)
-    ended = torch.zeros(len(a), dtype=torch.bool, device=a.device)
-    log_probability = torch.zeros(len(a), device=a.device)
-    history: list[tuple[Tensor, Tensor, Tensor]] = []
-    for t in range(max_length + 1):
-        embedded = decoder.embed(words)
-        state, z, alpha, beta, _ = decoder.step(view, state, decoder.gates_word(embedded))
-        log_p = _log_probabilities(decoder, embedded, state.h, z, must_end=t == max_length)
-        if temperature == 0:
-            words = log_p.argmax(1)
-        else:
-            words = torch.multinomial(torch.softmax(log_p / temperature, 1), 1, generator=generator).squeeze(1)
-        log_probability = log_probability + log_p.gather(1, words.unsqueeze(1)).squeeze(1).masked_fill(ended, 0.0)
-        words = words.masked_fill(ended, END)
-        history.append((words, alpha, beta))
-        ended = ended | (words == END)
-        if ended.all():
-            break
-    ids, alphas, betas = (torch.stack(parts, 1).cpu() for parts in zip(*history, strict=True))
-    hypotheses = []
-    for row in range(len(a)):
-        length = ids[row].tolist().index(END)
-        hypotheses.append(
-            Hypothesis(
-                ids[row, :length].tolist(),
-                log_probability[row].item(),
-                alphas[row, : length + 1],
-                betas[row, : length + 1],
-            )
-        )
-    return hypotheses
+    made = rollout(decoder, decoder.view(a), decoder.initial_state(a), max_length, temperature, generator)
+    words, alphas, betas = made.words.cpu(), made.alphas.cpu(), made.betas.cpu()
+    log_probabilities = made.log_p.sum(1).tolist()
+    return [
+        Hypothesis(words[row, : C - 1].tolist(), log_probabilities[row], alphas[row, :C], betas[row, :C])
+        for row, C in enumerate(made.lengths.tolist())
+    ]
 
 
 def greedy(decoder: Decoder, a: Tensor, max_length: int = 30) -> list[Hypothesis]:

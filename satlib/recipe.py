@@ -13,6 +13,7 @@ from satlib.attention import LOOKS
 from satlib.decoder import DecoderConfig
 from satlib.errors import SatlibError
 from satlib.objectives import HardConfig
+from satlib.reward import RewardConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,8 +44,9 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class ObjectiveConfig:
-    """What is minimised besides -log p(y|a)."""
+    """What is minimised."""
 
+    maximise: str = "likelihood"  # likelihood (-log p(y|a) is minimised) | reward (satlib.reward, from a trained model)
     doubly_stochastic: float = 1.0  # lambda; with hard attention 0 where it is not given
     label_smoothing: float = 0.0  # share of a target spread over the vocabulary
 
@@ -88,6 +90,7 @@ class Recipe:
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     hard: HardConfig = field(default_factory=HardConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
@@ -115,12 +118,14 @@ _SECTIONS: dict[str, type] = {
     "decoder": DecoderConfig,
     "objective": ObjectiveConfig,
     "hard": HardConfig,
+    "reward": RewardConfig,
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
 _CHOICES = {
     ("decoder", "attention"): ("soft", "hard", "none"),
     ("decoder", "energy"): ("additive", "concat", "general", "dot"),
+    ("objective", "maximise"): ("likelihood", "reward"),
     ("hard", "estimator"): ("score-function", "gumbel"),
     ("hard", "reward"): ("sentence", "to-come"),
     ("hard", "baseline"): ("moving-average", "none", "other-samples", "learned"),
@@ -148,6 +153,9 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("hard", "lambda_r"): 0,
     ("hard", "lambda_e"): 0,
     ("hard", "temperature"): 1e-3,
+    ("reward", "samples"): 2,
+    ("reward", "cider"): 0,
+    ("reward", "bleu"): 0,
     ("training", "learning_rate"): 0,
     ("training", "encoder_learning_rate"): 0,
     ("training", "warmup"): 0,

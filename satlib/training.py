@@ -16,16 +16,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from satlib import plots
-from satlib.batching import Batch, Pair, SameLengthBatches, pairs
+from satlib import plots, reward
+from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import CaptionSet, Example
+from satlib.decoder import State
+from satlib.decoding import rollout
 from satlib.encoders import create
 from satlib.errors import SatlibError
 from satlib.evaluation import generate, quick_bleu
@@ -53,9 +55,13 @@ class Progress:
     sums: dict[str, float] = field(default_factory=dict)  # over those batches' captions: nll, penalty, ...
     words: int = 0
     captions: int = 0
-    sampled: int = 0  # captions of batches in which a place was sampled (hard attention)
+    sampled: int = 0  # captions of batches that have a reward: places or words were sampled
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per finished epoch
+
+    def count(self, name: str) -> int:
+        """What a sum is divided by for its mean: words for the NLL, captions for the rest."""
+        return self.words if name == "nll" else self.sampled if name in ("reward", "baseline") else self.captions
 
     def best(self) -> dict[str, Any] | None:
         """The record of the epoch that is kept: the last one marked, each when it was the best so far."""
@@ -94,6 +100,15 @@ def train(
     return Captioner.load(run / MODEL, device)
 
 
+class _Work(NamedTuple):
+    """What a batch comes to: the loss, the means to log by name, and how many captions and words they are over."""
+
+    loss: Tensor
+    sums: dict[str, Tensor]
+    captions: int
+    words: int
+
+
 class _Session:
     """One process's work on a run."""
 
@@ -122,16 +137,21 @@ class _Session:
         self.captioner = Captioner(recipe, vocabulary, encoder).to(device)
         self.averaged = copy.deepcopy(self.captioner) if config.average else self.captioner
         self.bound: VariationalBound | None = None
-        if recipe.decoder.attention == "hard":
+        if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
             self.bound = VariationalBound(
                 recipe.hard, recipe.decoder.hidden, recipe.objective.label_smoothing, recipe.data.max_length + 1
             ).to(device)
         self.optimiser = _optimiser(self.captioner, recipe, self.bound)
-        self.batches = SameLengthBatches(
-            pairs(train_examples, vocabulary, recipe.data.max_length), config.batch_size, config.seed
-        )
+        train_pairs = pairs(train_examples, vocabulary, recipe.data.max_length)
+        self.reward: reward.Consensus | None = None
+        self.batches: SameLengthBatches | ImageBatches
+        if recipe.objective.maximise == "reward":
+            self.reward = reward.Consensus(train_examples, vocabulary, recipe.reward)
+            self.batches = ImageBatches([example.key for example in train_examples], config.batch_size, config.seed)
+        else:
+            self.batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
         self.dev_pairs: list[Pair] = pairs(self.dev, vocabulary, recipe.data.max_length)
-        self.captions_hash = hashlib.sha256(repr([vocabulary.words, self.batches.pairs]).encode()).hexdigest()
+        self.captions_hash = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         self.progress = Progress()
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
         for left_over in run.glob(".*.partial"):  # by a process that was killed while writing
@@ -143,6 +163,10 @@ class _Session:
         else:
             if start is not None:
                 self._start_from(start)
+            elif self.reward is not None:
+                raise SatlibError(
+                    'objective.maximise = "reward" improves a model that captions already: give a trained one with --start'
+                )
             write_text(run / "recipe.toml", recipe.to_toml())
             vocabulary.save(run / "vocabulary.json")
             # From now on the folder is known as this run's, whenever the process is killed.
@@ -170,9 +194,9 @@ class _Session:
                     self.progress.seconds = before + time.perf_counter() - start
                     bar.update()
                     if self.show:
-                        p = self.progress
                         bar.set_postfix_str(
-                            f"loss {p.sums['nll'] / p.words:.3f}/word, {p.words / p.seconds:.0f} words/s", refresh=False
+                            f"{self._so_far()}, {self.progress.words / self.progress.seconds:.0f} words/s",
+                            refresh=False,
                         )
                     if stop.requested:
                         self._save_checkpoint()
@@ -185,6 +209,12 @@ class _Session:
             if stop.requested and not self._finished():
                 raise Interrupted(f"stopped after epoch {epoch + 1}; the same command goes on from there")
 
+    def _so_far(self) -> str:
+        p = self.progress
+        if self.reward is not None:
+            return f"reward {p.sums['reward'] / p.count('reward'):.3f}"
+        return f"loss {p.sums['nll'] / p.words:.3f}/word"
+
     def _finished(self) -> bool:
         config, best = self.recipe.training, self.progress.best()
         waited = self.progress.epoch - best["epoch"] if best else 0
@@ -192,28 +222,12 @@ class _Session:
 
     def _update(self, batch: Batch, annotations: Tensor) -> None:
         config, step = self.recipe.training, self.progress.epoch * len(self.batches) + self.progress.batch
-        self.captioner.train()
-        captions = batch.captions.to(self.device)
         with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
-            a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
-            if self.bound is None:
-                output = self.captioner.decoder(a, captions)
-            else:
-                expected = self.bound.coins(len(a), self.device)
-                a, captions = (each.repeat_interleave(self.recipe.hard.samples, 0) for each in (a, captions))
-                output = self.captioner.decoder(a, captions, expected)
-        penalty = doubly_stochastic_penalty(output.alphas).mean()
-        if self.bound is None:
-            nll = negative_log_likelihood(output.logits, captions, self.recipe.objective.label_smoothing).mean()
-            loss = nll
-        else:
-            estimate = self.bound(output, captions)
-            nll, loss = estimate.nll.mean(), estimate.loss
-        loss = loss + self.recipe.objective.doubly_stochastic * penalty
-        if not torch.isfinite(loss):
-            raise self._not_finite("loss", loss, batch)
+            work = (self._likelihood if self.reward is None else self._expected_reward)(batch, annotations)
+        if not torch.isfinite(work.loss):
+            raise self._not_finite("loss", work.loss, batch)
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        work.loss.backward()
         norm = nn.utils.clip_grad_norm_(self.captioner.parameters(), config.clip or math.inf)
         if not torch.isfinite(norm):  # checked before the step, so that no broken weight is ever kept
             raise self._not_finite("gradient's norm", norm, batch)
@@ -222,20 +236,68 @@ class _Session:
         if config.average:
             # While few batches were seen, the average forgets faster: it would hold the random weights of the start otherwise.
             update_average(self.averaged, self.captioner, min(config.average, (1 + step) / (10 + step)))
-        captions = batch.captions
-        sums = {"nll": nll, "penalty": penalty, "entropy": entropy(output.alphas).mean()}
+        p = self.progress
+        p.batch += 1
+        for name, value in work.sums.items():
+            p.sums[name] = p.sums.get(name, 0.0) + value.item() * work.captions
+        p.words += work.words
+        p.captions += work.captions
+        p.sampled += work.captions * ("reward" in work.sums)
+
+    def _likelihood(self, batch: Batch, annotations: Tensor) -> "_Work":
+        """-log p(y|a) of the batch's captions, or hard attention's bound, and the penalty."""
+        self.captioner.train()
+        captions = batch.captions.to(self.device)
+        a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
+        if self.bound is None:
+            output = self.captioner.decoder(a, captions)
+            loss = negative_log_likelihood(output.logits, captions, self.recipe.objective.label_smoothing).mean()
+            sums = {"nll": loss}
+        else:
+            expected = self.bound.coins(len(a), self.device)
+            a, captions = (each.repeat_interleave(self.recipe.hard.samples, 0) for each in (a, captions))
+            output = self.captioner.decoder(a, captions, expected)
+            estimate = self.bound(output, captions)
+            loss, sums = estimate.loss, {"nll": estimate.nll.mean()}
+            if estimate.advantage.numel():  # these are over the captions that sampled, about half of them
+                sums |= {
+                    "reward": (estimate.advantage + estimate.baseline).mean(),
+                    "baseline": estimate.baseline.mean(),
+                }
+        penalty = doubly_stochastic_penalty(output.alphas).mean()
+        sums |= {"penalty": penalty, "entropy": entropy(output.alphas).mean()}
         if captions.shape[1] > 1:
             sums |= {"movement": movement(output.alphas).mean()}
-        p = self.progress
-        if self.bound is not None and estimate.advantage.numel():
-            # These are over the captions that sampled, about half of them.
-            p.sampled += len(captions)
-            sums |= {"reward": (estimate.advantage + estimate.baseline).mean(), "baseline": estimate.baseline.mean()}
-        p.batch += 1
-        for name, value in sums.items():
-            p.sums[name] = p.sums.get(name, 0.0) + value.item() * len(captions)
-        p.words += captions.numel()
-        p.captions += len(captions)
+        loss = loss + self.recipe.objective.doubly_stochastic * penalty
+        return _Work(loss, sums, len(captions), captions.numel())
+
+    def _expected_reward(self, batch: Batch, annotations: Tensor) -> "_Work":
+        """The expected reward of captions that the model draws for the batch's images, and the penalty on their maps."""
+        assert self.reward is not None
+        decoder, samples = self.captioner.decoder, self.recipe.reward.samples
+        self.captioner.eval()  # what is rewarded is what will generate: without dropout
+        a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
+        rows = torch.arange(len(a), device=self.device).repeat_interleave(samples)
+        first = decoder.initial_state(a)
+        with self.captioner.looking("sample" if self.recipe.decoder.attention == "hard" else None):
+            made = rollout(
+                decoder,
+                decoder.view(a).select(rows),
+                State(first.h[rows], first.c[rows]),
+                self.recipe.decoding.max_length,
+            )
+        rewards = self.reward.of([key for key in batch.keys for _ in range(samples)], made)
+        going = reward.alive(made)
+        penalty = doubly_stochastic_penalty(made.alphas * going.unsqueeze(2)).mean()
+        loss = reward.self_critical(reward.policy(made), rewards, samples)
+        words = int(going.sum())
+        sums = {
+            "reward": rewards.mean(),
+            "penalty": penalty,
+            "entropy": (entropy(made.alphas) * going).sum() / words,
+            "movement": (movement(made.alphas) * going[:, 1:]).sum() / max(words - len(rows), 1),
+        }
+        return _Work(loss + self.recipe.objective.doubly_stochastic * penalty, sums, len(rows), words)
 
     def _not_finite(self, what: str, value: Tensor, batch: Batch) -> SatlibError:
         keys = ", ".join(batch.keys[:3]) + (", ..." if len(batch.keys) > 3 else "")
@@ -259,12 +321,7 @@ class _Session:
         record = {
             "event": "epoch",
             "epoch": p.epoch + 1,
-            "train_nll": p.sums["nll"] / p.words,
-            **{
-                f"train_{name}": value / (p.sampled if name in ("reward", "baseline") else p.captions)
-                for name, value in p.sums.items()
-                if name != "nll"
-            },
+            **{f"train_{name}": total / p.count(name) for name, total in p.sums.items()},
             "dev_nll": dev_nll(self.averaged, self.reader, self.dev_pairs, config.batch_size),
             "dev_bleu4": quick_bleu(generated, self.dev),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
@@ -284,8 +341,11 @@ class _Session:
         self._save_checkpoint()
         self._write_log()
         if self.show:
+            trained = (
+                f"reward {record['train_reward']:.3f}" if self.reward is not None else f"{record['train_nll']:.3f}"
+            )
             tqdm.write(
-                f"epoch {record['epoch']}: train {record['train_nll']:.3f}, dev {record['dev_nll']:.3f} nats per word, "
+                f"epoch {record['epoch']}: train {trained}, dev {record['dev_nll']:.3f} nats per word, "
                 f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
             )
             if self.recipe.decoder.attention != "none" and record.get("train_movement", 1.0) < STILL:

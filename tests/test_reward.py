@@ -1,0 +1,232 @@
+"""Training on rewards: CIDEr-D against pycocoevalcap's, the gradient against the sum over every caption, runs."""
+
+import itertools
+import json
+import math
+
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
+from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+from satlib import attention, encoders, plots, reward, training
+from satlib.datasets import Example
+from satlib.decoder import Decoder, DecoderConfig, State
+from satlib.decoding import Rollout, rollout
+from satlib.errors import SatlibError
+from satlib.text import END, UNKNOWN, Vocabulary
+
+WORDS = ("dog", "cat", "runs", "sits", "a")
+WEIGHTED = reward.RewardConfig(cider=0.5, bleu=3.0)
+references = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join), min_size=1, max_size=4)
+
+
+def consensus(captions, config=WEIGHTED):
+    """Of images 0, 1, ... with the given references, and the vocabulary."""
+    examples = [Example(str(i), "train", tuple(lines)) for i, lines in enumerate(captions)]
+    vocabulary = Vocabulary.from_captions([line for lines in captions for line in lines])
+    return reward.Consensus(examples, vocabulary, config), vocabulary
+
+
+class TestConsensus:
+    @given(st.lists(references, min_size=2, max_size=5), st.data())
+    @settings(max_examples=60, deadline=None)
+    def test_cider_is_that_of_pycocoevalcap(self, captions, data):
+        made, vocabulary = consensus(captions)
+        spoken = [data.draw(references)[0] for _ in captions]
+        scorer = CiderScorer()
+        for line, lines in zip(spoken, captions, strict=True):
+            scorer += (
+                " ".join(map(str, [*vocabulary.encode(line), END])),
+                [" ".join(map(str, [*vocabulary.encode(each), END])) for each in lines],
+            )
+        _, expected = scorer.compute_score()
+        found = [made.cider(str(i), [*vocabulary.encode(line), END]) for i, line in enumerate(spoken)]
+        # A lone end mark has no two words, where pycocoevalcap counts lengths: no caption here is empty.
+        assert found == pytest.approx(list(expected), abs=1e-9)
+
+    def test_weights_are_those_of_the_images_given_and_not_of_the_captions_rewarded(self):
+        made, vocabulary = consensus([["a dog runs"], ["a cat sits"], ["a cat runs"]])
+        ids = [*vocabulary.encode("a dog runs"), END]
+        assert made.cider("0", ids) == made.cider("0", ids) == pytest.approx(10)
+        assert made.cider("1", ids) == 0  # shares only "a" and the end mark, that all three have
+
+    def test_bleu_counts_the_end_mark(self):
+        made, vocabulary = consensus([["a dog runs", "the dog runs"], ["a cat"]])
+        whole = vocabulary.encode("a dog runs")
+        assert made.bleu("0", [*whole, END]) == pytest.approx(1)
+        # Without its end: 3 of 3, 2 of 2 and 1 of 1 agree, none of four words (nltk counts 0 of 1, smoothed 1 of 2); too short.
+        assert made.bleu("0", whole) == pytest.approx(0.5**0.25 * math.exp(1 - 4 / 3))
+
+    def test_the_weighted_sum(self):
+        made, vocabulary = consensus([["a dog runs"], ["a cat sits", "one cat"]])
+        ids = [*vocabulary.encode("a cat runs"), END]
+        bleu = sentence_bleu(
+            [[*vocabulary.encode(line), END] for line in ("a cat sits", "one cat")],
+            ids,
+            smoothing_function=SmoothingFunction().method2,
+        )
+        assert made("1", ids) == pytest.approx(0.5 * made.cider("1", ids) + 3 * bleu)
+        assert made.cider("1", ids) > 0
+
+    def test_of_a_rollout_stops_at_each_end(self):
+        made, vocabulary = consensus([["a dog runs"], ["a cat sits"]])
+        short, long = vocabulary.encode("a dog"), vocabulary.encode("a cat sits")
+        words = torch.tensor([[*short, END, END], [*long, END]])
+        filler = torch.zeros(2, 4)
+        rolled = Rollout(words, filler, filler, filler, filler, None)
+        assert reward.alive(rolled).tolist() == [[True, True, True, False], [True] * 4]
+        assert made.of(["0", "1"], rolled).tolist() == pytest.approx(
+            [made("0", [*short, END]), made("1", [*long, END])]
+        )
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [({"samples": 1}, "samples must be at least 2"), ({"cider": 0.0, "bleu": 0.0}, "nothing is rewarded")],
+    )
+    def test_bad_options(self, changes, message):
+        with pytest.raises(SatlibError, match=message):
+            consensus([["a dog"]], reward.RewardConfig(**changes))
+
+
+def test_self_critical_by_hand():
+    """Two images, three captions each: every reward less the mean of its image's two others."""
+    log_p = torch.tensor([-1.0, -2.0, -3.0, -4.0, -5.0, -6.0], requires_grad=True)
+    loss = reward.self_critical(log_p, torch.tensor([1.0, 0.0, 5.0, 2.0, 2.0, 2.0]), 3)
+    torch.testing.assert_close(loss, -torch.tensor((1 - 2.5) * -1 + (0 - 3) * -2 + (5 - 0.5) * -3) / 6)
+    (gradient,) = torch.autograd.grad(loss, log_p)
+    assert gradient.tolist() == pytest.approx([1.5 / 6, 3 / 6, -4.5 / 6, 0, 0, 0])
+
+
+K, L, D, LONGEST = 4, 2, 3, 2
+SPEAKABLE = [i for i in range(K) if i not in (END, UNKNOWN)]
+
+
+def model(kind):
+    torch.manual_seed(2)
+    config = DecoderConfig(embedding=3, hidden=3, attention=kind, attention_hidden=2, dropout=0.0)
+    decoder = Decoder(config, D, K).double().eval()
+    with torch.no_grad():
+        decoder.output.weight.mul_(3)
+    if kind == "hard":
+        decoder.attention.look = "sample"
+    return decoder, torch.randn(1, L, D).double()
+
+
+def worth(words):
+    """An arbitrary reward of a caption's words."""
+    return math.sin(1 + sum((place + 2) * word for place, word in enumerate(words))) + len(words)
+
+
+def exact_expectation(decoder, a):
+    """sum over captions, and with hard attention over places, of p r: by enumeration, with autograd."""
+    hard = isinstance(decoder.attention, attention.HardAttention)
+    view, total, mass = decoder.view(a), 0.0, 0.0
+    captions = [words for length in range(LONGEST + 1) for words in itertools.product(SPEAKABLE, repeat=length)]
+    for words in captions:
+        steps = len(words) + 1
+        for places in itertools.product(range(L), repeat=steps) if hard else [None]:
+            state, p = decoder.initial_state(a), 1.0
+            for t, word in enumerate((*words, END)):
+                embedded = decoder.embed(torch.tensor([words[t - 1] if t else -1]))
+                if hard:
+                    decoder.attention.draw = lambda alpha, place=places[t]: torch.tensor([place])
+                state, z, alpha, _, _ = decoder.step(view, state, decoder.gates_word(embedded))
+                if hard:
+                    p = p * alpha[0, places[t]]
+                share = decoder.logits(embedded, state.h, z)[0].softmax(0)
+                allowed = share.clone()
+                allowed[UNKNOWN] = 0
+                p = p * (share[word] / allowed.sum() if t < LONGEST else 1.0)
+            total, mass = total + p * worth(words), mass + p
+    if hard:
+        del decoder.attention.draw
+    assert float(torch.as_tensor(mass).detach()) == pytest.approx(1)
+    return total
+
+
+@pytest.mark.parametrize("kind", ["soft", "hard"])
+def test_the_estimate_is_the_gradient_of_the_expected_reward(kind):
+    decoder, a = model(kind)
+    weights = [parameter for parameter in decoder.parameters() if parameter.requires_grad]
+
+    def gradient(value):
+        parts = torch.autograd.grad(value, weights, allow_unused=True)
+        return torch.cat(
+            [torch.zeros_like(w).flatten() if g is None else g.flatten() for g, w in zip(parts, weights, strict=True)]
+        )
+
+    exact = gradient(exact_expectation(decoder, a))
+    rows, samples, estimates = 3000, 3, []
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for _ in range(60):
+            first = decoder.initial_state(a)
+            many = torch.zeros(rows, dtype=torch.long)
+            made = rollout(decoder, decoder.view(a).select(many), State(first.h[many], first.c[many]), LONGEST)
+            captions = zip(made.words.tolist(), made.lengths.tolist(), strict=True)
+            rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
+            estimates.append(-gradient(reward.self_critical(reward.policy(made), rewards, samples)))
+    together = torch.stack(estimates)
+    error = together.std(0) / math.sqrt(len(together))
+    assert ((together.mean(0) - exact).abs() <= 4.5 * error + 1e-12).all()
+    assert (together.mean(0) - exact).norm() < 0.1 * exact.norm()
+
+
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """A run that captions a little, in tmp_path / "start"."""
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    # Drawing takes longer than training here.
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+    run(tmp_path / "start", "training.epochs=2")
+    return tmp_path / "start"
+
+
+def run(folder, *changes, start=None):
+    chosen = tiny.the_recipe(*changes)
+    return training.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, start=start)
+
+
+REWARDED = ("objective.maximise=reward", "reward.bleu=1.0")
+
+
+class TestTraining:
+    @pytest.mark.parametrize("kind", ["soft", "hard", "none"])
+    def test_the_reward_of_what_is_drawn_rises(self, trained, tmp_path, kind):
+        start = tmp_path / kind
+        run(start, f"decoder.attention={kind}", "training.epochs=2")
+        changes = ("training.epochs=25", "training.learning_rate=0.005", "training.patience=100")
+        run(tmp_path / "run", *REWARDED, f"decoder.attention={kind}", *changes, start=start)
+        log = [json.loads(line) for line in (tmp_path / "run" / training.LOG).read_text().splitlines()]
+        first, last = (sum(record["train_reward"] for record in part) / 3 for part in (log[:3], log[-3:]))
+        assert last > 1.1 * first
+        assert "train_nll" not in log[0]
+
+    def test_resumed_is_the_run_that_was_not_stopped(self, trained, tmp_path):
+        whole = run(tmp_path / "whole", *REWARDED, start=trained)
+        run(tmp_path / "resumed", *REWARDED, "training.epochs=1", start=trained)
+        resumed = run(tmp_path / "resumed", *REWARDED)
+        for one, other in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
+            assert torch.equal(one, other)
+
+    def test_needs_a_model_to_begin_with(self, trained, tmp_path):
+        with pytest.raises(SatlibError, match="--start"):
+            run(tmp_path / "run", *REWARDED)
+        assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("reward.samples=1", "reward.samples must be at least 2"),
+        ("reward.cider=-1", "reward.cider must be at least 0"),
+        ("objective.maximise=bleu", "objective.maximise must be one of likelihood, reward"),
+    ],
+)
+def test_bad_options(change, message):
+    with pytest.raises(SatlibError, match=message):
+        tiny.the_recipe(change)
