@@ -48,7 +48,7 @@ class Rollout(NamedTuple):
     """One caption for each of B rows, every word chosen given those before it. C is the longest one's length.
 
     words: ids (B, C), the end mark from a caption's end on. log_p: log p(y_t) under the model (B, C), 0 after the end.
-    log_policy: the same under what the word was drawn from at temperature 1, where words that may not follow have no share.
+    log_policy: the same under what the word was drawn from: at its temperature, and without words that may not follow.
     alphas, betas, places: as in `decoder.Output`.
     """
 
@@ -101,7 +101,8 @@ def rollout(
             words = log_p.argmax(1)
         else:
             words = torch.multinomial(torch.softmax(log_p.detach() / temperature, 1), 1, generator=generator).squeeze(1)
-        chosen = [each.gather(1, words.unsqueeze(1)).squeeze(1) for each in (log_p, torch.log_softmax(log_p, 1))]
+        log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)
+        chosen = [each.gather(1, words.unsqueeze(1)).squeeze(1) for each in (log_p, log_policy)]
         words = words.masked_fill(ended, END)
         history.append((words, *(each.masked_fill(ended, 0.0) for each in chosen), alpha, beta, place))
         ended = ended | (words == END)

@@ -156,6 +156,7 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("reward", "samples"): 2,
     ("reward", "cider"): 0,
     ("reward", "bleu"): 0,
+    ("reward", "temperature"): 1e-3,
     ("training", "learning_rate"): 0,
     ("training", "encoder_learning_rate"): 0,
     ("training", "warmup"): 0,

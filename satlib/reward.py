@@ -9,6 +9,9 @@ section 4.1 of the paper, with words in the place of places:
 which is unbiased, since b_n does not depend on y^n. With hard attention the places s~ are drawn as well, and log p(s~|a) is
 added to log p(y|s~,a). It only works from a model that captions already: from random words, no reward tells more than another.
 
+At temperature 1 nearly every caption that a model draws is worse than the one that it would give, and what is learned is to
+draw safer ones; that takes far more captions than these data sets have. At 1/2 the draws are near to what will be given.
+
 The reward is CIDEr-D (Vedantam et al., 2015), or that and sentence BLEU, of ids that hold the end mark: a caption that
 breaks off ("a man in a") is then missing an n-gram that all references have.
 """
@@ -39,6 +42,7 @@ class RewardConfig:
     samples: int = 5  # N captions of each image
     cider: float = 1.0  # weight of CIDEr-D (0 to 10)
     bleu: float = 0.0  # weight of sentence BLEU-4 (0 to 1)
+    temperature: float = 0.5  # words are drawn from, and made likelier under, p(y_t)^(1/temperature)
 
 
 def self_critical(log_p: Tensor, rewards: Tensor, samples: int) -> Tensor:

@@ -285,6 +285,7 @@ class _Session:
                 decoder.view(a).select(rows),
                 State(first.h[rows], first.c[rows]),
                 self.recipe.decoding.max_length,
+                self.recipe.reward.temperature,
             )
         rewards = self.reward.of([key for key in batch.keys for _ in range(samples)], made)
         going = reward.alive(made)

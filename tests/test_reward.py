@@ -121,7 +121,7 @@ def worth(words):
     return math.sin(1 + sum((place + 2) * word for place, word in enumerate(words))) + len(words)
 
 
-def exact_expectation(decoder, a):
+def exact_expectation(decoder, a, temperature):
     """sum over captions, and with hard attention over places, of p r: by enumeration, with autograd."""
     hard = isinstance(decoder.attention, attention.HardAttention)
     view, total, mass = decoder.view(a), 0.0, 0.0
@@ -137,7 +137,7 @@ def exact_expectation(decoder, a):
                 state, z, alpha, _, _ = decoder.step(view, state, decoder.gates_word(embedded))
                 if hard:
                     p = p * alpha[0, places[t]]
-                share = decoder.logits(embedded, state.h, z)[0].softmax(0)
+                share = (decoder.logits(embedded, state.h, z)[0] / temperature).softmax(0)
                 allowed = share.clone()
                 allowed[UNKNOWN] = 0
                 p = p * (share[word] / allowed.sum() if t < LONGEST else 1.0)
@@ -148,8 +148,8 @@ def exact_expectation(decoder, a):
     return total
 
 
-@pytest.mark.parametrize("kind", ["soft", "hard"])
-def test_the_estimate_is_the_gradient_of_the_expected_reward(kind):
+@pytest.mark.parametrize(("kind", "temperature"), [("soft", 1.0), ("soft", 0.5), ("hard", 1.0), ("hard", 0.5)])
+def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
     decoder, a = model(kind)
     weights = [parameter for parameter in decoder.parameters() if parameter.requires_grad]
 
@@ -159,14 +159,15 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind):
             [torch.zeros_like(w).flatten() if g is None else g.flatten() for g, w in zip(parts, weights, strict=True)]
         )
 
-    exact = gradient(exact_expectation(decoder, a))
+    exact = gradient(exact_expectation(decoder, a, temperature))
     rows, samples, estimates = 3000, 3, []
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for _ in range(60):
             first = decoder.initial_state(a)
             many = torch.zeros(rows, dtype=torch.long)
-            made = rollout(decoder, decoder.view(a).select(many), State(first.h[many], first.c[many]), LONGEST)
+            state = State(first.h[many], first.c[many])
+            made = rollout(decoder, decoder.view(a).select(many), state, LONGEST, temperature)
             captions = zip(made.words.tolist(), made.lengths.tolist(), strict=True)
             rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
             estimates.append(-gradient(reward.self_critical(reward.policy(made), rewards, samples)))
@@ -223,6 +224,7 @@ class TestTraining:
     ("change", "message"),
     [
         ("reward.samples=1", "reward.samples must be at least 2"),
+        ("reward.temperature=0", "reward.temperature must be at least"),
         ("reward.cider=-1", "reward.cider must be at least 0"),
         ("objective.maximise=bleu", "objective.maximise must be one of likelihood, reward"),
     ],
