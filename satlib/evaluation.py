@@ -105,6 +105,7 @@ def evaluate(
         "split": split,
         "encoder": captioner.encoder.name,
         "attention": recipe.decoder.attention,
+        **({"maximised": "reward"} if recipe.objective.maximise == "reward" else {}),
         "beam": recipe.decoding.beam if beam is None else beam,
         "length_normalisation": recipe.decoding.length_normalisation
         if length_normalisation is None

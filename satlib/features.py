@@ -199,7 +199,7 @@ class Pixels:
 
     def read(self, keys: Sequence[str]) -> Tensor:
         """The named images: (B, 3, 224, 224), uint8."""
-        return torch.stack([self._one(key) for key in keys])
+        return torch.from_numpy(np.stack([self._one(key).numpy() for key in keys]))
 
     def _one(self, key: str) -> Tensor:
         image = self._kept.get(key)

@@ -179,6 +179,8 @@ def _escape(text: str) -> str:
 
 def _row(evaluation: dict[str, Any]) -> Row:
     parts = [evaluation["recipe"], evaluation["encoder"], evaluation["attention"], f"beam {evaluation['beam']}"]
+    if evaluation.get("maximised") == "reward":
+        parts.insert(3, "trained on rewards")
     if evaluation.get("length_normalisation"):
         parts.append(f"normalised {evaluation['length_normalisation']:g}")
     if evaluation.get("look", "expected") != "expected":

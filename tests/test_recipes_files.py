@@ -49,6 +49,13 @@ def test_rmsprop_stands_beside_adam():
     assert changed["training.optimiser"] == ("rmsprop", "adam")
 
 
+def test_rewards_begin_where_cross_entropy_ended():
+    """The model is that of flickr8k-soft; only what is maximised, and how, may differ."""
+    changed = differences("flickr8k-soft-reward", "flickr8k-soft")
+    assert changed["objective.maximise"] == ("reward", "likelihood")
+    assert {name.partition(".")[0] for name in changed} == {"objective", "reward", "training"}
+
+
 def test_flickr30k_is_trained_as_flickr8k():
     assert differences("flickr30k-soft", "flickr8k-soft") == {"data.name": ("flickr30k", "flickr8k")}
 

@@ -87,6 +87,11 @@ def test_length_normalisation_is_named(tmp_path):
     assert any("beam 5, normalised 0.7" in row.model for row in rows)
 
 
+def test_training_on_rewards_is_named(tmp_path):
+    rows = table.rows([write(tmp_path, maximised="reward")])
+    assert any("soft, trained on rewards, beam 5" in row.model for row in rows)
+
+
 def test_the_protocols_stand_below(tmp_path):
     paths = [write(tmp_path, "a"), write(tmp_path, "b", recipe="b", protocol=metrics.WITHOUT_JAVA)]
     text = table.render(table.rows(paths))
