@@ -201,6 +201,16 @@ class Pixels:
         """The named images: (B, 3, 224, 224), uint8."""
         return torch.from_numpy(np.stack([self._one(key).numpy() for key in keys]))
 
+    def prepare(self, keys: Sequence[str], progress: bool = True) -> None:
+        """Draw images that are drawn, as many as are kept, before they are asked for.
+
+        Drawing is Python's work and training, too, is steered by it: side by side each waits for the other's turn, and
+        the first epoch takes twice as long as the second.
+        """
+        if self._data.draw is not None:
+            for key in tqdm(keys[: self._room], unit="img", desc="drawing", disable=not progress, leave=False):
+                self._one(key)
+
     def _one(self, key: str) -> Tensor:
         image = self._kept.get(key)
         if image is None:

@@ -31,7 +31,7 @@ from satlib.decoding import rollout
 from satlib.encoders import create
 from satlib.errors import SatlibError
 from satlib.evaluation import generate, quick_bleu
-from satlib.features import Reader, read_ahead
+from satlib.features import Pixels, Reader, read_ahead
 from satlib.files import write_text
 from satlib.objectives import VariationalBound, doubly_stochastic_penalty, entropy, movement, negative_log_likelihood
 from satlib.recipe import Recipe, TrainingConfig
@@ -142,12 +142,13 @@ class _Session:
                 recipe.hard, recipe.decoder.hidden, recipe.objective.label_smoothing, recipe.data.max_length + 1
             ).to(device)
         self.optimiser = _optimiser(self.captioner, recipe, self.bound)
+        self.train_keys = [example.key for example in train_examples]
         train_pairs = pairs(train_examples, vocabulary, recipe.data.max_length)
         self.reward: reward.Consensus | None = None
         self.batches: SameLengthBatches | ImageBatches
         if recipe.objective.maximise == "reward":
             self.reward = reward.Consensus(train_examples, vocabulary, recipe.reward)
-            self.batches = ImageBatches([example.key for example in train_examples], config.batch_size, config.seed)
+            self.batches = ImageBatches(self.train_keys, config.batch_size, config.seed)
         else:
             self.batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
         self.dev_pairs: list[Pair] = pairs(self.dev, vocabulary, recipe.data.max_length)
@@ -174,6 +175,8 @@ class _Session:
 
     def run(self, stop: "_StopRequest", on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
         config = self.recipe.training
+        if isinstance(self.reader, Pixels) and not self._finished():
+            self.reader.prepare(self.train_keys, self.show)
         while not self._finished():
             epoch = self.progress.epoch
             batches = self.batches.epoch(epoch)

@@ -33,7 +33,9 @@ def test_every_command_is_understood(command):
 
 
 def test_every_recipe_is_in_the_readme():
-    assert set(re.findall(r"`([a-z0-9]+-[a-z0-9-]*(?:soft|none|rmsprop|folder|reward))`", README)) == set(recipe.names())
+    assert set(re.findall(r"`([a-z0-9]+-[a-z0-9-]*(?:soft|none|rmsprop|folder|reward))`", README)) == set(
+        recipe.names()
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
