@@ -22,7 +22,7 @@ from satlib.errors import SatlibError
 from satlib.features import Pixels
 
 # The recipe scenes-soft, shortened to about 90 seconds on two CPU cores.
-CHANGES = ("data.train_images=1300", "training.epochs=2")
+CHANGES = ("data.train_images=1500", "training.epochs=2")
 DEV, TEST, DRAWN = (
     100,
     200,
