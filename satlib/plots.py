@@ -213,7 +213,8 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
         raise SatlibError("the log has no finished epoch; train for at least one")
     figure = Picture(figsize=(9.6, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _curve(left, epochs, "train_nll", "train NLL", color=_TRAIN, linestyle="--", marker="s")
+    if any("train_nll" in line for line in epochs):  # a training on rewards has none
+        _curve(left, epochs, "train_nll", "train NLL", color=_TRAIN, linestyle="--", marker="s")
     _curve(left, epochs, "dev_nll", "dev NLL", color=_DEV, linestyle="-", marker="o")
     _curve(right, epochs, "dev_bleu4", "dev BLEU-4", color=_BLEU, linestyle="-", marker="D")
     left.set_title("NLL in nats per word (lower is better)", fontsize=11)

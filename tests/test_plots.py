@@ -187,6 +187,12 @@ def test_curves_with_one_epoch_or_a_missing_figure(tmp_path):
     assert math.isnan(figure.axes[1].lines[0].get_ydata()[-1])
 
 
+def test_curves_of_a_training_on_rewards_name_no_train_nll():
+    log = [{name: value for name, value in line.items() if name != "train_nll"} for line in LOG]
+    left, _ = plots.curves_figure(log).axes
+    assert "train NLL" not in {line.get_label() for line in left.lines}
+
+
 def test_a_log_without_an_epoch_is_refused():
     with pytest.raises(SatlibError, match="no finished epoch"):
         plots.curves_figure(LOG[:1])
