@@ -101,6 +101,16 @@ def test_self_critical_by_hand():
     assert gradient.tolist() == pytest.approx([1.5 / 6, 3 / 6, -4.5 / 6, 0, 0, 0])
 
 
+def test_places_drawn_after_the_end_do_not_count():
+    """They would only add noise, of mean zero: no test of the estimate's mean sees them."""
+    words = torch.tensor([[3, END, END], [3, 4, END]])
+    alphas = torch.tensor([0.2, 0.8]).expand(2, 3, 2)
+    log_policy = torch.tensor([[-1.0, -2.0, 0.0], [-3.0, -4.0, -5.0]])
+    rolled = Rollout(words, log_policy, log_policy, alphas, log_policy, torch.tensor([[1, 0, 1], [0, 0, 1]]))
+    expected = [-3 + math.log(0.8 * 0.2), -12 + math.log(0.2 * 0.2 * 0.8)]
+    assert reward.policy(rolled).tolist() == pytest.approx(expected)
+
+
 K, L, D, LONGEST = 4, 2, 3, 2
 SPEAKABLE = [i for i in range(K) if i not in (END, UNKNOWN)]
 
