@@ -12,7 +12,7 @@ added to log p(y|s~,a). It only works from a model that captions already: from r
 At temperature 1 nearly every caption that a model draws is worse than the one that it would give, and what is learned is to
 draw safer ones; that takes far more captions than these data sets have. At 1/2 the draws are near to what will be given.
 
-The reward is CIDEr-D (Vedantam et al., 2015), or that and sentence BLEU, of ids that hold the end mark: a caption that
+The reward is CIDEr-D (Vedantam et al., 2015), or that and sentence BLEU-1 and BLEU-4, of ids that hold the end mark: a caption that
 breaks off ("a man in a") is then missing an n-gram that all references have.
 """
 
@@ -41,7 +41,8 @@ class RewardConfig:
 
     samples: int = 5  # N captions of each image
     cider: float = 1.0  # weight of CIDEr-D (0 to 10)
-    bleu: float = 0.0  # weight of sentence BLEU-4 (0 to 1)
+    bleu1: float = 0.0  # weight of sentence BLEU-1 (0 to 1): the right words, in any order
+    bleu4: float = 0.0  # weight of sentence BLEU-4 (0 to 1)
     temperature: float = 0.5  # words are drawn from, and made likelier under, p(y_t)^(1/temperature)
 
 
@@ -66,7 +67,7 @@ def alive(made: Rollout) -> Tensor:
 
 
 class Consensus:
-    """How far a caption agrees with the references of its image: cider CIDEr-D + bleu BLEU.
+    """How far a caption agrees with the references of its image: the weighted sum of CIDEr-D, BLEU-1 and BLEU-4.
 
     N-grams are weighed by how few images of those given they are said of, once and for all.
     """
@@ -81,8 +82,8 @@ class Consensus:
             raise SatlibError(
                 f"reward.samples must be at least 2, not {config.samples}: each is compared with the others"
             )
-        if not config.cider + config.bleu > 0:
-            raise SatlibError("nothing is rewarded: set reward.cider or reward.bleu above 0")
+        if not config.cider + config.bleu1 + config.bleu4 > 0:
+            raise SatlibError("nothing is rewarded: set reward.cider, reward.bleu1 or reward.bleu4 above 0")
         self.config = config
         self._references = {
             example.key: [[*vocabulary.encode(reference), END] for reference in example.references]
@@ -100,8 +101,9 @@ class Consensus:
         reward = 0.0
         if self.config.cider:
             reward += self.config.cider * self.cider(key, caption)
-        if self.config.bleu:
-            reward += self.config.bleu * self.bleu(key, caption)
+        if self.config.bleu1 or self.config.bleu4:
+            bleu1, bleu4 = self.bleu(key, caption)
+            reward += self.config.bleu1 * bleu1 + self.config.bleu4 * bleu4
         return reward
 
     def of(self, keys: Sequence[str], made: Rollout) -> Tensor:
@@ -126,9 +128,18 @@ class Consensus:
             total += similarity * math.exp(-((ours.length - theirs.length) ** 2) / (2 * SIGMA**2))
         return 10 * total / LONGEST / len(self._vectors[key])
 
-    def bleu(self, key: str, caption: Sequence[int]) -> float:
-        """BLEU-4 of one caption with its brevity penalty, 0 to 1; counts beyond n = 1 have one added (Lin and Och, 2004)."""
-        return sentence_bleu(self._references[key], list(caption), smoothing_function=SmoothingFunction().method2)
+    def bleu(self, key: str, caption: Sequence[int]) -> tuple[float, float]:
+        """BLEU-1 and BLEU-4 of one caption with their brevity penalty, each 0 to 1.
+
+        Counts beyond n = 1 have one added, so that a caption without a true 4-gram is not worth nothing (Lin and Och, 2004).
+        """
+        bleu1, bleu4 = sentence_bleu(
+            self._references[key],
+            list(caption),
+            weights=[(1.0,), (0.25, 0.25, 0.25, 0.25)],
+            smoothing_function=SmoothingFunction().method2,
+        )
+        return bleu1, bleu4
 
     def _vector(self, caption: Sequence[int]) -> "_Vector":
         weights: list[dict[tuple[int, ...], float]] = [{} for _ in range(LONGEST)]

@@ -303,3 +303,18 @@ def test_the_small_encoder_tells_places_apart(made):
     with torch.inference_mode():
         a = made("small")(batch(*photos)).view(2, 7, 7, -1)
     assert (a[0, 3, 1] - a[1, 3, 5]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("place", [(3, 3), (2, 4)])
+def test_the_small_encoder_looks_where_its_cells_are(place):
+    """With equal weights everywhere, the pixels that a cell depends on lie around the part of the image it stands for."""
+    encoder = encoders.create("small", pretrained=False).eval()
+    for module in encoder.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.constant_(module.weight, 1e-2)
+    image = torch.full((1, 3, 224, 224), 200.0, requires_grad=True)
+    encoder(image)[0, 7 * place[0] + place[1]].sum().backward()
+    seen = image.grad[0].sum(0)
+    pixels = torch.arange(224.0) + 0.5
+    centre = (seen.sum(1) @ pixels / seen.sum()).item(), (seen.sum(0) @ pixels / seen.sum()).item()
+    assert centre == pytest.approx([32 * at + 16 for at in place], abs=2.5)

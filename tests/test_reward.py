@@ -20,7 +20,7 @@ from satlib.errors import SatlibError
 from satlib.text import END, UNKNOWN, Vocabulary
 
 WORDS = ("dog", "cat", "runs", "sits", "a")
-WEIGHTED = reward.RewardConfig(cider=0.5, bleu=3.0)
+WEIGHTED = reward.RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0)
 references = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join), min_size=1, max_size=4)
 
 
@@ -57,19 +57,25 @@ class TestConsensus:
     def test_bleu_counts_the_end_mark(self):
         made, vocabulary = consensus([["a dog runs", "the dog runs"], ["a cat"]])
         whole = vocabulary.encode("a dog runs")
-        assert made.bleu("0", [*whole, END]) == pytest.approx(1)
+        assert made.bleu("0", [*whole, END]) == pytest.approx((1, 1))
         # Without its end: 3 of 3, 2 of 2 and 1 of 1 agree, none of four words (nltk counts 0 of 1, smoothed 1 of 2); too short.
-        assert made.bleu("0", whole) == pytest.approx(0.5**0.25 * math.exp(1 - 4 / 3))
+        short = math.exp(1 - 4 / 3)
+        assert made.bleu("0", whole) == pytest.approx((short, 0.5**0.25 * short))
+
+    def test_bleu1_has_no_count_added(self):
+        made, vocabulary = consensus([["a dog runs"], ["a cat sits"]])
+        # "a" and the end mark are said of image 0, in a caption as long as its reference.
+        assert made.bleu("0", [*vocabulary.encode("a cat sits"), END])[0] == pytest.approx(2 / 4)
 
     def test_the_weighted_sum(self):
         made, vocabulary = consensus([["a dog runs"], ["a cat sits", "one cat"]])
         ids = [*vocabulary.encode("a cat runs"), END]
-        bleu = sentence_bleu(
+        bleu4 = sentence_bleu(
             [[*vocabulary.encode(line), END] for line in ("a cat sits", "one cat")],
             ids,
             smoothing_function=SmoothingFunction().method2,
         )
-        assert made("1", ids) == pytest.approx(0.5 * made.cider("1", ids) + 3 * bleu)
+        assert made("1", ids) == pytest.approx(0.5 * made.cider("1", ids) + 2 * 3 / 4 + 3 * bleu4)
         assert made.cider("1", ids) > 0
 
     def test_of_a_rollout_stops_at_each_end(self):
@@ -85,7 +91,7 @@ class TestConsensus:
 
     @pytest.mark.parametrize(
         ("changes", "message"),
-        [({"samples": 1}, "samples must be at least 2"), ({"cider": 0.0, "bleu": 0.0}, "nothing is rewarded")],
+        [({"samples": 1}, "samples must be at least 2"), ({"cider": 0.0}, "nothing is rewarded")],
     )
     def test_bad_options(self, changes, message):
         with pytest.raises(SatlibError, match=message):
@@ -202,7 +208,7 @@ def run(folder, *changes, start=None):
     return training.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, start=start)
 
 
-REWARDED = ("objective.maximise=reward", "reward.bleu=1.0")
+REWARDED = ("objective.maximise=reward", "reward.bleu4=1.0")
 
 
 class TestTraining:
