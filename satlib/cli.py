@@ -4,6 +4,7 @@ Each command's work is done elsewhere; here options become calls and errors beco
 """
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -134,7 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     caption = command("caption", _caption, "caption photographs, and draw where each word looked")
     caption.add_argument("photos", type=Path, nargs="+", metavar="IMAGE", help="files of any usual picture format")
     caption.add_argument(
-        "--model", type=Path, help="a run's folder or a model file; by default the one that comes with satlib"
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        dest="models",
+        help="a run's folder or a model file, by default the one that comes with satlib; give several to compare them, one "
+        "below the other",
     )
     caption.add_argument("--beam", type=_positive, help="beam width; as the model's recipe says by default")
     caption.add_argument("--pictures", type=Path, default=Path("captions"), help="folder for the pictures of attention")
@@ -323,13 +330,31 @@ def _caption(options: argparse.Namespace) -> int:
     from satlib.captioner import Captioner
 
     photos = [images.open_photo(path) for path in options.photos]
-    captioner = Captioner.load(options.model or shipped.model(), device.choose(options.device))
-    for path, photo in zip(options.photos, photos, strict=True):
-        caption = captioner.caption([photo], options.beam)[0]
-        picture = options.pictures / f"{path.stem}.png"
-        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture)
-        print(f"{path}: {caption.text}  (log p {caption.log_probability:.1f}; {picture})")
+    models = options.models or [shipped.model()]
+    captioners = [Captioner.load(model, device.choose(options.device)) for model in models]
+    names = [(model.parent if model.name == "model.safetensors" else model).resolve().stem for model in models]
+    for path, photo, picture in zip(options.photos, photos, _pictures(options), strict=True):
+        captions = [captioner.caption([photo], options.beam)[0] for captioner in captioners]
+        if len(captions) == 1:
+            only = captions[0]
+            plots.attention_figure(photo, only.words, only.alphas, only.betas, picture)
+            print(f"{path}: {only.text}  (log p {only.log_probability:.1f}; {picture})")
+            continue
+        rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
+        plots.compare_figure(photo, rows, picture)
+        print(f"{path}  ({picture})")
+        for name, caption in zip(names, captions, strict=True):
+            print(f"  {name}: {caption.text}  (log p {caption.log_probability:.1f})")
     return 0
+
+
+def _pictures(options: argparse.Namespace) -> list[Path]:
+    """A picture's place for each photograph: named after it, and numbered where that name is taken."""
+    places: list[Path] = []
+    for path in options.photos:
+        names = itertools.chain([path.stem], (f"{path.stem}-{number}" for number in itertools.count(2)))
+        places.append(next(place for name in names if (place := options.pictures / f"{name}.png") not in places))
+    return places
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from PIL import Image
 
 from satlib import cli
 from satlib.captioner import Captioner
@@ -122,6 +123,28 @@ class TestTheWholeWay:
         lines = capsys.readouterr().out.splitlines()
         assert [line.split(": ")[0] for line in lines] == photos
         assert sorted(path.name for path in tmp_path.iterdir()) == ["3.png", "4.png"]
+
+    def test_photographs_of_one_name_have_a_picture_each(self, run, folder, tmp_path):
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "3.jpg").write_bytes((folder / "4.jpg").read_bytes())
+        photos = [str(folder / "3.jpg"), str(tmp_path / "other" / "3.jpg")]
+        assert cli.main(["caption", *photos, "--model", str(run[1]), "--pictures", str(tmp_path / "seen")]) == 0
+        pictures = sorted((tmp_path / "seen").iterdir())
+        assert [path.name for path in pictures] == ["3-2.png", "3.png"]
+        assert pictures[0].read_bytes() != pictures[1].read_bytes()
+
+    def test_caption_compares_models(self, run, folder, tmp_path, capsys):
+        other = tmp_path / "other"
+        shutil.copytree(run[1], other)
+        command = ["caption", folder / "3.jpg", "--model", run[1], "--model", other / "model.safetensors"]
+        assert cli.main([str(word) for word in [*command, "--pictures", tmp_path / "both"]]) == 0
+        first, *rows = capsys.readouterr().out.splitlines()
+        assert first == f"{folder / '3.jpg'}  ({tmp_path / 'both' / '3.png'})"
+        assert [row.split(": ")[0] for row in rows] == [f"  {run[1].name}", "  other"]
+        assert rows[0].split(": ")[1] == rows[1].split(": ")[1]
+        assert cli.main([str(word) for word in [*command[:4], "--pictures", tmp_path / "one"]]) == 0
+        heights = [Image.open(tmp_path / name / "3.png").height for name in ("both", "one")]
+        assert heights[0] > heights[1]
 
     def test_export_is_smaller_and_captions(self, run, folder, tmp_path, capsys):
         small = tmp_path / "small.safetensors"
