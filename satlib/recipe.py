@@ -62,7 +62,7 @@ class TrainingConfig:
     warmup: int = 0  # batches over which the learning rate grows from zero
     batch_size: int = 64
     epochs: int = 30  # at most
-    select: str = "bleu4"  # what chooses the epoch on dev: bleu4 of generated captions | nll of the true ones
+    select: str = "bleu4"  # what chooses the epoch on dev: bleu4 or reward of generated captions | nll of the true ones
     patience: int = 10  # epochs without a better one before stopping
     clip: float = 5.0  # largest norm of the gradient; 0: no clipping
     average: float = 0.0  # decay of the moving average of the weights that is evaluated and kept; 0: none
@@ -131,7 +131,7 @@ _CHOICES = {
     ("hard", "baseline"): ("moving-average", "none", "other-samples", "learned"),
     ("training", "optimiser"): ("adam", "rmsprop"),
     ("training", "schedule"): ("constant", "cosine"),
-    ("training", "select"): ("bleu4", "nll"),
+    ("training", "select"): ("bleu4", "nll", "reward"),
     ("training", "precision"): ("auto", "float32", "bf16"),
     ("decoding", "look"): LOOKS,
 }
@@ -248,6 +248,10 @@ def from_dict(values: dict[str, Any]) -> Recipe:
     if not (sections["encoder"].train or sections["encoder"].pretrained):
         raise SatlibError(
             "a frozen encoder needs its trained weights; set encoder.pretrained = true, or encoder.train = true to train it"
+        )
+    if sections["training"].select == "reward" and sections["objective"].maximise != "reward":
+        raise SatlibError(
+            'training.select = "reward" needs objective.maximise = "reward"; choose by bleu4 or nll where likelihood is maximised'
         )
     if sections["decoder"].attention == "hard":
         if "doubly_stochastic" not in values.get("objective", {}):

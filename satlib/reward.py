@@ -18,7 +18,7 @@ breaks off ("a man in a") is then missing an n-gram that all references have.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -85,6 +85,7 @@ class Consensus:
         if not config.cider + config.bleu1 + config.bleu4 > 0:
             raise SatlibError("nothing is rewarded: set reward.cider, reward.bleu1 or reward.bleu4 above 0")
         self.config = config
+        self._vocabulary = vocabulary
         self._references = {
             example.key: [[*vocabulary.encode(reference), END] for reference in example.references]
             for example in examples
@@ -110,6 +111,11 @@ class Consensus:
         """The rewards of a rollout's captions (B,), on its device."""
         rows = zip(keys, made.words.tolist(), made.lengths.tolist(), strict=True)
         return torch.tensor([self(key, words[:length]) for key, words, length in rows], device=made.words.device)
+
+    def mean(self, captions: Mapping[str, Sequence[str]]) -> float:
+        """The mean reward of finished captions, given as words by the name of their image."""
+        rewards = [self(key, [*self._vocabulary.encode(" ".join(words)), END]) for key, words in captions.items()]
+        return sum(rewards) / len(rewards)
 
     def cider(self, key: str, caption: Sequence[int]) -> float:
         """CIDEr-D, 0 to 10: equal to pycocoevalcap's, whose n-gram weights come from the captions that it is given."""

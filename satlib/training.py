@@ -11,7 +11,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -66,6 +66,14 @@ class Progress:
     def best(self) -> dict[str, Any] | None:
         """The record of the epoch that is kept: the last one marked, each when it was the best so far."""
         return next((record for record in reversed(self.history) if record["kept"]), None)
+
+
+def judged(record: Mapping[str, Any], select: str) -> float:
+    """What an epoch is worth on dev by `training.select`, higher is better.
+
+    Captions that a person would choose, or words that a person would choose: the two part late in training (section 4.3).
+    """
+    return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
 
 
 def train(
@@ -148,6 +156,7 @@ class _Session:
         self.batches: SameLengthBatches | ImageBatches
         if recipe.objective.maximise == "reward":
             self.reward = reward.Consensus(train_examples, vocabulary, recipe.reward)
+            self.dev_reward = reward.Consensus(self.dev, vocabulary, recipe.reward)
             self.batches = ImageBatches(self.train_keys, config.batch_size, config.seed)
         else:
             self.batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
@@ -334,11 +343,9 @@ class _Session:
         }
         if self.bound is not None:
             record["gradient_spread"] = self._gradient_spread()
-        # Captions that a person would choose, or words that a person would choose: the two part late in training.
-        if config.select == "bleu4":
-            record["kept"] = best is None or record["dev_bleu4"] > best["dev_bleu4"]
-        else:
-            record["kept"] = best is None or record["dev_nll"] < best["dev_nll"]
+        if self.reward is not None:
+            record["dev_reward"] = self.dev_reward.mean({key: caption.words for key, caption in generated.items()})
+        record["kept"] = best is None or judged(record, config.select) > judged(best, config.select)
         self.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
         if record["kept"]:
             self.averaged.save(self.folder / MODEL)
@@ -348,8 +355,9 @@ class _Session:
             trained = (
                 f"reward {record['train_reward']:.3f}" if self.reward is not None else f"{record['train_nll']:.3f}"
             )
+            rewarded = f"dev reward {record['dev_reward']:.3f}, " if self.reward is not None else ""
             tqdm.write(
-                f"epoch {record['epoch']}: train {trained}, dev {record['dev_nll']:.3f} nats per word, "
+                f"epoch {record['epoch']}: train {trained}, {rewarded}dev {record['dev_nll']:.3f} nats per word, "
                 f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
             )
             if self.recipe.decoder.attention != "none" and record.get("train_movement", 1.0) < STILL:

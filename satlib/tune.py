@@ -190,7 +190,7 @@ def _run(
 
     def judge(record: Mapping[str, Any]) -> None:
         nonlocal best
-        best = max(best, record["dev_bleu4"] if varied.training.select == "bleu4" else -record["dev_nll"])
+        best = max(best, training.judged(record, varied.training.select))
         trial.report(best, record["epoch"])
         if trial.should_prune():
             raise optuna.TrialPruned
@@ -241,7 +241,7 @@ def _write(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[dict[str
     if finished:
         best = max(finished, key=lambda each: each["value"])
         write_text(folder / "best.toml", recipe.from_dict(_changed(chosen, best["values"])).to_toml())
-    measure = "dev BLEU-4" if chosen.training.select == "bleu4" else "minus dev NLL"
+    measure = {"bleu4": "dev BLEU-4", "nll": "minus dev NLL", "reward": "dev reward"}[chosen.training.select]
     if history:
         plots.save(plots.search_figure(history, measure), folder / "history.png")
     return history

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from satlib import attention, encoders, plots, reward, training
+from satlib import attention, encoders, evaluation, plots, reward, training
 from satlib.datasets import Example
 from satlib.decoder import Decoder, DecoderConfig, State
 from satlib.decoding import Rollout, rollout
@@ -223,6 +223,17 @@ class TestTraining:
         assert last > 1.1 * first
         assert "train_nll" not in log[0]
 
+    def test_the_epoch_is_chosen_by_the_reward_of_greedy_captions(self, trained, tmp_path):
+        captioner = run(tmp_path / "run", *REWARDED, "training.select=reward", start=trained)
+        log = [json.loads(line) for line in (tmp_path / "run" / training.LOG).read_text().splitlines()]
+        best = max(log, key=lambda record: record["dev_reward"])
+        assert [record for record in log if record["kept"]][-1] == best
+        dev = tiny.data().split("dev")
+        agree = reward.Consensus(dev, captioner.vocabulary, captioner.recipe.reward)
+        captions = evaluation.generate(captioner, tiny.Reader(), dev, beam=1, progress=False)
+        rewards = [agree(key, [*captioner.vocabulary.encode(found.text), END]) for key, found in captions.items()]
+        assert best["dev_reward"] == pytest.approx(sum(rewards) / len(dev))
+
     def test_resumed_is_the_run_that_was_not_stopped(self, trained, tmp_path):
         whole = run(tmp_path / "whole", *REWARDED, start=trained)
         run(tmp_path / "resumed", *REWARDED, "training.epochs=1", start=trained)
@@ -242,6 +253,7 @@ class TestTraining:
         ("reward.samples=1", "reward.samples must be at least 2"),
         ("reward.temperature=0", "reward.temperature must be at least"),
         ("reward.cider=-1", "reward.cider must be at least 0"),
+        ("training.select=reward", "needs objective.maximise"),
         ("objective.maximise=bleu", "objective.maximise must be one of likelihood, reward"),
     ],
 )
