@@ -35,7 +35,12 @@ PHOTOGRAPHS = {
     "matplotlib": ("grace_hopper.jpg",),
 }
 _FOLDERS = {"skimage": "data", "matplotlib": "mpl-data/sample_data"}
-_FIGURES = {"exact match": "both objects, every attribute and their relation right", "BLEU-4": "", "METEOR": ""}
+_FIGURES = {
+    "exact match": "both objects, every attribute and their relation right",
+    "pointing": "of the words look at what they name",
+    "BLEU-4": "",
+    "METEOR": "",
+}
 
 
 def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int = TEST, progress: bool = True) -> None:

@@ -95,10 +95,16 @@ def evaluate(
     recipe = captioner.recipe
     figures = dict(scores.values) | maps(captions.values())
     if data.name == "scenes":
+        from satlib import ground
         from satlib.datasets import scenes
 
         right = sum(scenes.exact_match(captions[example.key].text, scenes.scene(example.key)) for example in examples)
         figures["exact match"] = 100 * right / len(examples)
+        if recipe.decoder.attention != "none":  # an even map has no peak
+            looked = ground.on_scenes(examples, captions)
+            if looked:
+                total = ground.summary(looked)["all"]
+                figures |= {"pointing": total["pointing"], "pointing by chance": total["pointing_chance"]}
     return {
         "recipe": recipe.name,
         "data": data.name,

@@ -106,6 +106,15 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     ]
 
 
+def on_scenes(examples: Iterable[Example], captions: Mapping[str, Caption]) -> list[Looked]:
+    """Every word of the scenes' captions that can be measured; none where no word says anything true."""
+    return [
+        looked
+        for example in examples
+        for looked in measure(captions[example.key], scene_targets(example, captions[example.key].words))
+    ]
+
+
 class Boxes:
     """Boxes of COCO's format, in the square that the encoder sees."""
 
@@ -201,12 +210,15 @@ def ground(data: CaptionSet, captions: Mapping[str, Caption], boxes: Boxes | Non
         SatlibError: the set has no masks and there are no boxes, or no word could be measured.
     """
     require_places(data, boxes)
-    found: list[Looked] = []
-    for example in data.examples:
-        if example.key in captions:
-            words = captions[example.key].words
-            targets = scene_targets(example, words) if boxes is None else boxes.targets(example, words)
-            found += measure(captions[example.key], targets)
+    captioned = [example for example in data.examples if example.key in captions]
+    if boxes is None:
+        found = on_scenes(captioned, captions)
+    else:
+        found = [
+            looked
+            for example in captioned
+            for looked in measure(captions[example.key], boxes.targets(example, captions[example.key].words))
+        ]
     if not found:
         raise SatlibError("no word of these captions names an object whose place is known; are these the right boxes?")
     return found

@@ -25,6 +25,7 @@ _FIGURES = {
     "exact match": "exact match",
     "entropy": "map entropy",
     "movement": "map movement",
+    "pointing": "pointing",
 }
 _DECIMALS = {"METEOR": 2, "entropy": 2, "movement": 2}
 _ALWAYS = tuple(_FIGURES)[:8]  # the others only where an evaluation has them
@@ -139,6 +140,10 @@ def render(rows: Sequence[Row], style: str = "text") -> str:
     if "entropy" in columns:
         notes.append(
             "Entropy of the maps in nats (an even map of 7x7: 3.89, of 14x14: 5.28); movement: total variation between words, 0 to 1."
+        )
+    if "pointing" in columns:
+        notes.append(
+            "Pointing: words whose map has its peak on the object that they name, where the place of objects is known."
         )
     notes += [f"satlib{mark}: {protocol}." for protocol, mark in marks.items()]
     if style == "markdown":

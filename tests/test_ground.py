@@ -7,10 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import ground, images, plots
-from satlib.captioner import Caption
+from satlib import encoders, evaluation, ground, images, plots, recipe
+from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, Example, scenes
 from satlib.errors import SatlibError
+from satlib.text import Vocabulary
 
 
 def mask(left, top, right, bottom):
@@ -82,6 +83,22 @@ class TestScenes:
         overall = ground.summary(ground.ground(*captions_looking(away)))["all"]
         assert overall["mass"] == pytest.approx(0)
         assert overall["pointing"] < overall["pointing_chance"]
+
+    @pytest.mark.parametrize("attention", ["soft", "none"])
+    def test_an_evaluation_has_the_same_pointing(self, monkeypatch, tmp_path, attention):
+        monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR is not needed
+        data, captions = captions_looking(cells)
+        monkeypatch.setattr(evaluation, "generate", lambda *_: captions)
+        chosen = recipe.load("scenes-soft", [f"decoder.attention={attention}"])
+        captioner = Captioner(chosen, Vocabulary(["a"]), encoders.create("small", pretrained=False))
+        figures = evaluation.evaluate(captioner, data, None, "test")["metrics"]
+        assert figures["exact match"] == 100
+        if attention == "none":
+            assert "pointing" not in figures
+        else:
+            overall = ground.summary(ground.ground(data, captions))["all"]
+            assert figures["pointing"] == overall["pointing"]
+            assert figures["pointing by chance"] == overall["pointing_chance"]
 
     def test_render_and_figure(self, tmp_path):
         found = ground.summary(ground.ground(*captions_looking(cells)))

@@ -68,13 +68,17 @@ def test_only_the_test_split_unless_asked(tmp_path):
 
 
 def test_other_data_sets_come_last_with_their_own_columns(tmp_path):
-    scenes = write(tmp_path, "scenes-soft", data="scenes", recipe="scenes-soft", metrics={"exact match": 91.23})
+    scenes = write(
+        tmp_path, "scenes-soft", data="scenes", recipe="scenes-soft", metrics={"exact match": 91.23, "pointing": 64.7}
+    )
     rows = table.rows([scenes])
     assert rows[-1].data == "scenes"
     text = table.render(rows)
-    assert text.splitlines()[0].endswith("exact match")
-    assert line_of(text, "satlib: scenes-soft").split()[-2:] == ["-", "91.2"]
+    assert text.splitlines()[0].split()[-3:] == ["exact", "match", "pointing"]
+    assert line_of(text, "satlib: scenes-soft").split()[-3:] == ["-", "91.2", "64.7"]
+    assert "Pointing: " in text
     assert "exact match" not in table.render(table.rows([]))
+    assert "ointing" not in table.render(table.rows([]))
 
 
 def test_two_runs_of_a_recipe_are_told_apart_by_folder(tmp_path):
