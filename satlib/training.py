@@ -11,6 +11,7 @@ import json
 import math
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -502,12 +503,22 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
     """-log p(y|a) in nats per word (end marks included) over all captions, by teacher forcing."""
     captioner.eval()
     total, words = 0.0, 0
-    batches = SameLengthBatches(dev, batch_size).epoch(0)
-    for batch, annotations in zip(batches, read_ahead(lambda b: reader.read(b.keys), batches), strict=True):
-        captions = batch.captions.to(captioner.device)
-        a = captioner.annotations(annotations.to(captioner.device))
-        total += negative_log_likelihood(captioner.decoder(a, captions).logits, captions).sum().item()
-        words += captions.numel()
+    captions_of: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for pair in dev:
+        captions_of[pair.key].append(pair.caption)
+    keys = list(captions_of)
+    chunks = [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
+    for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
+        a = captioner.annotations(images.to(captioner.device))  # once for all captions of an image
+        by_length: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+        for row, key in enumerate(chunk):
+            for caption in captions_of[key]:
+                by_length[len(caption)].append((row, caption))
+        for group in by_length.values():
+            rows = torch.tensor([row for row, _ in group], device=captioner.device)
+            captions = torch.tensor([caption for _, caption in group], device=captioner.device)
+            total += negative_log_likelihood(captioner.decoder(a[rows], captions).logits, captions).sum().item()
+            words += captions.numel()
     return total / words
 
 

@@ -462,6 +462,17 @@ class TestRun:
         assert record["train_nll"] == pytest.approx(total / words, rel=1e-5)
         assert record["train_penalty"] == pytest.approx(penalty / captions, rel=1e-4)
 
+    def test_dev_nll_is_the_mean_over_words_of_one_caption_at_a_time(self, tmp_path):
+        captioner, reader = train(tmp_path, "training.epochs=1"), tiny.Reader()
+        dev, total = pairs(tiny.data().split("dev"), captioner.vocabulary, 40), 0.0
+        for pair in dev:
+            with torch.inference_mode():
+                logits = captioner.decoder(reader.read([pair.key]), torch.tensor([pair.caption])).logits
+            log_p = logits[0].double().log_softmax(1)
+            total -= sum(log_p[t, word].item() for t, word in enumerate(pair.caption))
+        expected = total / sum(len(pair.caption) for pair in dev)
+        assert training.dev_nll(captioner, reader, dev, 4) == pytest.approx(expected, rel=1e-5)
+
     def test_without_attention_the_penalty_is_a_constant(self, tmp_path):
         captioner = train(tmp_path, "decoder.attention=none", "training.epochs=2")
         lengths = [len(pair.caption) for pair in pairs(tiny.data().split("train"), captioner.vocabulary, 40)]
