@@ -78,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, or your own folder")
     _data_option(data)
 
+    scenes = command(
+        "scenes", _scenes, "write drawn scenes as a folder of pictures with captions.csv, to look at or to caption"
+    )
+    scenes.add_argument("folder", type=Path, help="where they go")
+    scenes.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which scenes")
+    scenes.add_argument("--count", type=_positive, default=4, help="how many, from the first")
+
     features = command("features", _features, "compute the annotation vectors of a recipe's images, once; resumes")
     _recipe_options(features)
     _data_option(features)
@@ -215,6 +222,16 @@ def _data(options: argparse.Namespace) -> int:
     report = check.check(options.name, root)
     print(report)
     return 0 if report.ok else 2
+
+
+def _scenes(options: argparse.Namespace) -> int:
+    from satlib.datasets import folder, scenes
+
+    data = scenes.load(**{split: options.count * (split == options.split) for split in ("train", "dev", "test")})
+    folder.save(data, data.examples, options.folder)
+    for example in data.examples:
+        print(f"{options.folder / example.key}.png: {example.references[0]}")
+    return 0
 
 
 def _features(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import cli
+from satlib import cli, datasets
 from satlib.captioner import Captioner
 from satlib.datasets import scenes
 
@@ -167,6 +167,19 @@ class TestTheWholeWay:
         ]
         assert cli.main(again) == 0
         assert (run[1] / "checkpoint.safetensors").read_bytes() == before
+
+    def test_scenes_are_a_folder_like_your_own(self, tmp_path, capsys):
+        out = tmp_path / "some scenes"
+        assert cli.main(["scenes", str(out), "--split", "dev", "--count", "2"]) == 0
+        first, second = (scenes.scene(f"dev-{i:06d}") for i in range(2))
+        assert capsys.readouterr().out.splitlines() == [
+            f"{out}/dev-000000.png: {first.captions[0]}",
+            f"{out}/dev-000001.png: {second.captions[0]}",
+        ]
+        data = datasets.load(str(out), tmp_path)
+        assert [example.references for example in data.split("dev")] == [first.captions, second.captions]
+        assert data.photo(data.split("dev")[1]).tobytes() == second.photo().tobytes()
+        assert "is there already; name another folder" in mistake(capsys, "scenes", out)
 
     def test_data_check(self, folder, capsys):
         assert cli.main(["data", "check", str(folder)]) == 0

@@ -9,16 +9,35 @@ is when others are added.
 import csv
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from satlib.datasets import SPLITS, CaptionSet
+from satlib.datasets import SPLITS, CaptionSet, Example
 from satlib.datasets.reading import assemble, clean, read_text, split_name
 from satlib.errors import SatlibError
-from satlib.files import read_json
+from satlib.files import read_json, replacing, write_text
 
 LAYOUT = "captions.csv with the columns image,caption[,split], or captions.json, a list of objects of the same form"
+
+
+def save(data: CaptionSet, examples: Sequence[Example], folder: Path) -> None:
+    """Write examples as such a folder: a PNG each, named after its key, and captions.csv.
+
+    Raises:
+        SatlibError: a captions.csv lies there already, or the folder cannot be written.
+    """
+    table = folder / "captions.csv"
+    if table.exists():
+        raise SatlibError(f"{table} is there already; name another folder")
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    writer.writerow(["image", "caption", "split"])
+    for example in examples:
+        with replacing(folder / f"{example.key}.png") as partial:
+            data.photo(example).save(partial, format="PNG")
+        writer.writerows([f"{example.key}.png", caption, example.split] for caption in example.references)
+    write_text(table, rows.getvalue())
 
 
 def load(folder: Path, require_images: bool = True) -> CaptionSet:
