@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from torch import Tensor
 
 from satlib.datasets import Example
@@ -139,6 +138,11 @@ class Consensus:
 
         Counts beyond n = 1 have one added, so that a caption without a true 4-gram is not worth nothing (Lin and Och, 2004).
         """
+        from nltk.translate.bleu_score import (  # here, because it brings seconds of scipy
+            SmoothingFunction,
+            sentence_bleu,
+        )
+
         bleu1, bleu4 = sentence_bleu(
             self._references[key],
             list(caption),

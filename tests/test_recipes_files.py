@@ -39,6 +39,13 @@ def test_a_recipe_without_attention_differs_from_its_twin_in_attention_alone(nam
     assert differences(name, twin) == {"decoder.attention": ("none", "soft")}
 
 
+def test_hard_attention_on_scenes_differs_from_soft_in_attention_alone():
+    changed = differences("scenes-hard", "scenes-soft")
+    assert changed["decoder.attention"] == ("hard", "soft")
+    assert {name.partition(".")[0] for name in changed} == {"decoder", "hard"}
+    assert len([name for name in changed if name.startswith("decoder.")]) == 1
+
+
 def test_the_twins_are_there():
     assert {"flickr8k-none", "flickr8k-lite0-none", "scenes-none"} <= set(recipe.names())
 
