@@ -33,7 +33,7 @@ def test_every_command_is_understood(command):
 
 
 def test_every_recipe_is_in_the_readme():
-    assert set(re.findall(r"`([a-z0-9]+-[a-z0-9-]*(?:soft|none|rmsprop|folder|reward))`", README)) == set(
+    assert set(re.findall(r"`([a-z0-9]+-[a-z0-9-]*(?:soft|hard|none|rmsprop|folder|reward))`", README)) == set(
         recipe.names()
     )
 
