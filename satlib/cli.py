@@ -227,8 +227,8 @@ def _data(options: argparse.Namespace) -> int:
 def _scenes(options: argparse.Namespace) -> int:
     from satlib.datasets import folder, scenes
 
-    data = scenes.load(**{split: options.count * (split == options.split) for split in ("train", "dev", "test")})
-    folder.save(data, data.examples, options.folder)
+    data = scenes.load(**{"train": 0, "dev": 0, "test": 0, options.split: options.count})
+    folder.save(data, options.folder)
     for example in data.examples:
         print(f"{options.folder / example.key}.png: {example.references[0]}")
     return 0
@@ -349,7 +349,8 @@ def _caption(options: argparse.Namespace) -> int:
     photos = [images.open_photo(path) for path in options.photos]
     models = options.models or [shipped.model()]
     captioners = [Captioner.load(model, device.choose(options.device)) for model in models]
-    names = [(model.parent if model.name == "model.safetensors" else model).resolve().stem for model in models]
+    runs = [(model.parent if model.name == "model.safetensors" else model).resolve() for model in models]
+    names = [run.name if run.is_dir() else run.stem for run in runs]  # a run "lr0.001" keeps its whole name
     for path, photo, picture in zip(options.photos, photos, _pictures(options), strict=True):
         captions = [captioner.caption([photo], options.beam)[0] for captioner in captioners]
         if len(captions) == 1:

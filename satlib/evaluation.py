@@ -101,7 +101,7 @@ def evaluate(
         right = sum(scenes.exact_match(captions[example.key].text, scenes.scene(example.key)) for example in examples)
         figures["exact match"] = 100 * right / len(examples)
         if recipe.decoder.attention != "none":  # an even map has no peak
-            looked = ground.on_scenes(examples, captions)
+            looked = ground.look_up(examples, captions)
             if looked:
                 total = ground.summary(looked)["all"]
                 figures |= {"pointing": total["pointing"], "pointing by chance": total["pointing_chance"]}

@@ -13,7 +13,7 @@ boxes (`instances_*.json`), and there a word counts that is a category's name.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,12 +106,16 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     ]
 
 
-def on_scenes(examples: Iterable[Example], captions: Mapping[str, Caption]) -> list[Looked]:
-    """Every word of the scenes' captions that can be measured; none where no word says anything true."""
+def look_up(
+    examples: Iterable[Example],
+    captions: Mapping[str, Caption],
+    targets: Callable[[Example, Sequence[str]], list[Target]] = scene_targets,
+) -> list[Looked]:
+    """Every word of the examples' captions that can be measured; none where no word says anything true."""
     return [
         looked
         for example in examples
-        for looked in measure(captions[example.key], scene_targets(example, captions[example.key].words))
+        for looked in measure(captions[example.key], targets(example, captions[example.key].words))
     ]
 
 
@@ -211,14 +215,7 @@ def ground(data: CaptionSet, captions: Mapping[str, Caption], boxes: Boxes | Non
     """
     require_places(data, boxes)
     captioned = [example for example in data.examples if example.key in captions]
-    if boxes is None:
-        found = on_scenes(captioned, captions)
-    else:
-        found = [
-            looked
-            for example in captioned
-            for looked in measure(captions[example.key], boxes.targets(example, captions[example.key].words))
-        ]
+    found = look_up(captioned, captions, scene_targets if boxes is None else boxes.targets)
     if not found:
         raise SatlibError("no word of these captions names an object whose place is known; are these the right boxes?")
     return found

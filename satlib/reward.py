@@ -12,8 +12,8 @@ added to log p(y|s~,a). It only works from a model that captions already: from r
 At temperature 1 nearly every caption that a model draws is worse than the one that it would give, and what is learned is to
 draw safer ones; that takes far more captions than these data sets have. At 1/2 the draws are near to what will be given.
 
-The reward is CIDEr-D (Vedantam et al., 2015), or that and sentence BLEU-1 and BLEU-4, of ids that hold the end mark: a caption that
-breaks off ("a man in a") is then missing an n-gram that all references have.
+The reward is CIDEr-D (Vedantam et al., 2015), or that and sentence BLEU-1 and BLEU-4, of ids that hold the end mark: a
+caption that breaks off ("a man in a") is then missing an n-gram that all references have.
 """
 
 import math

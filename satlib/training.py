@@ -503,21 +503,18 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
     """-log p(y|a) in nats per word (end marks included) over all captions, by teacher forcing."""
     captioner.eval()
     total, words = 0.0, 0
-    captions_of: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    pairs_of: dict[str, list[Pair]] = defaultdict(list)
     for pair in dev:
-        captions_of[pair.key].append(pair.caption)
-    keys = list(captions_of)
+        pairs_of[pair.key].append(pair)
+    keys = list(pairs_of)
     chunks = [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
     for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
         a = captioner.annotations(images.to(captioner.device))  # once for all captions of an image
-        by_length: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
-        for row, key in enumerate(chunk):
-            for caption in captions_of[key]:
-                by_length[len(caption)].append((row, caption))
-        for group in by_length.values():
-            rows = torch.tensor([row for row, _ in group], device=captioner.device)
-            captions = torch.tensor([caption for _, caption in group], device=captioner.device)
-            total += negative_log_likelihood(captioner.decoder(a[rows], captions).logits, captions).sum().item()
+        row = {key: number for number, key in enumerate(chunk)}
+        for batch in SameLengthBatches([pair for key in chunk for pair in pairs_of[key]], batch_size).epoch(0):
+            captions = batch.captions.to(captioner.device)
+            seen = a[[row[key] for key in batch.keys]]
+            total += negative_log_likelihood(captioner.decoder(seen, captions).logits, captions).sum().item()
             words += captions.numel()
     return total / words
 

@@ -9,11 +9,11 @@ is when others are added.
 import csv
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from satlib.datasets import SPLITS, CaptionSet, Example
+from satlib.datasets import SPLITS, CaptionSet
 from satlib.datasets.reading import assemble, clean, read_text, split_name
 from satlib.errors import SatlibError
 from satlib.files import read_json, replacing, write_text
@@ -21,8 +21,8 @@ from satlib.files import read_json, replacing, write_text
 LAYOUT = "captions.csv with the columns image,caption[,split], or captions.json, a list of objects of the same form"
 
 
-def save(data: CaptionSet, examples: Sequence[Example], folder: Path) -> None:
-    """Write examples as such a folder: a PNG each, named after its key, and captions.csv.
+def save(data: CaptionSet, folder: Path) -> None:
+    """Write a set's images and captions as such a folder: a PNG each, named after its key, and captions.csv.
 
     Raises:
         SatlibError: a captions.csv lies there already, or the folder cannot be written.
@@ -33,7 +33,7 @@ def save(data: CaptionSet, examples: Sequence[Example], folder: Path) -> None:
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
     writer.writerow(["image", "caption", "split"])
-    for example in examples:
+    for example in data.examples:
         with replacing(folder / f"{example.key}.png") as partial:
             data.photo(example).save(partial, format="PNG")
         writer.writerows([f"{example.key}.png", caption, example.split] for caption in example.references)
