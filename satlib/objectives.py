@@ -63,6 +63,7 @@ class HardConfig:
     estimator: str = "score-function"  # score-function (the paper's) | gumbel (straight-through, Jang et al., 2017)
     samples: int = 1  # N
     expectation: float = 0.5  # probability that an image takes the expectation alpha in place of its sample
+    anneal: float = 0.0  # share of the training in which that probability comes down to `expectation` from 1; 0: constant
     reward: str = "sentence"  # sentence (the paper's: log p(y|s~,a)) | to-come (log p of the words from t on)
     baseline: str = "moving-average"  # moving-average (the paper's) | none | other-samples | learned
     lambda_r: float = 1.0  # weight of the score-function term
@@ -124,9 +125,18 @@ class VariationalBound(nn.Module):
             nn.init.zeros_(self.learned.weight)
             nn.init.zeros_(self.learned.bias)
 
-    def coins(self, images: int, device: torch.device) -> Tensor:
-        """Which rows of a batch take the expectation, (images N,): a coin per image, or one for all in the official variant."""
-        tossed = torch.rand(1 if self.config.official else images, device=device) < self.config.expectation
+    def coins(self, images: int, device: torch.device, done: float = 1.0) -> Tensor:
+        """Which rows of a batch take the expectation, (images N,): a coin per image, or one for all in the official variant.
+
+        Args:
+            images: the batch's.
+            device: of the answer.
+            done: share of the training that is done, of use where the coin's probability is annealed.
+        """
+        config = self.config
+        fallen = min(1.0, done / config.anneal) if config.anneal else 1.0
+        probability = 1 - fallen * (1 - config.expectation)
+        tossed = torch.rand(1 if config.official else images, device=device) < probability
         return tossed.expand(images).repeat_interleave(self.config.samples)
 
     def forward(self, output: Output, captions: Tensor) -> Bound:

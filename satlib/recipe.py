@@ -150,6 +150,7 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("objective", "label_smoothing"): 0,
     ("hard", "samples"): 1,
     ("hard", "expectation"): 0,
+    ("hard", "anneal"): 0,
     ("hard", "lambda_r"): 0,
     ("hard", "lambda_e"): 0,
     ("hard", "temperature"): 1e-3,
@@ -176,6 +177,7 @@ _BELOW_ONE = {
     ("decoder", "dropout"),
     ("objective", "label_smoothing"),
     ("hard", "expectation"),
+    ("hard", "anneal"),
     ("training", "average"),
 }
 

@@ -233,6 +233,11 @@ class _Session:
         waited = self.progress.epoch - best["epoch"] if best else 0
         return self.progress.epoch >= config.epochs or waited >= config.patience
 
+    def _done(self) -> float:
+        """The share of the training's batches that are done."""
+        p = self.progress
+        return (p.epoch + p.batch / len(self.batches)) / self.recipe.training.epochs
+
     def _update(self, batch: Batch, annotations: Tensor) -> None:
         config, step = self.recipe.training, self.progress.epoch * len(self.batches) + self.progress.batch
         with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
@@ -267,7 +272,7 @@ class _Session:
             loss = negative_log_likelihood(output.logits, captions, self.recipe.objective.label_smoothing).mean()
             sums = {"nll": loss}
         else:
-            expected = self.bound.coins(len(a), self.device)
+            expected = self.bound.coins(len(a), self.device, self._done())
             a, captions = (each.repeat_interleave(self.recipe.hard.samples, 0) for each in (a, captions))
             output = self.captioner.decoder(a, captions, expected)
             estimate = self.bound(output, captions)
@@ -385,7 +390,7 @@ class _Session:
             a = self.captioner.annotations(self.reader.read(batch.keys).to(self.device)).detach()
             a, captions = (each.repeat_interleave(samples, 0) for each in (a, batch.captions.to(self.device)))
             for _ in range(draws):
-                output = decoder(a, captions, self.bound.coins(len(batch.keys), self.device))
+                output = decoder(a, captions, self.bound.coins(len(batch.keys), self.device, self._done()))
                 gradients = torch.autograd.grad(self.bound(output, captions).loss, energy)
                 estimates.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
         self.bound.train()

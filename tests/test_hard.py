@@ -219,6 +219,10 @@ class TestLooking:
         coins = bound.coins(2000, torch.device("cpu")).view(2000, 3)
         assert torch.equal(coins[:, 0], coins[:, 2])
         assert coins[:, 0].float().mean().item() == pytest.approx(0.5, abs=0.05)
+        annealed = VariationalBound(HardConfig(expectation=0.2, anneal=0.5), hidden=4)
+        for done, probability in ((0.0, 1.0), (0.25, 0.6), (0.5, 0.2), (0.9, 0.2)):
+            tossed = annealed.coins(4000, torch.device("cpu"), done)
+            assert tossed.float().mean().item() == pytest.approx(probability, abs=0.04)
         official = VariationalBound(HardConfig(official=True), hidden=4)
         assert {official.coins(50, torch.device("cpu")).float().mean().item() for _ in range(30)} == {0.0, 1.0}
 
@@ -296,6 +300,7 @@ class TestTraining:
         ("hard.estimator=straight", "hard.estimator must be one of score-function"),
         ("hard.temperature=0", "hard.temperature must be at least"),
         ("hard.expectation=1.5", "hard.expectation must be"),
+        ("hard.anneal=1", "hard.anneal must be"),
         ("hard.baseline=other-samples", "set hard.samples to at least 2"),
         ("decoding.look=peek", "decoding.look must be one of expected"),
     ],
