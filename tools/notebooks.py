@@ -1,0 +1,270 @@
+"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--changed]`, or `index`, or `compare`.
+
+notebooks/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates notebooks/NN_name.ipynb from it, with the
+Colab badge and the installing cell put in from one template, and executes it; `--changed` leaves alone those whose cells are
+the same as before. `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes nothing and fails where what is committed
+differs from what would be generated.
+"""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jupytext
+import nbformat
+import psutil
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+
+from satlib.files import replacing
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "notebooks"
+MAX_BYTES = 1_500_000
+SECONDS = 600  # a cell that takes longer hangs
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+MARK = re.compile(
+    r"^<!-- index: (?P<key>[^|]+) \| (?P<text>.+) \| (?P<object>[\w.]+) \| (?P<test>\S+) -->$", re.MULTILINE
+)
+INSTALL = """\
+# On Colab, or wherever satlib is missing, this installs it; otherwise it does nothing.
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("satlib") is None:
+    source = os.environ.get("SATLIB_SOURCE", "git+{address}")
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"satlib[course] @ {{source}}"], check=True)"""
+
+
+def address() -> str:
+    """Where the repository is published: pyproject.toml is the one place that says it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project["urls"]["Source"]
+
+
+def sources(names: Sequence[str] = ()) -> list[Path]:
+    """The notebooks' sources in order; of some, by the beginnings of their names.
+
+    Raises:
+        SystemExit: no source begins so.
+    """
+    every = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
+    for name in names:
+        if not any(path.name.startswith(name) for path in every):
+            raise SystemExit(f"no notebook begins with {name}; there are {', '.join(path.stem for path in every)}")
+    return [path for path in every if not names or any(path.name.startswith(name) for name in names)]
+
+
+def generate(source: Path) -> NotebookNode:
+    """The notebook of a source, not executed: its cells, with the badge and the installing cell after the first."""
+    notebook = jupytext.read(source)
+    badge = (
+        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+        f"(https://colab.research.google.com/{address().removeprefix('https://').replace('github.com', 'github')}"
+        f"/blob/main/notebooks/{source.stem}.ipynb)"
+    )
+    install = nbformat.v4.new_code_cell(INSTALL.format(address=address()), metadata={"tags": ["install"]})
+    first, *rest = notebook.cells
+    notebook.cells = [first, nbformat.v4.new_markdown_cell(badge), install, *rest]
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"{source.stem[:2]}-{number:03}"  # the same each time, so that a difference is a difference
+    notebook.metadata = nbformat.from_dict(METADATA)
+    notebook.nbformat_minor = 5
+    return notebook
+
+
+def execute(notebook: NotebookNode) -> tuple[float, float]:
+    """Run it in place, in its own folder.
+
+    Returns:
+        seconds, and the kernel's largest memory in GB.
+    """
+    began = time.monotonic()
+    client = NotebookClient(
+        notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+    )
+    with client.setup_kernel():
+        for number, cell in enumerate(notebook.cells):
+            client.execute_cell(cell, number)
+        peak = peak_memory(client.km.provisioner.pid)
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)  # times of day
+        if cell.cell_type == "code":  # progress bars and warnings are of that one run
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    return time.monotonic() - began, peak
+
+
+def peak_memory(pid: int) -> float:
+    """The largest memory that a process has held, in GB; where the system does not keep it (macOS), what it holds now."""
+    status = Path(f"/proc/{pid}/status")
+    if status.is_file():
+        kilobytes = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        if kilobytes:
+            return int(kilobytes[1]) * 1024 / 1e9
+    return psutil.Process(pid).memory_info().rss / 1e9
+
+
+def cells_of(notebook: NotebookNode) -> list[tuple[str, str, str]]:
+    """What has to be equal: each cell's id, kind and text."""
+    return [(cell.id, cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def make(source: Path, changed_only: bool = False) -> None:
+    """Generate, execute and write one notebook.
+
+    Args:
+        source: its .py.
+        changed_only: leave it as it is if its cells are the same as before.
+
+    Raises:
+        SystemExit: a cell fails, or the notebook is too large to be shown.
+    """
+    target, notebook = source.with_suffix(".ipynb"), generate(source)
+    if changed_only and target.exists() and cells_of(notebook) == cells_of(nbformat.read(target, 4)):
+        print(f"{target.name:32} as before")
+        return
+    try:
+        seconds, memory = execute(notebook)
+    except CellExecutionError as error:
+        raise SystemExit(f"{source.name}: {error}") from None
+    text = nbformat.writes(notebook) + "\n"
+    if len(text) > MAX_BYTES:
+        raise SystemExit(
+            f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}: make its figures smaller"
+        )
+    with replacing(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+    print(f"{target.name:32} {seconds:5.0f} s {memory:5.1f} GB {len(text) / 1e6:5.2f} MB")
+
+
+def problems(source: Path) -> list[str]:
+    """How a committed notebook differs from what its source gives; empty if it does not."""
+    target = source.with_suffix(".ipynb")
+    if not target.exists():
+        return [f"{target.name} is missing"]
+    notebook, found = nbformat.read(target, 4), []
+    if cells_of(notebook) != cells_of(generate(source)):
+        found.append(f"{target.name} is not what {source.name} gives")
+    numbers = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    if numbers != list(range(1, len(numbers) + 1)):
+        found.append(f"{target.name} was not run once from top to bottom")
+    if target.stat().st_size > MAX_BYTES:
+        found.append(f"{target.name} is larger than {MAX_BYTES / 1e6} MB")
+    return found
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One line of the index: an equation or a claim, where it is treated, by what function, and what test holds it."""
+
+    key: str
+    text: str
+    notebook: str
+    heading: str
+    object: str
+    test: str
+
+    @property
+    def anchor(self) -> str:
+        """What GitHub and JupyterLab make of the heading in an address."""
+        return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
+
+
+def marks() -> list[Mark]:
+    """Every mark of every notebook, equations first, then sections, then claims."""
+    found = []
+    for source in sources():
+        heading = ""
+        for cell in jupytext.read(source).cells:
+            if cell.cell_type != "markdown":
+                continue
+            for line in cell.source.splitlines():
+                if re.match(r"#+ ", line):
+                    heading = line.lstrip("# ").strip()
+                mark = MARK.match(line)
+                if mark:
+                    found.append(Mark(mark["key"], mark["text"], source.stem, heading, mark["object"], mark["test"]))
+                elif line.startswith("<!-- index"):
+                    raise SystemExit(f"{source.name}: {line!r} is not `<!-- index: key | text | object | test -->`")
+    kinds = {"equation": 0, "section": 1, "claim:": 2}
+
+    def order(mark: Mark) -> tuple[int, list[int], str]:
+        kind = mark.key.split()[0]
+        return kinds[kind], [int(n) for n in re.findall(r"\d+", mark.key)] if kind != "claim:" else [], mark.notebook
+
+    return sorted(found, key=order)
+
+
+def index() -> str:
+    """The text of notebooks/INDEX.md."""
+    lines = [
+        "# Index: from the paper to the course",
+        "",
+        "Equations and sections are those of *Show, Attend and Tell*; claims are what the paper and introductions to attention say,",
+        "tried out. `make notebooks` writes this page from marks in the notebooks.",
+        "",
+        "| | what | notebook | satlib | test |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for mark in marks():
+        module, test = mark.object, mark.test.split("::")[0]
+        lines.append(
+            f"| {mark.key} | {mark.text} | [{mark.notebook[:2]}, {mark.heading}]({mark.notebook}.ipynb#{mark.anchor}) "
+            f"| [`{module}`](../{_file_of(module)}) | [`{'::'.join(mark.test.split('::')[1:]) or test}`](../{test}) |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _file_of(dotted: str) -> str:
+    """The file that holds an object: satlib.attention.SoftAttention -> satlib/attention.py."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        path = Path(*parts[:length])
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if (ROOT / candidate).is_file():
+                return candidate.as_posix()
+    raise SystemExit(f"an index mark names {dotted}, which is in no file")
+
+
+def main() -> int:
+    """See the top of this file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("make", "index", "compare"))
+    parser.add_argument("names", nargs="*", help="the numbers of some notebooks; all if left out")
+    parser.add_argument("--changed", action="store_true", help="only those whose cells have changed")
+    arguments = parser.parse_args()
+    if arguments.what == "make":
+        for source in sources(arguments.names):
+            make(source, arguments.changed)
+    if arguments.what in ("make", "index"):
+        (FOLDER / "INDEX.md").write_text(index(), encoding="utf-8")
+        return 0
+    if arguments.what == "compare":
+        found = [problem for source in sources(arguments.names) for problem in problems(source)]
+        if not (FOLDER / "INDEX.md").is_file() or (FOLDER / "INDEX.md").read_text(encoding="utf-8") != index():
+            found.append("INDEX.md is not what the marks give")
+        for problem in found:
+            print(problem, file=sys.stderr)
+        if found:
+            print("run `make notebooks` and commit what it writes", file=sys.stderr)
+        return 1 if found else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
