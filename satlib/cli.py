@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         dest="models",
-        help="a run's folder or a model file, by default the one that comes with satlib; give several to compare them, one "
+        help="a run's folder, a model file, or the name of a model that comes with satlib; give several to compare them, one "
         "below the other",
     )
     caption.add_argument("--beam", type=_positive, help="beam width; as the model's recipe says by default")
@@ -347,7 +347,10 @@ def _caption(options: argparse.Namespace) -> int:
     from satlib.captioner import Captioner
 
     photos = [images.open_photo(path) for path in options.photos]
-    models = options.models or [shipped.model()]
+    models = [
+        shipped.model(path.name) if path.name in shipped.models() and not path.exists() else path
+        for path in options.models or [shipped.model()]
+    ]
     captioners = [Captioner.load(model, device.choose(options.device)) for model in models]
     runs = [(model.parent if model.name == "model.safetensors" else model).resolve() for model in models]
     names = [run.name if run.is_dir() else run.stem for run in runs]  # a run "lr0.001" keeps its whole name

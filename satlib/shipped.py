@@ -1,23 +1,30 @@
-"""What comes with satlib: a captioner trained on Flickr8k and the evaluations behind the figures in the README."""
+"""What comes with satlib: trained captioners, for photographs and for drawn scenes, and the evaluations behind the README's figures."""
 
 from pathlib import Path
 
 from satlib.errors import SatlibError
 
+PHOTOGRAPHS = "flickr8k-lite0-soft"
 _MODELS = Path(__file__).parent / "models"
 _RESULTS = Path(__file__).parent / "results"
 
 
-def model() -> Path:
-    """The captioner for photographs; `satlib/models/README.md` is its card.
+def models() -> list[str]:
+    """The names of the captioners, after their recipes; `satlib/models/README.md` is their card."""
+    return sorted(path.stem for path in _MODELS.glob("*.safetensors"))
+
+
+def model(name: str = PHOTOGRAPHS) -> Path:
+    """A captioner's file; the one for photographs if no other is named.
 
     Raises:
-        SatlibError: it is not there.
+        SatlibError: there is none of that name.
     """
-    path = _MODELS / "flickr8k-lite0-soft.safetensors"
+    path = _MODELS / f"{name}.safetensors"
     if not path.is_file():
         raise SatlibError(
-            f"the model that comes with satlib, {path}, is missing; install satlib again or name one with --model"
+            f"no model called {name} comes with satlib (there are: {', '.join(models()) or 'none; install satlib again'}); "
+            "name a run or a model's file with --model"
         )
     return path
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import cli, datasets
+from satlib import cli, datasets, shipped
 from satlib.captioner import Captioner
 from satlib.datasets import scenes
 
@@ -145,6 +145,17 @@ class TestTheWholeWay:
         assert cli.main([str(word) for word in [*command[:4], "--pictures", tmp_path / "one"]]) == 0
         heights = [Image.open(tmp_path / name / "3.png").height for name in ("both", "one")]
         assert heights[0] > heights[1]
+
+    def test_a_model_that_comes_with_satlib_goes_by_its_name(self, run, folder, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr(shipped, "_MODELS", tmp_path)
+        shutil.copy(run[1] / "model.safetensors", tmp_path / "another.safetensors")
+        command = ["caption", str(folder / "3.jpg"), "--pictures", str(tmp_path / "seen"), "--model"]
+        assert cli.main([*command, "another"]) == 0
+        by_name = capsys.readouterr().out
+        assert cli.main([*command, str(run[1])]) == 0
+        assert capsys.readouterr().out == by_name
+        assert cli.main([*command, "none-such"]) == 2
+        assert "none-such" in capsys.readouterr().err
 
     def test_export_is_smaller_and_captions(self, run, folder, tmp_path, capsys):
         small = tmp_path / "small.safetensors"

@@ -31,7 +31,7 @@ def tiny_model(tmp_path, monkeypatch):
     path = tmp_path / "tiny.safetensors"
     vocabulary = Vocabulary.from_captions(["a dog", "a red boat"], 10, 1)
     Captioner(recipe.load("flickr8k-lite0-soft", changes), vocabulary, encoders.create("efficientnet-lite0")).save(path)
-    monkeypatch.setattr(shipped, "model", lambda: path)
+    monkeypatch.setattr(shipped, "model", lambda name=shipped.PHOTOGRAPHS: path)
 
 
 @pytest.fixture
@@ -75,7 +75,9 @@ def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path, tiny_model):
 
 def test_a_missing_model_is_said_before_anything_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "_MODELS", tmp_path)
-    with pytest.raises(SatlibError, match=r"comes with satlib.*missing"):
+    with pytest.raises(
+        SatlibError, match=r"no model called flickr8k-lite0-soft comes with satlib .*install satlib again"
+    ):
         demo.run(tmp_path / "out", TINY, **SIZES)
     assert not (tmp_path / "out").exists()
 

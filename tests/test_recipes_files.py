@@ -39,15 +39,18 @@ def test_a_recipe_without_attention_differs_from_its_twin_in_attention_alone(nam
     assert differences(name, twin) == {"decoder.attention": ("none", "soft")}
 
 
-def test_hard_attention_on_scenes_differs_from_soft_in_attention_alone():
-    changed = differences("scenes-hard", "scenes-soft")
-    assert changed["decoder.attention"] == ("hard", "soft")
-    assert {name.partition(".")[0] for name in changed} == {"decoder", "hard"}
-    assert len([name for name in changed if name.startswith("decoder.")]) == 1
+@pytest.mark.parametrize("name", [name for name in recipe.names() if name.endswith("-hard")])
+def test_hard_attention_differs_from_soft_in_attention_alone(name):
+    """The penalty is soft attention's: with hard attention it is off."""
+    changed = differences(name, name.removesuffix("-hard") + "-soft")
+    assert changed.pop("decoder.attention") == ("hard", "soft")
+    assert changed.pop("objective.doubly_stochastic", (0, 0))[0] == 0
+    assert {name.partition(".")[0] for name in changed} == {"hard"}
 
 
 def test_the_twins_are_there():
     assert {"flickr8k-none", "flickr8k-lite0-none", "scenes-none"} <= set(recipe.names())
+    assert {"scenes-hard", "flickr8k-hard", "flickr30k-hard", "coco-hard"} <= set(recipe.names())
 
 
 def test_rmsprop_stands_beside_adam():
