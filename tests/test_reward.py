@@ -235,12 +235,12 @@ class TestTraining:
         assert best["dev_reward"] == pytest.approx(sum(rewards) / len(dev))
 
     @pytest.mark.parametrize(("dropout", "same"), [(0.0, True), (0.5, False)])
-    def test_dropout_where_it_is_asked_for(self, tmp_path, dropout, same):
+    def test_dropout_where_it_is_asked_for(self, trained, tmp_path, dropout, same):
         """Without dropout in the decoder, drawing with it changes nothing; with it, it does."""
         width = f"decoder.dropout={dropout}"
-        run(tmp_path / "start", width, "training.epochs=1")
+        run(tmp_path / "begin", width, "training.epochs=1")
         runs = [
-            run(tmp_path / name, *REWARDED, width, f"reward.dropout={name}", start=tmp_path / "start").state_dict()
+            run(tmp_path / name, *REWARDED, width, f"reward.dropout={name}", start=tmp_path / "begin").state_dict()
             for name in ("true", "false")
         ]
         assert all(torch.equal(*pair) for pair in zip(*(each.values() for each in runs), strict=True)) == same
