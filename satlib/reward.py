@@ -43,7 +43,6 @@ class RewardConfig:
     bleu1: float = 0.0  # weight of sentence BLEU-1 (0 to 1): the right words, in any order
     bleu4: float = 0.0  # weight of sentence BLEU-4 (0 to 1)
     temperature: float = 0.5  # words are drawn from, and made likelier under, p(y_t)^(1/temperature)
-    dropout: bool = False  # draw with dropout: the captions of a few thousand images are soon learnt by heart without
 
 
 def self_critical(log_p: Tensor, rewards: Tensor, samples: int) -> Tensor:

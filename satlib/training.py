@@ -293,10 +293,7 @@ class _Session:
         """The expected reward of captions that the model draws for the batch's images, and the penalty on their maps."""
         assert self.reward is not None
         decoder, samples = self.captioner.decoder, self.recipe.reward.samples
-        self.captioner.eval()  # what is rewarded is what will generate: hard attention looks as it will, too
-        for module in decoder.modules():
-            if isinstance(module, nn.Dropout):
-                module.train(self.recipe.reward.dropout)
+        self.captioner.eval()  # what is rewarded is what will generate: without dropout
         a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
         rows = torch.arange(len(a), device=self.device).repeat_interleave(samples)
         first = decoder.initial_state(a)

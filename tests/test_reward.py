@@ -234,17 +234,6 @@ class TestTraining:
         rewards = [agree(key, [*captioner.vocabulary.encode(found.text), END]) for key, found in captions.items()]
         assert best["dev_reward"] == pytest.approx(sum(rewards) / len(dev))
 
-    @pytest.mark.parametrize(("dropout", "same"), [(0.0, True), (0.5, False)])
-    def test_dropout_where_it_is_asked_for(self, trained, tmp_path, dropout, same):
-        """Without dropout in the decoder, drawing with it changes nothing; with it, it does."""
-        width = f"decoder.dropout={dropout}"
-        run(tmp_path / "begin", width, "training.epochs=1")
-        runs = [
-            run(tmp_path / name, *REWARDED, width, f"reward.dropout={name}", start=tmp_path / "begin").state_dict()
-            for name in ("true", "false")
-        ]
-        assert all(torch.equal(*pair) for pair in zip(*(each.values() for each in runs), strict=True)) == same
-
     def test_resumed_is_the_run_that_was_not_stopped(self, trained, tmp_path):
         whole = run(tmp_path / "whole", *REWARDED, start=trained)
         run(tmp_path / "resumed", *REWARDED, "training.epochs=1", start=trained)
