@@ -63,7 +63,7 @@ class HardConfig:
     estimator: str = "score-function"  # score-function (the paper's) | gumbel (straight-through, Jang et al., 2017)
     samples: int = 1  # N
     expectation: float = 0.5  # probability that an image takes the expectation alpha in place of its sample
-    anneal: float = 0.0  # share of the training in which that probability comes down to `expectation` from 1; 0: constant
+    anneal: float = 0.0  # share of the training in which it comes down to that from 1; 0: it is constant
     reward: str = "sentence"  # sentence (the paper's: log p(y|s~,a)) | to-come (log p of the words from t on)
     baseline: str = "moving-average"  # moving-average (the paper's) | none | other-samples | learned
     lambda_r: float = 1.0  # weight of the score-function term
