@@ -6,7 +6,7 @@ BIN := .venv/bin
 # More for pytest or the demo: make test ARGS="-k beam -x".
 ARGS ?=
 
-.PHONY: help demo test lint format constraints
+.PHONY: help demo test lab notebooks notebooks-check lint format constraints
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +17,17 @@ demo: .venv/.installed  ## train soft attention on drawn scenes, evaluate it, ca
 # Two processes, one thread in each: torch's own threads would only get in each other's way.
 test: lint  ## check style and run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+lab: .venv/.installed  ## open the course in JupyterLab
+	JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter" $(BIN)/jupyter lab --notebook-dir=. notebooks/00_look.ipynb $(ARGS)
+
+notebooks: .venv/.installed  ## make the notebooks from their sources: run those that changed, and write the index
+	$(BIN)/python tools/notebooks.py make --changed
+
+# Two notebooks side by side, one thread in each.
+notebooks-check: .venv/.installed  ## run the notebooks, and compare them and the index with their sources
+	$(BIN)/python tools/notebooks.py compare
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 -n 2 --dist loadscope $(ARGS) notebooks
 
 lint: .venv/.installed  ## check style alone
 	$(BIN)/ruff check .

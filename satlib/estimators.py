@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,10 +23,24 @@ PLACES, WORDS, VOCABULARY, DIM = 4, 3, 5, 3
 
 @dataclass(frozen=True)
 class Paths:
-    """Every path of a caption: log p(s|a) and log p(y|s,a), (L^C,) each."""
+    """Every path of a caption, P = L^C of them, in the order of `itertools.product`.
 
-    log_p_path: Tensor
-    log_p_caption: Tensor
+    places: s_1..s_C, (P, C). log_p_place: log p(s_t|s_<t,a), (P, C). log_p_word: log p(y_t|s_1..s_t,a), (P, C).
+    """
+
+    places: Tensor
+    log_p_place: Tensor
+    log_p_word: Tensor
+
+    @property
+    def log_p_path(self) -> Tensor:
+        """Log p(s|a), (P,)."""
+        return self.log_p_place.sum(1)
+
+    @property
+    def log_p_caption(self) -> Tensor:
+        """Log p(y|s,a), (P,)."""
+        return self.log_p_word.sum(1)
 
     @property
     def log_likelihood(self) -> Tensor:
@@ -36,6 +51,16 @@ class Paths:
     def bound(self) -> Tensor:
         """L_s = sum_s p(s|a) log p(y|s,a), equation 10."""
         return (self.log_p_path.exp() * self.log_p_caption).sum()
+
+
+class PathGradients(NamedTuple):
+    """What equation 11 is made of, path by path, over W weights.
+
+    likelihood: d log p(y|s,a) / dW, (P, W). score: d log p(s_t|s_<t,a) / dW, (P, C, W).
+    """
+
+    likelihood: Tensor
+    score: Tensor
 
 
 def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
@@ -55,8 +80,28 @@ def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
     paths = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))
     with _forced(decoder, paths):
         output = decoder(a.expand(len(paths), -1, -1), caption.expand(len(paths), -1))
-    log_p_place = log_probability(output.alphas, paths)
-    return Paths(log_p_place.sum(1), -word_losses(output.logits, caption.expand(len(paths), -1)).sum(1))
+    log_p_word = -word_losses(output.logits, caption.expand(len(paths), -1))
+    return Paths(paths, log_probability(output.alphas, paths), log_p_word)
+
+
+def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
+    """The gradients that equation 11 weighs by p(s|a) and adds up, of every path on its own: over `weights`, flat and in their order.
+
+    With them any estimator that is a function of sampled paths has its mean and its variance as a sum, without a sample.
+    """
+
+    def each(values: Tensor) -> Tensor:  # (R,) -> (R, W)
+        one_hot = torch.eye(len(values), dtype=values.dtype, device=values.device)
+        found = torch.autograd.grad(
+            values, weights, one_hot, retain_graph=True, allow_unused=True, is_grads_batched=True
+        )
+        shaped = zip(found, weights, strict=True)
+        return torch.cat(
+            [values.new_zeros(len(values), w.numel()) if g is None else g.flatten(1) for g, w in shaped], 1
+        )
+
+    likelihood, score = each(paths.log_p_caption), each(paths.log_p_place.flatten())
+    return PathGradients(likelihood, score.unflatten(0, paths.places.shape))
 
 
 @contextmanager

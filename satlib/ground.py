@@ -106,6 +106,21 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     ]
 
 
+def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
+    """The words of a caption that are false of the object that the rest of their noun phrase describes, and its pixels.
+
+    A phrase that describes neither object better than the other (`scenes.mentions`) has none.
+    """
+    scene = scenes.scene(example.key)
+    masks, numbers = scene.masks, scenes.mentions(words, scene)
+    found = []
+    for phrase in scenes.grammar.phrases(words):
+        for number in {numbers[index] for index in phrase.said} - {None}:
+            wrong = [index for index in phrase.said if numbers[index] is None]
+            found += [Target(index, phrase.said[index][0], masks[number]) for index in wrong]
+    return found
+
+
 def look_up(
     examples: Iterable[Example],
     captions: Mapping[str, Caption],

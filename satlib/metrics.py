@@ -215,8 +215,40 @@ def _without_punctuation(words: Iterator[str] | Sequence[str]) -> str:
     return " ".join(word for word in words if word and word not in ptbtokenizer.PUNCTUATIONS)
 
 
+def meteor_of_each(
+    hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float = 600.0
+) -> dict[str, float]:
+    """METEOR 1.5 of every caption alone, in percent, of text that is already split by spaces.
+
+    The figure of a corpus is not their mean: METEOR adds up what agrees over all captions first.
+
+    Args:
+        hypotheses: key to a list of one line.
+        references: key to one line or more.
+        timeout: seconds after which the Java program is stopped.
+
+    Raises:
+        SatlibError: no working Java, or METEOR failed.
+    """
+    try:
+        output = _meteor_output(hypotheses, references, timeout)
+    except _JavaError as error:
+        raise SatlibError(f"METEOR {error}; {GET_JAVA}") from error
+    each = re.findall(r"^Segment \d+ score:\s+(\S+)$", output, re.MULTILINE)
+    return {key: 100 * float(value) for key, value in zip(hypotheses, each, strict=True)}
+
+
 def _meteor(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float) -> float:
-    """METEOR 1.5 with the options of the COCO tools, as a fraction.
+    """METEOR 1.5 of a corpus, as a fraction."""
+    final = re.search(r"^Final score:\s+(\S+)$", _meteor_output(hypotheses, references, timeout), re.MULTILINE)
+    assert final is not None
+    return float(final[1])
+
+
+def _meteor_output(
+    hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float
+) -> str:
+    """What METEOR 1.5 prints with the options of the COCO tools: a score for each segment, and a final one.
 
     In a file every image has the same number of references. METEOR takes the best reference, so saying the last one
     again changes nothing.
@@ -230,10 +262,9 @@ def _meteor(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Se
         output = _java(
             [*arguments, "-r", str(most), "-l", "en", "-norm", "-a", str(_METEOR_PARAPHRASES)], folder, timeout
         )
-    final = re.search(r"^Final score:\s+(\S+)$", output, re.MULTILINE)
-    if final is None or output.count("\nSegment ") != len(hypotheses):
+    if not re.search(r"^Final score:\s+\S+$", output, re.MULTILINE) or output.count("\nSegment ") != len(hypotheses):
         raise _JavaError("printed no final score of all captions")
-    return float(final[1])
+    return output
 
 
 def _spice_installed() -> bool:

@@ -35,8 +35,14 @@ class Picture(Figure):
     """A figure that a notebook shows by itself, whether pyplot was imported or not."""
 
     def _repr_png_(self) -> bytes:
+        """In 256 colours: a quarter of the bytes, so that a notebook full of photographs can be looked at on the web."""
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=100)
+        self.savefig(buffer, format="rgba", dpi=100)
+        pixels = buffer.getvalue()
+        width = int(self.get_figwidth() * 100)
+        picture = Image.frombytes("RGBA", (width, len(pixels) // (4 * width)), pixels).convert("RGB")
+        buffer = io.BytesIO()
+        picture.quantize(256, Image.Quantize.FASTOCTREE).save(buffer, format="png", optimize=True)
         return buffer.getvalue()
 
 
@@ -134,8 +140,7 @@ def compare_figure(
 def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor, Tensor | None]]) -> Figure:
     """A grid with a row (or more) of panels for each caption, the photograph first."""
     # A photograph of 224 is seen whole; of any other the same view is cut at twice the resolution.
-    seen = photo.convert("RGB") if photo.size == (_SEEN, _SEEN) else square(photo, 2 * _SEEN, 2 * 256)
-    pixels = np.asarray(seen, dtype=np.float32) / 255
+    pixels = view(photo, _SEEN if photo.size == (_SEEN, _SEEN) else 2 * _SEEN)
     rows: list[list[tuple[str, np.ndarray, float | None] | None]] = []
     longest = 1 + max(_maps_of(words, alphas) for _, words, alphas, _ in captions)
     columns = min(_COLUMNS, longest)
@@ -171,6 +176,30 @@ def _maps_of(words: Sequence[str], alphas: Tensor) -> int:
             f"these have the shape {tuple(alphas.shape)}"
         )
     return len(alphas)
+
+
+def lit(photo: Image.Image, alphas: Tensor, side: int = _SEEN) -> np.ndarray:
+    """The square of a photograph that the encoder sees, lit by each of some maps as in `attention_figure`.
+
+    Args:
+        photo: RGB.
+        alphas: (C, h, w).
+        side: pixels of the square.
+
+    Returns:
+        (C, side, side, 3), uint8.
+    """
+    pixels = view(photo, side)
+    return np.stack([_light(pixels, alpha) for alpha in upsample(alphas, (side, side)).numpy()])
+
+
+def view(photo: Image.Image, side: int = _SEEN) -> np.ndarray:
+    """The square of an RGB photograph that the encoder sees, at side x side pixels: (side, side, 3), 0 to 1."""
+    if photo.size == (_SEEN, _SEEN):  # seen whole
+        seen = photo.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+    else:
+        seen = square(photo.convert("RGB"), side, 256 * side // _SEEN)
+    return np.asarray(seen, dtype=np.float32) / 255
 
 
 def _light(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:

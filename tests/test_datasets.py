@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from satlib.datasets import CaptionSet, Example, data_root, folder, load
+from satlib.datasets import CaptionSet, Example, data_root, find_root, folder, load
 from satlib.datasets.check import check
 from satlib.errors import SatlibError
 
@@ -384,6 +384,18 @@ def test_data_root(monkeypatch):
     monkeypatch.setenv("SATLIB_DATA", "/somewhere")
     assert data_root() == Path("/somewhere")
     assert data_root("~/else") == Path.home() / "else"
+
+
+def test_a_set_is_found_below_the_root_or_beside_the_folder_at_hand(monkeypatch, tmp_path):
+    notebooks, elsewhere = tmp_path / "notebooks", tmp_path / "elsewhere"
+    for made in (notebooks, elsewhere / "coco", tmp_path / "data" / "flickr8k"):
+        made.mkdir(parents=True)
+    monkeypatch.chdir(notebooks)
+    monkeypatch.delenv("SATLIB_DATA", raising=False)
+    assert find_root("flickr8k").resolve() == tmp_path / "data"
+    assert find_root("coco") is None
+    monkeypatch.setenv("SATLIB_DATA", str(elsewhere))
+    assert find_root("coco") == elsewhere
 
 
 def test_scenes_need_no_root(tmp_path):

@@ -109,6 +109,21 @@ class TestScenes:
         assert Image.open(tmp_path / "ground.png").width > 1000
 
 
+def test_words_that_are_false_of_what_their_phrase_describes():
+    """A scene's true caption with words put wrong: another shape in one phrase, nothing wrong in the other."""
+    for example in scenes.load(0, 0, 12).examples:
+        scene = scenes.scene(example.key)
+        first, second = scene.objects
+        wrong = next(shape for shape in scenes.grammar.SHAPES if shape not in (first.shape, second.shape))
+        words = f"a {first.size} {first.colour} {wrong} above a {second.size} {second.colour} {second.shape}".split()
+        (target,) = ground.scene_mistakes(example, words)
+        assert (target.index, target.kind) == (3, "shape")
+        assert (target.mask == scene.masks[0]).all()
+        assert not ground.scene_mistakes(example, [*words[:3], first.shape, *words[4:]])
+        assert all(target.index != each.index for each in ground.scene_targets(example, words))
+        assert not ground.scene_mistakes(example, ["a", "white", "dog"])
+
+
 class TestBoxes:
     def file(self, tmp_path, boxes=(("dog", [100, 50, 200, 100]),), size=(500, 400)):
         names = sorted({name for name, _ in boxes})

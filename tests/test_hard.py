@@ -52,6 +52,62 @@ class TestBound:
         assert paths.bound.item() == pytest.approx(paths.log_likelihood.item(), abs=1e-9)
 
 
+def walk(decoder, a, caption, path):
+    """Log p(s_t) and log p(y_t) along one path, step by step with the place put in by hand."""
+    view, state, word = decoder.view(a), decoder.initial_state(a), torch.tensor([-1])
+    log_p_place, log_p_word = [], []
+    for t, place in enumerate(path):
+        alpha = torch.softmax(decoder.attention.energy(view.keys, state.h), 1)
+        decoder.attention.draw = lambda _, place=place: torch.tensor([place])
+        embedded = decoder.embed(word)
+        step = decoder.step(view, state, decoder.gates_word(embedded))
+        state, word = step.state, caption[:, t]
+        log_p_place.append(alpha[0, place].log())
+        log_p_word.append(decoder.logits(embedded, state.h, step.z).log_softmax(1)[0, word.item()])
+    del decoder.attention.draw
+    return torch.stack(log_p_place), torch.stack(log_p_word)
+
+
+class TestPaths:
+    def test_every_path_is_there_once_and_equals_a_walk(self):
+        decoder, a, caption = estimators.tiny()
+        paths = estimators.every_path(decoder, a, caption)
+        assert len({tuple(path) for path in paths.places.tolist()}) == estimators.PLACES**estimators.WORDS
+        for row in (0, 13, 38, 63):
+            log_p_place, log_p_word = walk(decoder, a, caption, paths.places[row].tolist())
+            torch.testing.assert_close(paths.log_p_place[row], log_p_place)
+            torch.testing.assert_close(paths.log_p_word[row], log_p_word)
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_gradients_are_those_of_each_path(self, seed):
+        decoder, a, caption = estimators.tiny(seed)
+        weights = list(decoder.parameters())
+        paths = estimators.every_path(decoder, a, caption)
+        gradients = estimators.path_gradients(paths, weights)
+        for row in (5, 40):
+            log_p_place, log_p_word = walk(decoder, a, caption, paths.places[row].tolist())
+            for value, found in (
+                (log_p_word.sum(), gradients.likelihood[row]),
+                *zip(log_p_place, gradients.score[row], strict=True),
+            ):
+                expected = torch.autograd.grad(value, weights, retain_graph=True, allow_unused=True)
+                torch.testing.assert_close(found, estimators._flat(expected, weights))
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_weighed_and_added_up_they_are_the_gradient_of_the_bound(self, seed):
+        """Equation 11; with any baseline; and with the rewards to come in place of the sentence's."""
+        decoder, a, caption = estimators.tiny(seed)
+        weights = list(decoder.parameters())
+        paths = estimators.every_path(decoder, a, caption)
+        likelihood, score = estimators.path_gradients(paths, weights)
+        bound = torch.cat([g.flatten() for g in torch.autograd.grad(paths.bound, weights)])
+        p, log_p_word = paths.log_p_path.exp().detach(), paths.log_p_word.detach()
+        sentence = log_p_word.sum(1, keepdim=True)
+        to_come = log_p_word.flip(1).cumsum(1).flip(1)
+        for rewards in (sentence, sentence + 7, to_come, to_come - torch.tensor([1.0, 2.0, 3.0])):
+            torch.testing.assert_close(p @ (likelihood + (rewards.unsqueeze(2) * score).sum(1)), bound)
+
+
 @pytest.fixture(scope="module")
 def measured():
     return {name: estimators.measure(name, *options, draws=120) for name, options in estimators.estimators().items()}

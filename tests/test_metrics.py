@@ -158,6 +158,21 @@ def test_meteor_where_the_path_of_the_installation_has_a_space(measured, tmp_pat
     assert metrics.score(HYPOTHESES, REFERENCES) == measured
 
 
+@needs_java
+def test_meteor_of_each_caption_by_hand():
+    """Every word agrees: P = R = 1; c chunks of m words cost 0.6 (c/m)^0.2, and one chunk nothing. "the cat", "chases", "the dog"."""
+    said = {"same": ["the dog chases the cat"], "swapped": ["the cat chases the dog"], "other": ["two men sit"]}
+    found = metrics.meteor_of_each(said, {key: ["the dog chases the cat"] for key in said})
+    assert found["same"] == pytest.approx(100)
+    assert found["swapped"] == pytest.approx(100 * (1 - 0.6 * (3 / 5) ** 0.2), abs=1e-3)
+    assert found["other"] == 0
+
+
+def test_meteor_of_each_caption_without_java(without_java):
+    with pytest.raises(SatlibError, match="METEOR cannot be started"):
+        metrics.meteor_of_each({"a": ["a dog"]}, {"a": ["a dog"]})
+
+
 def test_without_java_the_other_figures_are_given_and_said_how_to_get_the_rest(without_java, capfd):
     scores = metrics.score(HYPOTHESES, REFERENCES)
     assert not metrics.java_available()

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch.nn import functional
 
-from satlib import plots
+from satlib import images, plots
 from satlib.errors import SatlibError
 
 
@@ -152,9 +152,17 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_notebook_shows_a_figure_by_itself():
-    data = plots.attention_figure(photo(), ["dog"], maps(2))._repr_png_()
-    with Image.open(io.BytesIO(data)) as image:
+    x, y = np.meshgrid(np.linspace(0, 255, 320), np.linspace(0, 255, 240))
+    smooth = Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8))
+    figure, whole = plots.attention_figure(smooth, ["dog"], maps(2)), io.BytesIO()
+    data = figure._repr_png_()
+    figure.savefig(whole, format="png", dpi=100)
+    with Image.open(io.BytesIO(data)) as image, Image.open(whole) as original:
         assert image.format == "PNG"
+        assert image.size == original.size
+        difference = np.abs(np.asarray(image.convert("RGB"), int) - np.asarray(original.convert("RGB"), int))
+        assert difference.mean() < 10  # of 255: fewer colours, the same picture
+        assert len(data) < 0.6 * len(whole.getvalue())
 
 
 # From the third epoch on the two measures part: NLL rises, BLEU goes on to rise.
@@ -202,3 +210,20 @@ def test_upsampling_twice_as_large_is_the_same_picture():
     alphas = maps(1)
     half = functional.avg_pool2d(plots.upsample(alphas, (448, 448)), 2)
     assert torch.allclose(half, plots.upsample(alphas), rtol=0.01)
+
+
+@pytest.mark.parametrize(("size", "side"), [((224, 224), 224), ((224, 224), 112), ((320, 240), 336)])
+def test_lit_pictures_are_those_of_the_figure(size, side):
+    """The light of a map falls where the map is, on the square that the encoder sees, at any resolution."""
+    given, alphas = photo(*size), torch.zeros(2, 14, 14)
+    alphas[0, 3, 9] = alphas[1, 12, 2] = 1
+    lit = plots.lit(given, alphas, side)
+    assert lit.shape == (2, side, side, 3)
+    warmth = lit[..., 0].astype(float) - lit[..., 2]
+    cell = side // 14
+    rows, columns = slice(3 * cell, 4 * cell), slice(9 * cell, 10 * cell)
+    assert warmth[0, rows, columns].mean() > warmth[1, rows, columns].mean() + 30
+    panels = [axis.images[0].get_array() for axis in plots.attention_figure(given, ["dog"], alphas).axes[1:3]]
+    if side == panels[0].shape[0]:
+        assert np.array_equal(lit, np.stack(panels))
+    assert np.allclose(plots.view(given, 224).mean(), np.asarray(images.square(given)).mean() / 255, atol=0.01)

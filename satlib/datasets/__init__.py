@@ -84,6 +84,14 @@ def data_root(option: str | None = None) -> Path:
     return Path(option or os.environ.get("SATLIB_DATA") or "data").expanduser()
 
 
+def find_root(name: str) -> Path | None:
+    """The data root that has a folder of this name: `data_root()`, or the data/ beside this folder, as it is for a notebook.
+
+    None where neither has one: for what can be done with a data set, and as well without.
+    """
+    return next((root for root in (data_root(), Path("..") / "data") if (root / name).is_dir()), None)
+
+
 def load(name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0) -> CaptionSet:
     """Load a caption set.
 

@@ -1,0 +1,73 @@
+"""The tree of captions that a search walks through: what it keeps, what it drops, and where the best caption is.
+
+Like `plots`: the same bytes for the same input, readable without colour vision.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+
+from satlib.plots import END_LABEL, Picture
+
+Prefix = tuple[str, ...]
+
+# Of the palette of Okabe and Ito; line widths and dashes say the same.
+_BEST = {"color": "#d55e00", "linewidth": 3.0, "linestyle": "-", "zorder": 3}
+_KEPT = {"color": "#0072b2", "linewidth": 1.8, "linestyle": "-", "zorder": 2}
+_DROPPED = {"color": "0.6", "linewidth": 1.0, "linestyle": ":", "zorder": 1}
+
+
+def tree_figure(
+    next_words: Callable[[Prefix], Mapping[str, float]], kept: Collection[Prefix] = (), best: Prefix = ()
+) -> Picture:
+    """Draw every caption of a small model as a path from left to right, with the probability of each word.
+
+    Args:
+        next_words: p(y_t) by word after the words before it; a caption ends with the word `plots.END_LABEL`.
+        kept: the beginnings that a search went on with, whole captions included.
+        best: the words of the caption that is drawn thick.
+    """
+    places = _places(next_words)
+    ends = [prefix for prefix in places if prefix and prefix[-1] == END_LABEL]
+    depth = max(map(len, places))
+    figure = Picture(figsize=(8.6, 0.5 + 0.34 * len(ends)), layout="constrained")
+    axis = figure.subplots()
+    for prefix, y in places.items():
+        x = len(prefix)
+        style = _BEST if prefix and prefix == best[:x] else _KEPT if prefix in kept or not prefix else _DROPPED
+        if prefix:
+            before = places[prefix[:-1]]
+            axis.plot([x - 0.78, x - 0.24], [before, y], **style)
+            p = next_words(prefix[:-1])[prefix[-1]]
+            axis.text(x - 0.5, (before + y) / 2 - 0.12, f"{p:.2f}", ha="center", va="bottom", fontsize=8, color="0.25")
+        box = {
+            "boxstyle": "round,pad=0.25",
+            "facecolor": "white",
+            "edgecolor": style["color"],
+            "linestyle": style["linestyle"],
+        }
+        axis.text(x, y, prefix[-1] if prefix else "(start)", ha="center", va="center", fontsize=9, bbox=box)
+    for prefix in ends:
+        p = math.prod(next_words(prefix[:t])[prefix[t]] for t in range(len(prefix)))
+        weight = "bold" if prefix == best else "normal"
+        axis.text(depth + 0.45, places[prefix], f"p = {p:.3f}", va="center", fontsize=9, fontweight=weight)
+    axis.set(xlim=(-0.3, depth + 1.0), ylim=(len(ends) - 0.4, -0.6))
+    axis.set_axis_off()
+    return figure
+
+
+def _places(next_words: Callable[[Prefix], Mapping[str, float]]) -> dict[Prefix, float]:
+    """The height of each beginning: captions one below the other, any other in the middle of what follows it."""
+    places: dict[Prefix, float] = {}
+    captions = 0
+
+    def place(prefix: Prefix) -> float:
+        nonlocal captions
+        if prefix and prefix[-1] == END_LABEL:
+            places[prefix], captions = float(captions), captions + 1
+        else:
+            heights = [place((*prefix, word)) for word in next_words(prefix)]
+            places[prefix] = sum(heights) / len(heights)
+        return places[prefix]
+
+    place(())
+    return places

@@ -1,0 +1,299 @@
+"""Drawings of the course: what attention replaces, the way through the notebooks, what the explorer shows.
+
+Like those of `plots` they are made without pyplot, the same bytes for the same input, readable without colour vision.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Ellipse, FancyBboxPatch, Rectangle
+from PIL import Image
+from torch import Tensor
+
+from satlib import plots
+from satlib.table import Row
+
+if TYPE_CHECKING:
+    from satlib.course.explorer import Reading
+
+_CHOSEN, _OTHER, _CHANGED = "#0072b2", "#9ecae1", "#d55e00"
+_PARTS = ("#dcebf7", "#fbe3d0", "#d5efe5", "#fbf3cf")  # pale, all readable under black
+_RINGS = (
+    {"edgecolor": "#0072b2", "linestyle": "-"},
+    {"edgecolor": "#d55e00", "linestyle": "--"},
+    {"edgecolor": "#009e73", "linestyle": ":"},
+)
+_COLUMNS = 10  # maps in a row
+_SMALL = 112  # pixels of a small map
+
+
+def fixed_vector_figure(
+    photo: Image.Image, words: Sequence[str], alphas: Tensor, shown: Sequence[int] = (0, 1, 2, 3)
+) -> plots.Picture:
+    """Draw what attention replaces: above, a decoder that has one vector for all words; below, one that looks before each.
+
+    Args:
+        photo: RGB.
+        words: of a caption of it.
+        alphas: their maps (C, h, w), which are drawn.
+        shown: which words are drawn, four at most.
+    """
+    figure = plots.Picture(figsize=(10, 6.2))
+    axis = _canvas(figure, 100, 62)
+    for bottom, title in (
+        (33, "Without attention: one fixed vector for all words"),
+        (0, "With attention: a look before each word"),
+    ):
+        axis.text(
+            2,
+            bottom + (28 if bottom else 31.5),
+            title,
+            fontsize=13,
+            weight="bold",
+            va="top",
+            color="black" if bottom else _CHOSEN,
+        )
+        axis.imshow(plots.view(photo), extent=(2, 16, bottom + 9, bottom + 23))
+        _box(axis, (20, bottom + 12, 9, 8), "encoder\n(CNN)")
+        for i in range(alphas.shape[1] + 1):
+            y = bottom + 11 + 10 * i / alphas.shape[1]
+            axis.plot((33, 43), (y, y), color="0.3", linewidth=0.7)
+        for i in range(alphas.shape[2] + 1):
+            x = 33 + 10 * i / alphas.shape[2]
+            axis.plot((x, x), (bottom + 11, bottom + 21), color="0.3", linewidth=0.7)
+        axis.text(
+            38, bottom + 10, f"{alphas[0].numel()} places, a vector\n$a_i$ for each", ha="center", va="top", fontsize=10
+        )
+        _arrow(axis, (16.5, bottom + 16), (19.5, bottom + 16))
+        _arrow(axis, (29.5, bottom + 16), (32.5, bottom + 16))
+        (_one_vector if bottom else _a_look_each)(axis, bottom, photo, alphas[list(shown)])
+        for place, index in enumerate(shown):
+            x = _column(place)
+            _box(axis, (x, bottom + 8, 9, 5), "LSTM")
+            _arrow(axis, (x + 4.5, bottom + 8), (x + 4.5, bottom + 5.5))
+            axis.text(x + 4.5, bottom + 5, words[index], ha="center", va="top", fontsize=12, parse_math=False)
+            if place:
+                _arrow(axis, (x - 2.2, bottom + 9.5), (x, bottom + 9.5))
+    return figure
+
+
+def _column(place: int) -> float:
+    """Where the column of a word begins."""
+    return 55 + 11.2 * place
+
+
+def _one_vector(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -> None:
+    """The mean of the annotation vectors, and its one way to every word."""
+    _arrow(axis, (43.5, bottom + 16), (46.5, bottom + 16))
+    shades = np.linspace(0.25, 0.95, 10)[[3, 8, 1, 6, 9, 0, 5, 2, 7, 4]]
+    for i, shade in enumerate(shades):
+        axis.add_patch(Rectangle((47, bottom + 11 + i), 1.6, 1, facecolor=str(shade), edgecolor="0.3", linewidth=0.5))
+    axis.text(47.8, bottom + 10, "their\nmean", ha="center", va="top", fontsize=10)
+    _bus(axis, (47.8, bottom + 21), bottom + 25, bottom + 13, len(alphas))
+
+
+def _a_look_each(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -> None:
+    """Every word's own map, with all annotation vectors at hand, and its context vector."""
+    _bus(axis, (38, bottom + 21), bottom + 28, bottom + 26, len(alphas))
+    for place, picture in enumerate(plots.lit(photo, alphas, 2 * _SMALL)):
+        x = _column(place)
+        axis.imshow(picture, extent=(x, x + 9, bottom + 17, bottom + 26))
+        _arrow(axis, (x + 4.5, bottom + 17), (x + 4.5, bottom + 13))
+        axis.text(x + 5.1, bottom + 15.2, rf"$\hat{{z}}_{place + 1}$", fontsize=12, va="center")
+        if place:
+            _arrow(axis, (x - 2.2, bottom + 12), (x + 0.3, bottom + 17), linestyle="--", color=_CHANGED)
+    axis.text(
+        2,
+        bottom + 3,
+        "dashed: what was said so far\ndecides where to look next",
+        fontsize=10,
+        va="center",
+        color=_CHANGED,
+    )
+
+
+def _bus(axis: Axes, start: tuple[float, float], height: float, end: float, words: int) -> None:
+    """A line from `start` up to a height, along it, and down to every word's column."""
+    last = _column(words - 1) + 4.5
+    axis.plot((start[0], start[0], last), (start[1], height, height), color="0.3", linewidth=1.5)
+    for place in range(words):
+        _arrow(axis, (_column(place) + 4.5, height), (_column(place) + 4.5, end))
+
+
+def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.Picture:
+    """Draw the way through the course: a column for each part, a box for each notebook, arrows in their order.
+
+    Args:
+        parts: (name, notebooks) each, a notebook being (its number, what it is about in two or three words).
+    """
+    rows = max(len(notebooks) for _, notebooks in parts)
+    figure = plots.Picture(figsize=(10, 0.75 + 0.85 * rows))
+    axis = _canvas(figure, 100, 7.5 + 8.5 * rows)
+    wide, top = 100 / len(parts), 8.5 * rows
+    before = None
+    for column, (name, notebooks) in enumerate(parts):
+        x, colour = wide * column + 2, _PARTS[column % len(_PARTS)]
+        axis.text(x, top + 3.5, name, fontsize=12, weight="bold", va="center")
+        for row, (number, about) in enumerate(notebooks):
+            y = top - 8.5 * (row + 1) + 2
+            _box(axis, (x, y, wide - 6, 5.5), f"{number}  {about}", colour)
+            if row:
+                _arrow(axis, (x + 4, y + 8.5), (x + 4, y + 5.5))
+            elif before:
+                corner = x - 3
+                axis.plot((before[0], corner, corner), (before[1], before[1], y + 2.75), color="0.3", linewidth=1.5)
+                _arrow(axis, (corner, y + 2.75), (x, y + 2.75))
+            before = (x + wide - 6, y + 2.75)
+    return figure
+
+
+def gallery_figure(
+    pictures: Sequence[tuple[np.ndarray, Sequence[str], Collection[int], str]], columns: int = 4
+) -> plots.Picture:
+    """Draw pictures with their captions below, wrong words in orange italics, and what is true below that.
+
+    Args:
+        pictures: (pixels (H, W, 3), words of the caption, which of them are wrong, a line of truth or "") each.
+        columns: pictures in a row.
+    """
+    rows = -(-len(pictures) // columns)
+    figure = plots.Picture(figsize=(10, 3.35 * rows * 4 / columns))
+    wide, high = 100 / columns, 33.5 * 4 / columns
+    axis = _canvas(figure, 100, high * rows)
+    for number, (pixels, words, wrong, truth) in enumerate(pictures):
+        x, top = wide * (number % columns) + 1, high * (rows - number // columns) - 0.5
+        axis.imshow(pixels, extent=(x, x + wide - 2, top - wide + 2, top))
+        line = top - wide - 0.2
+        at = x
+        for index, word in enumerate(words):
+            style = {"color": _CHANGED, "style": "italic", "weight": "bold"} if index in wrong else {}
+            text = axis.text(at, line, word, fontsize=10, va="baseline", parse_math=False, **style)
+            length = text.get_window_extent().width / figure.bbox.width * 100
+            if at > x and at + length > x + wide - 2:  # does not fit any more: to the next line
+                at, line = x, line - 2.1
+                text.set_position((at, line))
+            at += length + 0.9
+        axis.text(x, line - 2.2, truth, fontsize=9, va="baseline", color="0.35", parse_math=False)
+    return figure
+
+
+def cells_figure(
+    rows: Sequence[Row], columns: Sequence[str], rings: Mapping[str, Collection[tuple[str, str]]]
+) -> plots.Picture:
+    """Draw some rows of a table of results, with rings around figures: where somebody read them.
+
+    Args:
+        rows: of `table.rows`, of one data set.
+        columns: the figures that are shown.
+        rings: name of a reading -> (model, column) of each figure in it; three readings at most.
+    """
+    figure = plots.Picture(figsize=(9, 0.5 * len(rows) + 1.3))
+    wide, height = 90, 5 * len(rows) + 13
+    axis = _canvas(figure, wide, height)
+    xs = {column: 44 + 10 * i for i, column in enumerate(columns)}
+    for column, x in xs.items():
+        axis.text(x, height - 4, column, ha="center", va="center", fontsize=11, weight="bold")
+    for number, row in enumerate(rows):
+        y = height - 9 - 5 * number
+        axis.text(2, y, row.model, va="center", fontsize=11)
+        for column, x in xs.items():
+            axis.text(x, y, row.figures.get(column, "-"), ha="center", va="center", fontsize=11)
+            for style, ringed in zip(_RINGS, rings.values(), strict=False):
+                if (row.model, column) in ringed:
+                    axis.add_patch(Ellipse((x, y), 8.4, 4.2, fill=False, linewidth=2, **style))
+    for number, (style, name) in enumerate(zip(_RINGS, rings, strict=False)):
+        axis.add_patch(Ellipse((6 + 42 * number, 3), 8, 3.4, fill=False, linewidth=2, **style))
+        axis.text(12 + 42 * number, 3, name, va="center", fontsize=11)
+    return figure
+
+
+def _canvas(figure: plots.Picture, width: float, height: float) -> Axes:
+    """One axis over the whole figure, without frame, of equal units."""
+    axis = figure.add_axes((0, 0, 1, 1))
+    axis.set_axis_off()
+    axis.set_aspect("equal")
+    axis.set(xlim=(0, width), ylim=(0, height), autoscale_on=False)
+    return axis
+
+
+def _box(axis: Axes, place: tuple[float, float, float, float], text: str, colour: str = "0.93") -> None:
+    """A rounded box (left, bottom, width, height) with a text in its middle."""
+    x, y, width, height = place
+    style = {"boxstyle": "round,pad=0,rounding_size=0.8", "edgecolor": "0.3", "facecolor": colour}
+    axis.add_patch(FancyBboxPatch((x, y), width, height, **style))
+    axis.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=11)
+
+
+def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], **style: str) -> None:
+    look = {"arrowstyle": "-|>", "color": "0.3", "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **style}
+    axis.annotate("", end, start, arrowprops=look)
+
+
+def reading_figure(
+    photo: Image.Image, reading: "Reading", index: int, alone: Sequence[str] = (), title: str = ""
+) -> plots.Picture:
+    """Draw a reading: one word's map large, what might have stood in its place, and the maps of all words below.
+
+    Args:
+        photo: RGB.
+        reading: of it.
+        index: the word that is drawn large; counted from 0, the end mark last.
+        alone: the labels that the model chose when nobody helped; words that differ stand in orange italics.
+        title: stands above.
+    """
+    labels = reading.labels
+    rows = -(-len(labels) // _COLUMNS)
+    figure = plots.Picture(figsize=(9, 3.5 + 1.05 * rows))
+    height = figure.get_figheight()
+    style = {"va": "top", "fontsize": 10, "color": "0.35", "parse_math": False}
+    figure.text(0.02, 1 - 0.12 / height, title, **style)
+    if reading.forced or list(alone or labels) != labels:
+        figure.text(0.98, 1 - 0.12 / height, "[given by you]   orange: not what it says alone", ha="right", **style)
+    large = figure.add_axes((0.02, 1 - 3.35 / height, 2.95 / 9, 2.95 / height))
+    large.imshow(plots.lit(photo, reading.alphas[index : index + 1], 336)[0])
+    bars = figure.add_axes((0.475, 1 - 3.1 / height, 0.42, 2.2 / height))
+    _draw_alternatives(bars, reading, index)
+    maps = figure.add_axes((0.02, 0.05 / height, 0.96, 1.05 * rows / height))
+    _draw_maps(maps, plots.lit(photo, reading.alphas, _SMALL), reading, index, alone or labels)
+    for axis in (large, maps):
+        axis.set_axis_off()
+    return figure
+
+
+def _draw_alternatives(axis: Axes, reading: "Reading", index: int) -> None:
+    label = reading.labels[index]
+    shown = dict(reading.alternatives[index])
+    shown.setdefault(label, reading.probabilities[index])
+    places = range(len(shown))
+    colours = [_CHOSEN if word == label else _OTHER for word in shown]
+    axis.barh(places, list(shown.values()), color=colours, height=0.7)
+    axis.set_yticks(places, [f"{word} •" if word == label else word for word in shown], fontsize=11, parse_math=False)
+    for place, p in zip(places, shown.values(), strict=True):
+        axis.text(p + 0.02, place, f"{100 * p:.1f} %", va="center", fontsize=10)
+    axis.set_xlim(0, 1)
+    axis.set_ylim(max(len(shown), 6) - 0.5, -0.5)
+    axis.set_xticks([])
+    axis.tick_params(length=0)
+    axis.spines[["top", "right", "bottom"]].set_visible(False)
+    given = "given by you" if index < reading.forced else "chosen by the model"
+    head = f"word {index + 1}: {label}, {given}\ngate β = {reading.betas[index]:.2f}; what it thought of saying here:"
+    axis.set_title(head, fontsize=11, loc="left", x=-0.2, pad=8, parse_math=False)
+
+
+def _draw_maps(axis: Axes, maps: np.ndarray, reading: "Reading", index: int, alone: Sequence[str]) -> None:
+    step, below = _SMALL + 12, _SMALL + 30
+    for i, (label, small) in enumerate(zip(reading.labels, maps, strict=True)):
+        x, y = step * (i % _COLUMNS), below * (i // _COLUMNS)
+        axis.imshow(small, extent=(x, x + _SMALL, y + _SMALL, y), zorder=1)
+        changed = i >= len(alone) or alone[i] != label
+        style = {"color": _CHANGED, "style": "italic"} if changed else {"color": "black"}
+        name = f"[{label}]" if i < reading.forced else label
+        size = min(11.0, 11.0 * 9 / len(name))
+        axis.text(x + _SMALL / 2, y - 5, name, ha="center", va="bottom", fontsize=size, parse_math=False, **style)
+        if i == index:
+            edge = {"fill": False, "edgecolor": _CHOSEN, "linewidth": 3, "zorder": 2}
+            axis.add_patch(Rectangle((x, y), _SMALL, _SMALL, **edge))
+    axis.set_xlim(-4, step * _COLUMNS)
+    axis.set_ylim(below * (-(-len(maps) // _COLUMNS)) - 22, -24)

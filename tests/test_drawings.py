@@ -1,0 +1,151 @@
+"""Drawings of the course: nothing cut off, nothing on top of anything else, and what they say is what they were given."""
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.patches import Ellipse
+from PIL import Image
+
+from satlib import plots, table
+from satlib.course import drawings
+from satlib.course.explorer import Reading
+
+PARTS = [
+    ("One", [("00", "look"), ("01", "before images")]),
+    ("Two", [("02", "features")]),
+    ("Three", [("03", "more")] * 3),
+]
+LONG = ["antidisestablishmentarianism", "$5$", "skateboarding", "grasshoppers"]
+
+
+def photo(width=224, height=224):
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def maps(count, grid=(7, 7)):
+    return torch.randn(count, grid[0] * grid[1]).softmax(1).view(count, *grid)
+
+
+def reading(count, forced=0):
+    words = (LONG * 6)[:count]
+    alternatives = [[(word, 0.6), *((f"other{i}", 0.05) for i in range(5))] for word in [*words, plots.END_LABEL]]
+    return Reading(words, forced, [0.6] * (count + 1), maps(count + 1), torch.rand(count + 1), alternatives)
+
+
+def texts(figure):
+    figure.draw_without_rendering()
+    found = [
+        text
+        for text in figure.findobj(lambda each: hasattr(each, "get_text"))
+        if text.get_text() and text.get_visible()
+    ]
+    return {text: text.get_window_extent() for text in found}
+
+
+def check(figure):
+    """No text leaves the figure, and none touches another."""
+    boxes = list(texts(figure).items())
+    for i, (text, box) in enumerate(boxes):
+        inside = (
+            figure.bbox.x0 <= box.x0
+            and box.x1 <= figure.bbox.x1
+            and figure.bbox.y0 <= box.y0
+            and box.y1 <= figure.bbox.y1
+        )
+        assert inside, text
+        for other, taken in boxes[i + 1 :]:
+            assert not box.overlaps(taken), (text, other)
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 20])
+def test_a_reading_is_whole(count):
+    shown = reading(count, forced=count // 2)
+    figure = drawings.reading_figure(
+        photo(), shown, count // 2, ["another"] * count, "soft   |   scene 1   |   temperature 1"
+    )
+    check(figure)
+    said = [text.get_text() for text in texts(figure)]
+    assert plots.END_LABEL in said
+    assert [f"[{word}]" in said for word in shown.words] == [
+        i < count // 2 or word in shown.words[: count // 2] for i, word in enumerate(shown.words)
+    ]
+
+
+def test_a_reading_marks_what_has_changed():
+    shown = reading(4)
+    figure = drawings.reading_figure(photo(), shown, 0, [LONG[0], "x", *LONG[2:], plots.END_LABEL])
+    styles = {text.get_text(): text.get_fontstyle() for text in figure.axes[2].texts}
+    assert styles == {**dict.fromkeys([*LONG, plots.END_LABEL], "normal"), LONG[1]: "italic"}
+
+
+def test_a_given_word_that_is_no_alternative_has_its_bar():
+    shown = reading(2)
+    shown.words[0], shown.probabilities[0] = "rare", 0.001
+    figure = drawings.reading_figure(photo(320, 240), shown, 0)
+    check(figure)
+    names = [label.get_text() for label in figure.axes[1].get_yticklabels()]
+    assert names[-1] == "rare •"
+    assert len(names) == 7
+
+
+@pytest.mark.parametrize(("count", "grid"), [(4, (7, 7)), (2, (14, 14)), (1, (5, 9))])
+def test_what_attention_replaces_is_whole(count, grid):
+    figure = drawings.fixed_vector_figure(photo(), ["purple", "triangle", "green", "star"], maps(4, grid), range(count))
+    check(figure)
+    said = [text.get_text() for text in texts(figure)]
+    assert said.count("LSTM") == 2 * count
+    assert any(f"{grid[0] * grid[1]} places" in text for text in said)
+
+
+def test_the_course_map_is_whole():
+    figure = drawings.course_map(PARTS)
+    check(figure)
+    said = [text.get_text() for text in texts(figure)]
+    assert {"One", "Two", "Three", "00  look", "01  before images", "02  features"} <= set(said)
+    arrows = [text for text in figure.axes[0].texts if getattr(text, "arrow_patch", None) is not None]
+    assert len(arrows) == 5  # one fewer than notebooks
+
+
+def test_a_gallery_is_whole_and_marks_wrong_words():
+    pixels = np.asarray(photo())
+    caption = [
+        "a",
+        "big",
+        "dotted",
+        "purple",
+        "triangle",
+        "to",
+        "the",
+        "left",
+        "of",
+        "a",
+        "small",
+        "striped",
+        "orange",
+        "square",
+    ]
+    figure = drawings.gallery_figure([(pixels, caption, {4, 12}, "really: a star, a circle")] * 5)
+    check(figure)
+    italics = [text.get_text() for text in figure.axes[0].texts if text.get_fontstyle() == "italic"]
+    assert italics == ["triangle", "orange"] * 5
+    assert len(figure.axes[0].images) == 5
+
+
+def test_rings_are_around_the_figures_that_were_read():
+    rows = [row for row in table.rows(()) if row.data == "Flickr8k"]
+    read = {"one": {("Log Bilinear", "BLEU-4")}, "other": {("Log Bilinear", "BLEU-4"), ("Soft-Attention", "METEOR")}}
+    figure = drawings.cells_figure(rows, ("BLEU-4", "METEOR"), read)
+    check(figure)
+    rings = [patch for patch in figure.axes[0].patches if isinstance(patch, Ellipse)]
+    assert len(rings) == 3 + 2  # with the legend's
+    ringed = [
+        text.get_text()
+        for text in figure.axes[0].texts
+        if any(np.allclose(ring.center, text.get_position()) for ring in rings)
+    ]
+    assert sorted(ringed) == ["17.7", "18.93"]
+
+
+def test_the_same_input_gives_the_same_bytes():
+    one, other = (drawings.course_map(PARTS)._repr_png_() for _ in range(2))
+    assert one == other

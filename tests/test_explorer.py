@@ -1,0 +1,216 @@
+"""The explorer without a browser: readings against the captioner's own captions, and controls that redraw."""
+
+import importlib
+import io
+import math
+import sys
+
+import pytest
+import tiny
+import torch
+from PIL import Image
+
+from satlib import encoders, images
+from satlib.captioner import Captioner
+from satlib.course import explorer
+from satlib.course.explorer import annotate, read
+from satlib.errors import SatlibError
+from satlib.text import Vocabulary
+
+WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
+PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+
+
+def decided(attention="soft", seed=5):
+    """A captioner that is not trained, but decided: its weights are large."""
+    torch.manual_seed(seed)
+    made = Captioner(tiny.the_recipe(f"decoder.attention={attention}"), WORDS, encoders.create("tiny")).eval()
+    with torch.no_grad():
+        for parameter in made.decoder.parameters():
+            parameter.mul_(4)
+    return made
+
+
+class TestRead:
+    @pytest.mark.parametrize("attention", ["soft", "hard", "none"])
+    def test_left_alone_it_is_the_greedy_caption(self, attention):
+        captioner = decided(attention)
+        for photo in PHOTOS:
+            caption, reading = captioner.caption([photo], beam=1)[0], read(captioner, annotate(captioner, photo))
+            assert reading.words == caption.words
+            assert reading.forced == 0
+            assert torch.equal(reading.alphas, caption.alphas)
+            assert torch.equal(reading.betas, caption.betas)
+            assert math.fsum(map(math.log, reading.probabilities)) == pytest.approx(caption.log_probability, abs=1e-4)
+
+    def test_annotations_are_the_captioner_s(self):
+        captioner = decided()
+        batch = torch.stack([images.to_tensor(photo) for photo in PHOTOS])
+        with torch.inference_mode():
+            expected = captioner.annotations(batch)
+        torch.testing.assert_close(torch.stack([annotate(captioner, photo) for photo in PHOTOS]), expected)
+
+    def test_temperature(self):
+        captioner = decided()
+        a = annotate(captioner, PHOTOS[0])
+        assert read(captioner, a, temperature=1e-9).alphas.flatten(1).max(1).values.eq(1).all()
+        even = read(captioner, a, temperature=1e6).alphas
+        torch.testing.assert_close(even, torch.full_like(even, 1 / 4), atol=1e-3, rtol=0)
+        with pytest.raises(SatlibError, match="must be above 0"):
+            read(captioner, a, temperature=0)
+
+    @pytest.mark.parametrize("index", [0, 1, 3])
+    def test_a_word_that_is_given_keeps_those_before_it(self, index):
+        captioner = decided()
+        a = annotate(captioner, PHOTOS[1])
+        alone = read(captioner, a)
+        word = next(other for other in WORDS.words[2:] if other != alone.words[index])
+        forced = read(captioner, a, [*alone.words[:index], word])
+        assert forced.words[: index + 1] == [*alone.words[:index], word]
+        assert forced.forced == index + 1
+        assert torch.equal(forced.alphas[: index + 1], alone.alphas[: index + 1])  # it looks before it speaks
+        assert forced.alternatives[index] == alone.alternatives[index]
+        assert forced.probabilities[:index] == alone.probabilities[:index]
+        assert forced.probabilities[index] < alone.probabilities[index]
+        # The look before word t + 1 is decided by h_t, which has read the words up to t - 1.
+        assert torch.equal(forced.alphas[index + 1], alone.alphas[index + 1])
+        assert not torch.equal(forced.alphas[index + 2], alone.alphas[index + 2])
+
+    def test_its_own_words_change_nothing(self):
+        captioner = decided()
+        a = annotate(captioner, PHOTOS[2])
+        alone = read(captioner, a)
+        for count in range(len(alone.labels) + 1):
+            again = read(captioner, a, alone.labels[:count])
+            assert again.words == alone.words
+            assert torch.equal(again.alphas, alone.alphas)
+
+    def test_the_end_may_be_given(self):
+        captioner = decided()
+        reading = read(captioner, annotate(captioner, PHOTOS[0]), ["a", "red", "(end)"])
+        assert reading.words == ["a", "red"]
+        assert reading.labels == ["a", "red", "(end)"]
+        assert len(reading.alphas) == len(reading.alternatives) == len(reading.probabilities) == reading.forced == 3
+
+    def test_more_words_than_the_longest_caption_has(self):
+        captioner = decided()
+        reading = read(captioner, annotate(captioner, PHOTOS[0]), ["red"] * 40)
+        assert reading.words == ["red"] * 40
+        assert len(reading.alphas) == 41
+
+    def test_alternatives(self):
+        captioner = decided()
+        reading = read(captioner, annotate(captioner, PHOTOS[3]), alternatives=4)
+        assert len(reading.words) == captioner.recipe.decoding.max_length  # so that the end had to come
+        for t, (label, p) in enumerate(zip(reading.labels, reading.probabilities, strict=True)):
+            alternatives = reading.alternatives[t]
+            assert (alternatives[0] == (label, p)) == (t < len(reading.words))
+            assert [each[1] for each in alternatives] == sorted((each[1] for each in alternatives), reverse=True)
+            assert len({each[0] for each in alternatives}) == 4
+            assert "<unknown>" not in dict(alternatives)
+
+    def test_a_word_that_it_never_learnt(self):
+        captioner = decided()
+        with pytest.raises(SatlibError, match="never learnt the word 'zebra'; give one of its 10 words"):
+            read(captioner, annotate(captioner, PHOTOS[0]), ["a", "zebra"])
+
+
+class TestExplorer:
+    @pytest.fixture
+    def made(self):
+        pytest.importorskip("ipywidgets", reason="ipywidgets comes with the extra `course`")
+        captioners = {"soft": decided(), "hard": decided("hard", seed=6)}
+        return explorer.Explorer(captioners, {"one": PHOTOS[0], "other": PHOTOS[1]})
+
+    def test_it_shows_what_the_model_says(self, made):
+        assert made.reading.words == decided().caption([PHOTOS[0]], beam=1)[0].words
+        assert [label for label, _ in made.word.options] == made.reading.labels
+        with Image.open(io.BytesIO(made.image.value)) as image:
+            assert image.format == "PNG"
+            assert image.width == 900
+        assert "application/vnd.jupyter.widget-view+json" in made._repr_mimebundle_()
+
+    @pytest.mark.parametrize(
+        ("control", "value"), [("temperature", 0.1), ("word", 2), ("model", "hard"), ("picture", "other")]
+    )
+    def test_each_control_redraws(self, made, control, value):
+        before = made.image.value
+        getattr(made, control).value = value
+        assert made.image.value != before
+        assert getattr(made, control).value == value
+        expected = read(
+            decided("hard", seed=6) if control == "model" else decided(),
+            annotate(decided(), PHOTOS[1 if control == "picture" else 0]),
+            temperature=0.1 if control == "temperature" else 1.0,
+        )
+        assert made.reading.words == expected.words
+        assert torch.equal(made.reading.alphas, expected.alphas)
+
+    def test_back_and_forth_gives_the_same_picture(self, made):
+        before = made.image.value
+        made.temperature.value = 3
+        made.temperature.value = 1
+        assert made.image.value == before
+
+    def test_a_word_is_said_and_taken_back(self, made):
+        alone, before = made.reading.words, made.image.value
+        made.word.value = 1
+        word = made.reading.alternatives[1][2][0]
+        assert made.alternatives[2].description.startswith(word)
+        made.alternatives[2].click()
+        assert made.reading.words[:2] == [alone[0], word]
+        assert made.reading.forced == 2
+        assert made.word.value == 1
+        made.temperature.value = 0.5
+        assert made.reading.words[:2] == [alone[0], word]  # what was said stays said
+        made.word.value = 0
+        made.alone.click()
+        made.temperature.value = 1
+        assert made.reading.words == alone
+        assert made.image.value == before
+
+    def test_a_word_is_typed(self, made):
+        made.word.value = 2
+        made.instead.value = "blue"
+        assert made.reading.words[2] == "blue"
+        assert made.instead.value == ""
+        assert made.note.value == ""
+        shown = made.image.value
+        made.instead.value = "<b>zebra"
+        assert "never learnt" in made.note.value
+        assert "<b>" not in made.note.value
+        assert made.reading.words[2] == "blue"
+        assert made.image.value == shown
+        made.word.value = 1
+        assert made.note.value == ""
+
+    def test_another_picture_starts_over(self, made):
+        made.word.value = 1
+        made.say("blue")
+        made.picture.value = "other"
+        assert made.reading.forced == 0
+        assert made.reading.words == decided().caption([PHOTOS[1]], beam=1)[0].words
+
+    def test_a_caption_cut_short_leaves_the_last_word_chosen(self, made):
+        made.word.value = len(made.reading.labels) - 1
+        made.word.value, last = 1, made.word.value
+        made.say("(end)")
+        made.word.value = 1
+        assert made.reading.labels[-1] == "(end)"
+        assert last > made.word.value
+
+    def test_nothing_to_choose_from(self):
+        with pytest.raises(SatlibError, match="at least one captioner"):
+            explorer.Explorer({}, {"one": PHOTOS[0]})
+
+
+def test_ipywidgets_is_needed_by_the_explorer_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)  # as if it were not installed
+    importlib.reload(explorer)
+    with pytest.raises(SatlibError, match="needs ipywidgets"):
+        explorer.Explorer({"soft": decided()}, {"one": PHOTOS[0]})

@@ -1,0 +1,70 @@
+"""What the course says of soft attention: what a map depends on, what moves it, what the expectation of equation 13 is of."""
+
+import pytest
+import torch
+
+from satlib import attention
+from satlib.decoder import Decoder, DecoderConfig
+
+B, L, D, K, C = 2, 5, 4, 9, 6
+
+
+def decoder():
+    torch.manual_seed(0)
+    made = Decoder(DecoderConfig(embedding=6, hidden=7, attention_hidden=5), D, K).double().eval()
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight)
+    return made
+
+
+@pytest.mark.parametrize("changed", range(C))
+def test_a_word_moves_the_maps_from_the_second_after_it(changed):
+    """alpha_t depends on h_{t-1}, which has read y_1 to y_{t-2}: y_{t-1} enters at t, with z_t."""
+    model, a = decoder(), torch.randn(B, L, D).double()
+    captions = torch.randint(0, K - 1, (B, C))
+    other = captions.clone()
+    other[:, changed] += 1
+    moved = (model(a, captions).alphas - model(a, other).alphas).abs().amax((0, 2))
+    assert (moved[: changed + 2] == 0).all()
+    assert (moved[changed + 2 :] > 1e-6).all()
+
+
+@pytest.mark.parametrize("name", attention.ENERGIES)
+def test_each_place_is_asked_alone(name):
+    """An energy depends on its own place's vector only; the softmax brings the places together."""
+    torch.manual_seed(1)
+    energy = attention.ENERGIES[name](D, D, 3).double()
+    a, h = torch.randn(1, L, D).double(), torch.randn(1, D).double()
+    changed = a.clone()
+    changed[0, 2] += 1
+    difference = (energy(energy.keys(a), h) - energy(energy.keys(changed), h)).abs()[0] > 0
+    assert difference.tolist() == [i == 2 for i in range(L)]
+
+
+def test_gradient_pulls_the_context_towards_a_place():
+    """dz / de_k = alpha_k (a_k - z)."""
+    torch.manual_seed(2)
+    soft = attention.create("soft", "dot", D, D, 1)
+    a, h = torch.randn(1, L, D).double(), torch.randn(1, D).double()
+
+    def context(e):
+        soft.energy.forward = lambda keys, h: e
+        return soft(a, soft.keys(a), h).z[0]
+
+    e = torch.randn(1, L).double()
+    alpha, z = torch.softmax(e, 1)[0], context(e)
+    jacobian = torch.autograd.functional.jacobian(context, e)[:, 0]  # (D, L)
+    torch.testing.assert_close(jacobian, (alpha.unsqueeze(1) * (a[0] - z)).T)
+
+
+def test_the_context_is_the_expectation_over_sampled_places():
+    """Equation 13 against 40,000 draws of hard attention: within 5 standard errors, in every dimension."""
+    torch.manual_seed(3)
+    energy = attention.AdditiveEnergy(D, 7, 5)
+    soft, hard = attention.SoftAttention(energy).double(), attention.HardAttention(energy, look="sample").eval()
+    a, h = torch.randn(1, L, D).double(), torch.randn(1, 7).double()
+    many = a.expand(40_000, -1, -1)
+    drawn = hard(many, hard.keys(a).expand(40_000, -1, -1), h.expand(40_000, -1)).z
+    error = (drawn.mean(0) - soft(a, soft.keys(a), h).z[0]).abs()
+    assert (error < 5 * drawn.std(0) / 200).all()
+    assert drawn.std(0).min() > 0.1
