@@ -2,11 +2,12 @@
 
 notebooks/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates notebooks/NN_name.ipynb from it, with the
 Colab badge and the installing cell put in from one template, and executes it; `--changed` leaves alone those whose cells are
-the same as before. `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes nothing and fails where what is committed
+the same as before. The picture of a cell with the tag `docs:NAME` is written to docs/NAME.png, for README.md. `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes nothing and fails where what is committed
 differs from what would be generated.
 """
 
 import argparse
+import base64
 import re
 import sys
 import time
@@ -149,7 +150,27 @@ def make(source: Path, changed_only: bool = False) -> None:
         )
     with replacing(target) as partial:
         partial.write_text(text, encoding="utf-8")
+    for path, picture in figures(notebook).items():
+        path.write_bytes(picture)
     print(f"{target.name:32} {seconds:5.0f} s {memory:5.1f} GB {len(text) / 1e6:5.2f} MB")
+
+
+def figures(notebook: NotebookNode) -> dict[Path, bytes]:
+    """The pictures for README.md: the last one of each cell with a tag `docs:NAME`, and where it lies.
+
+    Raises:
+        SystemExit: such a cell shows no picture.
+    """
+    found = {}
+    for cell in notebook.cells:
+        for tag in cell.metadata.get("tags", ()):
+            if not tag.startswith("docs:"):
+                continue
+            shown = [output.data["image/png"] for output in cell.outputs if "image/png" in output.get("data", {})]
+            if not shown:
+                raise SystemExit(f"the cell with the tag {tag} shows no picture")
+            found[ROOT / "docs" / f"{tag.removeprefix('docs:')}.png"] = base64.b64decode(shown[-1])
+    return found
 
 
 def problems(source: Path) -> list[str]:
@@ -163,6 +184,11 @@ def problems(source: Path) -> list[str]:
     numbers = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     if numbers != list(range(1, len(numbers) + 1)):
         found.append(f"{target.name} was not run once from top to bottom")
+    found += [
+        f"{path.name} is not the picture in {target.name}"
+        for path, picture in figures(notebook).items()
+        if not path.is_file() or path.read_bytes() != picture
+    ]
     if target.stat().st_size > MAX_BYTES:
         found.append(f"{target.name} is larger than {MAX_BYTES / 1e6} MB")
     return found

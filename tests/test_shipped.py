@@ -1,0 +1,32 @@
+"""The captioners that come with satlib: each opens, is what its recipe says, and describes what it was made for."""
+
+import pytest
+
+from satlib import demo, images, recipe, shipped
+from satlib.captioner import Captioner
+from satlib.datasets import scenes
+from satlib.errors import SatlibError
+
+
+@pytest.mark.parametrize("name", shipped.models())
+def test_a_model_opens_and_was_made_by_the_recipe_of_its_name_as_it_is_now(name):
+    assert Captioner.load(shipped.model(name)).recipe == recipe.load(name)
+
+
+@pytest.mark.parametrize("name", ["scenes-soft", "scenes-hard"])
+def test_a_model_for_scenes_gets_most_of_them_right(name):
+    captioner = Captioner.load(shipped.model(name))
+    data = scenes.load(1, 1, 40)
+    captions = captioner.caption([data.photo(example) for example in data.split("test")])
+    right = [scenes.exact_match(c.text, scenes.scene(e.key)) for c, e in zip(captions, data.split("test"), strict=True)]
+    assert sum(right) > 0.6 * len(right)
+
+
+def test_the_model_for_photographs_finds_a_person():
+    caption = Captioner.load(shipped.model()).caption([images.open_photo(demo.photographs()[0])])[0]
+    assert {"man", "woman", "person", "boy", "girl"} & set(caption.words)
+
+
+def test_a_model_that_does_not_come_with_satlib_is_named_with_those_that_do():
+    with pytest.raises(SatlibError, match=r"no model called scenes-softer .*scenes-soft"):
+        shipped.model("scenes-softer")
