@@ -6,10 +6,10 @@ BIN := .venv/bin
 # More for pytest or the demo: make test ARGS="-k beam -x".
 ARGS ?=
 
-.PHONY: help demo test lab notebooks notebooks-check lint format constraints
+.PHONY: help demo test lab notebooks notebooks-check exercises check exercises-check lint format constraints
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.installed  ## train soft attention on drawn scenes, evaluate it, caption photographs: minutes on two CPU cores
 	$(BIN)/satlib demo $(ARGS)
@@ -28,6 +28,18 @@ notebooks: .venv/.installed  ## make the notebooks from their sources: run those
 notebooks-check: .venv/.installed  ## run the notebooks, and compare them and the index with their sources
 	$(BIN)/python tools/notebooks.py compare
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 -n 2 --dist loadscope $(ARGS) notebooks
+
+# A notebook in which somebody has worked is left alone; ARGS=--force replaces it, and keeps a copy.
+exercises: .venv/.installed  ## make the exercises and their solutions from solutions/*.py
+	$(BIN)/python tools/exercises.py make $(ARGS)
+
+check: .venv/.installed  ## are the exercises right? a table: done, blank, or wrong and why
+	OMP_NUM_THREADS=1 $(BIN)/satlib check $(ARGS)
+
+# What is committed, and the solutions: all of them must be done.
+exercises-check: .venv/.installed  ## compare exercises and solutions with their sources, and run the solutions
+	$(BIN)/python tools/exercises.py compare
+	OMP_NUM_THREADS=1 $(BIN)/satlib check solutions $(ARGS)
 
 lint: .venv/.installed  ## check style alone
 	$(BIN)/ruff check .

@@ -150,6 +150,12 @@ class HardAttention(nn.Module):
         """s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
         return torch.multinomial(alpha.detach(), 1).squeeze(1)
 
+    def choose(self, alpha: Tensor) -> Tensor | None:
+        """s_t of each row as an index (B,), or None where every z is to be an expectation: (B, L) -> (B,)."""
+        if self.training or self.look == "sample":
+            return self.draw(alpha)
+        return alpha.argmax(1) if self.look == "probable" else None
+
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
         """Look at a (B, L, D) in state h (B, n).
 
@@ -161,13 +167,10 @@ class HardAttention(nn.Module):
         """
         energies = self.energy(keys, h)
         alpha = torch.softmax(energies, dim=1)
-        if not self.training and self.look == "expected":
-            return Look(_expectation(alpha, a), alpha)
-        if not self.training:
-            place = alpha.argmax(1) if self.look == "probable" else self.draw(alpha)
-            return Look(_pick(a, place), alpha, place)
-        if self.temperature is None:
-            place = self.draw(alpha)
+        if not self.training or self.temperature is None:
+            place = self.choose(alpha)
+            if place is None:
+                return Look(_expectation(alpha, a), alpha)
             z = _pick(a, place)
         else:
             # The largest of energies with Gumbel noise is a sample of Multinoulli(alpha) (Jang et al., 2017).
@@ -176,7 +179,7 @@ class HardAttention(nn.Module):
             relaxed = torch.softmax(noisy / self.temperature, dim=1)
             one_hot = nn.functional.one_hot(place, alpha.shape[1]).to(alpha.dtype)
             z = _expectation(one_hot + relaxed - relaxed.detach(), a)
-        if expected is not None:
+        if expected is not None and self.training:
             z = torch.where(expected.unsqueeze(1), _expectation(alpha, a), z)
             place = place.masked_fill(expected, -1)
         return Look(z, alpha, place)

@@ -23,10 +23,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Batch:
-    """Captions of one length: `keys` names B images, `captions` is (B, C) with the end mark in the last column."""
+    """Captions of one length: `keys` names B images, `captions` is (B, C) with the end mark in the last column.
+
+    weight: of its loss, where it is one process's share of a batch (`satlib.distributed`).
+    """
 
     keys: list[str]
     captions: Tensor
+    weight: float = 1.0
 
 
 def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:

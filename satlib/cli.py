@@ -16,12 +16,14 @@ from satlib.errors import SatlibError
 
 # Modules that need torch are imported by the commands that use them: `satlib --help` answers at once.
 if TYPE_CHECKING:
+    from satlib.captioner import Captioner
     from satlib.datasets import CaptionSet
     from satlib.encoders import Encoder
     from satlib.features import Reader
     from satlib.recipe import Recipe
 
 LOOKS = ("expected", "probable", "sample")  # as satlib.attention has them
+BENCHES = ("step", "growth", "epoch", "extraction", "beam", "loader", "memory")
 DESCRIPTION = """\
 Show, Attend and Tell: train a captioner that looks, measure it, and see where it looked.
 
@@ -42,11 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; give its exit status: 0 when all went well, 2 for a mistake that a person can put right, 130 when stopped."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))  # torchrun's
     try:
+        if processes > 1 and options.command not in (_features, _train):
+            raise SatlibError(
+                "of satlib's commands only features and train are for torchrun; start this one without it"
+            )
         return options.command(options)
     except SatlibError as error:
-        print(f"satlib: {error}", file=sys.stderr)
-        return 130 if type(error).__name__ == "Interrupted" else 2
+        interrupted = type(error).__name__ == "Interrupted"
+        if not (interrupted and rank):  # all processes stop together, and one says it
+            print(f"satlib{f', process {rank} of {processes}' if rank else ''}: {error}", file=sys.stderr)
+        return 130 if interrupted else 2
     except KeyboardInterrupt:
         print("satlib: stopped; what was finished is kept", file=sys.stderr)
         return 130
@@ -93,12 +102,17 @@ def _parser() -> argparse.ArgumentParser:
 
     train = command("train", _train, "train a captioner by a recipe; the same command goes on after a stop")
     _recipe_options(train)
-    train.add_argument("--run", type=Path, help="the run's folder; runs/RECIPE by default")
+    # The second names are for torchrun, which takes the first for beginnings of its own --run-path and --start-method.
+    train.add_argument("--run", "--run-folder", type=Path, help="the run's folder; runs/RECIPE by default")
     train.add_argument(
-        "--start", type=Path, help="a run or model whose weights a new run begins with (soft, then hard)"
+        "--start",
+        "--start-from",
+        type=Path,
+        help="a run or model whose weights a new run begins with (soft, then hard)",
     )
     _data_option(train)
     _device_option(train)
+    _attention_option(train)
 
     tune = command(
         "tune", _tune, "search a recipe's hyperparameters with Optuna, on the dev split; goes on after a stop"
@@ -129,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--out", type=Path, help="folder for the evaluation file; beside the model by default")
     _data_option(evaluate)
     _device_option(evaluate)
+    _attention_option(evaluate)
 
     ground = command("ground", _ground, "measure whether words look at the objects that they name")
     ground.add_argument("model", type=Path, help="a run's folder, or a model file")
@@ -176,6 +191,32 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("--draws", type=_positive, default=400, help="independent estimates of each")
 
+    exercises = command(
+        "check", _check, "run notebooks of exercises, and say of each whether it is done, blank or wrong"
+    )
+    exercises.add_argument("files", type=Path, nargs="*", help="notebooks or folders; exercises/ by default")
+    exercises.add_argument("--json", type=Path, help="also write the table there, for a program to read")
+    exercises.add_argument("--processes", type=_positive, default=2, help="notebooks at a time")
+
+    bench = command("bench", _bench, "measure speed beside a decoder as it is commonly written, and memory")
+    bench.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(BENCHES)}; step, extraction, beam and loader by default"
+    )
+    bench.add_argument("--dims", type=_numbers, default=[512, 2048], metavar="D,...", help="D, dimensions of a place")
+    bench.add_argument("--batches", type=_numbers, default=[32, 64, 256], metavar="B,...", help="captions at a time")
+    bench.add_argument(
+        "--contestants",
+        default="textbook,plain,fast",
+        help="of textbook, plain, fast, compiled; ratios are to the first",
+    )
+    bench.add_argument("--precisions", default="float32", help="of float32, bf16")
+    bench.add_argument("--rounds", type=_positive, default=5, help="turns of each contestant")
+    bench.add_argument("--images", type=_positive, default=6000, help="of the epoch; COCO has 82783")
+    bench.add_argument("--places", type=_positive, default=196, help="L, places of an image")
+    bench.add_argument("--encoders", default="vgg19,efficientnet-lite0", help="for extraction")
+    bench.add_argument("--out", type=Path, default=Path("bench.json"), help="file for all figures; growth also draws")
+    _device_option(bench)
+
     command("info", _info, "print versions, devices, and what is missing")
 
     demo = command("demo", _demo, "train on drawn scenes, evaluate, caption photographs: all of it in minutes on a CPU")
@@ -189,8 +230,20 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _numbers(text: str) -> list[int]:
+    return [_positive(each) for each in text.split(",")]
+
+
 def _data_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FOLDER", help="where data sets lie; $SATLIB_DATA or ./data by default")
+
+
+def _attention_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--attention",
+        metavar="FILE:FUNCTION",
+        help="your own attend(e, a) -> (z, alpha), of a .py or a notebook, in the place of softmax and weighted mean",
+    )
 
 
 def _device_option(parser: argparse.ArgumentParser) -> None:
@@ -243,29 +296,45 @@ def _features(options: argparse.Namespace) -> int:
     if chosen.encoder.train:
         print(f"{chosen.name} trains its encoder: there is nothing to compute beforehand")
         return 0
-    from satlib import encoders, features
+    from satlib import distributed, encoders, features
 
     encoder = encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
     folder = features.folder(root, data.name, encoder.name)
-    store = features.extract(data, encoder, folder, device.choose(options.device), options.batch_size)
-    h, w = store.grid
-    print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
+    with distributed.launched(device.choose(options.device)) as place:
+        store = features.extract(data, encoder, folder, place, options.batch_size)
+        first = distributed.current().first
+    if first:
+        h, w = store.grid
+        print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
     return 0
 
 
 def _train(options: argparse.Namespace) -> int:
-    from satlib import datasets, device, encoders, recipe, training
+    from satlib import datasets, device, distributed, encoders, recipe, training
 
+    prepare = _plug(options)
     chosen = recipe.load(options.recipe, options.set)
     run = options.run or Path("runs") / chosen.name
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     encoder = None if chosen.encoder.train else encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
-    training.train(
-        chosen, data, _reader(chosen, data, encoder, root), run, device.choose(options.device), start=options.start
-    )
-    print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")
+    reader = _reader(chosen, data, encoder, root)
+    with distributed.launched(device.choose(options.device)) as place:
+        training.train(chosen, data, reader, run, place, start=options.start, prepare=prepare)
+        first = distributed.current().first
+    if first:
+        print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")
     return 0
+
+
+def _plug(options: argparse.Namespace) -> "Callable[[Captioner], None] | None":
+    """Puts the function that --attention names into a captioner."""
+    if options.attention is None:
+        return None
+    from satlib.exercises import plugged
+
+    attend = plugged.load(options.attention)
+    return lambda captioner: plugged.plug(captioner, attend)
 
 
 def _tune(options: argparse.Namespace) -> int:
@@ -291,6 +360,8 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     captioner = Captioner.load(options.model, device.choose(options.device))
     chosen = captioner.recipe
+    if plug := _plug(options):
+        plug(captioner)
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     reader = _reader(chosen, data, None if chosen.encoder.train else captioner.encoder, root)
@@ -406,6 +477,26 @@ def _estimators(options: argparse.Namespace) -> int:
     from satlib import estimators
 
     print(estimators.report(options.draws))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from satlib.exercises import grading
+
+    return grading.main(options.files, options.json, options.processes)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    # Threads that wait by spinning slow a step many times over where the processor is shared. Read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
+    parts = options.parts or ["step", "extraction", "beam", "loader"]
+    unknown = set(parts) - set(BENCHES)
+    if unknown:
+        raise SatlibError(f"bench has no part {sorted(unknown)[0]!r}; choose among {', '.join(BENCHES)}")
+    from satlib import bench_report
+
+    bench_report.run(parts, options)
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from satlib import attention
+from satlib import attention, fast
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,10 @@ class Decoder(nn.Module):
         first = state.h
         embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
         gates_words = self.gates_word(embedded)
+        if fast.serves(self, a):
+            h, z, alphas, betas, places = fast.steps(self, view, state, gates_words)
+            states = torch.cat([first.unsqueeze(1), h[:, :-1]], 1)
+            return Output(self.logits(embedded, h, z), alphas, betas, places, states)
         steps = []
         for t in range(captions.shape[1]):
             steps.append(self.step(view, state, gates_words[:, t]))

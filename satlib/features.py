@@ -3,7 +3,8 @@
 A store is a folder of two files: `annotations.f16`, the array (N, L, D) in float16, and `manifest.json`, which says what it
 holds: the encoder and the hash of its weights, the preprocessing, the list of images. While it is being made the two end
 in `.partial`; images are appended batch by batch, so that extraction continues where it stopped, and the manifest takes its
-final name last: a folder with a manifest is whole.
+final name last: a folder with a manifest is whole. Several processes (`satlib.distributed`) share the images out, each in a
+part of its own; the first joins the parts.
 """
 
 import os
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from satlib import images
+from satlib import distributed, images
 from satlib.datasets import CaptionSet, Example
 from satlib.encoders import SIZE, Encoder
 from satlib.errors import SatlibError
@@ -29,7 +30,10 @@ _ARRAY, _MANIFEST = "annotations.f16", "manifest.json"
 
 
 class FeatureStore:
-    """The annotation vectors of a caption set's images, memory-mapped.
+    """The annotation vectors of a caption set's images, read image by image from the file.
+
+    Not memory-mapped: pages of a map count as the process's own memory once they were touched, up to the whole file. What was
+    read stays in the system's cache all the same, as far as there is room for it.
 
     Attributes:
         folder: where it lies.
@@ -63,7 +67,7 @@ class FeatureStore:
             raise SatlibError(
                 f"{path} holds {size} bytes instead of {expected}; delete {folder} and run satlib features again"
             )
-        self._array = np.memmap(path, dtype=np.float16, mode="r", shape=shape)
+        self._path, self._shape = path, shape
 
     def __contains__(self, key: str) -> bool:
         return key in self._rows
@@ -83,7 +87,15 @@ class FeatureStore:
             raise SatlibError(
                 f"the feature store {self.folder} has no image {error}; run satlib features again"
             ) from error
-        return torch.from_numpy(self._array[rows]).float()
+        found = np.empty((len(rows), *self._shape[1:]), np.float16)
+        with open(self._path, "rb", buffering=0) as array:
+            for row, into in zip(rows, found, strict=True):
+                array.seek(row * into.nbytes)
+                if array.readinto(into) != into.nbytes:
+                    raise SatlibError(
+                        f"{self._path} was cut short while it was read; delete {self.folder} and make it again"
+                    )
+        return torch.from_numpy(found).float()
 
     def check(self, encoder: Encoder, examples: Sequence[Example]) -> None:
         """Refuse a store that is not what is asked for.
@@ -120,7 +132,8 @@ def extract(
 ) -> FeatureStore:
     """Compute the annotation vectors of every image of a set, or finish doing so, and open the store.
 
-    A store that is already there is checked and opened. A stopped extraction goes on after the last whole image.
+    A store that is already there is checked and opened. A stopped extraction goes on after the last whole image, of several
+    processes when it is started with as many again.
 
     Raises:
         SatlibError: the store there is another one, an image cannot be read, or the disk is too small.
@@ -137,26 +150,21 @@ def extract(
         "dim": encoder.dim,
         "images": keys,
     }
-    partial_array, partial_manifest = folder / (_ARRAY + ".partial"), folder / (_MANIFEST + ".partial")
     image_bytes = encoder.grid[0] * encoder.grid[1] * encoder.dim * 2
-    done = 0
-    if partial_manifest.is_file() and partial_array.is_file():
-        begun = read_json(partial_manifest)
-        if not isinstance(begun, dict):
-            raise SatlibError(
-                f"{partial_manifest} is no feature store's manifest; delete {folder} and run satlib features again"
-            )
-        other = [field for field, value in manifest.items() if begun.get(field) != value]
-        if other:
-            raise SatlibError(
-                f"{folder} holds an unfinished extraction with another value of {', '.join(other)}; delete it, or finish it "
-                "with what it was begun with"
-            )
-        done = partial_array.stat().st_size // image_bytes
-    write_json(partial_manifest, manifest)
-    _require_space(folder, (len(keys) - done) * image_bytes)
+    ranks = distributed.current()
+    begun = ranks.from_first(lambda: _begin(folder, manifest))
+    parts = [
+        folder / (_ARRAY + (f".{r}-of-{ranks.size}" if ranks.size > 1 else "") + ".partial") for r in range(ranks.size)
+    ]
+    partial_array = parts[ranks.rank]
+    done = partial_array.stat().st_size // image_bytes if begun and partial_array.is_file() else 0
+    first, last = (len(keys) * r // ranks.size for r in (ranks.rank, ranks.rank + 1))
+    total, keys = len(keys), keys[first:last]
+    # The first process also needs room for the joined array, beside the parts.
+    _require_space(folder, (len(keys) - done + (total if ranks.size > 1 and ranks.first else 0)) * image_bytes)
     encoder = encoder.to(device).eval()
-    bar = tqdm(total=len(keys), initial=done, unit="img", desc=f"{data.name} by {encoder.name}", disable=not progress)
+    name = f"{data.name} by {encoder.name}"
+    bar = tqdm(total=len(keys), initial=done, unit="img", desc=name, disable=not (progress and ranks.first))
     try:
         with bar, open(partial_array, "ab") as array, torch.inference_mode():
             array.truncate(done * image_bytes)  # drops what a kill left of a half-written image
@@ -171,13 +179,46 @@ def extract(
                 os.fsync(array.fileno())
                 done += len(batch)
                 bar.update(len(batch))
+        ranks.any()  # waits for all parts
+        ranks.from_first(lambda: _finish(folder, parts))
     except OSError as error:
         raise SatlibError(
             f"cannot write {partial_array}: {error.strerror}; free some space and run the same command again"
         ) from error
-    partial_array.replace(folder / _ARRAY)
-    partial_manifest.replace(folder / _MANIFEST)
     return FeatureStore(folder)
+
+
+def _begin(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether an extraction of the same store was begun; its partial manifest is there afterwards."""
+    path = folder / (_MANIFEST + ".partial")
+    found = path.is_file() and any(folder.glob(_ARRAY + "*.partial"))
+    if found:
+        begun = read_json(path)
+        if not isinstance(begun, dict):
+            raise SatlibError(f"{path} is no feature store's manifest; delete {folder} and run satlib features again")
+        other = [field for field, value in manifest.items() if begun.get(field) != value]
+        if other:
+            raise SatlibError(
+                f"{folder} holds an unfinished extraction with another value of {', '.join(other)}; delete it, or finish it "
+                "with what it was begun with"
+            )
+    write_json(path, manifest)
+    return found
+
+
+def _finish(folder: Path, parts: Sequence[Path]) -> None:
+    """Put the parts of the array together and give the store its final names."""
+    whole = folder / (_ARRAY + ".joined.partial") if len(parts) > 1 else parts[0]
+    if len(parts) > 1:
+        with open(whole, "wb") as joined:
+            for part in parts:
+                with open(part, "rb") as array:
+                    shutil.copyfileobj(array, joined, 1 << 24)
+            os.fsync(joined.fileno())
+    whole.replace(folder / _ARRAY)
+    (folder / (_MANIFEST + ".partial")).replace(folder / _MANIFEST)
+    for left_over in folder.glob(_ARRAY + "*.partial"):
+        left_over.unlink()
 
 
 class Reader(Protocol):

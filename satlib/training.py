@@ -3,6 +3,8 @@
 A run's folder holds `recipe.toml`, `vocabulary.json`, `log.jsonl` (one JSON object per epoch), `curves.png`,
 `model.safetensors` (the best captioner so far) and `checkpoint.safetensors` (everything that going on needs). Every one is
 written whole or not at all; a run that was stopped and resumed is bit for bit the run that was not (on a CPU).
+
+Several processes may work on one run (`satlib.distributed`): each does its share of every batch, and the first writes the files.
 """
 
 import copy
@@ -23,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from satlib import plots, reward
+from satlib import distributed, plots, reward
 from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import CaptionSet, Example
@@ -40,6 +42,8 @@ from satlib.text import Vocabulary
 
 CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
 FORMAT = "satlib checkpoint 1"
+SAVE_SECONDS = 600.0  # a checkpoint is written after every epoch, and within one whenever the last is older than this
+LOGGED = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
 STILL = 0.02  # total variation between the maps of consecutive words below which a map stands still
 
 
@@ -86,8 +90,11 @@ def train(
     progress: bool = True,
     start: Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    prepare: Callable[[Captioner], None] | None = None,
 ) -> Captioner:
     """Train a captioner, or go on with a run that was stopped; give the best one, which is also in the run's folder.
+
+    Of several processes (`satlib.distributed.launched`) only the first needs that folder; the others give their last captioner.
 
     Args:
         recipe: what to do.
@@ -98,15 +105,16 @@ def train(
         progress: show a bar.
         start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be another.
         on_epoch: called with each finished epoch's record, once it is safe on disk; what it raises ends the training.
+        prepare: called with the fresh captioner, to change a part of it before anything else is done.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
         SatlibError: the folder holds another run, `start` does not fit, or the loss is no longer finite.
     """
-    session = _Session(recipe, data, reader, run, torch.device(device), progress, start)
+    session = _Session(recipe, data, reader, run, torch.device(device), progress, start, prepare)
     with _stop_requests() as stop:
         session.run(stop, on_epoch)
-    return Captioner.load(run / MODEL, device)
+    return Captioner.load(run / MODEL, device) if session.ranks.first else session.captioner
 
 
 class _Work(NamedTuple):
@@ -130,8 +138,11 @@ class _Session:
         device: torch.device,
         progress: bool,
         start: Path | None = None,
+        prepare: Callable[[Captioner], None] | None = None,
     ) -> None:
-        self.recipe, self.reader, self.folder, self.device, self.show = recipe, reader, run, device, progress
+        self.recipe, self.reader, self.folder, self.device = recipe, reader, run, device
+        self.ranks = distributed.current()
+        self.show = progress and self.ranks.first
         train_examples = data.split("train")[: recipe.data.train_images or None]
         self.dev: Sequence[Example] = data.split("dev")
         if not train_examples or not self.dev:
@@ -144,12 +155,16 @@ class _Session:
         torch.manual_seed(config.seed)
         encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
         self.captioner = Captioner(recipe, vocabulary, encoder).to(device)
+        if prepare is not None:
+            prepare(self.captioner)
         self.averaged = copy.deepcopy(self.captioner) if config.average else self.captioner
         self.bound: VariationalBound | None = None
         if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
             self.bound = VariationalBound(
                 recipe.hard, recipe.decoder.hidden, recipe.objective.label_smoothing, recipe.data.max_length + 1
             ).to(device)
+            if recipe.hard.official and self.ranks.size > 1:
+                raise SatlibError("hard.official sums over a whole batch: train it in one process, or set it to false")
         self.optimiser = _optimiser(self.captioner, recipe, self.bound)
         self.train_keys = [example.key for example in train_examples]
         train_pairs = pairs(train_examples, vocabulary, recipe.data.max_length)
@@ -165,23 +180,41 @@ class _Session:
         self.captions_hash = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         self.progress = Progress()
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
-        for left_over in run.glob(".*.partial"):  # by a process that was killed while writing
+        self.saved = time.monotonic()
+        found = self.ranks.from_first(lambda: self._begin(start))
+        if found is not None:
+            self._resume(*found)
+        learning = [
+            self.captioner if recipe.encoder.train else self.captioner.decoder,
+            *([] if self.bound is None else [self.bound]),
+        ]
+        # Networks of timm may have a head that is not used, and a learned baseline is not where nothing is sampled.
+        partly = (recipe.encoder.train and recipe.encoder.name.startswith("timm:")) or recipe.hard.estimator == "gumbel"
+        self.work = self.ranks.parallel(
+            self._likelihood if self.reward is None else self._expected_reward, learning, partly
+        )
+
+    def _begin(self, start: Path | None) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """The checkpoint to go on from, or None where the run is new; then its folder is made."""
+        for left_over in self.folder.glob(".*.partial"):  # by a process that was killed while writing
             left_over.unlink(missing_ok=True)
-        if (run / CHECKPOINT).is_file():
-            self._resume()
-        elif (run / MODEL).exists():
-            raise SatlibError(f"{run} holds a finished model without a checkpoint; name another folder with --run")
-        else:
-            if start is not None:
-                self._start_from(start)
-            elif self.reward is not None:
-                raise SatlibError(
-                    'objective.maximise = "reward" improves a model that captions already: give a trained one with --start'
-                )
-            write_text(run / "recipe.toml", recipe.to_toml())
-            vocabulary.save(run / "vocabulary.json")
-            # From now on the folder is known as this run's, whenever the process is killed.
-            self._save_checkpoint()
+        if (self.folder / CHECKPOINT).is_file():
+            return read_safetensors(self.folder / CHECKPOINT)
+        if (self.folder / MODEL).exists():
+            raise SatlibError(
+                f"{self.folder} holds a finished model without a checkpoint; name another folder with --run"
+            )
+        if start is not None:
+            self._start_from(start)
+        elif self.reward is not None:
+            raise SatlibError(
+                'objective.maximise = "reward" improves a model that captions already: give a trained one with --start'
+            )
+        write_text(self.folder / "recipe.toml", self.recipe.to_toml())
+        self.captioner.vocabulary.save(self.folder / "vocabulary.json")
+        # From now on the folder is known as this run's, whenever the process is killed.
+        self._save_checkpoint()
+        return None
 
     def run(self, stop: "_StopRequest", on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
         config = self.recipe.training
@@ -190,7 +223,7 @@ class _Session:
         while not self._finished():
             epoch = self.progress.epoch
             batches = self.batches.epoch(epoch)
-            remaining = batches[self.progress.batch :]
+            remaining = [self.ranks.share(batch) for batch in batches[self.progress.batch :]]
             bar = tqdm(
                 total=len(batches),
                 initial=self.progress.batch,
@@ -204,6 +237,7 @@ class _Session:
                     remaining, read_ahead(lambda b: self.reader.read(b.keys), remaining), strict=True
                 ):
                     self._update(batch, annotations)
+                    stopping = self.ranks.any(stop.requested)
                     self.progress.seconds = before + time.perf_counter() - start
                     bar.update()
                     if self.show:
@@ -211,15 +245,16 @@ class _Session:
                             f"{self._so_far()}, {self.progress.words / self.progress.seconds:.0f} words/s",
                             refresh=False,
                         )
-                    if stop.requested:
+                    if stopping or time.monotonic() - self.saved > SAVE_SECONDS:
                         self._save_checkpoint()
+                    if stopping:
                         raise Interrupted(
                             f"stopped after batch {self.progress.batch} of epoch {epoch + 1}; the same command goes on from there"
                         )
             self._end_epoch()
             if on_epoch is not None:
                 on_epoch(self.progress.history[-1])
-            if stop.requested and not self._finished():
+            if self.ranks.any(stop.requested) and not self._finished():
                 raise Interrupted(f"stopped after epoch {epoch + 1}; the same command goes on from there")
 
     def _so_far(self) -> str:
@@ -240,12 +275,15 @@ class _Session:
 
     def _update(self, batch: Batch, annotations: Tensor) -> None:
         config, step = self.recipe.training, self.progress.epoch * len(self.batches) + self.progress.batch
+        self.ranks.seed(config.seed, step)
         with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
-            work = (self._likelihood if self.reward is None else self._expected_reward)(batch, annotations)
+            work = self.work(batch, annotations)
         if not torch.isfinite(work.loss):
             raise self._not_finite("loss", work.loss, batch)
         self.optimiser.zero_grad(set_to_none=True)
-        work.loss.backward()
+        (work.loss * batch.weight).backward()
+        if self.bound is not None:
+            self.ranks.mean(self.bound.average, batch.weight)
         norm = nn.utils.clip_grad_norm_(self.captioner.parameters(), config.clip or math.inf)
         if not torch.isfinite(norm):  # checked before the step, so that no broken weight is ever kept
             raise self._not_finite("gradient's norm", norm, batch)
@@ -254,13 +292,16 @@ class _Session:
         if config.average:
             # While few batches were seen, the average forgets faster: it would hold the random weights of the start otherwise.
             update_average(self.averaged, self.captioner, min(config.average, (1 + step) / (10 + step)))
+        own = work.captions * (batch.weight > 0)  # a process without a row of its own went through another's
+        sums = {name: value.item() * own for name, value in work.sums.items()}
+        counts = {"words": work.words * (batch.weight > 0), "captions": own, "sampled": own * ("reward" in sums)}
         p = self.progress
         p.batch += 1
-        for name, value in work.sums.items():
-            p.sums[name] = p.sums.get(name, 0.0) + value.item() * work.captions
-        p.words += work.words
-        p.captions += work.captions
-        p.sampled += work.captions * ("reward" in work.sums)
+        for name, value in self.ranks.total(sums | counts, (*LOGGED, *counts)).items():
+            if name in counts:
+                setattr(p, name, getattr(p, name) + int(value))
+            else:
+                p.sums[name] = p.sums.get(name, 0.0) + value
 
     def _likelihood(self, batch: Batch, annotations: Tensor) -> "_Work":
         """-log p(y|a) of the batch's captions, or hard attention's bound, and the penalty."""
@@ -332,10 +373,23 @@ class _Session:
             group["lr"] = group["base"] * factor
 
     def _end_epoch(self) -> None:
-        p, config = self.progress, self.recipe.training
-        best = p.best()
+        p = self.progress
         # The last batch's, also where a process that was stopped right after it did that batch.
         self._set_learning_rate((p.epoch + 1) * len(self.batches) - 1)
+        record = self.ranks.from_first(self._judge)
+        self.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
+        if not self.ranks.first:
+            return
+        if record["kept"]:
+            self.averaged.save(self.folder / MODEL)
+        self._save_checkpoint()
+        self._write_log()
+        if self.show:
+            self._tell(record)
+
+    def _judge(self) -> dict[str, Any]:
+        """The epoch's record: what was trained, and what it is worth on dev."""
+        p, config, best = self.progress, self.recipe.training, self.progress.best()
         generated = generate(self.averaged, self.reader, self.dev, beam=1, progress=False)
         record = {
             "event": "epoch",
@@ -352,25 +406,20 @@ class _Session:
         if self.reward is not None:
             record["dev_reward"] = self.dev_reward.mean({key: caption.words for key, caption in generated.items()})
         record["kept"] = best is None or judged(record, config.select) > judged(best, config.select)
-        self.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
-        if record["kept"]:
-            self.averaged.save(self.folder / MODEL)
-        self._save_checkpoint()
-        self._write_log()
-        if self.show:
-            trained = (
-                f"reward {record['train_reward']:.3f}" if self.reward is not None else f"{record['train_nll']:.3f}"
-            )
-            rewarded = f"dev reward {record['dev_reward']:.3f}, " if self.reward is not None else ""
+        return record
+
+    def _tell(self, record: Mapping[str, Any]) -> None:
+        trained = f"reward {record['train_reward']:.3f}" if self.reward is not None else f"{record['train_nll']:.3f}"
+        rewarded = f"dev reward {record['dev_reward']:.3f}, " if self.reward is not None else ""
+        tqdm.write(
+            f"epoch {record['epoch']}: train {trained}, {rewarded}dev {record['dev_nll']:.3f} nats per word, "
+            f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
+        )
+        if self.recipe.decoder.attention != "none" and record.get("train_movement", 1.0) < STILL:
             tqdm.write(
-                f"epoch {record['epoch']}: train {trained}, {rewarded}dev {record['dev_nll']:.3f} nats per word, "
-                f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
+                f"warning: the map hardly depends on the word (it moves {record['train_movement']:.3f} of 1 between words); "
+                "try a smaller objective.doubly_stochastic, a larger training.learning_rate, or more epochs"
             )
-            if self.recipe.decoder.attention != "none" and record.get("train_movement", 1.0) < STILL:
-                tqdm.write(
-                    f"warning: the map hardly depends on the word (it moves {record['train_movement']:.3f} of 1 between words); "
-                    "try a smaller objective.doubly_stochastic, a larger training.learning_rate, or more epochs"
-                )
 
     def _gradient_spread(self, draws: int = 8) -> float:
         """How far estimates of the energy's gradient lie apart: their standard deviation over the length of their mean.
@@ -403,6 +452,8 @@ class _Session:
         plots.save(figure, self.folder / "curves.png")
 
     def _save_checkpoint(self) -> None:
+        if not self.ranks.first:
+            return
         tensors = {f"model.{name}": value for name, value in _without_frozen(self.captioner).items()}
         if self.averaged is not self.captioner:
             tensors |= {f"average.{name}": value for name, value in _without_frozen(self.averaged).items()}
@@ -420,6 +471,7 @@ class _Session:
             "progress": asdict(self.progress),
         }
         write_safetensors(self.folder / CHECKPOINT, tensors, header)
+        self.saved = time.monotonic()
 
     def _start_from(self, path: Path) -> None:
         """Take the weights of another model: soft and hard attention have the same ones."""
@@ -438,9 +490,8 @@ class _Session:
                 "sizes and the same encoder"
             ) from error
 
-    def _resume(self) -> None:
+    def _resume(self, header: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
         path = self.folder / CHECKPOINT
-        header, tensors = read_safetensors(path)
         if header.get("format") != FORMAT:
             raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --run")
         if header["captions"] != self.captions_hash:
@@ -479,7 +530,7 @@ class _Session:
         torch.set_rng_state(tensors["random"])
         if self.device.type == "cuda" and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
-        if self.progress.history:  # a kill may have come after the checkpoint and before the log
+        if self.progress.history and self.ranks.first:  # a kill may have come after the checkpoint and before the log
             self._write_log()
         if self.show:
             tqdm.write(f"going on with {self.folder} after epoch {self.progress.epoch}, batch {self.progress.batch}")
@@ -532,7 +583,7 @@ def _optimiser(captioner: Captioner, recipe: Recipe, bound: VariationalBound | N
         rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
         groups.append({"params": list(captioner.encoder.parameters()), "lr": rate})
     if config.optimiser == "adam":
-        optimiser: torch.optim.Optimizer = torch.optim.Adam(groups)
+        optimiser: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)  # one pass over the weights
     else:
         # Graves (2013), equations 38 to 45: the squared mean gradient is taken off the second moment, and momentum follows.
         # (torch adds eps after the square root; Graves adds it before.)

@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
+import os
 import resource
 import shutil
 import threading
 from collections import namedtuple
 
-import numpy as np
 import pytest
 import tiny
 import torch
@@ -54,10 +54,13 @@ class TestStore:
                 direct = encoder(images.to_tensor(DATA.photo(by_key[key])).unsqueeze(0))[0]
             torch.testing.assert_close(row, direct, rtol=2**-11, atol=1e-6)  # half a unit in float16's last place
 
-    def test_it_is_mapped_not_loaded(self, tmp_path):
+    def test_only_what_is_asked_for_is_read(self, tmp_path):
         store = make(tmp_path)
-        assert isinstance(store._array, np.memmap)
         assert (tmp_path / ARRAY).stat().st_size == 13 * IMAGE
+        os.truncate(tmp_path / ARRAY, 5 * IMAGE)  # in the manifest's order: five images are left
+        assert len(store.read(KEYS[:5])) == 5
+        with pytest.raises(SatlibError, match="cut short"):
+            store.read(KEYS[5:6])
 
     def test_the_manifest_says_everything(self, tmp_path):
         make(tmp_path)

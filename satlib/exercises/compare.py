@@ -1,0 +1,121 @@
+"""Two results beside each other: are they equal, and if not, what is the first thing to say about it?"""
+
+from collections.abc import Mapping, Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+MOST = 10_000_000  # numbers in a result: no task asks for nearly as many
+
+
+def difference(expected: Any, got: Any, tolerance: float = 1e-4, where: str = "") -> str | None:
+    """What is wrong with a result, in one line; None if nothing is.
+
+    A number and a tensor without axes are the same thing, and so are a list and a tuple, float32 and float64.
+
+    Args:
+        expected: tensors, numbers, strings, and lists, tuples and dicts of them.
+        got: what came instead; anything at all.
+        tolerance: of numbers, relative to the largest one expected.
+        where: which part of the result this is.
+    """
+    of = f"{where}: " if where else ""
+    if isinstance(expected, (Tensor, Number, np.bool_)) and not isinstance(expected, str):
+        found = _not_numbers(expected, got)
+        return (
+            found and of + found if found else _values(torch.as_tensor(expected), torch.as_tensor(got), tolerance, of)
+        )
+    if isinstance(expected, str):
+        return None if isinstance(got, str) and expected == got else f"{of}expected {expected!r}, got {short(got)}"
+    if isinstance(expected, Mapping):
+        if not isinstance(got, Mapping):
+            return f"{of}expected a dict, got {kind(got)}"
+        if expected.keys() != got.keys():
+            return f"{of}expected the keys {short(sorted(expected, key=str))}, got {short(sorted(got, key=str))}"
+        parts = [(str(key), expected[key], got[key]) for key in expected]
+    elif isinstance(expected, Sequence):
+        if isinstance(got, (str, Tensor, np.ndarray)) or not isinstance(got, Sequence):
+            return f"{of}expected {kind(expected)} of {len(expected)}, got {kind(got)}"
+        if len(expected) != len(got):
+            return f"{of}expected {len(expected)} of them, got {len(got)}: {short(got)}"
+        if all(isinstance(each, str) for each in expected):
+            return None if list(expected) == list(got) else f"{of}expected {short(expected)}, got {short(got)}"
+        parts = [(f"number {i}", one, other) for i, (one, other) in enumerate(zip(expected, got, strict=True))]
+    else:
+        return None if expected == got else f"{of}expected {short(expected)}, got {short(got)}"
+    for name, one, other in parts:
+        found = difference(one, other, tolerance, f"{where}, {name}" if where else name)
+        if found:
+            return found
+    return None
+
+
+def same(expected: Any, got: Any, tolerance: float) -> bool:
+    """Whether two results are equal; anything that cannot be compared is not."""
+    try:
+        return difference(expected, got, tolerance) is None
+    except Exception:  # a stranger's object may raise whatever it likes when it is looked at
+        return False
+
+
+def _not_numbers(expected: Any, got: Any) -> str | None:
+    """Wrong type, shape or size of what should be numbers."""
+    shape = tuple(expected.shape) if isinstance(expected, Tensor) else ()
+    if not isinstance(got, (Tensor, Number, np.bool_, np.number)):
+        wanted = f"a tensor of shape {shape}" if isinstance(expected, Tensor) else "a number"
+        hint = "; is a return missing?" if got is None else ""
+        return f"expected {wanted}, got {kind(got)}{hint}"
+    found = tuple(got.shape) if isinstance(got, Tensor) else ()
+    if found != shape:
+        return f"wrong shape: expected {shape}, got {found}"
+    if isinstance(got, Tensor) and (got.is_sparse or got.device.type != "cpu"):
+        return f"expected an ordinary tensor on the CPU, got one with {got.layout} on {got.device}"
+    return None
+
+
+def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | None:
+    expected, got = expected.detach().double(), got.detach().double()
+    nan = got.isnan() & ~expected.isnan()
+    if nan.any():
+        return f"{of}NaN{_at(nan)}, where {expected[nan][0].item():.4g} was expected"
+    finite = expected[expected.isfinite()]
+    scale = max(1e-8, finite.abs().max().item()) if finite.numel() else 1.0
+    off = ~torch.isclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    if not off.any():
+        return None
+    distance = torch.where(off, (got - expected).abs(), 0.0).nan_to_num(nan=torch.inf)
+    worst = distance.flatten().argmax()
+    at = torch.zeros_like(off).flatten()
+    at[worst] = True
+    share = f"; {int(off.sum())} of {off.numel()} values are off" if off.numel() > 1 else ""
+    one, other = expected.flatten()[worst].item(), got.flatten()[worst].item()
+    return f"{of}wrong value{_at(at.view(off.shape))}: expected {one:.5g}, got {other:.5g}{share}"
+
+
+def _at(mask: Tensor) -> str:
+    """Where a mask is first true: " at [0, 2]"."""
+    if not mask.dim():
+        return ""
+    return f" at {mask.nonzero()[0].tolist()}"
+
+
+def kind(value: Any) -> str:
+    """A value's type in words."""
+    if value is None:
+        return "None"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def short(value: Any, most: int = 120) -> str:
+    """A value on one line, cut where it gets long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a stranger's __repr__
+        text = kind(value)
+    return text if len(text) <= most else text[: most - 4] + " ..."

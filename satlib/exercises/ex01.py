@@ -1,0 +1,217 @@
+"""Exercises of notebook 01: attention before images."""
+
+import torch
+from torch import Tensor
+
+from satlib.attention import DotEnergy, SoftAttention
+from satlib.course.translation import masked_softmax
+from satlib.exercises.task import Task, numbers, sums_to_one
+
+B, L, D = 2, 5, 4
+
+
+def attend(y: Tensor, scores: Tensor) -> Tensor:
+    """One softmax and one weighted mean: y (L, D), scores (L,) -> (D,)."""
+    return masked_softmax(scores[None], torch.ones(1, len(scores), dtype=torch.bool))[0] @ y
+
+
+def dot_energies(a: Tensor, s: Tensor) -> Tensor:
+    """The energy 'dot' of satlib."""
+    energy = DotEnergy(a.shape[2], s.shape[1], 0)
+    return energy(energy.keys(a), s)
+
+
+def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
+    """Weights over words alone, as satlib's translator has them."""
+    return masked_softmax(e, mask)
+
+
+def _after(e: Tensor, mask: Tensor) -> Tensor:
+    return torch.softmax(e, 1) * mask
+
+
+def _by_row(e: Tensor, mask: Tensor) -> Tensor:
+    rows = torch.zeros_like(e)
+    for row, (energies, words) in enumerate(zip(e, mask, strict=True)):
+        rows[row, words] = torch.softmax(energies[words], 0)
+    return rows
+
+
+def hop(m: Tensor, c: Tensor, u: Tensor) -> Tensor:
+    """One look of a memory network: satlib's soft attention, its keys from elsewhere; and the question is added."""
+    return SoftAttention(DotEnergy(m.shape[2], m.shape[2], 0))(c, m, u).z + u
+
+
+def _hop(m: Tensor, c: Tensor, u: Tensor, dim: int = 1) -> Tensor:
+    return torch.einsum("bl,bld->bd", torch.softmax(torch.einsum("bld,bd->bl", m, u), dim), c) + u
+
+
+def feed_forward(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """Raffel and Ellis: scores from the inputs alone, squashed; h (B, T, D), w (D,), b () -> (B, D)."""
+    alpha = torch.softmax(torch.tanh(h @ w + b), 1)
+    return torch.bmm(alpha.unsqueeze(1), h).squeeze(1)
+
+
+def _means(h: Tensor, scores: Tensor) -> Tensor:
+    return (torch.softmax(scores, 1).unsqueeze(2) * h).sum(1)
+
+
+def _masks() -> list[tuple[Tensor, Tensor]]:
+    return [
+        (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
+        (numbers(2, 3, seed=1, scale=3), torch.tensor([[True, False, True], [False, True, True]])),
+    ]
+
+
+TASKS = (
+    Task(
+        id="1.1",
+        name="attend",
+        title="Scores, weights, one mean",
+        difficulty=1,
+        minutes=5,
+        equation="Bahdanau et al., section 3.1",
+        reference=attend,
+        cases=lambda: [(numbers(L, D), numbers(L, seed=1)), (numbers(2, 3, seed=2), numbers(2, seed=3, scale=4))],
+        mistakes={
+            "the scores have no part in it: this is the plain mean of the inputs": lambda y, s: y.mean(0),
+            "the scores weigh the inputs as they are: a softmax comes first": lambda y, s: s @ y,
+            "this is the best input alone: the softmax is soft, the others count too": lambda y, s: y[s.argmax()],
+            "the weights do not sum to one: exp is there, and the division by the sum is missing": lambda y, s: (
+                s.exp() @ y
+            ),
+            "divided by the number of inputs: the weights sum to 1 already": lambda y, s: (
+                torch.softmax(s, 0) @ y / len(s)
+            ),
+            "the sign of the scores is turned: the best input gets the least weight": lambda y, s: (
+                torch.softmax(-s, 0) @ y
+            ),
+        },
+        says="values for 5 and for 2 inputs",
+        others=(
+            lambda y, s: sum(w * each for w, each in zip(torch.softmax(s, 0), y, strict=True)),
+            lambda y, s: torch.einsum("l,ld->d", torch.softmax(s.double(), 0), y.double()),
+        ),
+    ),
+    Task(
+        id="1.2",
+        name="dot_energies",
+        title="A question to each word",
+        difficulty=1,
+        minutes=5,
+        equation="Luong et al., section 3.1",
+        reference=dot_energies,
+        cases=lambda: [(numbers(B, L, D), numbers(B, D, seed=1)), (numbers(4, 4, 4, seed=2), numbers(4, 4, seed=3))],
+        mistakes={
+            "every state asks the words of every sentence: state b belongs to sentence b": lambda a, s: torch.einsum(
+                "bld,cd->bl", a, s
+            ),
+            "the products are there, and their sum over the dimensions is missing": lambda a, s: a * s[:, None],
+            "summed over the words: sum over the dimensions, so that each word has one energy": lambda a, s: (
+                a * s[:, None]
+            ).sum(1),
+            "these are cosines: a dot product keeps the lengths": lambda a, s: torch.cosine_similarity(
+                a, s[:, None], dim=2
+            ),
+            "these are weights already: energies come before the softmax": lambda a, s: torch.softmax(
+                dot_energies(a, s), 1
+            ),
+        },
+        says="values against satlib's energy 'dot', for two sizes",
+        others=(
+            lambda a, s: torch.einsum("bld,bd->bl", a, s),
+            lambda a, s: torch.stack(
+                [torch.stack([word.dot(state) for word in sentence]) for sentence, state in zip(a, s, strict=True)]
+            ),
+            lambda a, s: (a.double() * s.double()[:, None]).sum(2),
+        ),
+    ),
+    Task(
+        id="1.3",
+        name="masked_weights",
+        title="Words that are not there",
+        difficulty=2,
+        minutes=10,
+        equation="notebook 01, masked softmax",
+        reference=masked_weights,
+        cases=_masks,
+        mistakes={
+            "padding not masked: words that are not there get weight": lambda e, mask: torch.softmax(e, 1),
+            "masked after the softmax: what is left does not sum to one; mask the energies before": _after,
+            "the mask is turned round: it is True at words": lambda e, mask: torch.softmax(
+                e.masked_fill(mask, -1e30), 1
+            ),
+            "padding got an energy of 0, which is a weight like any other: exp(0) = 1; it needs minus infinity": lambda e, mask: (
+                torch.softmax(e * mask, 1)
+            ),
+            "softmax over the batch axis: each sentence's weights sum to 1 over its words": lambda e, mask: (
+                torch.softmax(e.masked_fill(~mask, -torch.inf), 0).nan_to_num()
+            ),
+        },
+        says="sentences of 5, 3, 2 and 1 words, weights that sum to 1 over words alone",
+        others=(
+            _by_row,
+            lambda e, mask: _after(e, mask) / _after(e, mask).sum(1, keepdim=True),
+            lambda e, mask: torch.softmax(torch.where(mask, e.double(), torch.tensor(-1e9).double()), -1),
+        ),
+        invariants=(sums_to_one(1, over="the words"),),
+    ),
+    Task(
+        id="1.4",
+        name="hop",
+        title="One look into a memory",
+        difficulty=2,
+        minutes=10,
+        equation="Sukhbaatar et al., section 2.1",
+        reference=hop,
+        cases=lambda: [
+            (numbers(B, L, D), numbers(B, L, D, seed=1), numbers(B, D, seed=2)),
+            (numbers(3, 3, 3, seed=3), numbers(3, 3, 3, seed=4), numbers(3, 3, seed=5)),
+        ],
+        mistakes={
+            "the question u is not added to what was read": lambda m, c, u: _hop(m, c, u) - u,
+            "what is read are the addresses m: read the contents c": lambda m, c, u: _hop(m, m, u),
+            "the contents c are what is compared: compare the question with the addresses m": lambda m, c, u: _hop(
+                c, c, u
+            ),
+            "softmax over the batch axis: each story has weights of its own": lambda m, c, u: _hop(m, c, u, 0),
+            "the softmax is missing: scores are not weights": lambda m, c, u: (
+                torch.einsum("bl,bld->bd", torch.einsum("bld,bd->bl", m, u), c) + u
+            ),
+        },
+        says="values against satlib's soft attention with keys of their own",
+        others=(
+            _hop,
+            lambda m, c, u: torch.stack([torch.softmax(M @ q, 0) @ C + q for M, C, q in zip(m, c, u, strict=True)]),
+        ),
+    ),
+    Task(
+        id="1.5",
+        name="feed_forward",
+        title="Attention without recurrence",
+        difficulty=2,
+        minutes=5,
+        equation="Raffel and Ellis, section 1.2",
+        reference=feed_forward,
+        cases=lambda: [
+            (numbers(B, L, D), numbers(D, seed=1), torch.tensor(0.5)),
+            (numbers(3, 2, D, seed=2), numbers(D, seed=3), torch.tensor(-1.0)),
+        ],
+        mistakes={
+            "the tanh is missing: a score may be no larger than 1": lambda h, w, b: _means(h, h @ w + b),
+            "the bias is missing": lambda h, w, b: _means(h, torch.tanh(h @ w)),
+            "softmax over the batch axis: weights sum to 1 over the steps of one sequence": lambda h, w, b: (
+                torch.einsum("bt,btd->bd", torch.softmax(torch.tanh(h @ w + b), 0), h)
+            ),
+            "these are the weights: the weighted mean is missing": lambda h, w, b: torch.softmax(
+                torch.tanh(h @ w + b), 1
+            ),
+            "this is the plain mean of the steps": lambda h, w, b: h.mean(1),
+        },
+        says="values for sequences of 5 and of 2 steps",
+        others=(
+            lambda h, w, b: torch.stack([torch.softmax(torch.tanh(one @ w + b), 0) @ one for one in h]),
+            lambda h, w, b: _means(h.double(), torch.tanh(h.double() @ w.double() + b)),
+        ),
+    ),
+)

@@ -1,0 +1,263 @@
+"""Exercises of notebook 02: a photograph as a bag of places."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from satlib.course.seeing import unpool as satlib_unpool
+from satlib.exercises.task import Task, numbers
+
+D, H, W = 3, 2, 4
+
+
+def places(maps: Tensor) -> Tensor:
+    """The rows of a grid one after the other, as satlib's encoders have them: (B, D, h, w) -> (B, h w, D)."""
+    return maps.flatten(2).transpose(1, 2)
+
+
+def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
+    """The middle of cell i, in pixels from the top left corner: (y, x)."""
+    row, column = divmod(i, grid[1])
+    return (row + 0.5) * size / grid[0], (column + 0.5) * size / grid[1]
+
+
+def _centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
+    row = 0
+    while i >= grid[1]:
+        i, row = i - grid[1], row + 1
+    return row * (size / grid[0]) + size / grid[0] / 2, i * (size / grid[1]) + size / grid[1] / 2
+
+
+def receptive_field(layers: Sequence[tuple[int, int]]) -> int:
+    """Side of what one activation sees, from the kernels and strides of the layers, from pixels upwards."""
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        side += (kernel - 1) * jump
+        jump *= stride
+    return side
+
+
+def _downwards(layers: Sequence[tuple[int, int]]) -> int:
+    side = 1
+    for kernel, stride in reversed(layers):
+        side = (side - 1) * stride + kernel
+    return side
+
+
+def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        jump *= stride
+        side += (kernel - 1) * jump
+    return side
+
+
+_BLOCK = ((3, 1), (3, 1), (2, 2))
+_VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 1),) * 4)  # to conv5_4
+
+
+def unpool(values: Tensor, pooled: Tensor) -> Tensor:
+    """satlib's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
+    _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
+    return satlib_unpool(values, switches, tuple(pooled.shape[2:]))
+
+
+def _unpool_loop(values: Tensor, pooled: Tensor) -> Tensor:
+    back = torch.zeros_like(pooled)
+    for b, c, y, x in torch.cartesian_prod(*(torch.arange(size) for size in values.shape)).tolist():
+        dy, dx = divmod(int(pooled[b, c, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].argmax()), 2)
+        back[b, c, 2 * y + dy, 2 * x + dx] = values[b, c, y, x]
+    return back
+
+
+def _spread(values: Tensor) -> Tensor:
+    return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
+
+
+def _corners(values: Tensor) -> Tensor:
+    back = values.new_zeros(*values.shape[:2], 2 * values.shape[2], 2 * values.shape[3])
+    back[:, :, ::2, ::2] = values
+    return back
+
+
+def most_like(a: Tensor, i: int) -> int:
+    """The other place whose vector has the largest cosine with that of place i."""
+    unit = a / a.norm(dim=1, keepdim=True)
+    cosines = unit @ unit[i]
+    cosines[i] = -torch.inf
+    return int(cosines.argmax())
+
+
+def _most_like(a: Tensor, i: int) -> int:
+    others = [k for k in range(len(a)) if k != i]
+    return max(others, key=lambda k: float(a[k] @ a[i] / a[k].norm()))
+
+
+def _places_are_kept(inputs: Sequence[Any], result: Any) -> str | None:
+    """Every vector of a right answer stands somewhere in the maps."""
+    maps = inputs[0]
+    if result.shape[-1] != maps.shape[1]:
+        return None
+    vectors = {tuple(row) for row in maps.permute(0, 2, 3, 1).reshape(-1, maps.shape[1]).tolist()}
+    if not all(tuple(row) in vectors for row in result.reshape(-1, maps.shape[1]).tolist()):
+        return "rows of the result are no place's vector: numbers of several places are mixed"
+    return None
+
+
+TASKS = (
+    Task(
+        id="2.1",
+        name="places",
+        title="From maps to annotation vectors",
+        difficulty=1,
+        minutes=5,
+        equation="section 3.1.1",
+        reference=places,
+        cases=lambda: [(numbers(2, D, H, W),), (numbers(1, 4, 2, 2, seed=1),)],
+        mistakes={
+            "the numbers are read in the wrong order: reshape mixes places; the channels must become the last axis first": lambda x: (
+                x.reshape(x.shape[0], -1, x.shape[1])
+            ),
+            "the axes are (B, D, L): one row for each place is wanted, (B, L, D)": lambda x: x.flatten(2),
+            "the places go down the columns: place 1 is to the right of place 0": lambda x: (
+                x.transpose(2, 3).flatten(2).transpose(1, 2)
+            ),
+            "the rows of the grid are still an axis of their own: L is all places, h times w": lambda x: x.permute(
+                0, 2, 3, 1
+            ),
+            "the places begin at the lower right: place 0 is the upper left": lambda x: places(x).flip(1),
+        },
+        says="every place of a grid of 2 x 4 and of 2 x 2, row by row",
+        others=(
+            lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1]),
+            lambda x: torch.stack(
+                [torch.stack([one[:, r, c] for r in range(one.shape[1]) for c in range(one.shape[2])]) for one in x]
+            ),
+        ),
+        invariants=(_places_are_kept,),
+    ),
+    Task(
+        id="2.2",
+        name="centre",
+        title="Where is place i?",
+        difficulty=1,
+        minutes=5,
+        equation="section 3.1.1",
+        reference=centre,
+        cases=lambda: [(0, (14, 14), 224), (60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 224)],
+        mistakes={
+            "x and y have changed places: give (y, x), the row first": lambda i, grid, size: centre(i, grid, size)[
+                ::-1
+            ],
+            "this is the upper left corner of the cell: its middle is half a cell farther": lambda i, grid, size: (
+                i // grid[1] * size / grid[0],
+                i % grid[1] * size / grid[1],
+            ),
+            "this is the row and the column: pixels are wanted": lambda i, grid, size: divmod(i, grid[1]),
+            "rows are as long as the grid is wide: divide by the number of columns": lambda i, grid, size: (
+                (i // grid[0] + 0.5) * size / grid[0],
+                (i % grid[0] + 0.5) * size / grid[1],
+            ),
+            "places are counted from 0: place 0 is the first": lambda i, grid, size: centre(i - 1, grid, size),
+        },
+        says="four places in grids of 14 x 14, 7 x 7 and 2 x 5",
+        others=(_centre,),
+    ),
+    Task(
+        id="2.3",
+        name="receptive_field",
+        title="What a place can see",
+        difficulty=2,
+        minutes=10,
+        equation="notebook 02, what a place can see",
+        reference=receptive_field,
+        cases=lambda: [
+            ([(3, 1)],),
+            ([(3, 1), (3, 1)],),
+            (list(_BLOCK),),
+            ([(7, 2), (3, 2), (3, 1), (5, 1)],),
+            (list(_VGG),),
+        ],
+        mistakes={
+            "the strides have no part in it: after a pooling of 2 every kernel reaches twice as far": lambda layers: (
+                1 + sum(kernel - 1 for kernel, _ in layers)
+            ),
+            "a kernel of k adds k - 1 pixels to what is seen, not k": lambda layers: (
+                1
+                + sum(
+                    k * torch.tensor([1, *[s for _, s in layers]]).cumprod(0)[i].item()
+                    for i, (k, _) in enumerate(layers)
+                )
+            ),
+            "a layer's own stride counts for the layers above it, not for itself": _strided_first,
+            "a place sees itself too: begin with 1 pixel": lambda layers: receptive_field(layers) - 1,
+            "kernels multiply nothing: what is seen grows by sums": lambda layers: int(
+                torch.tensor([kernel for kernel, _ in layers]).double().prod()
+            ),
+        },
+        says="five networks, VGG-19 up to conv5_4 among them: 252 pixels",
+        others=(_downwards,),
+    ),
+    Task(
+        id="2.4",
+        name="unpool",
+        title="Undo a pooling",
+        difficulty=3,
+        minutes=15,
+        equation="Zeiler and Fergus, section 2.1",
+        reference=unpool,
+        cases=lambda: [
+            (numbers(1, 1, 2, 2), numbers(1, 1, 4, 4, seed=1)),
+            (numbers(2, 3, 1, 3, seed=2), numbers(2, 3, 2, 6, seed=3)),
+        ],
+        mistakes={
+            "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: (
+                _spread(v)
+            ),
+            "each value is in the upper left of its window: look where the maximum was": lambda v, p: _corners(v),
+            "the maxima themselves came back: put the given values there": lambda v, p: unpool(
+                functional.max_pool2d(p, 2), p
+            ),
+            "the switch is where the window is smallest: max pooling kept the largest": lambda v, p: unpool(v, -p),
+            "the values were multiplied by what had been pooled: they only move": lambda v, p: unpool(v, p) * p,
+        },
+        says="each value where its window had its maximum, zeros elsewhere",
+        others=(
+            _unpool_loop,
+            lambda v, p: torch.where(p == _spread(functional.max_pool2d(p, 2)), _spread(v), 0.0),
+        ),
+    ),
+    Task(
+        id="2.5",
+        name="most_like",
+        title="The nearest place",
+        difficulty=2,
+        minutes=5,
+        equation="notebook 02, neighbours of a place",
+        reference=most_like,
+        cases=lambda: (
+            [(torch.tensor([[1.0, 0.1], [9.0, 9.0], [0.5, 0.1], [-3.0, 0.2], [0.0, 4.0]]), i) for i in (0, 1, 2, 4)]
+            + [(numbers(8, 5, seed=4) * torch.arange(1.0, 9.0)[:, None], i) for i in (0, 3, 6)]
+        ),
+        mistakes={
+            "a dot product prefers long vectors: divide by the lengths (cosine)": lambda a, i: int(
+                (a @ a[i]).masked_fill(torch.arange(len(a)) == i, -torch.inf).argmax()
+            ),
+            "nothing is more like place i than itself: leave it out": lambda a, i: i,
+            "this is the place that is least like it": lambda a, i: int(
+                torch.cosine_similarity(a, a[i][None]).argmin()
+            ),
+            "this is the nearest by distance, which long vectors lose: compare directions (cosine)": lambda a, i: int(
+                (a - a[i]).norm(dim=1).masked_fill(torch.arange(len(a)) == i, torch.inf).argmin()
+            ),
+        },
+        says="seven queries, vectors of very different lengths among them",
+        others=(
+            _most_like,
+            lambda a, i: torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).argmax(),
+        ),
+    ),
+)

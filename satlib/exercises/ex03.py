@@ -1,0 +1,281 @@
+"""Exercises of notebook 03: captions as words, words as numbers, captions in batches."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from satlib.batching import Pair, SameLengthBatches
+from satlib.exercises.task import Answer, Task, numbers
+from satlib.text import Vocabulary, tokenise
+
+CAPTIONS = (
+    "A dog runs.",
+    "A brown dog runs after a ball!",
+    "Two dogs, one ball.",
+    "The ball is red, red, red",
+    "a cat and a dog",
+)
+
+
+def words(caption: str) -> list[str]:
+    """satlib's words of a caption."""
+    return tokenise(caption)
+
+
+def vocabulary(captions: Sequence[str], size: int) -> list[str]:
+    """The words that satlib keeps, in the order of their ids."""
+    return Vocabulary.from_captions(captions, size).to_json()
+
+
+def _counts(captions: Sequence[str]) -> Counter:
+    return Counter(word for caption in captions for word in tokenise(caption))
+
+
+def _vocabulary(captions: Sequence[str], size: int) -> list[str]:
+    found = sorted(_counts(captions).items())
+    found.sort(key=lambda each: each[1], reverse=True)
+    return [word for word, _ in found][: size - 2]
+
+
+def encode(caption: list[str], known: list[str]) -> list[int]:
+    """satlib's ids of words, with the end mark: 0 the end, 1 unknown, then the known ones."""
+    return [*Vocabulary(known).encode(" ".join(caption)), 0]
+
+
+def _encode(caption: list[str], known: list[str]) -> list[int]:
+    return [known.index(word) + 2 if word in known else 1 for word in caption] + [0]
+
+
+def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
+    """satlib's batches: numbers of captions, all those of a batch of one length."""
+    pairs = [Pair(str(i), (0,) * length) for i, length in enumerate(lengths)]
+    return [[int(key) for key in batch.keys] for batch in SameLengthBatches(pairs, size).epoch(0)]
+
+
+def _by_length(lengths: list[int]) -> dict[int, list[int]]:
+    found = defaultdict(list)
+    for i, length in enumerate(lengths):
+        found[length].append(i)
+    return found
+
+
+def _batches(lengths: list[int], size: int) -> list[list[int]]:
+    return [
+        group[start : start + size]
+        for _, group in sorted(_by_length(lengths).items())
+        for start in range(0, len(group), size)
+    ]
+
+
+def _sorted_cut(lengths: list[int], size: int) -> list[list[int]]:
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
+    """Any order and any division will do: which lengths are together, how often each caption comes, how large the batches are."""
+    given = answer(lengths, size)
+    if not isinstance(given, (list, tuple)) or not all(isinstance(batch, (list, tuple)) for batch in given):
+        return given
+    batches = [[int(i) for i in batch] for batch in given]
+    seen = Counter(i for batch in batches for i in batch)
+    return {
+        "lengths within a batch": max(
+            (len({lengths[i] for i in batch if 0 <= i < len(lengths)}) for batch in batches), default=0
+        ),
+        "how often each caption comes": [seen[i] for i in range(len(lengths))] + [len(seen)],
+        "size of the batches of each length": sorted((lengths[batch[0]], len(batch)) for batch in batches if batch),
+    }
+
+
+def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
+    """The mean over true words: losses (B, C), lengths (B,) -> ()."""
+    return sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True)) / lengths.sum()
+
+
+def _masked(losses: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    mask = torch.arange(losses.shape[1]) < lengths[:, None]
+    return losses * mask, mask
+
+
+def _word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
+    values, mask = _masked(losses, lengths)
+    return values.sum() / mask.sum()
+
+
+TASKS = (
+    Task(
+        id="3.1",
+        name="words",
+        title="A caption as words",
+        difficulty=1,
+        minutes=5,
+        equation="section 4.3",
+        reference=words,
+        cases=lambda: [("A dog runs.",), ("Two dogs, one BALL!",), ("the dog's ball (red)",), ("a t-shirt",), ("",)],
+        mistakes={
+            'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(
+                r"[\w'-]+", caption
+            ),
+            'punctuation is kept at the words: "runs." and "runs" would be two words': lambda caption: (
+                caption.lower().split()
+            ),
+            'apostrophes and hyphens end a word: "dog\'s" and "t-shirt" are one word each': lambda caption: re.findall(
+                r"\w+", caption.lower()
+            ),
+            "punctuation marks are words of their own: leave them out": lambda caption: re.findall(
+                r"[\w'-]+|[.,!()]", caption.lower()
+            ),
+        },
+        says="capital letters, punctuation, an apostrophe, a hyphen, and an empty caption",
+        others=(
+            lambda caption: re.findall(r"[\w'-]+", caption.lower()),
+            lambda caption: [word.strip(".,!()").lower() for word in caption.split()],
+        ),
+    ),
+    Task(
+        id="3.2",
+        name="vocabulary",
+        title="The words worth knowing",
+        difficulty=2,
+        minutes=10,
+        equation="section 4.3",
+        reference=vocabulary,
+        cases=lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)],
+        mistakes={
+            "the two special words take two of the places: of a vocabulary of K, K - 2 words are left": lambda captions, size: (
+                _vocabulary(captions, size + 2)
+            ),
+            "equally frequent words stand in the order of their captions: sort them, so that the order of the captions does not matter": (
+                lambda captions, size: [word for word, _ in _counts(captions).most_common(size - 2)]
+            ),
+            "the rarest words come first: keep the most frequent": lambda captions, size: sorted(
+                _counts(captions), key=lambda word: (_counts(captions)[word], word)
+            )[: size - 2],
+            "the words are in alphabetical order alone: how often they are said decides first": lambda captions, size: (
+                sorted(_counts(captions))[: size - 2]
+            ),
+            "a word is counted once for each caption: count every time that it is said": lambda captions, size: (
+                lambda counts: sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
+            )(Counter(word for caption in captions for word in set(tokenise(caption)))),
+        },
+        says="three vocabularies, equally frequent words among them",
+        others=(
+            _vocabulary,
+            lambda captions, size: sorted(set(_counts(captions)), key=lambda word: (-_counts(captions)[word], word))[
+                : size - 2
+            ],
+        ),
+    ),
+    Task(
+        id="3.3",
+        name="encode",
+        title="Words become numbers",
+        difficulty=1,
+        minutes=5,
+        equation="section 3.1",
+        reference=encode,
+        cases=lambda: [
+            (["a", "dog", "runs"], ["a", "dog", "ball", "runs"]),
+            (["a", "zebra", "runs"], ["dog", "a", "runs"]),
+            ([], ["a"]),
+        ],
+        mistakes={
+            "the end mark is missing: the model could never learn to stop": lambda caption, known: _encode(
+                caption, known
+            )[:-1],
+            "unknown words are dropped: each becomes a 1, so that the caption keeps its length": lambda caption, known: [
+                i for i in _encode(caption, known) if i != 1
+            ],
+            "the first known word has id 0: 0 and 1 are taken by the end mark and the unknown word": lambda caption, known: [
+                i - 2 if i > 1 else i for i in _encode(caption, known)
+            ],
+            "the first known word has id 1: that is the unknown word's": lambda caption, known: [
+                i - 1 if i > 1 else i for i in _encode(caption, known)
+            ],
+            "an unknown word became 0, which ends the caption": lambda caption, known: [
+                0 if i == 1 else i for i in _encode(caption, known)
+            ],
+        },
+        says="known and unknown words, an empty caption, and the end mark",
+        others=(
+            _encode,
+            lambda caption, known: [
+                *({word: i for i, word in enumerate(known, 2)}.get(word, 1) for word in caption),
+                0,
+            ],
+        ),
+    ),
+    Task(
+        id="3.4",
+        name="same_length_batches",
+        title="Batches of one length",
+        difficulty=2,
+        minutes=10,
+        equation="section 4.3",
+        reference=same_length_batches,
+        cases=lambda: [([4, 2, 4, 3, 4, 2, 4, 4], 2), ([5, 5, 5], 8), ([7, 1, 7, 1, 7, 1, 7], 3), ([3], 1)],
+        observe=_look_at_batches,
+        mistakes={
+            "lengths are mixed in a batch: sorting and cutting does that where a length runs out": _sorted_cut,
+            "batches are cut from the captions as they come: captions of several lengths are together": lambda lengths, size: [
+                list(range(start, min(start + size, len(lengths)))) for start in range(0, len(lengths), size)
+            ],
+            "the last captions of a length are lost: a batch may be smaller than the others": lambda lengths, size: [
+                batch for batch in _batches(lengths, size) if len(batch) == size
+            ],
+            "all captions of a length are in one batch: the size of a batch has a limit": lambda lengths, size: list(
+                _by_length(lengths).values()
+            ),
+            "only the first batch of each length is there": lambda lengths, size: [
+                group[:size] for group in _by_length(lengths).values()
+            ],
+            "every batch holds one caption: fill them": lambda lengths, size: [[i] for i in range(len(lengths))],
+        },
+        says="every caption once, one length in each batch, no batch too large and none more than needed",
+        others=(_batches, lambda lengths, size: [tuple(batch) for batch in reversed(_batches(lengths, size))]),
+    ),
+    Task(
+        id="3.5",
+        name="word_loss",
+        title="A loss that does not count padding",
+        difficulty=2,
+        minutes=5,
+        equation="notebook 03, what it spares you",
+        reference=word_loss,
+        cases=lambda: [
+            (numbers(3, 5).abs(), torch.tensor([5, 2, 1])),
+            (numbers(2, 4, seed=1).abs(), torch.tensor([3, 4])),
+        ],
+        mistakes={
+            "padding is counted: words that nobody said have a loss here": lambda losses, lengths: losses.mean(),
+            "divided by the number of places in the batch: divide by the number of words": lambda losses, lengths: (
+                _masked(losses, lengths)[0].mean()
+            ),
+            "the mean of the captions' means: a word of a short caption would count for more": lambda losses, lengths: (
+                _masked(losses, lengths)[0].sum(1) / lengths
+            ).mean(),
+            "the sum of the words' losses: the mean is wanted": lambda losses, lengths: _masked(losses, lengths)[
+                0
+            ].sum(),
+            "the last word of each caption is left out: a caption of n words has n losses": lambda losses, lengths: (
+                _masked(losses, lengths - 1)[0].sum() / lengths.sum()
+            ),
+            "one place of padding is counted for each caption": lambda losses, lengths: (
+                _masked(losses, lengths + 1)[0].sum() / lengths.sum()
+            ),
+            "the mask is turned round: this is the loss of the padding": lambda losses, lengths: (
+                (losses - _masked(losses, lengths)[0]).sum() / (losses.numel() - lengths.sum())
+            ),
+        },
+        says="captions of 5, 4, 3, 2 and 1 words",
+        others=(
+            _word_loss,
+            lambda losses, lengths: float(torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()),
+        ),
+    ),
+)

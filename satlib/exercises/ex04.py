@@ -1,0 +1,448 @@
+"""Exercises of notebook 04: the decoder, equation by equation."""
+
+import torch
+from torch import Tensor, nn
+
+from satlib.attention import AdditiveEnergy, SoftAttention
+from satlib.decoder import Decoder, DecoderConfig, State
+from satlib.exercises.task import Task, distribution, numbers, sums_to_one
+
+B, L, D, n, k, m, K = 2, 5, 4, 3, 6, 4, 7
+
+
+def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tensor) -> Tensor:
+    """satlib's additive energy with these weights."""
+    made = AdditiveEnergy(a.shape[2], h.shape[1], len(v))
+    weights = {"annotation.weight": W_a, "annotation.bias": b, "state.weight": W_h, "energy.weight": v[None]}
+    made.load_state_dict(weights)
+    return made(made.keys(a), h).detach()
+
+
+def _energies(
+    a: Tensor,
+    h: Tensor,
+    W_a: Tensor,
+    W_h: Tensor,
+    b: Tensor,
+    v: Tensor,
+    squash: object = torch.tanh,
+) -> Tensor:
+    return squash(a @ W_a.T + (h @ W_h.T)[:, None] + b) @ v
+
+
+def _energies_loop(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tensor) -> Tensor:
+    rows = [
+        [v.dot(torch.tanh(W_a @ place + W_h @ state + b)) for place in image] for image, state in zip(a, h, strict=True)
+    ]
+    return torch.stack([torch.stack(row) for row in rows])
+
+
+def _energy_weights() -> tuple[Tensor, ...]:
+    return numbers(k, D, seed=2), numbers(k, n, seed=3), numbers(k, seed=4), numbers(k, seed=5)
+
+
+class _Given(nn.Module):
+    """An energy that was computed somewhere else."""
+
+    def __init__(self, e: Tensor) -> None:
+        super().__init__()
+        self.e = e
+
+    def forward(self, keys: Tensor, h: Tensor) -> Tensor:
+        return self.e
+
+
+def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """satlib's soft attention, its energies given: context vectors and weights."""
+    look = SoftAttention(_Given(e))(a, a, a[:, 0])
+    return look.z, look.alpha
+
+
+def weights(e: Tensor) -> Tensor:
+    """The weights of satlib's soft attention."""
+    return attend(e, e.new_zeros(*e.shape, 1))[1]
+
+
+def context(alpha: Tensor, a: Tensor) -> Tensor:
+    """satlib's context vectors, from weights: energies of which these are the softmax are their logarithms."""
+    return attend(alpha.log(), a)[0]
+
+
+def gated(z: Tensor, h: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """The scalar gate of satlib's decoder, on a context vector."""
+    return torch.sigmoid(h @ w + b).unsqueeze(1) * z
+
+
+def _decoder(dims: tuple[int, int, int, int], **weights: Tensor) -> Decoder:
+    """A decoder without a gate that reads a mean, so that the mean of one place is the context that it gets: dims m, n, D, K."""
+    m, n, D, K = dims
+    made = Decoder(DecoderConfig(embedding=m, hidden=n, attention="none", gate=False, dropout=0.0), D, K).eval()
+    made.load_state_dict({**made.state_dict(), **{name.replace("__", "."): weight for name, weight in weights.items()}})
+    return made.requires_grad_(False)
+
+
+def lstm_step(
+    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One step of satlib's decoder with these weights."""
+    dims = (Ey.shape[1], h.shape[1], z.shape[1], 2)
+    made = _decoder(dims, gates_word__weight=W, gates_word__bias=b, gates_state__weight=U, gates_context__weight=Z)
+    state = made.step(made.view(z.unsqueeze(1)), State(h, c), made.gates_word(Ey)).state
+    return state.h, state.c
+
+
+def _lstm(rows: int, n: int) -> tuple[Tensor, ...]:
+    inputs = numbers(rows, m, seed=1), numbers(rows, n, seed=2), numbers(rows, n, seed=3), numbers(rows, D, seed=4)
+    weights = numbers(4 * n, m, seed=5), numbers(4 * n, n, seed=6), numbers(4 * n, D, seed=7), numbers(4 * n, seed=8)
+    return *inputs, *weights
+
+
+def _step(order: str = "ifgo", memory: str = "f * c + i * g", state: str = "o * torch.tanh(c)", uses: str = "WUZb"):  # noqa: ANN202
+    """An LSTM step with gates in another order, or with another equation 2 or 3."""
+
+    def step(
+        Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        parts = {"W": Ey @ W.T, "U": h @ U.T, "Z": z @ Z.T, "b": b.expand(len(h), -1)}
+        gates = dict(zip(order, sum(parts[name] for name in uses).chunk(4, 1), strict=True))
+        names = {name: torch.sigmoid(value) for name, value in gates.items()} | {"torch": torch, "raw": gates}
+        if "sigmoid" not in memory:
+            names["g"] = torch.tanh(gates["g"])
+        c = eval(memory.replace("sigmoid", ""), names | {"c": c})
+        return eval(state, names | {"c": c, "h": h}), c
+
+    return step
+
+
+def _lstm_cell(
+    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor]:
+    cell = nn.LSTMCell(Ey.shape[1] + z.shape[1], h.shape[1]).requires_grad_(False)
+    merged = {"weight_ih": torch.cat([W, Z], 1), "weight_hh": U, "bias_ih": b, "bias_hh": torch.zeros_like(b)}
+    cell.load_state_dict(merged)
+    return cell(torch.cat([Ey, z], 1), (h, c))
+
+
+def initial_state(a: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor) -> Tensor:
+    """h_0 of satlib's decoder."""
+    mlp = {
+        "initial_h__0__weight": W_1,
+        "initial_h__0__bias": b_1,
+        "initial_h__3__weight": W_2,
+        "initial_h__3__bias": b_2,
+    }
+    return _decoder((2, len(b_2), a.shape[2], 2), **mlp).initial_state(a).h
+
+
+def _mlp(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor) -> Tensor:
+    return torch.tanh(torch.relu(x @ W_1.T + b_1) @ W_2.T + b_2)
+
+
+def logits(Ey: Tensor, h: Tensor, z: Tensor, L_h: Tensor, L_z: Tensor, L_o: Tensor) -> Tensor:
+    """The output layer of satlib's decoder, its biases 0."""
+    dims = (Ey.shape[1], h.shape[1], z.shape[1], len(L_o))
+    biases = {"output_state__bias": torch.zeros(dims[0]), "output__bias": torch.zeros(dims[3])}
+    made = _decoder(dims, output_state__weight=L_h, output_context__weight=L_z, output__weight=L_o, **biases)
+    return made.logits(Ey, h, z)
+
+
+def _naive(e: Tensor) -> Tensor:
+    return e.exp() / e.exp().sum(1, keepdim=True)
+
+
+TASKS = (
+    Task(
+        id="4.1",
+        name="energies",
+        title="The question to each place",
+        difficulty=2,
+        minutes=10,
+        equation="equation 4",
+        reference=energies,
+        cases=lambda: [
+            (numbers(B, L, D), numbers(B, n, seed=1), *_energy_weights()),
+            (numbers(3, 2, D, seed=6), numbers(3, n, seed=7), *_energy_weights()),
+        ],
+        mistakes={
+            "the tanh is missing: without it the state moves all energies alike and the weights not at all": lambda *x: (
+                _energies(*x, squash=lambda y: y)
+            ),
+            "the state h is not in it: every word would look at the same places": lambda a, h, W_a, W_h, b, v: (
+                _energies(a, h * 0, W_a, W_h, b, v)
+            ),
+            "the bias b is missing": lambda a, h, W_a, W_h, b, v: _energies(a, h, W_a, W_h, b * 0, v),
+            "the tanh comes after v: it belongs around each hidden unit": lambda *x: torch.tanh(
+                _energies(*x, squash=lambda y: y)
+            ),
+            "there is a sigmoid where equation 4 has its tanh": lambda *x: _energies(*x, squash=torch.sigmoid),
+            "each image got the state of another one: h[i] belongs to a[i]": lambda a, h, *x: _energies(
+                a, h.flip(0), *x
+            ),
+        },
+        says="values against satlib's additive energy, on images of 5 and of 2 places",
+        others=(_energies, _energies_loop, lambda *x: _energies(*(each.double() for each in x))),
+    ),
+    Task(
+        id="4.2",
+        name="weights",
+        title="Energies become weights",
+        difficulty=1,
+        minutes=5,
+        equation="equation 5",
+        reference=weights,
+        cases=lambda: [
+            (numbers(B, L),),
+            (numbers(4, 3, seed=1, scale=5),),
+            (torch.tensor([[1000.0, 1001.0], [-500.0, 2.0]]),),
+        ],
+        mistakes={
+            "softmax over the batch axis: the weights of one image must sum to 1 over its places": lambda e: (
+                torch.softmax(e, 0)
+            ),
+            "softmax over the whole batch: each image needs weights of its own": lambda e: torch.softmax(
+                e.flatten(), 0
+            ).view(e.shape),
+            "exp of a large energy overflows: take each row's largest energy off first": _naive,
+            "a sigmoid judges each place alone; the weights of an image must share 1 among its places": torch.sigmoid,
+            "these are logarithms of the weights": lambda e: torch.log_softmax(e, 1),
+            "exp is there, and the division by the sum over the places is missing": torch.exp,
+            "the sign of the energies is turned: the best place gets the least weight": lambda e: torch.softmax(-e, 1),
+        },
+        says="values, sums over the places, and energies of 1000",
+        others=(
+            lambda e: torch.nn.functional.softmax(e.double(), dim=-1),
+            lambda e: torch.stack([(row - row.logsumexp(0)).exp() for row in e]),
+            lambda e: _naive(e - e.max(1, keepdim=True).values),
+        ),
+        invariants=(sums_to_one(1),),
+    ),
+    Task(
+        id="4.3",
+        name="context",
+        title="Weights become one vector",
+        difficulty=1,
+        minutes=5,
+        equation="equations 6 and 13",
+        reference=context,
+        cases=lambda: [
+            (distribution(B, L), numbers(B, L, D, seed=1)),
+            (distribution(3, 2, seed=2, sharp=3.0), numbers(3, 2, 6, seed=3)),
+        ],
+        mistakes={
+            "the weights have no part in it: this is the plain mean of the places": lambda alpha, a: a.mean(1),
+            "this is the vector of the place with the largest weight: that is hard attention": lambda alpha, a: a[
+                torch.arange(len(a)), alpha.argmax(1)
+            ],
+            "divided by the number of places: the weights sum to 1 already": lambda alpha, a: (
+                alpha.unsqueeze(2) * a
+            ).mean(1),
+            "the weights are there, and the sum over the places is missing": lambda alpha, a: alpha.unsqueeze(2) * a,
+            "summed over the dimensions D: sum over the places": lambda alpha, a: (alpha.unsqueeze(2) * a).sum(2),
+            "the vectors of all images are mixed: image b has its own places": lambda alpha, a: torch.einsum(
+                "bl,cld->bd", alpha, a
+            ),
+        },
+        says="values against satlib's soft attention, for two numbers of places",
+        others=(
+            lambda alpha, a: torch.einsum("bl,bld->bd", alpha, a),
+            lambda alpha, a: torch.stack(
+                [sum(w * row for w, row in zip(*each, strict=True)) for each in zip(alpha, a, strict=True)]
+            ),
+            lambda alpha, a: (alpha.double().unsqueeze(1) @ a.double()).squeeze(1),
+        ),
+    ),
+    Task(
+        id="4.4",
+        name="gated",
+        title="How much of it to let in",
+        difficulty=1,
+        minutes=5,
+        equation="section 4.2.1",
+        reference=gated,
+        cases=lambda: [
+            (numbers(B, D), numbers(B, n, seed=1), numbers(n, seed=2), torch.tensor(0.7)),
+            (numbers(D, D, seed=3), numbers(D, n, seed=4), numbers(n, seed=5), torch.tensor(-2.0)),
+        ],
+        mistakes={
+            "the sigmoid is missing: beta must lie between 0 and 1": lambda z, h, w, b: (h @ w + b)[:, None] * z,
+            "this is 1 - beta: the gate shuts where it should open": lambda z, h, w, b: (
+                torch.sigmoid(-(h @ w + b))[:, None] * z
+            ),
+            "the bias b is missing": lambda z, h, w, b: torch.sigmoid(h @ w)[:, None] * z,
+            "the gate is added to z: it multiplies": lambda z, h, w, b: torch.sigmoid(h @ w + b)[:, None] + z,
+            "beta is there, and z is missing": lambda z, h, w, b: torch.sigmoid(h @ w + b),
+            "beta of one image meets a dimension of all: give it an axis of 1 first": lambda z, h, w, b: (
+                torch.sigmoid(h @ w + b) * z if len(z) == z.shape[1] else torch.sigmoid(h @ w + b)[:, None] * z
+            ),
+        },
+        says="one beta for each image, between 0 and 1, on all of its dimensions",
+        others=(
+            lambda z, h, w, b: torch.stack(
+                [zi / (1 + torch.exp(-(hi.dot(w) + b))) for zi, hi in zip(z, h, strict=True)]
+            ),
+            lambda z, h, w, b: torch.einsum("b,bd->bd", (h.double() @ w.double() + b).sigmoid(), z.double()),
+        ),
+    ),
+    Task(
+        id="4.5",
+        name="lstm_step",
+        title="The state moves on",
+        difficulty=3,
+        minutes=15,
+        equation="equations 1 to 3",
+        reference=lstm_step,
+        cases=lambda: [_lstm(2, 3), _lstm(1, 5)],
+        mistakes={
+            "the gates are in another order: W, U, Z and b hold i, f, g, o, from the top": _step("ifog"),
+            "forget and input gate are exchanged: f keeps c_{t-1}, i lets g in": _step("figo"),
+            "the candidate g has a sigmoid: equation 1 gives it a tanh": _step(memory="f * c + i * gsigmoid"),
+            "h is o times c: equation 3 has o * tanh(c)": _step(state="o * c"),
+            "the old memory is added as it is: f decides how much of it stays": _step(memory="c + i * g"),
+            "h was made from the old memory: equation 3 takes the new c": lambda Ey, h, c, *x: (
+                (_step()(Ey, h, c, *x)[0] / torch.tanh(_step()(Ey, h, c, *x)[1])) * torch.tanh(c),
+                _step()(Ey, h, c, *x)[1],
+            ),
+            "the context z is not in it: this LSTM does not see the image": _step(uses="WUb"),
+            "the bias b is missing": _step(uses="WUZ"),
+            "h and c are in the wrong order: give back (h, c)": lambda *x: _step()(*x)[::-1],
+        },
+        says="h and c against satlib's decoder, for batches of two and of one",
+        others=(_step(), _lstm_cell, lambda *x: _step()(*(each.double() for each in x))),
+    ),
+    Task(
+        id="4.6",
+        name="initial_state",
+        title="Before the first word",
+        difficulty=2,
+        minutes=5,
+        equation="section 3.1.2",
+        reference=initial_state,
+        cases=lambda: [
+            (numbers(B, L, D), numbers(n, D, seed=1), numbers(n, seed=2), numbers(n, n, seed=3), numbers(n, seed=4)),
+            (
+                numbers(1, 3, 2, seed=5),
+                numbers(n, 2, seed=6),
+                numbers(n, seed=7),
+                numbers(n, n, seed=8),
+                numbers(n, seed=9),
+            ),
+        ],
+        mistakes={
+            "the sum of the places in place of their mean: a state must not grow with the number of places": lambda a, *x: (
+                _mlp(a.sum(1), *x)
+            ),
+            "only the first place is read: take the mean of all": lambda a, *x: _mlp(a[:, 0], *x),
+            "the MLP is applied to each place and then averaged: the mean comes first": lambda a, *x: _mlp(a, *x).mean(
+                1
+            ),
+            "the ReLU of the hidden layer is missing": lambda a, W, b, V, d: torch.tanh(
+                (a.mean(1) @ W.T + b) @ V.T + d
+            ),
+            "the tanh at the end is missing": lambda a, W, b, V, d: torch.relu(a.mean(1) @ W.T + b) @ V.T + d,
+            "tanh and ReLU have changed places": lambda a, W, b, V, d: torch.relu(
+                torch.tanh(a.mean(1) @ W.T + b) @ V.T + d
+            ),
+        },
+        says="values against satlib's decoder, for 5 and for 3 places",
+        others=(
+            lambda a, *x: _mlp(a.mean(1), *x),
+            lambda a, W, b, V, d: torch.stack(
+                [torch.tanh(V @ (W @ (sum(one) / len(one)) + b).clamp(min=0) + d) for one in a]
+            ),
+        ),
+    ),
+    Task(
+        id="4.7",
+        name="logits",
+        title="A word comes out",
+        difficulty=1,
+        minutes=5,
+        equation="equation 7",
+        reference=logits,
+        cases=lambda: [
+            (
+                *(numbers(rows, m, seed=1), numbers(rows, n, seed=2), numbers(rows, D, seed=3)),
+                *(numbers(m, n, seed=4), numbers(m, D, seed=5), numbers(K, m, seed=6)),
+            )
+            for rows in (2, 5)
+        ],
+        mistakes={
+            "the word before, E y, is not in it": lambda Ey, h, z, L_h, L_z, L_o: (h @ L_h.T + z @ L_z.T) @ L_o.T,
+            "the context z is not in it: what is seen could reach the word through h alone": lambda Ey, h, z, L_h, L_z, L_o: (
+                (Ey + h @ L_h.T) @ L_o.T
+            ),
+            "the state h is not in it": lambda Ey, h, z, L_h, L_z, L_o: (Ey + z @ L_z.T) @ L_o.T,
+            "a tanh before L_o: the official code has it, equation 7 has not": lambda Ey, h, z, L_h, L_z, L_o: (
+                torch.tanh(Ey + h @ L_h.T + z @ L_z.T) @ L_o.T
+            ),
+            "these are probabilities: give what stands inside the exp of equation 7": lambda *x: torch.softmax(
+                logits(*x), 1
+            ),
+            "L_o is missing: there is no score for each word yet": lambda Ey, h, z, L_h, L_z, L_o: (
+                Ey + h @ L_h.T + z @ L_z.T
+            ),
+        },
+        says="values against satlib's decoder, for batches of two and of five",
+        others=(
+            lambda Ey, h, z, L_h, L_z, L_o: torch.einsum("km,bm->bk", L_o, Ey + h @ L_h.T + z @ L_z.T),
+            lambda Ey, h, z, L_h, L_z, L_o: (
+                Ey.double() @ L_o.T.double() + h.double() @ (L_o @ L_h).T.double() + (z @ (L_o @ L_z).T).double()
+            ),
+        ),
+        tolerance=1e-3,
+    ),
+    Task(
+        id="4.8",
+        name="attend",
+        title="Soft attention, to be trained",
+        difficulty=2,
+        minutes=10,
+        equation="equations 5, 6 and 13",
+        reference=attend,
+        cases=lambda: [
+            (numbers(B, L), numbers(B, L, D, seed=1)),
+            (numbers(5, 5, seed=2, scale=4), numbers(5, 5, 5, seed=3)),
+        ],
+        observe=lambda answer, e, a: _with_gradient(answer, e, a),
+        mistakes={
+            "softmax over the batch axis: the weights of one image must sum to 1 over its places": lambda e, a: _blend(
+                torch.softmax(e, 0), a
+            ),
+            "no gradient reaches the energies: something was detached, and nothing would learn where to look": lambda e, a: (
+                _blend(torch.softmax(e.detach(), 1) + 0 * e, a)
+            ),
+            "z and alpha are in the wrong order: give back (z, alpha)": lambda e, a: attend(e, a)[::-1],
+            "the place with the largest weight has all of it: that is an argmax, which has no gradient": lambda e, a: (
+                _blend(nn.functional.one_hot(e.argmax(1), e.shape[1]).to(e.dtype) + 0 * e, a)
+            ),
+            "the weights have no part in z: this is the plain mean of the places": lambda e, a: (
+                a.mean(1) + 0 * e.sum(),
+                attend(e, a)[1],
+            ),
+        },
+        says="z, the weights, and the gradient of the energies",
+        others=(
+            lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1)),
+            lambda e, a: _blend(_naive(e - e.amax(1, keepdim=True)), a),
+            lambda e, a: _blend(torch.softmax(e.double(), 1), a.double()),
+        ),
+    ),
+)
+
+
+def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    return (alpha.unsqueeze(2) * a).sum(1), alpha
+
+
+def _with_gradient(answer: object, e: Tensor, a: Tensor) -> object:
+    """What `attend` gives, and the gradient of the energies of a sum over it."""
+    e.requires_grad_()
+    given = answer(e, a)
+    if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(each, Tensor) for each in given):
+        return given
+    z, alpha = given
+    gradient = torch.zeros_like(e)
+    if z.requires_grad:
+        (found,) = torch.autograd.grad((z * torch.arange(1.0, z.shape[-1] + 1)).sum(), e, allow_unused=True)
+        gradient = gradient if found is None else found
+    return {"z": z.detach(), "alpha": alpha.detach(), "the gradient of e": gradient}

@@ -1,0 +1,252 @@
+"""Exercises of notebook 05: the doubly stochastic penalty, and what soft attention approximates."""
+
+import torch
+from torch import Tensor
+
+from satlib import objectives
+from satlib.course import marginal as course
+from satlib.exercises.task import Task, distribution, numbers, sums_to_one
+
+B, C, L, K = 2, 3, 5, 4
+
+
+def coverage(alphas: Tensor) -> Tensor:
+    """How much attention each place gets over a caption: (B, C, L) -> (B, L)."""
+    return alphas.sum(1)
+
+
+def penalty(alphas: Tensor) -> Tensor:
+    """satlib's doubly stochastic penalty."""
+    return objectives.doubly_stochastic_penalty(alphas)
+
+
+def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
+    """L_d from the words' log-probabilities (B, C), by satlib's penalty."""
+    return (-log_p.sum(1) + weight * objectives.doubly_stochastic_penalty(alphas)).mean()
+
+
+def marginal(alpha: Tensor, n: Tensor) -> Tensor:
+    """satlib's sum over places: alpha (B, L), pre-activations n (B, L, K) -> (B, K)."""
+    return course.EveryPlace(alpha, n, n).marginal
+
+
+def geometric(alpha: Tensor, p: Tensor) -> Tensor:
+    """satlib's NWGM, from probabilities: alpha (B, L), p (B, L, K) -> (B, K)."""
+    return course.nwgm(p.log(), alpha)
+
+
+def _product(alpha: Tensor, p: Tensor) -> Tensor:
+    """The weighted geometric mean, not normalised."""
+    return (p ** alpha.unsqueeze(2)).prod(1)
+
+
+def softmax_of_mean(alpha: Tensor, n: Tensor) -> Tensor:
+    """NWGM by the short way: it is what satlib computes from the places' distributions."""
+    return course.nwgm(torch.log_softmax(n, 2), alpha)
+
+
+def _maps() -> list[tuple[Tensor]]:
+    return [(distribution(B, C, L),), (distribution(1, 4, 4, seed=1, sharp=3.0),), (distribution(4, 4, 4, seed=2),)]
+
+
+def _places() -> list[tuple[Tensor, Tensor]]:
+    return [
+        (distribution(B, L), numbers(B, L, K, seed=1)),
+        (distribution(3, 3, seed=2, sharp=2.0), numbers(3, 3, 3, seed=3, scale=2.0)),
+    ]
+
+
+def _mean_of(values: Tensor, alpha: Tensor) -> Tensor:
+    return (alpha.unsqueeze(2) * values).sum(1)
+
+
+TASKS = (
+    Task(
+        id="5.1",
+        name="coverage",
+        title="The other sum",
+        difficulty=1,
+        minutes=3,
+        equation="section 4.2.1",
+        reference=coverage,
+        cases=_maps,
+        mistakes={
+            "summed over the places: that is 1 at every word; the sum over the words is wanted": lambda alphas: (
+                alphas.sum(2)
+            ),
+            "this is the mean over the words: the sum is wanted": lambda alphas: alphas.mean(1),
+            "summed over the batch: every caption has a coverage of its own": lambda alphas: alphas.sum(0),
+            "this is the largest weight that each place got: the sum is wanted": lambda alphas: alphas.amax(1),
+        },
+        says="the share of each place, for captions of 3 and of 4 words",
+        others=(
+            lambda alphas: torch.einsum("bcl->bl", alphas),
+            lambda alphas: torch.stack([sum(words.double()) for words in alphas]),
+        ),
+    ),
+    Task(
+        id="5.2",
+        name="penalty",
+        title="The penalty",
+        difficulty=2,
+        minutes=10,
+        equation="equation 14",
+        reference=penalty,
+        cases=_maps,
+        mistakes={
+            "penalty summed over words before squaring is missing: first sum a place's weights over the words, then square": lambda alphas: (
+                (1 - alphas).square().sum((1, 2))
+            ),
+            "summed over the places first: that is 1 at every word, and the penalty always 0": lambda alphas: (
+                (1 - alphas.sum(2)).square().sum(1)
+            ),
+            "averaged over the places: equation 14 sums over them": lambda alphas: (1 - alphas.sum(1)).square().mean(1),
+            "the square is missing": lambda alphas: (1 - alphas.sum(1)).sum(1),
+            "absolute values in place of squares": lambda alphas: (1 - alphas.sum(1)).abs().sum(1),
+            "the mean over the words in place of the sum": lambda alphas: (1 - alphas.mean(1)).square().sum(1),
+            "summed over the batch too: one number for each caption is wanted": lambda alphas: (
+                (1 - alphas.sum(1)).square().sum()
+            ),
+            "the square is taken last: each place's miss is squared, then they are summed": lambda alphas: (
+                (1 - alphas.sum(1)).sum(1).square()
+            ),
+        },
+        says="values against satlib's penalty, one number for each caption",
+        others=(
+            lambda alphas: torch.stack([sum((1 - share) ** 2 for share in each.sum(0)) for each in alphas]),
+            lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1),
+        ),
+    ),
+    Task(
+        id="5.3",
+        name="objective",
+        title="What soft attention minimises",
+        difficulty=2,
+        minutes=10,
+        equation="equation 14",
+        reference=objective,
+        cases=lambda: [
+            (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 1.0),
+            (-numbers(4, 4, seed=2).abs(), distribution(4, 4, 4, seed=3), 0.3),
+            (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 0.0),
+        ],
+        mistakes={
+            "the sign of log p: it is -log p that is made small": lambda log_p, alphas, weight: objective(
+                -log_p, alphas, weight
+            ),
+            "the penalty is taken off: it is added, so that it is made small too": lambda log_p, alphas, weight: (
+                objective(log_p, alphas, -weight)
+            ),
+            "the mean over the words in place of their sum: log p(y|a) is a sum, and the penalty is scaled for that": (
+                lambda log_p, alphas, weight: objective(log_p / log_p.shape[1], alphas, weight)
+            ),
+            "the sum over the batch: the mean is wanted, so that lambda does not grow with the batch": (
+                lambda log_p, alphas, weight: objective(log_p, alphas, weight) * len(log_p)
+            ),
+            "lambda is not used": lambda log_p, alphas, weight: objective(log_p, alphas, 1.0),
+            "one number for each caption: take their mean": lambda log_p, alphas, weight: (
+                -log_p.sum(1) + weight * penalty(alphas)
+            ),
+        },
+        says="three values of lambda, the mean over the batch",
+        others=(
+            lambda log_p, alphas, weight: (
+                -log_p.sum() / len(log_p) + weight * (1 - alphas.sum(1)).square().sum(1).mean()
+            ),
+            lambda log_p, alphas, weight: (
+                sum(
+                    float(-one.sum() + weight * ((1 - each.sum(0)) ** 2).sum())
+                    for one, each in zip(log_p, alphas, strict=True)
+                )
+                / len(log_p)
+            ),
+        ),
+    ),
+    Task(
+        id="5.4",
+        name="marginal",
+        title="What would be exact",
+        difficulty=2,
+        minutes=10,
+        equation="section 4.2.1",
+        reference=marginal,
+        cases=_places,
+        mistakes={
+            "the mean is taken before the softmax: that is what soft attention does; here each place has its own distribution": (
+                lambda alpha, n: torch.softmax(_mean_of(n, alpha), 1)
+            ),
+            "the places count alike: weigh each distribution by its alpha": lambda alpha, n: torch.softmax(n, 2).mean(
+                1
+            ),
+            "softmax over the places: each place has a distribution over the K words": lambda alpha, n: _mean_of(
+                torch.softmax(n, 1), alpha
+            ),
+            "the pre-activations are averaged: they are no probabilities": lambda alpha, n: _mean_of(n, alpha),
+            "the mean of log-probabilities: the sum is over probabilities": lambda alpha, n: _mean_of(
+                torch.log_softmax(n, 2), alpha
+            ),
+        },
+        says="values against satlib's sum over places, probabilities that sum to 1",
+        others=(
+            lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().softmax(-1)),
+            lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + torch.log_softmax(n, 2), 1).exp(),
+        ),
+        invariants=(sums_to_one(1, "the probabilities", "the words"),),
+    ),
+    Task(
+        id="5.5",
+        name="geometric",
+        title="A normalised weighted geometric mean",
+        difficulty=2,
+        minutes=10,
+        equation="section 4.2.1",
+        reference=geometric,
+        cases=lambda: [(alpha, torch.softmax(n, 2)) for alpha, n in _places()],
+        mistakes={
+            "this is the arithmetic mean: products of powers are wanted": lambda alpha, p: _mean_of(p, alpha),
+            "it is not normalised: a product of powers sums to less than 1 over the words": _product,
+            "the places count alike: alpha is the exponent": lambda alpha, p: course.nwgm(
+                p.log(), torch.full_like(alpha, 1 / alpha.shape[1])
+            ),
+            "the exponents are missing: this is the plain product of the places": lambda alpha, p: course.nwgm(
+                p.log(), torch.ones_like(alpha)
+            ),
+            "these are logarithms: take exp": lambda alpha, p: geometric(alpha, p).log(),
+        },
+        says="values against satlib's NWGM, probabilities that sum to 1",
+        others=(
+            lambda alpha, p: _product(alpha, p) / _product(alpha, p).sum(1, keepdim=True),
+            lambda alpha, p: torch.softmax((alpha.double().unsqueeze(2) * p.double().log()).sum(1), 1),
+        ),
+        invariants=(sums_to_one(1, "the probabilities", "the words"),),
+    ),
+    Task(
+        id="5.6",
+        name="softmax_of_mean",
+        title="The same in one pass",
+        difficulty=2,
+        minutes=5,
+        equation="section 4.2.1",
+        reference=softmax_of_mean,
+        cases=_places,
+        mistakes={
+            "this is the exact sum over places: one softmax, of the expected pre-activation, is wanted": marginal,
+            "the places count alike: the expectation is under alpha": lambda alpha, n: torch.softmax(n.mean(1), 1),
+            "the softmax is missing: this is the expected pre-activation": lambda alpha, n: _mean_of(n, alpha),
+            "softmax over the batch axis: a distribution sums to 1 over the words": lambda alpha, n: torch.softmax(
+                _mean_of(n, alpha), 0
+            ),
+            "this is the word's distribution at the place with the largest weight": lambda alpha, n: torch.softmax(
+                n[torch.arange(len(n)), alpha.argmax(1)], 1
+            ),
+        },
+        says="it is equal to the NWGM of all places' distributions, to within rounding",
+        others=(
+            lambda alpha, n: torch.softmax((alpha.unsqueeze(1) @ n).squeeze(1), 1),
+            lambda alpha, n: torch.stack(
+                [torch.softmax(w.double() @ each.double(), 0) for w, each in zip(alpha, n, strict=True)]
+            ),
+        ),
+        invariants=(sums_to_one(1, "the probabilities", "the words"),),
+    ),
+)

@@ -1,0 +1,507 @@
+"""Exercises of notebook 06: hard attention, from a draw to the estimator."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from satlib import objectives
+from satlib.attention import AdditiveEnergy, HardAttention
+from satlib.decoder import Output
+from satlib.estimators import Paths
+from satlib.exercises.task import Answer, Task, distribution, numbers
+from satlib.objectives import HardConfig, VariationalBound
+
+B, C, L, K, D, N = 3, 4, 5, 6, 2, 3
+
+
+def draw(alpha: Tensor, darts: Tensor) -> Tensor:
+    """The place whose stretch of the line from 0 to 1 a dart hits: alpha (B, L), darts (B,) -> (B,)."""
+    return (darts.unsqueeze(1) >= alpha.cumsum(1)[:, :-1]).sum(1)
+
+
+def _draw_loop(alpha: Tensor, darts: Tensor) -> Tensor:
+    found = []
+    for weights, dart in zip(alpha.tolist(), darts.tolist(), strict=True):
+        i = 0
+        while i < len(weights) - 1 and dart >= weights[i]:
+            dart, i = dart - weights[i], i + 1
+        found.append(i)
+    return torch.tensor(found)
+
+
+def log_p_path(alphas: Tensor, places: Tensor) -> Tensor:
+    """satlib's log p(s_t), summed over the words."""
+    return objectives.log_probability(alphas, places).sum(1)
+
+
+def _chosen(alphas: Tensor, places: Tensor) -> Tensor:
+    return alphas.gather(2, places.unsqueeze(2)).squeeze(2)
+
+
+def bound(log_p_path: Tensor, log_p_caption: Tensor) -> Tensor:
+    """L_s over all paths, as satlib sums it."""
+    return Paths(log_p_path.long()[:, None], log_p_path[:, None], log_p_caption[:, None]).bound
+
+
+def score_loss(log_p_place: Tensor, reward: Tensor, baseline: float) -> Tensor:
+    """A loss whose gradient is minus the score-function estimate."""
+    return -((reward - baseline).detach() * log_p_place).mean()
+
+
+def _gradients(answer: Answer, log_p_place: Tensor, reward: Tensor, baseline: float) -> Any:
+    """The gradients of the loss: of log p(s|a), and of the reward, which has to be left alone."""
+    log_p_place.requires_grad_()
+    reward.requires_grad_()
+    loss = answer(log_p_place, reward, baseline)
+    if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
+        return loss.detach() if isinstance(loss, Tensor) else loss
+    found = torch.autograd.grad(loss, (log_p_place, reward), allow_unused=True)
+    at_place, at_reward = (torch.zeros(len(reward)) if each is None else each for each in found)
+    return {"the gradient of log p(s|a)": at_place, "the gradient of the reward": at_reward}
+
+
+def moving_average(baseline: float, log_p: Tensor) -> tuple[Tensor, float]:
+    """What a batch's rewards exceed the old baseline by, and the new one."""
+    return (log_p - baseline).detach(), 0.9 * baseline + 0.1 * log_p.mean().item()
+
+
+def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
+    """Advantage and new baseline; whether either hangs on the graph."""
+    log_p.requires_grad_()
+    given = answer(baseline, log_p)
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        return given
+    tied = [isinstance(each, Tensor) and each.requires_grad for each in given]
+    values = [each.detach() if isinstance(each, Tensor) else each for each in given]
+    return {
+        "the advantage": values[0],
+        "the new baseline": values[1],
+        "constants for autograd": [not each for each in tied],
+    }
+
+
+def other_samples(rewards: Tensor) -> Tensor:
+    """satlib's baseline of the other samples: rewards (B, N) -> (B, N)."""
+    config = HardConfig(baseline="other-samples", samples=rewards.shape[1])
+    flat = rewards.flatten().unsqueeze(1)
+    return VariationalBound(config, 1)._baseline(flat, flat, flat > 0)[0].view_as(rewards)
+
+
+def entropy(alpha: Tensor) -> Tensor:
+    """satlib's entropy, in nats."""
+    return objectives.entropy(alpha)
+
+
+class _GivenPlaces(HardAttention):
+    def __init__(self, places: Tensor, alpha: Tensor) -> None:
+        super().__init__(AdditiveEnergy(1, 1, 1))
+        self.places, self.alpha = places, alpha
+
+    def draw(self, alpha: Tensor) -> Tensor:
+        return self.places
+
+
+def mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
+    """satlib's hard attention with these weights, these draws and these coins."""
+    made = _GivenPlaces(places, alpha)
+    made.energy.forward = lambda keys, h: alpha.log()
+    return made(a, a, a[:, 0], coins).z.detach()
+
+
+def _mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
+    soft, hard = torch.einsum("bl,bld->bd", alpha, a), a[torch.arange(len(a)), places]
+    return torch.where(coins.unsqueeze(1), soft, hard)
+
+
+def estimator(
+    log_p_word: Tensor, alphas: Tensor, places: Tensor, baseline: float, lambda_r: float, lambda_e: float
+) -> Tensor:
+    """satlib's loss of the variational bound, from logits that are log-probabilities of two words: that of the caption, and the rest."""
+    rest = torch.log1p(-log_p_word.exp())
+    logits = torch.stack([log_p_word, rest], 2)
+    made = VariationalBound(HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e), 1)
+    made.average.fill_(baseline)
+    output = Output(logits, alphas, alphas[:, :, 0], places, alphas[:, :, :1])
+    return made.eval()(output, torch.zeros_like(places)).loss
+
+
+def _estimator(
+    log_p_word: Tensor,
+    alphas: Tensor,
+    places: Tensor,
+    baseline: float,
+    lambda_r: float,
+    lambda_e: float,
+    detach: bool = True,
+    reward: str = "sentence",
+) -> Tensor:
+    log_p = log_p_word.sum(1)
+    rewards = log_p.unsqueeze(1) if reward == "sentence" else log_p_word
+    advantage = rewards - baseline
+    score = ((advantage.detach() if detach else advantage) * _chosen(alphas, places).log()).sum(1)
+    spread = -(alphas * alphas.log()).sum((1, 2))
+    return -(log_p + lambda_r * score + lambda_e * spread).mean()
+
+
+def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> Any:
+    """The loss and its gradients."""
+    log_p_word.requires_grad_()
+    alphas.requires_grad_()
+    loss = answer(log_p_word, alphas, *rest)
+    if not isinstance(loss, Tensor) or loss.dim():
+        return loss
+    found = (None, None)
+    if loss.requires_grad:
+        found = torch.autograd.grad(loss, (log_p_word, alphas), allow_unused=True)
+    words, maps = (torch.zeros_like(x) if g is None else g for g, x in zip(found, (log_p_word, alphas), strict=True))
+    return {"the loss": loss.detach(), "the gradient of log p(y_t)": words, "the gradient of alpha": maps}
+
+
+def _looks() -> list[tuple[Tensor, ...]]:
+    return [
+        (numbers(B, L, D), distribution(B, L, seed=1), torch.tensor([0, 4, 2]), torch.tensor([True, False, True])),
+        (numbers(2, 3, D, seed=2), distribution(2, 3, seed=3), torch.tensor([1, 2]), torch.tensor([False, True])),
+        (numbers(2, 3, D, seed=4), distribution(2, 3, seed=5), torch.tensor([0, 0]), torch.tensor([False, False])),
+    ]
+
+
+def _samples() -> list[tuple[Any, ...]]:
+    places = torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])
+    first = (-numbers(B, C).abs() - 0.1, distribution(B, C, L, seed=1), places)
+    return [
+        (*first, -5.0, 1.0, 0.01),
+        (*first, 0.0, 0.1, 0.5),
+        (-numbers(1, 2, seed=2).abs() - 0.1, distribution(1, 2, 3, seed=3), places[:1, 2:] % 3, -1.0, 0.5, 0.0),
+    ]
+
+
+TASKS = (
+    Task(
+        id="6.1",
+        name="draw",
+        title="A place is drawn",
+        difficulty=2,
+        minutes=10,
+        equation="equation 8",
+        reference=draw,
+        cases=lambda: [
+            (
+                torch.tensor([[0.45, 0.25, 0.15, 0.10, 0.05]]).expand(6, 5).clone(),
+                torch.tensor([0.01, 0.44, 0.46, 0.8, 0.9, 0.99]),
+            ),
+            (torch.tensor([[0.2, 0.8], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.3, 0.7, 0.0])),
+            (torch.tensor([[0.3, 0.4, 0.3], [0.3, 0.4, 0.3]]), torch.tensor([0.2, 0.6])),
+        ],
+        mistakes={
+            "this is the place with the largest weight, whatever the dart: a draw hits others too": lambda alpha, darts: (
+                alpha.argmax(1)
+            ),
+            "one place too far: count the edges at or below the dart": lambda alpha, darts: draw(alpha, darts) + 1,
+            "all places are as likely as each other: a place is as wide as its weight": lambda alpha, darts: (
+                darts * alpha.shape[1]
+            ).long(),
+            "the line is laid out from its other end: place 0 begins at 0": lambda alpha, darts: (
+                alpha.shape[1] - 1 - draw(alpha.flip(1), darts)
+            ),
+            "this is the first place whose own weight is above the dart: lay the weights end to end": lambda alpha, darts: (
+                (alpha > darts.unsqueeze(1)).int().argmax(1)
+            ),
+        },
+        says="nine darts, places of weight 0 and 1 among their targets",
+        others=(
+            _draw_loop,
+            lambda alpha, darts: torch.searchsorted(alpha.cumsum(1), darts.unsqueeze(1), right=True).squeeze(1),
+        ),
+    ),
+    Task(
+        id="6.2",
+        name="log_p_path",
+        title="How likely was this way of looking?",
+        difficulty=1,
+        minutes=5,
+        equation="section 4.1",
+        reference=log_p_path,
+        cases=lambda: [
+            (distribution(B, C, L), torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])),
+            (distribution(2, 2, 2, seed=1), torch.tensor([[0, 1], [1, 1]])),
+        ],
+        mistakes={
+            "this is a probability: take logarithms, and sum": lambda alphas, places: _chosen(alphas, places).prod(1),
+            "the weights at the places are summed: they are probabilities, and multiply": lambda alphas, places: (
+                _chosen(alphas, places).sum(1)
+            ),
+            "the mean over the words: log p(s|a) is their sum": lambda alphas, places: (
+                log_p_path(alphas, places) / places.shape[1]
+            ),
+            "one number for each word: sum them over the words": lambda alphas, places: _chosen(alphas, places).log(),
+            "this is the path of the largest weights: take the places that were drawn": lambda alphas, places: (
+                alphas.amax(2).log().sum(1)
+            ),
+        },
+        says="paths of 4 and of 2 words",
+        others=(
+            lambda alphas, places: _chosen(alphas.double(), places).prod(1).log(),
+            lambda alphas, places: torch.stack(
+                [sum(word[i].log() for word, i in zip(*each, strict=True)) for each in zip(alphas, places, strict=True)]
+            ),
+        ),
+    ),
+    Task(
+        id="6.3",
+        name="bound",
+        title="The bound, summed over every path",
+        difficulty=2,
+        minutes=5,
+        equation="equation 10",
+        reference=bound,
+        cases=lambda: [
+            (distribution(8).log(), -numbers(8, seed=1).abs() * 3),
+            (distribution(25, seed=2, sharp=2.0).log(), -numbers(25, seed=3).abs() * 5),
+        ],
+        mistakes={
+            "this is log p(y|a), which the bound lies below: the mean is over log p(y|s,a)": lambda path, caption: (
+                torch.logsumexp(path + caption, 0)
+            ),
+            "the paths count alike: weigh each by its probability": lambda path, caption: caption.mean(),
+            "log p(s|a) is the weight: take exp of it": lambda path, caption: (path * caption).sum(),
+            "this is the expected probability: the mean is over its logarithm": lambda path, caption: (
+                path.exp() * caption.exp()
+            ).sum(),
+            "log p(s|a) belongs to the weights alone: here it is added to what is averaged": lambda path, caption: (
+                path.exp() * (path + caption)
+            ).sum(),
+            "divided by the number of paths: their probabilities sum to 1 already": lambda path, caption: (
+                path.exp() * caption
+            ).mean(),
+        },
+        says="the bound of 8 and of 25 paths, as satlib sums it",
+        others=(
+            lambda path, caption: torch.softmax(path, 0) @ caption,
+            lambda path, caption: sum(p.double().exp() * r for p, r in zip(path, caption, strict=True)),
+        ),
+    ),
+    Task(
+        id="6.4",
+        name="score_loss",
+        title="The score-function gradient",
+        difficulty=3,
+        minutes=15,
+        equation="equations 11 and 12",
+        reference=score_loss,
+        cases=lambda: [
+            (-numbers(4).abs(), -3 * numbers(4, seed=1).abs(), 0.0),
+            (-numbers(3, seed=2).abs(), numbers(3, seed=3), -2.0),
+        ],
+        observe=_gradients,
+        mistakes={
+            "baseline not subtracted: take it off the reward": lambda log_p, reward, b: score_loss(log_p, reward, 0.0),
+            "reward not detached: its own gradient flows back too; it is a number here, not a function of the weights": (
+                lambda log_p, reward, b: -((reward - b) * log_p).mean()
+            ),
+            "the sign is turned: this makes rewarded places less likely": lambda log_p, reward, b: (
+                -score_loss(log_p, reward, b)
+            ),
+            "log p(s|a) was detached, and nothing is left to learn from: detach the reward": lambda log_p, reward, b: (
+                -((reward - b) * log_p.detach()).mean()
+            ),
+            "p(s|a) in place of its logarithm": lambda log_p, reward, b: -((reward - b).detach() * log_p.exp()).mean(),
+            "the sum over the samples: equation 12 takes their mean": lambda log_p, reward, b: (
+                -((reward - b).detach() * log_p).sum()
+            ),
+            "the baseline is added: it is taken off": lambda log_p, reward, b: score_loss(log_p, reward, -b),
+        },
+        says="its gradients: of log p(s|a) the estimate, of the reward nothing",
+        others=(
+            lambda log_p, reward, b: (log_p * (b - reward.detach())).sum() / len(reward),
+            lambda log_p, reward, b: (
+                -sum((r - b) * p for r, p in zip(reward.tolist(), log_p, strict=True)) / len(reward)
+            ),
+        ),
+    ),
+    Task(
+        id="6.5",
+        name="moving_average",
+        title="A baseline that follows",
+        difficulty=2,
+        minutes=5,
+        equation="section 4.1",
+        reference=moving_average,
+        cases=lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)],
+        observe=_baseline,
+        mistakes={
+            "baseline not detached: it hangs on the graph, and so will every later one": lambda b, log_p: (
+                (log_p - b).detach(),
+                0.9 * b + 0.1 * log_p.mean(),
+            ),
+            "advantage not detached: the reward is a number here, not a function of the weights": lambda b, log_p: (
+                log_p - b,
+                moving_average(b, log_p)[1],
+            ),
+            "0.9 and 0.1 have changed places: the baseline moves slowly": lambda b, log_p: (
+                (log_p - b).detach(),
+                0.1 * b + 0.9 * log_p.mean().item(),
+            ),
+            "the baseline was updated before its use: it would know the very samples that it is taken off": lambda b, log_p: (
+                (log_p - moving_average(b, log_p)[1]).detach(),
+                moving_average(b, log_p)[1],
+            ),
+            "the sum of the batch in place of its mean": lambda b, log_p: (
+                (log_p - b).detach(),
+                0.9 * b + 0.1 * log_p.sum().item(),
+            ),
+            "the sign of the advantage: reward less baseline": lambda b, log_p: (
+                (b - log_p).detach(),
+                moving_average(b, log_p)[1],
+            ),
+        },
+        says="the advantage, the new baseline, and that neither hangs on the graph",
+        others=(
+            lambda b, log_p: (log_p.detach() - b, b + 0.1 * (log_p.mean().item() - b)),
+            lambda b, log_p: [log_p.detach() - b, 0.9 * b + 0.1 * log_p.detach().mean()],
+        ),
+    ),
+    Task(
+        id="6.6",
+        name="other_samples",
+        title="A baseline from the other samples",
+        difficulty=2,
+        minutes=10,
+        equation="Mnih and Rezende, section 2",
+        reference=other_samples,
+        cases=lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),), (numbers(1, 2, seed=2),)],
+        mistakes={
+            "a sample is in its own baseline: that biases the gradient; leave it out": lambda r: r.mean(
+                1, keepdim=True
+            ).expand_as(r),
+            "the others' sum is divided by N: there are N - 1 of them": lambda r: (
+                (r.sum(1, keepdim=True) - r) / r.shape[1]
+            ),
+            "the others of the whole batch: take those of the same caption": lambda r: (r.sum() - r) / (r.numel() - 1),
+            "the others along the wrong axis: samples of one caption stand in a row": lambda r: (
+                (r.sum(0) - r) / max(len(r) - 1, 1) if len(r) > 1 else r
+            ),
+            "this is what is left of the reward: the baseline alone is wanted": lambda r: r - other_samples(r),
+            "the sum of the others: their mean is wanted": lambda r: r.sum(1, keepdim=True) - r,
+        },
+        says="captions of 2, 3 and 4 samples",
+        others=(
+            lambda r: torch.stack([torch.cat([r[:, :i], r[:, i + 1 :]], 1).mean(1) for i in range(r.shape[1])], 1),
+            lambda r: r.double() @ (1 - torch.eye(r.shape[1]).double()) / (r.shape[1] - 1),
+        ),
+    ),
+    Task(
+        id="6.7",
+        name="entropy",
+        title="How undecided is a map?",
+        difficulty=1,
+        minutes=5,
+        equation="section 4.1",
+        reference=entropy,
+        cases=lambda: [
+            (distribution(B, L),),
+            (torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]),),
+            (distribution(5, 5, seed=1),),
+        ],
+        mistakes={
+            "0 times log 0 gives NaN; its limit is 0: try torch.xlogy": lambda alpha: -(alpha * alpha.log()).sum(-1),
+            "the sign: an entropy is never below 0": lambda alpha: -entropy(alpha),
+            "in bits: take the natural logarithm": lambda alpha: entropy(alpha) / torch.tensor(2.0).log(),
+            "the mean over the places: the entropy is a sum": lambda alpha: entropy(alpha) / alpha.shape[-1],
+            "summed over the batch: each map has an entropy of its own": lambda alpha: (
+                -torch.xlogy(alpha, alpha).sum(0)
+            ),
+            "the weights are missing: each -log alpha is weighed by alpha": lambda alpha: (
+                -alpha.clamp(min=1e-30).log().sum(-1)
+            ),
+        },
+        says="even, sharp and ordinary maps, weights of 0 among them",
+        others=(
+            lambda alpha: torch.special.entr(alpha).sum(-1),
+            lambda alpha: torch.distributions.Categorical(alpha.double()).entropy(),
+            lambda alpha: -(alpha * alpha.clamp(min=1e-12).log()).sum(1),
+        ),
+    ),
+    Task(
+        id="6.8",
+        name="mix",
+        title="Half of the images take the expectation",
+        difficulty=2,
+        minutes=10,
+        equation="section 4.1",
+        reference=mix,
+        cases=_looks,
+        mistakes={
+            "the coins are turned round: True takes the expectation": lambda a, alpha, places, coins: _mix(
+                a, alpha, places, ~coins
+            ),
+            "the first image's coin decides for all: the paper tosses one for each image": lambda a, alpha, places, coins: (
+                _mix(a, alpha, places, coins[:1].expand_as(coins))
+            ),
+            "half of each: a coin chooses between the two": lambda a, alpha, places, coins: (
+                (_mix(a, alpha, places, coins) + _mix(a, alpha, places, ~coins)) / 2
+            ),
+            "no image takes its expectation": lambda a, alpha, places, coins: a[torch.arange(len(a)), places],
+            "every image takes its expectation": lambda a, alpha, places, coins: torch.einsum("bl,bld->bd", alpha, a),
+            "the sample is weighed by its alpha: a place that was drawn is read as it is": lambda a, alpha, places, coins: (
+                torch.where(
+                    coins[:, None],
+                    torch.einsum("bl,bld->bd", alpha, a),
+                    a[torch.arange(len(a)), places] * alpha.gather(1, places[:, None]),
+                )
+            ),
+        },
+        says="seven images, against satlib's hard attention",
+        others=(
+            _mix,
+            lambda a, alpha, places, coins: torch.stack(
+                [w @ x if c else x[p] for x, w, p, c in zip(a, alpha, places.tolist(), coins.tolist(), strict=True)]
+            ),
+        ),
+    ),
+    Task(
+        id="6.9",
+        name="estimator",
+        title="The estimator, all of it",
+        difficulty=3,
+        minutes=25,
+        equation="section 4.1, the final learning rule",
+        reference=estimator,
+        cases=_samples,
+        observe=_through,
+        mistakes={
+            "reward not detached: log p(y|s,a) teaches through the likelihood term alone": lambda *x: _estimator(
+                *x, detach=False
+            ),
+            "baseline not subtracted": lambda p, a, s, b, r, e: _estimator(p, a, s, 0.0, r, e),
+            "the entropy term has the wrong sign: it is there to keep maps from closing too soon": lambda p, a, s, b, r, e: (
+                _estimator(p, a, s, b, r, -e)
+            ),
+            "the score term has the wrong sign: rewarded places must become likelier": lambda p, a, s, b, r, e: (
+                _estimator(p, a, s, b, -r, e)
+            ),
+            "each place is rewarded by its own word: the paper rewards it by the whole sentence": lambda *x: _estimator(
+                *x, reward="word"
+            ),
+            "the likelihood term is missing": lambda p, a, s, b, r, e: _estimator(p, a, s, b, r, e) + p.sum(1).mean(),
+            "the sign of all of it: what is maximised must become a loss": lambda *x: -_estimator(*x),
+            "the sum over the batch: the mean is wanted": lambda p, *x: len(p) * _estimator(p, *x),
+            "the entropy term is missing": lambda p, a, s, b, r, e: _estimator(p, a, s, b, r, 0.0),
+        },
+        says="the loss and both of its gradients, against satlib's VariationalBound",
+        others=(
+            _estimator,
+            lambda p, a, s, b, r, e: (
+                sum(
+                    -(
+                        q.sum()
+                        + r * (q.sum().item() - b) * m.gather(1, i[:, None]).log().sum()
+                        - e * torch.xlogy(m, m).sum()
+                    )
+                    for q, m, i in zip(p, a, s, strict=True)
+                )
+                / len(p)
+            ),
+        ),
+    ),
+)

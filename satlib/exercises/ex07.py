@@ -1,0 +1,488 @@
+"""Exercises of notebook 07: captions from a model, and how captions are judged."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from satlib import metrics
+from satlib.course.steering import tempered
+from satlib.exercises.task import Task, between, distribution, sums_to_one
+
+Prefix = tuple[str, ...]
+NextWords = Callable[[Prefix], Mapping[str, float]]
+END = "(end)"
+
+
+def _table(rows: Mapping[str, Mapping[str, float]]) -> NextWords:
+    """A model as a table: what may follow the words so far, joined by blanks; where it says nothing, the end."""
+    return lambda prefix: rows.get(" ".join(prefix), {END: 1.0})
+
+
+# Greedy takes "a" and ends with .18; the best caption begins with "the", and at width 2 the beam finds it.
+STORY = _table(
+    {
+        "": {"a": 0.6, "the": 0.4},
+        "a": {"dog": 0.4, "cat": 0.35, "bird": 0.25},
+        "the": {"dog": 0.9, "cat": 0.1},
+        "a dog": {"runs": 0.5, "sits": 0.3, END: 0.2},
+        "a cat": {END: 0.6, "sits": 0.4},
+        "the dog": {"runs": 0.85, END: 0.15},
+    }
+)
+# A caption that ends early is better than all that go on: it must stay in the race.
+SHORT = _table(
+    {
+        "": {"yes": 0.55, "no": 0.45},
+        "yes": {END: 0.5, "sir": 0.5},
+        "no": {"sir": 0.6, END: 0.4},
+        "yes sir": {"sir": 0.5, END: 0.5},
+    }
+)
+DEEP = _table(
+    {
+        "": {"x": 0.5, "y": 0.3, "z": 0.2},
+        "x": {"x": 0.34, "y": 0.33, "z": 0.33},
+        "y": {"x": 0.1, "y": 0.9},
+        "z": {"z": 1.0},
+        "y y": {"z": 0.8, END: 0.2},
+        "z z": {"z": 0.95, END: 0.05},
+        "x x": {"x": 0.5, END: 0.5},
+    }
+)
+
+
+def greedy(next_words: NextWords, longest: int) -> list[str]:
+    """The likeliest word each time, the end mark included; at most `longest` words before it is cut off."""
+    words: list[str] = []
+    while len(words) < longest and END not in words:
+        following = next_words(tuple(words))
+        words.append(max(following, key=following.__getitem__))
+    return words
+
+
+def beam_search(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
+    """The best finished caption that a beam finds, and its log-probability."""
+    return _search(next_words, width, longest)
+
+
+def _search(
+    next_words: NextWords,
+    width: int,
+    longest: int,
+    add: Callable[[float, float], float] = lambda total, p: total + math.log(p),
+) -> tuple[list[str], float]:
+    living: list[tuple[float, Prefix]] = [(0.0, ())]
+    ended: list[tuple[float, Prefix]] = []
+    for _ in range(longest):
+        grown = [
+            (add(total, p), (*words, word)) for total, words in living for word, p in next_words(words).items() if p > 0
+        ]
+        grown.sort(key=lambda each: -each[0])
+        kept = grown[:width]
+        ended += [each for each in kept if each[1][-1] == END]
+        living = [each for each in kept if each[1][-1] != END]
+        if not living:
+            break
+    if not ended:
+        return [], -math.inf
+    best = max(ended)
+    return list(best[1]), best[0]
+
+
+def _all_at_once(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
+    """The same with a table of finished captions kept among the living ones and never grown."""
+    beams: list[tuple[float, Prefix]] = [(0.0, ())]
+    done: dict[Prefix, float] = {}
+    for _ in range(longest):
+        options = {}
+        for total, words in beams:
+            for word, p in next_words(words).items():
+                options[(*words, word)] = total + math.log(p)
+        best = sorted(options, key=options.__getitem__, reverse=True)[:width]
+        done |= {words: options[words] for words in best if words[-1] == END}
+        beams = [(options[words], words) for words in best if words[-1] != END]
+    return (list(max(done, key=done.__getitem__)), max(done.values())) if done else ([], -math.inf)
+
+
+def at_temperature(p: Tensor, T: float) -> Tensor:
+    """satlib's tempering of a distribution."""
+    return tempered(p, T)
+
+
+def _ngrams(words: Sequence[str], n: int) -> Counter:
+    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
+
+def clipped_precision(caption: list[str], references: list[list[str]], n: int) -> float:
+    """The share of a caption's n-grams that a reference has, each counted no more often than in the reference that has most."""
+    ours = _ngrams(caption, n)
+    if not ours:
+        return 0.0
+    return (
+        sum(min(count, max(_ngrams(each, n)[gram] for each in references)) for gram, count in ours.items())
+        / ours.total()
+    )
+
+
+def _precision(caption: list[str], references: list[list[str]], n: int, most: Callable[..., float] = max) -> float:
+    ours, theirs = _ngrams(caption, n), [_ngrams(each, n) for each in references]
+    found = 0.0
+    for gram, count in ours.items():
+        found += min(count, most([each.get(gram, 0) for each in theirs]))
+    return found / max(1, len(caption) - n + 1)
+
+
+def brevity_penalty(length: int, references: list[int]) -> float:
+    """1 if the caption is longer than the closest reference, else exp(1 - r / c); the shorter of two as close."""
+    r = min(references, key=lambda each: (abs(each - length), each))
+    return 1.0 if length >= r else math.exp(1 - r / length)
+
+
+def _brevity(length: int, r: float) -> float:
+    return 1.0 if length >= r else math.exp(1 - r / length)
+
+
+def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
+    """satlib's corpus BLEU-N without brevity penalty, 0 to 1."""
+    keys = [str(i) for i in range(len(captions))]
+    hypotheses = {key: [" ".join(words)] for key, words in zip(keys, captions, strict=True)}
+    human = {key: [" ".join(words) for words in each] for key, each in zip(keys, references, strict=True)}
+    return metrics.bleu(hypotheses, human)[f"BLEU-{N} (no brevity penalty)"] / 100
+
+
+def _parts(captions: list[list[str]], references: list[list[list[str]]], N: int) -> list[tuple[float, int]]:
+    found = []
+    for n in range(1, N + 1):
+        totals = [max(0, len(words) - n + 1) for words in captions]
+        hits = [
+            _precision(words, each, n) * total for words, each, total in zip(captions, references, totals, strict=True)
+        ]
+        found.append((sum(hits), sum(totals)))
+    return found
+
+
+def _bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
+    return math.prod(hits / max(1, total) for hits, total in _parts(captions, references, N)) ** (1 / N)
+
+
+def best_of(log_ps: list[float], lengths: list[int], power: float) -> int:
+    """Which hypothesis is best by log p / C^power, as satlib's beam search ranks them."""
+    return max(range(len(log_ps)), key=lambda i: log_ps[i] / lengths[i] ** power)
+
+
+def _recursive(table: NextWords, longest: int, prefix: Prefix) -> list[str]:
+    if longest == 0 or END in prefix:
+        return list(prefix)
+    following = table(prefix)
+    return _recursive(table, longest - 1, (*prefix, sorted(following, key=lambda word: -following[word])[0]))
+
+
+def _forgetful(table: NextWords, width: int, longest: int) -> tuple[list[str], float]:
+    """Only captions that end at the last step count."""
+    living: list[tuple[float, Prefix]] = [(0.0, ())]
+    last: list[tuple[float, Prefix]] = []
+    for _ in range(longest):
+        grown = sorted(
+            ((total + math.log(p), (*words, word)) for total, words in living for word, p in table(words).items()),
+            reverse=True,
+        )[:width]
+        living = [each for each in grown if each[1][-1] != END]
+        last = [each for each in grown if each[1][-1] == END] or last
+    return list(max(last)[1]), max(last)[0]
+
+
+def _union(counters: list[Counter]) -> Counter:
+    found: Counter = Counter()
+    for each in counters:
+        found |= each
+    return found
+
+
+def _closest(c: int, references: list[int]) -> int:
+    return sorted(references, key=lambda x: (abs(x - c), x))[0]
+
+
+def _words(*captions: str) -> list[list[str]]:
+    return [caption.split() for caption in captions]
+
+
+def _corpora() -> list[tuple[Any, ...]]:
+    captions = _words("a dog runs on", "two cats sit on a red red sofa", "a man on a bike rides")
+    references = [
+        _words("a dog runs over the grass", "the brown dog runs on grass"),
+        _words("two cats on a red sofa", "cats sit on a big red sofa"),
+        _words("a man rides a bike down there", "a man on a bike rides down the road"),
+    ]
+    short = captions[2:] + _words("bike"), [*references[2:], _words("a bike")]  # one caption without any pair
+    return [(captions, references, N) for N in (1, 2, 3)] + [(captions[2:], references[2:], 4), (*short, 3)]
+
+
+def _precisions() -> list[tuple[Any, ...]]:
+    star = ["star", "star", "star"]
+    caption = ["a", "dog", "and", "a", "dog", "and", "a", "big", "big", "dog"]
+    references = _words("a dog and a big dog", "a big dog sees a dog and a cat")
+    return [
+        (star, _words("a star"), 1),
+        (caption, references, 1),
+        (caption, references, 2),
+        (caption, references, 3),
+        (["a"], _words("a dog"), 2),
+    ]
+
+
+TASKS = (
+    Task(
+        id="7.1",
+        name="greedy",
+        title="The likeliest word, each time",
+        difficulty=1,
+        minutes=5,
+        equation="notebook 07, greedy decoding",
+        reference=greedy,
+        cases=lambda: [(STORY, 6), (SHORT, 6), (DEEP, 6), (DEEP, 2)],
+        mistakes={
+            "the end mark is missing: it is a word like the others, and the last one": lambda table, longest: [
+                word for word in greedy(table, longest) if word != END
+            ],
+            "every word was chosen as if it were the first: ask what follows the words so far": lambda table, longest: (
+                [max(table(()), key=table(()).__getitem__)] * longest
+            ),
+            "the least likely word was taken": lambda table, longest: greedy(
+                lambda prefix: {word: -p for word, p in table(prefix).items()}, longest
+            ),
+            "`longest` is not kept: there are more words than that": lambda table, longest: greedy(table, 50),
+            "the first word of the table was taken: take the one with the largest probability": lambda table, longest: (
+                greedy(lambda prefix: {min(table(prefix)): 1.0}, longest)
+            ),
+        },
+        says="three models, one of them cut off",
+        others=(
+            lambda table, longest: _recursive(table, longest, ()),
+            lambda table, longest: tuple(greedy(table, longest)),
+        ),
+    ),
+    Task(
+        id="7.2",
+        name="beam_search",
+        title="The beam",
+        difficulty=3,
+        minutes=25,
+        equation="notebook 07, the beam",
+        reference=beam_search,
+        cases=lambda: [(STORY, 2, 6), (STORY, 1, 6), (SHORT, 2, 6), (DEEP, 2, 6), (DEEP, 3, 6), (STORY, 9, 6)],
+        mistakes={
+            "this is greedy decoding: keep the `width` best beginnings at each step, not one": lambda table, width, longest: (
+                beam_search(table, 1, longest)
+            ),
+            "probabilities are added: multiply them, or add their logarithms": lambda table, width, longest: _search(
+                table, width, longest, lambda total, p: total + p
+            ),
+            "only the last word counts: add its logarithm to that of the words before": lambda table, width, longest: (
+                _search(table, width, longest, lambda total, p: math.log(p))
+            ),
+            "captions that ended early are forgotten: they stay in the race to the end": lambda table, width, longest: (
+                _forgetful(table, width, longest)
+            ),
+            "this is the probability: give its logarithm": lambda table, width, longest: (
+                beam_search(table, width, longest)[0],
+                math.exp(beam_search(table, width, longest)[1]),
+            ),
+            "nothing is dropped: this looks at every caption, however narrow the beam": lambda table, width, longest: (
+                beam_search(table, 10_000, longest)
+            ),
+            "the end mark is missing from the words": lambda table, width, longest: (
+                beam_search(table, width, longest)[0][:-1],
+                beam_search(table, width, longest)[1],
+            ),
+        },
+        says="widths 1, 2, 3 and 9 on three models, the words and their log-probability",
+        others=(_all_at_once, lambda table, width, longest: tuple(_all_at_once(table, width, longest))),
+    ),
+    Task(
+        id="7.3",
+        name="at_temperature",
+        title="Hotter, colder",
+        difficulty=1,
+        minutes=5,
+        equation="notebook 07, sampling",
+        reference=at_temperature,
+        cases=lambda: [
+            (distribution(5), 0.5),
+            (distribution(4, seed=1), 3.0),
+            (distribution(6, seed=2, sharp=3.0), 0.1),
+        ],
+        mistakes={
+            "it is not normalised: after the power the sum is no longer 1": lambda p, T: p ** (1 / T),
+            "the power is 1/T: a low temperature sharpens": lambda p, T: p**T / (p**T).sum(),
+            "the softmax is of log p / T, not of p / T": lambda p, T: torch.softmax(p / T, 0),
+            "dividing probabilities by T and normalising changes nothing: divide their logarithms": lambda p, T: (
+                (p / T) / (p / T).sum()
+            ),
+            "all weight is on the likeliest word: that is the limit at 0": lambda p, T: (p == p.max()).float(),
+        },
+        says="three temperatures, below and above 1",
+        others=(
+            lambda p, T: p.double() ** (1 / T) / (p.double() ** (1 / T)).sum(),
+            lambda p, T: torch.softmax(p.log() / T, 0),
+        ),
+        invariants=(sums_to_one(0, "the probabilities", "the words"),),
+    ),
+    Task(
+        id="7.4",
+        name="clipped_precision",
+        title="n-grams, clipped",
+        difficulty=2,
+        minutes=15,
+        equation="Papineni et al., section 2.1",
+        reference=clipped_precision,
+        cases=_precisions,
+        mistakes={
+            "it is not clipped: a word counts no more often than the reference that says it most often": (
+                lambda caption, references, n: _precision(caption, references, n, lambda counts: 99 * any(counts))
+            ),
+            "clipped by the sum over the references: take the one that has most": lambda caption, references, n: (
+                _precision(caption, references, n, sum)
+            ),
+            "clipped by the reference that has fewest: take the one that has most": lambda caption, references, n: (
+                _precision(caption, references, n, min)
+            ),
+            "each n-gram counts once, however often it is said: count them": lambda caption, references, n: (
+                len({gram for gram in _ngrams(caption, n) if any(_ngrams(each, n)[gram] for each in references)})
+                / max(1, len(_ngrams(caption, n)))
+            ),
+            "n is not used: these are single words": lambda caption, references, n: _precision(caption, references, 1),
+            "divided by the number of words: divide by the number of n-grams, n - 1 fewer": lambda caption, references, n: (
+                _precision(caption, references, n) * max(1, len(caption) - n + 1) / len(caption)
+            ),
+            "this is recall: divide by the caption's n-grams, not by the references'": lambda caption, references, n: (
+                _precision(caption, references, n)
+                * max(1, len(caption) - n + 1)
+                / max(1, max(len(each) for each in references) - n + 1)
+            ),
+        },
+        says="single words, pairs and triples, repeated words, a caption without any pair",
+        others=(
+            _precision,
+            lambda caption, references, n: (
+                float((_ngrams(caption, n) & _union([_ngrams(each, n) for each in references])).total())
+                / max(1, _ngrams(caption, n).total())
+            ),
+        ),
+        invariants=(between(0, 1, "a precision"),),
+    ),
+    Task(
+        id="7.5",
+        name="brevity_penalty",
+        title="What short captions pay",
+        difficulty=1,
+        minutes=5,
+        equation="Papineni et al., section 2.2",
+        reference=brevity_penalty,
+        cases=lambda: [
+            (6, [9, 12, 20]),
+            (10, [9, 14]),
+            (10, [11, 30]),
+            (10, [3, 12]),
+            (7, [8, 6]),
+            (8, [9, 12]),
+            (5, [5]),
+        ],
+        mistakes={
+            "long captions are rewarded: the penalty is never above 1": lambda c, r: math.exp(1 - _closest(c, r) / c),
+            "the shortest reference was taken: take the one whose length is closest": lambda c, r: _brevity(c, min(r)),
+            "the mean of the references' lengths was taken: take the closest one": lambda c, r: _brevity(
+                c, sum(r) / len(r)
+            ),
+            "the longest reference was taken: take the one whose length is closest": lambda c, r: _brevity(c, max(r)),
+            "the ratio is upside down: exp(1 - r / c)": lambda c, r: (
+                1.0 if c >= _closest(c, r) else math.exp(1 - c / _closest(c, r))
+            ),
+            "this is the ratio c / r: there is an exp": lambda c, r: min(1.0, c / _closest(c, r)),
+            "of two references as close, the shorter one counts": lambda c, r: _brevity(
+                c, min(r, key=lambda x: (abs(x - c), -x))
+            ),
+        },
+        says="shorter and longer captions, ties among them",
+        others=(
+            lambda c, r: min(1.0, math.exp(1 - sorted(r, key=lambda x: (abs(x - c), x))[0] / c)),
+            lambda c, r: torch.tensor(_brevity(c, _closest(c, r))),
+        ),
+        invariants=(between(0, 1, "the penalty"),),
+    ),
+    Task(
+        id="7.6",
+        name="bleu",
+        title="BLEU of a corpus",
+        difficulty=3,
+        minutes=15,
+        equation="Papineni et al., section 2.3",
+        reference=bleu,
+        cases=_corpora,
+        mistakes={
+            "the mean of the captions' own BLEU: n-grams are counted over the corpus first": lambda captions, references, N: (
+                sum(_bleu([c], [r], N) for c, r in zip(captions, references, strict=True)) / len(captions)
+            ),
+            "the arithmetic mean of the precisions: BLEU has the geometric one": lambda captions, references, N: (
+                sum(hits / total for hits, total in _parts(captions, references, N)) / N
+            ),
+            "the root is missing: this is the product of the precisions": lambda captions, references, N: (
+                _bleu(captions, references, N) ** N
+            ),
+            "only n-grams of the length N: all lengths from 1 to N count": lambda captions, references, N: (
+                lambda part: part[0] / part[1]
+            )(_parts(captions, references, N)[-1]),
+            "in percent: give a number from 0 to 1": lambda captions, references, N: (
+                100 * _bleu(captions, references, N)
+            ),
+            "there is a brevity penalty: the paper's figures have none": lambda captions, references, N: (
+                _bleu(captions, references, N)
+                * _brevity(
+                    sum(map(len, captions)),
+                    sum(_closest(len(c), [len(x) for x in r]) for c, r in zip(captions, references, strict=True)),
+                )
+            ),
+        },
+        says="BLEU-1 to BLEU-4 of a small corpus against satlib's, without brevity penalty",
+        others=(
+            _bleu,
+            lambda captions, references, N: math.exp(
+                sum(math.log(hits) - math.log(total) for hits, total in _parts(captions, references, N)) / N
+            ),
+        ),
+        tolerance=1e-3,
+    ),
+    Task(
+        id="7.7",
+        name="best_of",
+        title="A fair race between long and short",
+        difficulty=1,
+        minutes=5,
+        equation="notebook 07, length",
+        reference=best_of,
+        cases=lambda: (
+            [([-6.0, -8.0, -9.0], [4, 8, 12], power) for power in (0.0, 0.5, 1.0, 2.0)]
+            + [([-6.0, -5.0, -9.0], [4, 8, 12], power) for power in (0.0, 1.0, 2.0)]
+        ),
+        mistakes={
+            "the length has no part in it": lambda log_ps, lengths, power: best_of(log_ps, lengths, 0.0),
+            "the power is not used: log p / C^power": lambda log_ps, lengths, power: best_of(log_ps, lengths, 1.0),
+            "this is the worst: log-probabilities are negative, the largest is the best": lambda log_ps, lengths, power: (
+                min(range(len(log_ps)), key=lambda i: log_ps[i] / lengths[i] ** power)
+            ),
+            "multiplied by the length: divide by it": lambda log_ps, lengths, power: best_of(log_ps, lengths, -power),
+            "the longest wins: the log-probability has no part in it": lambda log_ps, lengths, power: lengths.index(
+                max(lengths)
+            ),
+        },
+        says="seven races, at powers from 0 to 2",
+        others=(
+            lambda log_ps, lengths, power: int(
+                (torch.tensor(log_ps) * torch.tensor(lengths, dtype=torch.float64).pow(-power)).argmax()
+            ),
+        ),
+    ),
+)

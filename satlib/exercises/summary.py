@@ -1,0 +1,49 @@
+"""What pytest says of a notebook of exercises that nbval runs: "exercise 4.2 is blank: write weights()", and no traceback.
+
+A conftest.py beside the notebooks takes the hook from here: `from satlib.exercises.summary import pytest_runtest_makereport`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_VERDICT = re.compile(r"^(\d+\.\d+) is (blank|wrong): .*", re.MULTILINE | re.DOTALL)
+
+
+def said(item: pytest.Item, error: BaseException) -> tuple[str, str] | None:
+    """A failed cell's exercise and what there is to say of it; None where the cell is no exercise's."""
+    trace = _COLOUR.sub("", str(getattr(error, "inner_traceback", None) or "")).strip()
+    found = _VERDICT.search(trace)
+    if found:
+        return found[1], found[0].strip()
+    exercise = item.cell.metadata.get("satlib", {}).get("exercise") if hasattr(item, "cell") else None
+    if exercise is None:
+        return None
+    last = trace.splitlines()[-1] if trace else str(error)
+    if item.cell.metadata["satlib"].get("role") == "check" and "NameError" in last:
+        last = "run the cell above first: " + last
+    return exercise, f"{exercise} is wrong: {last}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
+    """Put an exercise's message in place of the cell's traceback."""
+    report = yield
+    place = getattr(getattr(item, "cell", None), "metadata", {}).get("satlib")
+    if call.when == "call" and place and not any(name == "satlib" for name, _ in report.user_properties):
+        message = ""
+        found = said(item, call.excinfo.value) if report.failed and call.excinfo else None
+        if found:
+            message = found[1]
+            text = f"exercise {message}"
+            report.longrepr = ReprExceptionInfo(
+                ReprTracebackNative([text]), ReprFileLocation(str(item.path), item.cell_num, text.splitlines()[0])
+            )
+        if not message and not report.passed:  # nbval expects nothing more of a notebook that took too long
+            message = f"{place['exercise']} is wrong: it was not run, because a cell before it took too long"
+        report.user_properties.append(("satlib", {**place, "message": message}))
+    return report

@@ -1,0 +1,157 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Exercises 3. Captions
+#
+# From sentences to batches of numbers, without losing a word and without counting one that nobody said. Write each function, run its cell and the check
+# below it. Below the check wait a hint, a pseudocode and a solution, folded.
+
+# %%
+import re
+from collections import Counter, defaultdict
+
+import torch
+from torch import Tensor
+
+from satlib.exercises import check, reference
+
+# %% [markdown]
+# ## 3.1
+#
+# Cut a caption into words: small letters, no punctuation, but an apostrophe or a hyphen inside a word belongs to it (dog's, t-shirt).
+
+
+# %%
+def words(caption: str) -> list[str]:
+    """Exercise 3.1: the words of a caption, in their order."""
+    # BEGIN SOLUTION
+    return re.findall(r"[a-z0-9]+(?:[-'][a-z0-9]+)*", caption.lower())
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `re.findall(pattern, text)` gives all pieces of a text that fit a pattern; `[a-z'-]+` fits letters, apostrophes and hyphens in a row.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# make the caption small letters
+# find every run of letters, digits, apostrophes and hyphens
+# ```
+
+# %% [markdown]
+# ## 3.2
+#
+# A vocabulary of $K$ holds two special words (the end mark, the unknown word) and the $K - 2$ most frequent words of the *training* captions, from the most to
+# the least frequent. Words that are equally frequent stand in alphabetical order, so that the same captions in any order give the same ids. Use your `words`.
+
+
+# %%
+def vocabulary(captions: list[str], size: int) -> list[str]:
+    """Exercise 3.2: the words that are kept, without the two special ones. size: K, those two included."""
+    # BEGIN SOLUTION
+    counts = Counter(word for caption in captions for word in words(caption))
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))
+    return ordered[: size - 2]
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `Counter` counts. `sorted(..., key=lambda word: (-counts[word], word))` sorts by two things: frequency, downwards, and then the alphabet.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# count all words of all captions
+# sort them by (frequency downwards, alphabet)
+# keep the first size - 2
+# ```
+
+# %% [markdown]
+# ## 3.3
+#
+# Words become ids: 0 is the end of the caption, 1 any word that is not known, and `known[0]` has id 2. Every caption ends with the end mark.
+
+
+# %%
+def encode(caption: list[str], known: list[str]) -> list[int]:
+    """Exercise 3.3: the ids of a caption's words, the end mark last."""
+    # BEGIN SOLUTION
+    ids = {word: i + 2 for i, word in enumerate(known)}
+    return [ids.get(word, 1) for word in caption] + [0]
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Make a dict from word to id first. `dict.get(word, 1)` gives 1 where there is no such word.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# ids = each known word -> its place + 2
+# the id of each word of the caption, 1 if it has none; then 0
+# ```
+
+# %% [markdown]
+# ## 3.4
+#
+# > **Paper, section 4.3.** A step takes as long as the longest caption of its batch, so batches are made of captions of one length.
+#
+# Given the length of each caption, say which captions (by number) are together. Every caption comes once, a batch has one length and at most `size` captions,
+# and there are no more batches than needed.
+
+
+# %%
+def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
+    """Exercise 3.4: batches, each a list of numbers of captions. lengths[i]: of caption i."""
+    # BEGIN SOLUTION
+    groups = defaultdict(list)
+    for i, length in enumerate(lengths):
+        groups[length].append(i)
+    batches = []
+    for group in groups.values():
+        for start in range(0, len(group), size):
+            batches.append(group[start : start + size])
+    return batches
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# First collect the numbers of all captions of each length, then cut each collection into pieces. A slice that reaches beyond the end is no mistake.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# for each length: the numbers of all captions of that length
+# cut each of these lists into pieces of at most `size`
+# ```
+
+# %% [markdown]
+# ## 3.5
+#
+# Where lengths do mix, short captions are filled up, and a loss comes out at the filling too. Give the mean loss of the true words alone.
+
+
+# %%
+def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
+    """Exercise 3.5: nats per true word, (). losses: (B, C), one for each place. lengths: (B,), true words of each caption."""
+    # BEGIN SOLUTION
+    mask = torch.arange(losses.shape[1]) < lengths.unsqueeze(1)  # (B, C), True at words
+    return (losses * mask).sum() / mask.sum()
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `torch.arange(C) < lengths.unsqueeze(1)` is a table (B, C), True at the words. By how many is the sum to be divided?
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# mask = place < length, for each place of each caption
+# sum of the losses at words / number of words
+# ```

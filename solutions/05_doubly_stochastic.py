@@ -1,0 +1,183 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Exercises 5. Doubly stochastic attention, and what soft attention approximates
+#
+# The penalty of equation 14 and the average that soft attention stands for: two things that many programs get wrong by a sum over the wrong axis.
+# Write each function, run its cell and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
+#
+# Shapes: $B$ captions of $C$ words, $L$ places, $K$ words in the vocabulary.
+
+# %%
+import torch
+from torch import Tensor
+
+from satlib.exercises import check, reference
+
+# %% [markdown]
+# ## 5.1
+#
+# At each word the weights sum to 1 over the places. How much attention does each *place* get over the whole caption?
+#
+# $$\mathrm{coverage}_i = \sum_{t=1}^C \alpha_{ti}$$
+
+
+# %%
+def coverage(alphas: Tensor) -> Tensor:
+    """Exercise 5.1: the sum over the words for each place (B, L). alphas: (B, C, L)."""
+    # BEGIN SOLUTION
+    return alphas.sum(1)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Which of the three axes of `alphas` has to go?
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# sum of alphas over the axis of the words
+# ```
+
+# %% [markdown]
+# ## 5.2
+#
+# Every place should get about 1 of it. The penalty of a caption sums, over the places, the squared distance from that:
+#
+# $$\sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2$$
+
+
+# %%
+def penalty(alphas: Tensor) -> Tensor:
+    """Exercise 5.2: one number for each caption (B,). alphas: (B, C, L)."""
+    # BEGIN SOLUTION
+    miss = 1 - alphas.sum(1)  # (B, L)
+    return (miss**2).sum(1)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# The brackets say the order: a sum over words, a difference, a square, and then the sum over places.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# share = alphas summed over the words       (B, L)
+# penalty = (1 - share) squared, summed over the places
+# ```
+
+# %% [markdown]
+# ## 5.3
+#
+# What training makes small: the captions' negative log-likelihood plus $\lambda$ times the penalty, averaged over the captions of the batch.
+#
+# $$L_d = -\log p(y \mid a) + \lambda \sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2, \qquad \log p(y \mid a) = \sum_{t=1}^C \log p(y_t \mid a, y_{<t})$$
+
+
+# %%
+def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
+    """Exercise 5.3: the loss of a batch (). log_p: (B, C), of each word. alphas: (B, C, L). weight: lambda."""
+    # BEGIN SOLUTION
+    nll = -log_p.sum(1)  # (B,)
+    return (nll + weight * penalty(alphas)).mean()
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `penalty` gives one number for each caption, and so does the sum of its words' log-probabilities. The mean over the captions comes last.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# nll = minus the sum of log_p over the words        (B,)
+# loss = mean over the captions of nll + weight * penalty
+# ```
+
+# %% [markdown]
+# ## 5.4
+#
+# Were a place drawn from the weights, the next word's probability would be a mean over the places, each with its own distribution (one pass of the decoder for
+# each):
+#
+# $$p(y_t) = \sum_{i=1}^L \alpha_{ti}\; \mathrm{softmax}(n_{ti})$$
+#
+# where $n_{ti}$ are the logits if place $i$ is what was seen.
+
+
+# %%
+def marginal(alpha: Tensor, n: Tensor) -> Tensor:
+    """Exercise 5.4: the word's distribution (B, K), exactly. alpha: (B, L). n: (B, L, K)."""
+    # BEGIN SOLUTION
+    p = torch.softmax(n, dim=2)
+    return (alpha.unsqueeze(2) * p).sum(1)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# First a distribution for each place, a softmax over the K words; then their weighted mean.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# p = softmax of n over the words        (B, L, K)
+# sum over the places of alpha * p       (B, K)
+# ```
+
+# %% [markdown]
+# ## 5.5
+#
+# Soft attention makes one pass instead of $L$. What it comes near to is another kind of mean, the normalised weighted geometric mean:
+#
+# $$\mathrm{NWGM}(y_t = k) = \frac{\prod_i p_{ik}^{\alpha_i}}{\sum_j \prod_i p_{ij}^{\alpha_i}}$$
+
+
+# %%
+def geometric(alpha: Tensor, p: Tensor) -> Tensor:
+    """Exercise 5.5: the NWGM (B, K) of the places' distributions p (B, L, K), with weights alpha (B, L)."""
+    # BEGIN SOLUTION
+    product = (p ** alpha.unsqueeze(2)).prod(1)  # (B, K)
+    return product / product.sum(1, keepdim=True)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# A product over the places for each word, then divide by the sum over the words. (A product is the exp of a sum of logarithms.)
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# product = product over the places of p to the power alpha      (B, K)
+# product / (sum of product over the words)
+# ```
+
+# %% [markdown]
+# ## 5.6
+#
+# The check that makes it worth a name. If each $p_i$ is a softmax of logits $n_i$, the NWGM needs no distribution of any place: it is *one* softmax, of the expected
+# logits. Write that, and it must be equal to the NWGM.
+#
+# $$\mathrm{NWGM} = \mathrm{softmax}\Big(\sum_{i=1}^L \alpha_i n_i\Big)$$
+
+
+# %%
+def softmax_of_mean(alpha: Tensor, n: Tensor) -> Tensor:
+    """Exercise 5.6: the NWGM (B, K) in one pass. alpha: (B, L). n: (B, L, K)."""
+    # BEGIN SOLUTION
+    expected = torch.einsum("bl,blk->bk", alpha, n)
+    return torch.softmax(expected, dim=1)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# The same two operations as in 5.4, in the other order.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# expected = sum over the places of alpha * n    (B, K)
+# softmax of expected over the words
+# ```

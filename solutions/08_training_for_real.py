@@ -1,0 +1,160 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Exercises 8. Training for real
+#
+# What changes when numbers have 8 bits, when several processes share a batch, and when nobody watches: five small functions that a training stands on.
+# Write each, run its cell and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
+
+# %%
+import torch
+from torch import Tensor
+
+from satlib.exercises import check, reference
+
+# %% [markdown]
+# ## 8.1
+#
+# On a GPU the decoder runs in bf16, which keeps 8 bits of a number: near 1 the next number is 1.0078. The maps come in bf16, and the penalty
+#
+# $$\sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2$$
+#
+# is made of sums and of small differences. Where must float32 begin, so that nothing is lost that the maps still hold? Give the penalty in float32.
+
+
+# %%
+def precise_penalty(alphas: Tensor) -> Tensor:
+    """Exercise 8.1: the penalty of each caption (B,) in float32. alphas: (B, C, L), bf16."""
+    # BEGIN SOLUTION
+    share = alphas.float().sum(1)  # (B, L)
+    return (1 - share).square().sum(1)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# A sum in bf16 is rounded to 8 bits as soon as it is made. `alphas.float()` is the same maps in float32.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# make float32 of the maps
+# share = sum over the words; then as in exercise 5.2
+# ```
+
+# %% [markdown]
+# ## 8.2
+#
+# A batch is shared among processes: rank $r$ of `size` takes some of its rows. No row may be left out, none taken twice, and no process may get two rows
+# more than another, for the slowest decides how long a step takes. Which rows does rank $r$ take?
+
+
+# %%
+def rows_of(rows: int, rank: int, size: int) -> list[int]:
+    """Exercise 8.2: the numbers of the rows (from 0) that a rank takes. rows: in the batch. rank: 0 to size - 1."""
+    # BEGIN SOLUTION
+    return [row for row in range(rows) if row % size == rank]
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Deal them out like cards.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# rank r takes rows r, r + size, r + 2 size, ... as long as there are any
+# ```
+
+# %% [markdown]
+# ## 8.3
+#
+# Each rank has the gradient $g_r$ of *its* mean loss, over its $n_r$ rows. What is the gradient of the mean over all rows? (Frameworks average over the ranks;
+# with unequal rows that is something else. A rank may even have none.)
+
+
+# %%
+def whole_gradient(gradients: Tensor, rows: Tensor) -> Tensor:
+    """Exercise 8.3: the gradient of the whole batch's mean (W,). gradients: (R, W), of each rank's mean. rows: (R,), of each."""
+    # BEGIN SOLUTION
+    share = rows / rows.sum()
+    return share @ gradients
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# A mean times its number of rows is a sum, and sums can be added.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# sum over the ranks of (its rows times its gradient), divided by all rows
+# ```
+
+# %% [markdown]
+# ## 8.4
+#
+# Now and then a batch gives a gradient so long that one step ruins the model. Clip it: if the norm of *all* gradients together, as one long vector, is above the limit, make
+# all of them smaller by the same factor, so that the norm is the limit. The direction stays.
+
+
+# %%
+def clipped(gradients: list[Tensor], most: float) -> list[Tensor]:
+    """Exercise 8.4: the gradients of all weights, clipped together. gradients: of any shapes. most: the largest norm."""
+    # BEGIN SOLUTION
+    norm = sum(gradient.square().sum() for gradient in gradients).sqrt()
+    if norm <= most:
+        return [gradient.clone() for gradient in gradients]
+    return [gradient * (most / norm) for gradient in gradients]
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# The square of the whole norm is the sum of the squares of all numbers of all gradients.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# norm = root of the sum of all squares
+# factor = most / norm, but never above 1
+# every gradient times the factor
+# ```
+
+# %% [markdown]
+# ## 8.5
+#
+# > **Paper, section 4.3.** The model that is kept is the one with the best BLEU on held-out captions, and training stops early by it.
+#
+# After each epoch there is a score; higher is better, and as good is not better. Training stops after the epoch that is the `patience`-th in a row without a better score, or when the
+# scores end. Which epoch was the best, and which the last? Count epochs from 1.
+
+
+# %%
+def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
+    """Exercise 8.5: (best epoch, last epoch), from 1. scores: of all epochs that there could be."""
+    # BEGIN SOLUTION
+    best = 1
+    for epoch in range(1, len(scores) + 1):
+        if scores[epoch - 1] > scores[best - 1]:
+            best = epoch
+        if epoch - best == patience:
+            return best, epoch
+    return best, len(scores)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Remember the best epoch so far. How many epochs have gone by since then?
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# best = 1
+# for each epoch:
+#     if its score is above the best one's: best = epoch
+#     if epoch - best is patience: stop here
+# ```

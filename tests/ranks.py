@@ -1,0 +1,123 @@
+"""Processes of one run, forked from one that has imported everything: torchrun without its four seconds a process.
+
+Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
+"features", "changes": [section.key=value, ...], "double": float64?, "start": a run?, "signal": [rank, update or image,
+number]?, "seconds": training.SAVE_SECONDS?, "peak": the likeliest places?, "unweighed": shares without weights?}. Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to losses.json.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import tiny
+import torch
+
+from satlib import distributed, encoders, features, plots, training
+from satlib.attention import HardAttention
+from satlib.datasets import CaptionSet
+from satlib.errors import SatlibError
+
+
+class Reader(tiny.Reader):
+    """In the precision that was asked for."""
+
+    def read(self, keys):
+        return super().read(keys).to(torch.get_default_dtype())
+
+
+def train(job):
+    rank, number, kind = job.get("signal", (None, None, None))
+    losses, update, begun = [], training._Session._update, [0]
+
+    def watched(session, *arguments):
+        before = session.progress.sums.get("nll", session.progress.sums.get("reward", 0.0))
+        update(session, *arguments)
+        after = session.progress.sums.get("nll", session.progress.sums.get("reward", 0.0))
+        losses.append(after - before)
+        begun[0] += 1
+        if (distributed.current().rank, begun[0]) == (rank, number):
+            os.kill(os.getpid(), kind)
+
+    training._Session._update = watched
+    training.SAVE_SECONDS = job.get("seconds", training.SAVE_SECONDS)
+    if "peak" in job:  # the likeliest place in the stead of a sample: what two runs can be compared by
+        HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))
+    if "unweighed" in job:
+        share = distributed.Ranks.share
+        distributed.Ranks.share = lambda ranks, batch: dataclasses.replace(share(ranks, batch), weight=1.0)
+    chosen, data = tiny.the_recipe(*job["changes"]), tiny.data()
+    reader = features.Pixels(data) if chosen.encoder.train else Reader()
+    with distributed.launched(torch.device("cpu")) as device:
+        start = Path(job["start"]) if "start" in job else None
+        training.train(chosen, data, reader, Path(job["folder"]), device, False, start)
+        if distributed.current().first:
+            (Path(job["folder"]) / "losses.json").write_text(json.dumps(losses))
+
+
+def extract(job):
+    rank, number, kind = job.get("signal", (None, None, None))
+    read, true = [], CaptionSet.photo
+
+    def photo(data, example):
+        read.append(example.key)
+        if (os.environ.get("RANK"), len(read)) == (str(rank), number):
+            os.kill(os.getpid(), kind)
+        return true(data, example)
+
+    CaptionSet.photo = photo
+    with distributed.launched(torch.device("cpu")) as device:
+        features.extract(tiny.data(20, 2, 1), encoders.create("tiny"), Path(job["folder"]), device, 4, False)
+        print(f"{len(read)} images", file=sys.stderr)
+
+
+def process(job, rank, port, said):
+    os.dup2(said, 2)
+    if job["size"] > 1:
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(job["size"])}
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    if job.get("double"):
+        torch.set_default_dtype(torch.float64)
+    try:
+        (train if job["do"] == "train" else extract)(job)
+    except SatlibError as error:
+        print(f"{rank}: {error}", file=sys.stderr, flush=True)
+        return 130 if isinstance(error, training.Interrupted) else 2
+    return 0
+
+
+def main():
+    torch.set_num_threads(1)
+    encoders._BUILDERS["tiny"] = tiny.build
+    plots.curves_figure = lambda history: plots.Figure(figsize=(0.1, 0.1))
+    with tempfile.TemporaryDirectory() as folder:  # what is imported now is not imported again in each process
+        training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), Reader(), Path(folder), progress=False)
+    for line in sys.stdin:
+        job = json.loads(line)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        with tempfile.TemporaryFile("w+") as said:
+            children = []
+            for rank in range(job["size"]):
+                child = os.fork()
+                if child == 0:
+                    status = 1
+                    try:
+                        status = process(job, rank, port, said.fileno())
+                    finally:
+                        sys.stderr.flush()
+                        os._exit(status)
+                children.append(child)
+            statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            said.seek(0)
+            print(json.dumps([statuses, said.read()]), flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    main()

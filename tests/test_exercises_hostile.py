@@ -1,0 +1,249 @@
+"""Answers that no teacher hopes for: each gets a clear failure in time, and the next task is as if nothing had been."""
+
+import builtins
+import contextlib
+import dataclasses
+import io
+import math
+import random
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from satlib.exercises import Wrong, check, engine, reference, task
+
+
+@pytest.fixture(autouse=True)
+def _little_time(monkeypatch):
+    monkeypatch.setitem(engine.chapter(4), "4.2", dataclasses.replace(task("4.2"), seconds=0.5))
+
+
+def said(answer, id="4.2"):
+    """The message of the failure; then a right answer must still be right."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), pytest.raises(Wrong) as caught:
+        check(id, answer)
+    with contextlib.redirect_stdout(io.StringIO()):
+        check("4.3", lambda alpha, a: torch.einsum("bl,bld->bd", alpha, a))
+        check("4.2", lambda e: torch.softmax(e, 1))
+    assert len(str(caught.value).splitlines()) <= 2
+    assert len(str(caught.value)) < 300
+    return str(caught.value).removeprefix(f"{id} is wrong: "), out.getvalue()
+
+
+def endless(e):
+    while True:
+        pass
+
+
+def stubborn(e):
+    while True:
+        try:  # noqa: SIM105
+            e = e + 1
+        except BaseException:
+            pass
+
+
+def asleep(e):
+    time.sleep(1000)
+
+
+@pytest.mark.parametrize("answer", [endless, stubborn, asleep])
+def test_an_endless_loop(answer):
+    began = time.monotonic()
+    message, _ = said(answer)
+    assert message == "it did not end within 0.5 s; is there a loop that never stops?"
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited where the kernel says how much is taken")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda e: torch.zeros(2_000_000_000),
+        lambda e: [0] * 10**10,
+        lambda e: np.ones(10**10),
+        lambda e: torch.zeros(10**13),
+    ],
+)
+def test_a_gigantic_tensor(answer):
+    assert said(answer)[0].startswith("it wants more than 2 GB of memory")
+
+
+def test_a_gigantic_view_costs_nothing_and_is_the_wrong_shape():
+    assert said(lambda e: torch.zeros(1).expand(10**12))[0] == "wrong shape: expected (2, 5), got (1000000000000,)"
+
+
+def test_a_print_storm():
+    def answer(e):
+        while True:
+            print("here I am " * 1000)
+
+    message, out = said(answer)
+    assert message == "it prints without end: more than 1,000,000 characters"
+    assert len(out) < 5000
+
+
+def test_prints_for_debugging_are_shown():
+    def answer(e):
+        print("shape:", e.shape)
+        return torch.softmax(e, 0)
+
+    message, out = said(answer)
+    assert "batch axis" in message
+    assert out == "weights() printed: shape: torch.Size([2, 5])\n\n"
+
+
+def test_torch_replaced_in_the_answer():
+    def answer(e):
+        torch.softmax = lambda *inputs, **more: 0
+        torch.Tensor.sum = lambda *inputs, **more: 0
+        builtins.sum = max
+        return e
+
+    before = torch.softmax, torch.Tensor.sum, builtins.sum
+    message, _ = said(answer)
+    assert "torch.softmax" in message
+    assert "put back" in message
+    assert before == (torch.softmax, torch.Tensor.sum, builtins.sum)
+    assert torch.ones(3).sum() == 3
+
+
+def test_torch_replaced_before_the_check():
+    before = math.log
+    math.log = lambda x: 0.0
+    message, _ = said(lambda e: torch.softmax(e, 1))
+    assert message == "math.log had been replaced for everyone, and has been put back; check again"
+    assert math.log is before
+
+
+def test_settings_changed():
+    def answer(e):
+        torch.set_default_dtype(torch.float64)
+        return torch.softmax(e, 1)
+
+    assert said(answer)[0] == "it changes torch's default dtype for everyone; it has been put back"
+    assert torch.get_default_dtype() == torch.float32
+
+    def another(e):
+        torch.set_grad_enabled(False)
+        return torch.softmax(e, 1)
+
+    assert "gradient mode" in said(another)[0]
+    assert torch.is_grad_enabled()
+
+
+def test_random_numbers_are_not_disturbed():
+    def answer(e):
+        torch.manual_seed(5), random.seed(5), np.random.seed(5)
+        torch.rand(3)
+        return torch.softmax(e, 0)
+
+    states = torch.get_rng_state(), random.getstate()
+    said(answer)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+
+
+def test_nan():
+    assert said(lambda e: torch.softmax(e, 1) * torch.nan)[0].startswith("NaN at [0, 0], where 0.")
+
+
+def test_the_input_itself():
+    assert said(lambda e: e)[0] == "it gives its input e back as it is"
+
+
+def test_the_input_changed():
+    def answer(e):
+        e -= e.max(1, keepdim=True).values
+        return torch.softmax(e, 1)
+
+    assert said(answer)[0].startswith("it changes its input e: work on a copy")
+
+
+def test_an_error_names_the_learners_own_line():
+    def answer(e):
+        places = e.shape[5]
+        return places  # noqa: RET504
+
+    message, _ = said(answer)
+    assert message.startswith("it raises IndexError: tuple index out of range")
+    assert message.endswith("in line 2 of answer: places = e.shape[5]")
+
+
+def test_leaving_the_program():
+    assert said(lambda e: sys.exit(3))[0].startswith("it raises SystemExit: 3")
+
+
+def test_deep_recursion():
+    def answer(e):
+        return answer(e)
+
+    assert said(answer)[0].startswith("it raises RecursionError")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda e: None if e.shape[0] else 0, "expected a tensor of shape (2, 5), got None; is a return missing?"),
+        (lambda e: "0.2", "expected a tensor of shape (2, 5), got a str"),
+        (lambda e: torch.softmax(e, 1).tolist(), "expected a tensor of shape (2, 5), got a list"),
+        (lambda e: torch.softmax(e, 1)[:, :2], "wrong shape: expected (2, 5), got (2, 2)"),
+        (lambda e: torch.softmax(e, 1) * 2, "the weights do not sum to one over the places: a sum is 2"),
+        (lambda a, b: a, "it raises TypeError: "),
+        (5, "weights is an int, not a function"),
+    ],
+)
+def test_the_wrong_thing(answer, message):
+    assert said(answer)[0].startswith(message)
+
+
+def test_a_wrong_value_says_where_and_by_how_much():
+    def answer(e):
+        alpha = torch.softmax(e, 1)
+        alpha[1, 1] += 0.0004
+        return alpha
+
+    assert said(answer)[0].startswith("wrong value at [1, 1]: expected ")
+
+
+@pytest.mark.parametrize("body", ["...", "pass", "return None", "return ...", "raise NotImplementedError", "'a word'"])
+def test_all_kinds_of_blank(body):
+    names = {}
+    exec(f"def weights(e):\n    {body}", names)
+    with pytest.raises(Wrong, match=r"^4\.2 is blank: write weights\(\)$") as caught:
+        check("4.2", names["weights"])
+    assert caught.value.blank
+
+
+def test_a_line_left_blank():
+    def answer(e):
+        alpha = ...
+        return alpha.sum(1)
+
+    with pytest.raises(Wrong, match=r"is blank"):
+        check("4.2", answer)
+
+
+def test_ipython_shows_the_message_alone():
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.run_cell("from satlib.exercises import check")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        shell.run_cell("check('4.2', lambda e: e.softmax(0))")
+    lines = [line for line in out.getvalue().splitlines() if line.strip()]
+    assert lines == [
+        "\x1b[31m4.2 is wrong: softmax over the batch axis: the weights of one image must sum to 1 over its places\x1b[0m"
+    ]
+
+
+def test_no_such_exercise():
+    with pytest.raises(Exception, match=r"no exercise '4\.99'"):
+        check("4.99", reference("4.2"))
+    with pytest.raises(Exception, match=r"notebook 44 has no exercises"):
+        reference("44.1")

@@ -1,0 +1,127 @@
+"""A learner's own attention: taken from a file or a notebook, checked, and trained."""
+
+import nbformat
+import pytest
+import tiny
+import torch
+from tools_path import exercises
+from torch import nn
+
+from satlib import cli, encoders, plots, training
+from satlib.errors import SatlibError
+from satlib.exercises import plugged
+
+RIGHT = """
+import torch
+
+def attend(e, a):
+    alpha = torch.softmax(e, 1)
+    return torch.einsum("bl,bld->bd", alpha, a), alpha
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    def write(code, name="mine.py"):
+        (tmp_path / name).write_text(code)
+        return f"{tmp_path / name}:attend"
+
+    return write
+
+
+def test_of_a_file(place):
+    attend = plugged.load(place(RIGHT))
+    e, a = torch.randn(2, 3), torch.randn(2, 3, 4)
+    torch.testing.assert_close(attend(e, a)[0], (torch.softmax(e, 1).unsqueeze(2) * a).sum(1))
+
+
+def test_of_a_notebook_definitions_alone_are_taken(tmp_path):
+    cell = nbformat.v4.new_code_cell
+    cells = [
+        cell("%matplotlib inline\nimport torch\nSCALE = 2.0\nraise RuntimeError('a training that takes hours')"),
+        cell("def weigh(e):\n    return torch.softmax(SCALE * e, 1)"),
+        cell("def attend(e, a):\n    return 0"),
+        cell("def attend(e, a):\n    alpha = weigh(e)\n    return (alpha.unsqueeze(2) * a).sum(1), alpha"),
+        cell("check('4.8', attend)", metadata={"satlib": {"exercise": "4.8", "role": "check"}}),
+        cell("attend = None", metadata={"satlib": {"exercise": "4.8", "role": "catch-up"}}),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "mine.ipynb")
+    attend = plugged.load(f"{tmp_path / 'mine.ipynb'}:attend")
+    e, a = torch.randn(2, 3), torch.randn(2, 3, 4)
+    torch.testing.assert_close(attend(e, a)[1], torch.softmax(2 * e, 1))
+
+
+def test_of_the_solutions_notebook(tmp_path):
+    (source,) = exercises.sources(["04"])
+    nbformat.write(exercises.generate(source, with_solutions=True), tmp_path / "solved.ipynb")
+    assert plugged.load(f"{tmp_path / 'solved.ipynb'}:attend")
+    nbformat.write(exercises.generate(source, with_solutions=False), tmp_path / "blank.ipynb")
+    with pytest.raises(SatlibError, match=r"must give two tensors, \(z, alpha\), not NoneType"):
+        plugged.load(f"{tmp_path / 'blank.ipynb'}:attend")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def other(e, a): pass", r"defines no function attend\(\)"),
+        ("def attend(e, a: pass", r"cannot be run: SyntaxError"),
+        ("def attend(e, a): return e", r"must give two tensors"),
+        (RIGHT.replace('"bl,bld->bd"', '"bl,bld->bl"'), r"gives z of shape \(3, 5\).*must be \(3, 4\)"),
+        (RIGHT.replace("softmax(e, 1)", "softmax(e, 1)[:, :2]"), r"raises RuntimeError"),
+        (RIGHT.replace("softmax(e, 1)", "softmax(e.detach(), 1)"), r"lets no gradient through"),
+        (RIGHT.replace("softmax(e, 1)", "log(e)"), r"with NaN or infinity"),
+    ],
+)
+def test_is_refused_with_a_reason(place, code, message):
+    with pytest.raises(SatlibError, match=message):
+        plugged.load(place(code))
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(SatlibError, match=r"does not exist"):
+        plugged.load(f"{tmp_path}/none.py:attend")
+    for wrong in ("attend", "mine.txt:attend", "mine.py:", "mine.py"):
+        with pytest.raises(SatlibError, match=r"takes FILE.py:FUNCTION"):
+            plugged.load(wrong)
+
+
+def test_is_trained(tmp_path, place, monkeypatch):
+    """The same function as satlib's gives the same weights; and it is this function that the training calls."""
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+    monkeypatch.setenv("SATLIB_FAST", "0")
+    attend, calls, weights = plugged.load(place(RIGHT)), [], {}
+
+    def counted(e, a):
+        calls.append(e.shape)
+        return attend(e, a)
+
+    for name, prepare in (("own", lambda captioner: plugged.plug(captioner, counted)), ("satlib", None)):
+        made = training.train(
+            tiny.the_recipe("training.epochs=1"),
+            tiny.data(),
+            tiny.Reader(),
+            tmp_path / name,
+            progress=False,
+            prepare=prepare,
+        )
+        weights[name] = made.decoder.state_dict()
+    assert len(calls) > 10
+    assert weights["own"].keys() == weights["satlib"].keys()
+    for name, mine in weights["own"].items():
+        torch.testing.assert_close(mine, weights["satlib"][name])
+
+
+def test_the_command_line_says_what_is_wrong_before_anything_is_begun(tmp_path, capsys, place):
+    command = ["train", "scenes-soft", "--run", str(tmp_path / "run")]
+    assert cli.main([*command, "--attention", place("def attend(e, a): return e")]) == 2
+    assert "must give two tensors, (z, alpha), not Tensor" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_for_soft_attention(place):
+    captioner = nn.Module()
+    captioner.decoder = nn.Module()
+    captioner.decoder.attention = nn.Module()
+    with pytest.raises(SatlibError, match=r"takes the place of soft attention"):
+        plugged.plug(captioner, plugged.load(place(RIGHT)))

@@ -1,0 +1,247 @@
+"""Exercises from solutions: what is generated, what a learner's work is safe from, and what `satlib check` says of it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+import yaml
+from tools_path import exercises
+
+from satlib import cli
+from satlib.exercises import grading
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+SOURCE = next(source for source in exercises.sources() if source.stem.startswith("05"))
+
+
+def only(notebook, *ids):
+    """The same notebook with some of its exercises alone."""
+    notebook.cells = [
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code" and cell.metadata.get("satlib", {}).get("exercise", ids[0]) in ids
+    ]
+    return notebook
+
+
+def write_answer(notebook, id, code):
+    for cell in notebook.cells:
+        if cell.metadata.get("satlib") == {"exercise": id, "role": "answer"}:
+            cell.source = code
+    return notebook
+
+
+class TestStub:
+    def test_the_solution_is_cut_out(self):
+        code = 'def f(x):\n    """Exercise 1.1: f."""\n    # BEGIN SOLUTION\n    y = x + 1\n    return y\n    # END SOLUTION\n'
+        assert exercises.stub(code, "1.1") == 'def f(x):\n    """Exercise 1.1: f."""\n    ...  # 1.1: your code here'
+        assert exercises.solved(code) == 'def f(x):\n    """Exercise 1.1: f."""\n    y = x + 1\n    return y'
+
+    def test_one_line_of_it(self):
+        code = "def f(x):\n    # BEGIN SOLUTION\n    y = x + 1\n    # END SOLUTION\n    # STUB y = ...\n    return y\n"
+        assert exercises.stub(code, "1.1") == "def f(x):\n    y = ...  # 1.1: your code here\n    return y"
+        assert exercises.solved(code) == "def f(x):\n    y = x + 1\n    return y"
+
+
+class TestMake:
+    def test_untouched_is_made_again_and_only_if_it_changes(self, tmp_path):
+        assert exercises.make_exercise(SOURCE, folder=tmp_path).endswith("written")
+        path = tmp_path / f"{SOURCE.stem}.ipynb"
+        before = path.read_bytes()
+        assert exercises.make_exercise(SOURCE, folder=tmp_path).endswith("as before")
+        assert path.read_bytes() == before
+
+    def test_a_run_of_it_is_no_work(self, tmp_path):
+        exercises.make_exercise(SOURCE, folder=tmp_path)
+        notebook = nbformat.read(tmp_path / f"{SOURCE.stem}.ipynb", 4)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.execution_count, cell.outputs = 1, [nbformat.v4.new_output("stream", text="out")]
+        assert not exercises.edited(notebook)
+
+    def test_work_is_left_alone(self, tmp_path):
+        exercises.make_exercise(SOURCE, folder=tmp_path)
+        path = tmp_path / f"{SOURCE.stem}.ipynb"
+        mine = write_answer(nbformat.read(path, 4), "5.1", "def coverage(alphas):\n    return alphas.sum(1)")
+        nbformat.write(mine, path)
+        before = path.read_bytes()
+        assert "has somebody's work in it" in exercises.make_exercise(SOURCE, folder=tmp_path)
+        assert path.read_bytes() == before
+
+    def test_a_cell_that_was_added_or_a_note_is_work_too(self):
+        for cell in (nbformat.v4.new_code_cell("1 + 1"), nbformat.v4.new_markdown_cell("my note")):
+            notebook = exercises.generate(SOURCE, with_solutions=False)
+            notebook.cells.append(cell)
+            assert exercises.edited(notebook)
+
+    def test_force_keeps_a_copy(self, tmp_path):
+        exercises.make_exercise(SOURCE, folder=tmp_path)
+        path = tmp_path / f"{SOURCE.stem}.ipynb"
+        for n in (1, 2):
+            mine = write_answer(nbformat.read(path, 4), "5.1", f"work = {n}")
+            nbformat.write(mine, path)
+            assert exercises.make_exercise(SOURCE, force=True, folder=tmp_path).endswith("written")
+            kept = nbformat.read(tmp_path / f"{SOURCE.stem}.mine-{n}.ipynb", 4)
+            assert any(cell.source == f"work = {n}" for cell in kept.cells)
+            assert not exercises.edited(nbformat.read(path, 4))
+
+
+class TestCompare:
+    @pytest.fixture
+    def folders(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(exercises, "EXERCISES", tmp_path / "exercises")
+        monkeypatch.setattr(exercises, "SOLUTIONS", tmp_path / "solutions")
+        for name in ("exercises", "solutions"):
+            (tmp_path / name).mkdir()
+        source = Path(shutil.copy(SOURCE, tmp_path / "solutions"))
+        exercises.make_exercise(source, folder=tmp_path / "exercises")
+        notebook = exercises.generate(source, with_solutions=True)
+        for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
+            cell.execution_count = number
+        nbformat.write(notebook, source.with_suffix(".ipynb"))
+        return source
+
+    def test_all_is_well(self, folders):
+        assert exercises.problems(folders) == []
+
+    def test_the_source_changed(self, folders):
+        folders.write_text(folders.read_text().replace("Which of the three axes", "Which one of the axes"))
+        assert exercises.problems(folders) == [
+            f"solutions/{SOURCE.stem}.ipynb is not what {SOURCE.name} gives",
+            f"exercises/{SOURCE.stem}.ipynb is not what {SOURCE.name} gives",
+            f"exercises/{SOURCE.stem}.ipynb has somebody's work in it",
+        ]
+
+    def test_not_run(self, folders):
+        path = folders.with_suffix(".ipynb")
+        notebook = nbformat.read(path, 4)
+        notebook.cells[2].execution_count = None
+        nbformat.write(notebook, path)
+        assert exercises.problems(folders) == [f"solutions/{SOURCE.stem}.ipynb was not run once from top to bottom"]
+
+    def test_missing(self, folders, tmp_path):
+        (tmp_path / "exercises" / f"{SOURCE.stem}.ipynb").unlink()
+        assert exercises.problems(folders) == [f"exercises/{SOURCE.stem}.ipynb is missing"]
+
+
+STATES = ["done", "blank", "wrong", "wrong", "wrong", "done"]
+
+
+def test_check_by_nbval(tmp_path, capsys):
+    """One notebook: done, blank, wrong, one whose cell does not even run, one that never ends, and one after that."""
+    notebook = only(exercises.generate(SOURCE, with_solutions=False), "5.1", "5.2", "5.3", "5.4", "5.5", "5.6")
+    write_answer(notebook, "5.1", "def coverage(alphas):\n    return alphas.sum(1)")
+    write_answer(
+        notebook,
+        "5.3",
+        "def objective(log_p, alphas, weight):\n    return -log_p.sum(1).mean() - weight * penalty(alphas).mean()",
+    )
+    write_answer(notebook, "5.4", "def marginal(alpha, n):\n    return alpha +")
+    write_answer(notebook, "5.5", "def geometric(alpha, p):\n    while True:\n        pass")
+    write_answer(
+        notebook, "5.6", "def softmax_of_mean(alpha, n):\n    return torch.softmax((alpha[:, None] @ n)[:, 0], 1)"
+    )
+    path = tmp_path / "mine.ipynb"
+    nbformat.write(notebook, path)
+    status = cli.main(["check", str(path), "--json", str(tmp_path / "table.json")])
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 1
+    rows = [line.split(maxsplit=4) for line in lines if line.startswith("  5.")]
+    assert [row[:2] for row in rows] == [[f"5.{n}", state] for n, state in enumerate(STATES, 1)]
+    assert rows[1][4] == "write penalty()"
+    assert rows[2][4].startswith("the penalty is taken off: it is added")
+    assert rows[3][4].startswith("SyntaxError")
+    assert rows[4][4].startswith("it did not end within 10 s")
+    assert lines[-1].startswith("2 of 6 done, 1 blank, 3 wrong; ")
+    found = json.loads((tmp_path / "table.json").read_text())
+    assert [row["state"] for row in found["exercises"]] == STATES
+    assert found["troubles"] == []
+
+
+def test_pytests_summary_names_the_exercise(tmp_path):
+    """The conftest.py that lies beside the exercises, in a pytest of its own, one process and two."""
+    notebook = only(exercises.generate(SOURCE, with_solutions=False), "5.1")
+    shutil.copy(ROOT / "exercises" / "conftest.py", tmp_path)
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--nbval-lax",
+        "--nbval-current-env",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "1",
+        ".",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=290)
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert len(failed) == 1
+    assert failed[0].endswith("- exercise 5.1 is blank: write coverage()")
+
+
+def test_no_notebook(tmp_path, capsys):
+    assert cli.main(["check", str(tmp_path)]) == 2
+    assert "there is no notebook at" in capsys.readouterr().err
+
+
+def test_the_teachers_workflow_installs_from_the_published_address():
+    text = (ROOT / "examples" / "teacher-workflow.yml").read_text()
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    workflow = yaml.safe_load(text)
+    runs = [step.get("run", "") for step in workflow["jobs"]["check"]["steps"]]
+    assert any(f"git+{source}@" in run for run in runs)
+    assert any("satlib check exercises" in run for run in runs)
+
+
+class TestTable:
+    """What is made of pytest's reports."""
+
+    @staticmethod
+    def rows(*reports):
+        recorder = grading._Recorder()
+        for exercise, role, outcome, message in reports:
+            recorder.pytest_runtest_logreport(
+                SimpleNamespace(
+                    nodeid="mine.ipynb::Cell 1",
+                    when="call",
+                    duration=0.5,
+                    passed=outcome == "passed",
+                    failed=outcome == "failed",
+                    user_properties=[("satlib", {"exercise": exercise, "role": role, "message": message})],
+                )
+            )
+        return {row.exercise: (row.state, row.reason) for row in recorder.rows.values()}
+
+    def test_an_exercise_is_done_only_if_its_check_has_passed(self):
+        late = "4.2 is wrong: it was not run, because a cell before it took too long"
+        assert self.rows(
+            ("4.1", "answer", "passed", ""),
+            ("4.1", "check", "passed", ""),
+            ("4.2", "answer", "skipped", late),
+            ("4.2", "check", "skipped", late),
+            ("4.3", "check", "failed", "4.3 is blank: write context()"),
+            ("4.3", "catch-up", "passed", ""),
+        ) == {
+            "4.1": ("done", ""),
+            "4.2": ("wrong", "it was not run, because a cell before it took too long"),
+            "4.3": ("blank", "write context()"),
+        }
+
+    def test_a_cell_that_does_not_run_is_the_reason_and_not_its_check(self):
+        assert self.rows(
+            ("4.1", "answer", "failed", "4.1 is wrong: SyntaxError: invalid syntax"),
+            ("4.1", "check", "failed", "4.1 is wrong: run the cell above first: NameError"),
+        ) == {"4.1": ("wrong", "SyntaxError: invalid syntax")}

@@ -1,0 +1,8 @@
+"""The programs in tools/, to import."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+
+import exercises  # noqa: F401

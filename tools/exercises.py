@@ -1,0 +1,261 @@
+"""Exercises and solutions from one source: `python tools/exercises.py make [NN ...] [--force]`, or `compare`.
+
+solutions/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates solutions/NN_name.ipynb and executes it, and
+exercises/NN_name.ipynb, in which what stands between `# BEGIN SOLUTION` and `# END SOLUTION` is cut out. A notebook in which somebody
+has worked is left alone; --force replaces it and keeps a copy. `compare` writes nothing and fails where what is
+committed differs from what would be generated.
+
+In a source, `## 4.2` heads an exercise; satlib.exercises knows the rest of the heading. The exercise's function follows, then markdown
+cells tagged "hint" and "pseudocode". The check, the solution to unfold and the catch-up cell are put in here.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from notebooks import INSTALL, MAX_BYTES, METADATA, ROOT, address, cells_of, execute
+from satlib.exercises import task
+from satlib.exercises.task import Task
+from satlib.files import replacing
+
+SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
+HEADING = re.compile(r"^## (\d+\.\d+)$", re.MULTILINE)
+# The code between the marks, and in place of it either `...` or the lines that a `# STUB` after it says.
+SOLUTION = re.compile(
+    r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?((?: *# STUB [^\n]*\n?)*)", re.MULTILINE | re.DOTALL
+)
+
+
+def sources(names: list[str] | None = None) -> list[Path]:
+    """The sources in order; of some, by the beginnings of their names.
+
+    Raises:
+        SystemExit: no source begins so.
+    """
+    every = sorted(SOLUTIONS.glob("[0-9][0-9]_*.py"))
+    for name in names or []:
+        if not any(path.name.startswith(name) for path in every):
+            raise SystemExit(
+                f"no source of exercises begins with {name}; there are {', '.join(path.stem for path in every)}"
+            )
+    return [path for path in every if not names or any(path.name.startswith(name) for name in names)]
+
+
+def stub(code: str, id: str) -> str:
+    """A solution's cell with the solution cut out: still valid Python that does nothing."""
+
+    def cut(found: re.Match) -> str:
+        indent, given = found[1], [line.split("# STUB ", 1)[1] for line in found[3].splitlines()]
+        lines = given or ["..."]
+        return "".join(
+            f"{indent}{line}  # {id}: your code here\n" if "..." in line else f"{indent}{line}\n" for line in lines
+        )
+
+    return SOLUTION.sub(cut, code).rstrip("\n")
+
+
+def solved(code: str) -> str:
+    """A solution's cell without its marks."""
+    return SOLUTION.sub(lambda found: found[2], code).rstrip("\n")
+
+
+def heading(asked: Task) -> str:
+    """An exercise's title, and what to expect of it."""
+    stars = "●" * asked.difficulty + "○" * (3 - asked.difficulty)
+    minutes = f"{asked.minutes} minutes" if asked.minutes > 1 else "1 minute"
+    return f"## {asked.id} {asked.title}\n\n{stars} · {minutes} · {asked.equation}"
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
+
+
+def cells(source: Path, with_solutions: bool) -> list[NotebookNode]:
+    """The cells of either notebook.
+
+    Raises:
+        SystemExit: the source lacks something that an exercise needs.
+    """
+    folder = "solutions" if with_solutions else "exercises"
+    first, *rest = jupytext.read(source).cells
+    badge = (
+        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/"
+        f"{address().removeprefix('https://').replace('github.com', 'github')}/blob/main/{folder}/{source.stem}.ipynb)"
+    )
+    made = [
+        first,
+        new_markdown_cell(badge),
+        new_code_cell(INSTALL.format(address=address()), metadata={"tags": ["install"]}),
+    ]
+    asked: Task | None = None
+    code, folds, seen = "", {}, []
+
+    def finish() -> None:
+        if asked is None:
+            return
+        missing = [name for name in ("hint", "pseudocode") if name not in folds] + ([] if code else ["function"])
+        if missing or f"def {asked.name}(" not in code:
+            raise SystemExit(f"{source.name}: exercise {asked.id} lacks {', '.join(missing) or 'def ' + asked.name}")
+        made.append(_cell(f'check("{asked.id}", {asked.name})', asked.id, "check"))
+        folded = [_folded("Hint", folds["hint"]), _folded("Pseudocode", folds["pseudocode"])]
+        folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
+        made.append(new_markdown_cell("\n".join(folded)))
+        text = (
+            f"# Whatever you have written: from here on {asked.name} is satlib's own.\n"
+            + f'{asked.name} = reference("{asked.id}")'
+        )
+        made.append(_cell(text, asked.id, "catch-up"))
+
+    for cell in rest:
+        tags = set(cell.metadata.get("tags", ()))
+        begins = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
+        if begins:
+            finish()
+            asked, code, folds = task(begins[1]), "", {}
+            seen.append(asked.id)
+            made.append(new_markdown_cell(cell.source.replace(begins[0], heading(asked))))
+        elif tags & {"hint", "pseudocode"}:
+            folds[tags.pop()] = cell.source
+        elif cell.cell_type == "code" and "# BEGIN SOLUTION" in cell.source and asked is not None:
+            code = cell.source
+            made.append(_cell(solved(code) if with_solutions else stub(code, asked.id), asked.id, "answer"))
+        elif asked is not None and code:  # what follows an exercise: its check comes before
+            finish()
+            asked = None
+            made.append(cell)
+        else:
+            made.append(cell)
+    finish()
+    for number, cell in enumerate(made):
+        cell.id = f"{'s' if with_solutions else 'e'}{source.stem[:2]}-{number:03}"
+    return made
+
+
+def _cell(text: str, id: str, role: str) -> NotebookNode:
+    return new_code_cell(text, metadata={"satlib": {"exercise": id, "role": role}})
+
+
+def generate(source: Path, with_solutions: bool) -> NotebookNode:
+    """A notebook, not executed; that of exercises remembers what its cells were."""
+    notebook = nbformat.v4.new_notebook(cells=cells(source, with_solutions), metadata=nbformat.from_dict(METADATA))
+    notebook.nbformat_minor = 5
+    if not with_solutions:
+        notebook.metadata["satlib"] = {"generated": digest(notebook)}
+    return notebook
+
+
+def digest(notebook: NotebookNode) -> str:
+    """What is generated: kinds and texts of the cells, without what editors change by themselves."""
+    texts = [[cell.cell_type, cell.source.rstrip()] for cell in notebook.cells]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+def edited(notebook: NotebookNode) -> bool:
+    """Whether somebody has worked in a notebook since it was generated."""
+    return notebook.metadata.get("satlib", {}).get("generated") != digest(notebook)
+
+
+def make_exercise(source: Path, force: bool = False, folder: Path = EXERCISES) -> str:
+    """Write a notebook of exercises, unless somebody has worked in it; give a line on what was done."""
+    target, notebook = folder / f"{source.stem}.ipynb", generate(source, with_solutions=False)
+    if target.exists():
+        there = nbformat.read(target, 4)
+        if not edited(there) and digest(there) == digest(notebook):
+            return f"{target.name:36} as before"
+        if edited(there) and not force:
+            return (
+                f"{target.name:36} has somebody's work in it and is left alone (--force replaces it and keeps a copy)"
+            )
+        if edited(there):
+            kept = next(path for n in range(1, 1000) if not (path := target.with_suffix(f".mine-{n}.ipynb")).exists())
+            target.rename(kept)
+    with replacing(target) as partial:
+        partial.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    return f"{target.name:36} written"
+
+
+def make_solution(source: Path) -> str:
+    """Write and execute a notebook of solutions, if its cells have changed.
+
+    Raises:
+        SystemExit: a cell fails.
+    """
+    target, notebook = source.with_suffix(".ipynb"), generate(source, with_solutions=True)
+    if target.exists() and cells_of(notebook) == cells_of(nbformat.read(target, 4)):
+        return f"{target.name:36} as before"
+    try:
+        seconds, memory = execute(notebook)
+    except CellExecutionError as error:
+        raise SystemExit(f"{source.name}: {error}") from None
+    text = nbformat.writes(notebook) + "\n"
+    if len(text) > MAX_BYTES:
+        raise SystemExit(f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}")
+    with replacing(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+    return f"{target.name:36} {seconds:5.0f} s {memory:5.1f} GB"
+
+
+def problems(source: Path) -> list[str]:
+    """How the committed notebooks of a source differ from what it gives; empty if they do not."""
+    found = []
+    solution, exercise = source.with_suffix(".ipynb"), EXERCISES / f"{source.stem}.ipynb"
+    for path, with_solutions in ((solution, True), (exercise, False)):
+        name = f"{path.parent.name}/{path.name}"
+        if not path.exists():
+            found.append(f"{name} is missing")
+            continue
+        there, wanted = nbformat.read(path, 4), generate(source, with_solutions)
+        if cells_of(there) != cells_of(wanted):
+            found.append(f"{name} is not what {source.name} gives")
+        code = [cell for cell in there.cells if cell.cell_type == "code"]
+        if not with_solutions:
+            if there.metadata.get("satlib") != wanted.metadata["satlib"] or any(cell.outputs for cell in code):
+                found.append(f"{name} has somebody's work in it")
+        elif [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
+            found.append(f"{name} was not run once from top to bottom")
+    return found
+
+
+def main() -> int:
+    """See the top of this file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("make", "compare"))
+    parser.add_argument("names", nargs="*", help="the numbers of some notebooks; all if left out")
+    parser.add_argument(
+        "--force", action="store_true", help="replace exercises that somebody has worked in; a copy is kept"
+    )
+    parser.add_argument(
+        "--exercises", action="store_true", help="exercises alone: solutions are neither written nor executed"
+    )
+    arguments = parser.parse_args()
+    if arguments.what == "make":
+        EXERCISES.mkdir(exist_ok=True)
+        for source in sources(arguments.names):
+            print("exercises/" + make_exercise(source, arguments.force))
+            if not arguments.exercises:
+                print("solutions/" + make_solution(source), flush=True)
+        return 0
+    found = [problem for source in sources(arguments.names) for problem in problems(source)]
+    stems = {source.stem for source in sources()}
+    for folder in (EXERCISES, SOLUTIONS):
+        found += [
+            f"{folder.name}/{path.name} has no source" for path in folder.glob("*.ipynb") if path.stem not in stems
+        ]
+    for problem in found:
+        print(problem, file=sys.stderr)
+    if found:
+        print("run `make exercises` and commit what it writes", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""How sharp are the checks of the exercises? `python tools/mutants.py [ID ...]`.
+
+Each solution of solutions/*.py is changed in one place (a sign, an axis, a number by one, a comparison, a missing detach, mask, square,
+absolute value, ...), and its check is asked. Prints the share that was found wrong, and every change that was not, with why that is as it should be.
+"""
+
+import argparse
+import ast
+import contextlib
+import copy
+import dataclasses
+import io
+import sys
+from collections.abc import Iterator
+
+import jupytext
+
+from exercises import SOLUTION, solved, sources
+from satlib.exercises import Wrong, check
+from satlib.exercises.engine import chapter
+
+LEAST = 0.95  # share that must be found
+# Changes that leave a right answer: (exercise, what the changed line looks like) -> why.
+JUDGED: dict[tuple[str, str], str] = {
+    ("2.5", "cosines[i] = -3"): "right: no cosine is below -1",
+    ("2.5", "cosines[i] = -1"): "right: a cosine of exactly -1 with all other places does not come up",
+    (
+        "6.5",
+        "return (advantage, 0.9 * baseline + 0.1 * rewards.mean())",
+    ): "right: a tensor without a history is a number too",
+    ("7.4", "return -0.0"): "right: it is equal to 0",
+    ("7.5", "if length > r:"): "right: at equal lengths exp(1 - r / c) is 1",
+    ("8.4", "if norm < most:"): "right: at the limit the factor is 1",
+    (
+        "8.4",
+        "return [gradient for gradient in gradients]",
+    ): "right: who gives back the same gradients has not changed them",
+    ("8.5", "for epoch in range(2, len(scores) + 1):"): "right: nothing can happen at epoch 1",
+    (
+        "9.3",
+        "return -sum((weight * padded[:, k:k + width] for k, weight in enumerate(kernel)))",
+    ): "right: it is done twice",
+}
+
+_SWAPS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mod,
+}
+_SWAPS |= {ast.Mod: ast.FloorDiv, ast.MatMult: ast.Mult}
+_COMPARISONS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
+# Calls that can be forgotten: x.detach() -> x, torch.tanh(x) -> x.
+_FORGOTTEN = {
+    *(
+        "detach",
+        "masked_fill",
+        "abs",
+        "square",
+        "sqrt",
+        "log",
+        "exp",
+        "relu",
+        "tanh",
+        "sigmoid",
+        "softmax",
+        "float",
+        "mean",
+        "flip",
+        "lower",
+    ),
+    *("unsqueeze", "squeeze", "item", "reshape", "permute", "clone"),
+}
+_OTHERS = {
+    "sum": "mean",
+    "mean": "sum",
+    "max": "min",
+    "min": "max",
+    "argmax": "argmin",
+    "sigmoid": "tanh",
+    "tanh": "sigmoid",
+}
+
+
+def _changes(node: ast.AST) -> Iterator[ast.AST]:
+    """What may stand in a node's place."""
+    if isinstance(node, ast.BinOp):
+        if type(node.op) in _SWAPS:
+            yield ast.BinOp(node.left, _SWAPS[type(node.op)](), node.right)
+        if isinstance(node.op, (ast.Add, ast.Mult, ast.Sub, ast.Pow, ast.Div)):  # one side is forgotten
+            yield node.left
+    elif isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
+        yield ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])]()], node.comparators)
+    elif isinstance(node, ast.UnaryOp):
+        yield node.operand
+    elif isinstance(node, ast.Constant) and type(node.value) is int:
+        yield ast.Constant(node.value + 1)
+        yield ast.Constant(node.value - 1)
+    elif isinstance(node, ast.Constant) and type(node.value) is float:
+        yield ast.Constant(node.value + 1)
+    elif isinstance(node, ast.Constant) and node.value is True:
+        yield ast.Constant(False)
+    elif isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        of_torch = isinstance(owner, ast.Name) and owner.id in ("torch", "functional", "math")
+        if name in _FORGOTTEN and (owner is not None):
+            yield node.args[0] if of_torch else owner
+        if name in _OTHERS:
+            other = copy.deepcopy(node)
+            if isinstance(other.func, ast.Attribute):
+                other.func.attr = _OTHERS[name]
+            else:
+                other.func.id = _OTHERS[name]
+            yield other
+        if name in ("sum", "mean") and owner is not None and node.args and not of_torch:
+            yield ast.Call(node.func, [], [])  # no axis
+    elif isinstance(node, (ast.Return, ast.Tuple)) and isinstance(getattr(node, "value", node), ast.Tuple):
+        values = getattr(node, "value", node)
+        if isinstance(node, ast.Return) and len(values.elts) == 2:
+            yield ast.Return(ast.Tuple(values.elts[::-1], values.ctx))
+    elif isinstance(node, ast.Return) and node.value is not None:
+        yield ast.Return(ast.UnaryOp(ast.USub(), node.value))
+    elif isinstance(node, ast.AugAssign):
+        yield ast.Pass()
+
+
+def mutants(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    """Each changed function as code, with the line that was changed."""
+    nodes = [node for statement in function.body[1:] for node in ast.walk(statement)]  # the docstring stays
+    for index, node in enumerate(nodes):
+        for number, _ in enumerate(_changes(node)):
+            twin = copy.deepcopy(function)
+            there = [node for statement in twin.body[1:] for node in ast.walk(statement)][index]
+            instead = list(_changes(there))[number]
+            changed = ast.fix_missing_locations(_Replace(there, ast.copy_location(instead, there)).visit(twin))
+            line = getattr(instead, "lineno", getattr(there, "lineno", 0))
+            code = ast.unparse(changed)
+            before, after = ast.unparse(function).splitlines(), code.splitlines()
+            differing = [new for old, new in zip(before, after, strict=False) if old != new] or after[-1:]
+            if code != ast.unparse(function):
+                yield code, differing[0].strip()
+            assert line >= 0
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Put the new node in the old one's place."""
+        return self.new if node is self.old else self.generic_visit(node)
+
+
+def solutions() -> dict[str, tuple[ast.FunctionDef, dict]]:
+    """Each exercise's function, and the names around it."""
+    found = {}
+    for source in sources():
+        names: dict = {"__name__": "solutions"}
+        tasks = {each.name: each.id for each in chapter(int(source.stem[:2])).values()}
+        for cell in jupytext.read(source).cells:
+            if cell.cell_type != "code" or "plots." in cell.source:
+                continue
+            code = solved(cell.source)
+            exec(compile(code, source.name, "exec"), names)
+            if SOLUTION.search(cell.source):
+                (function,) = [node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]
+                found[tasks[function.name]] = function, names
+    return found
+
+
+def survives(id: str, code: str, names: dict) -> bool:
+    """Whether a changed function passes its check."""
+    own = dict(names)
+    exec(compile(code, "<mutant>", "exec"), own)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            check(id, own[chapter(int(id.split(".")[0]))[id].name])
+    except Wrong:
+        return False
+    return True
+
+
+def main() -> int:
+    """See the top of this file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ids", nargs="*", help="exercises, as 4.2, or notebooks, as 4; all if left out")
+    wanted = parser.parse_args().ids
+    caught = judged = total = 0
+    for id, (function, names) in solutions().items():
+        if wanted and id not in wanted and id.split(".")[0] not in wanted:
+            continue
+        tasks = chapter(int(id.split(".")[0]))
+        tasks[id] = dataclasses.replace(
+            tasks[id], seconds=1.0, mistakes={}
+        )  # what a mistake is called does not matter here
+        for code, line in mutants(function):
+            total += 1
+            if not survives(id, code, names):
+                caught += 1
+                continue
+            why = JUDGED.get((id, line))
+            judged += why is not None
+            print(
+                f"{id}: `{line}` was not found: {why or 'NOT JUDGED: is it right, or is the check too weak?'}",
+                flush=True,
+            )
+    share = caught / max(1, total)
+    fair = caught / max(1, total - judged)
+    print(f"{caught} of {total} changes were found wrong: {share:.1%}; {fair:.1%} of those that do make it wrong")
+    return 0 if fair >= LEAST else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
