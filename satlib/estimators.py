@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from satlib import fast
 from satlib.attention import HardAttention
 from satlib.decoder import Decoder, DecoderConfig
 from satlib.objectives import HardConfig, VariationalBound, log_probability, word_losses
@@ -78,7 +79,8 @@ def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
 def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
     """Run the decoder along each of the L^C paths: a (1, L, D), caption (1, C)."""
     paths = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))
-    with _forced(decoder, paths):
+    # The plain loop: `path_gradients` asks for many gradients at once.
+    with _forced(decoder, paths), fast.switched("0"):
         output = decoder(a.expand(len(paths), -1, -1), caption.expand(len(paths), -1))
     log_p_word = -word_losses(output.logits, caption.expand(len(paths), -1))
     return Paths(paths, log_probability(output.alphas, paths), log_p_word)

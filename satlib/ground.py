@@ -15,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,11 @@ def measure(caption: Caption, targets: Iterable[Target]) -> list[Looked]:
     """
     maps = caption.alphas[: len(caption.words)].double().numpy()
     still = maps.mean(0)
-    found = []
+    found, known = [], {}  # an object's cells by its mask, which the words of a phrase share
     for target in targets:
-        cover, hit = _cells(target.mask, maps.shape[1:])
+        if id(target.mask) not in known:
+            known[id(target.mask)] = target.mask, *_cells(target.mask, maps.shape[1:])
+        _, cover, hit = known[id(target.mask)]
         alpha = maps[target.index]
         found.append(
             Looked(
@@ -83,15 +86,23 @@ def measure(caption: Caption, targets: Iterable[Target]) -> list[Looked]:
 
 def _cells(mask: np.ndarray, grid: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """For each cell (h, w): the part of its pixels in the mask, and whether the mask is within TOLERANCE of its centre."""
-    rows, columns = (np.linspace(0, size, cells + 1) for size, cells in zip(mask.shape, grid, strict=True))
-    cover, hit = np.zeros(grid), np.zeros(grid, dtype=bool)
-    ys, xs = np.nonzero(mask)
-    for i, j in np.ndindex(*grid):
-        top, bottom, left, right = (round(edge) for edge in (rows[i], rows[i + 1], columns[j], columns[j + 1]))
-        cover[i, j] = mask[top:bottom, left:right].mean()
-        centre = (rows[i] + rows[i + 1]) / 2 - 0.5, (columns[j] + columns[j + 1]) / 2 - 0.5
-        hit[i, j] = ((ys - centre[0]) ** 2 + (xs - centre[1]) ** 2 <= TOLERANCE**2).any()
-    return cover, hit
+    edges, pixels, begin = _layout(mask.shape, grid)
+    inside = mask.astype(np.int64)
+    for axis, first in enumerate(edges):
+        inside = np.add.reduceat(inside, first[:-1], axis=axis)  # (224, 224) -> (h, w)
+    cover = inside / np.outer(*(np.diff(first) for first in edges))
+    return cover, np.logical_or.reduceat(mask.ravel()[pixels], begin).reshape(grid)
+
+
+@lru_cache
+def _layout(shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Where cells begin and end on each axis; the pixels near each one's centre, cell after cell, and where those of each begin."""
+    exact = [np.linspace(0, size, cells + 1) for size, cells in zip(shape, grid, strict=True)]
+    ys, xs = np.ogrid[: shape[0], : shape[1]]
+    centres = [(each[:-1] + each[1:]) / 2 - 0.5 for each in exact]
+    near = [np.flatnonzero((ys - y) ** 2 + (xs - x) ** 2 <= TOLERANCE**2) for y in centres[0] for x in centres[1]]
+    begin = np.cumsum([0, *map(len, near[:-1])])
+    return [np.array([round(edge) for edge in each]) for each in exact], np.concatenate(near), begin
 
 
 def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:

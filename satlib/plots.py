@@ -45,6 +45,13 @@ class Picture(Figure):
         picture.quantize(256, Image.Quantize.FASTOCTREE).save(buffer, format="png", optimize=True)
         return buffer.getvalue()
 
+    def _ipython_display_(self) -> None:
+        """Show `_repr_png_`: where pyplot was imported, its own way for every figure would come first, in full colour."""
+        from IPython.display import Image as Shown
+        from IPython.display import display
+
+        display(Shown(self._repr_png_(), format="png"))
+
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, whole or not at all; no date and no version, so that the same figure gives the same bytes.
@@ -360,3 +367,37 @@ def _curve(axis: Axes, epochs: Sequence[Mapping[str, Any]], key: str, label: str
 def _value(line: Mapping[str, Any], key: str, otherwise: float) -> float:
     value = line.get(key)
     return otherwise if value is None or math.isnan(value) else value
+
+
+def growth_figure(found: Mapping[str, Any]) -> Figure:
+    """How the seconds of a training step grow with each size, on axes where a straight line of slope 1 is in proportion.
+
+    Args:
+        found: what `bench.growth` gives.
+    """
+    names = {
+        "L": "places L",
+        "D": "dimensions D of a place",
+        "B": "captions in a batch",
+        "C": "words of a caption",
+        "K": "words of the vocabulary",
+    }
+    styles = [("#d55e00", "s", "--"), ("#0072b2", "o", "-"), ("#009e73", "^", ":"), ("#cc79a7", "D", "-.")]
+    panels = found["seconds"]
+    figure = Figure(figsize=(2.9 * len(panels), 2.9), layout="constrained")
+    for number, (name, rows) in enumerate(panels.items()):
+        axis = figure.add_subplot(1, len(panels), number + 1, sharey=figure.axes[0] if number else None)
+        contestants = [key for key in rows if key != "values"]
+        for contestant, (colour, marker, dash) in zip(contestants, styles, strict=False):
+            axis.loglog(rows["values"], rows[contestant], dash, color=colour, marker=marker, label=contestant)
+        axis.set_xlabel(names[name])
+        axis.set_xticks(rows["values"], [f"{value:,}" for value in rows["values"]])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        if number:
+            axis.tick_params(labelleft=False)
+        else:
+            axis.set_ylabel("seconds of a training step")
+            axis.legend(frameon=False)
+    return figure

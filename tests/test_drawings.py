@@ -124,7 +124,7 @@ def test_a_gallery_is_whole_and_marks_wrong_words():
         "orange",
         "square",
     ]
-    figure = drawings.gallery_figure([(pixels, caption, {4, 12}, "really: a star, a circle")] * 5)
+    figure = drawings.gallery_figure([(pixels, caption, {4, 12}, "really a big striped star\na small circle")] * 5)
     check(figure)
     italics = [text.get_text() for text in figure.axes[0].texts if text.get_fontstyle() == "italic"]
     assert italics == ["triangle", "orange"] * 5

@@ -227,3 +227,10 @@ def test_lit_pictures_are_those_of_the_figure(size, side):
     if side == panels[0].shape[0]:
         assert np.array_equal(lit, np.stack(panels))
     assert np.allclose(plots.view(given, 224).mean(), np.asarray(images.square(given)).mean() / 255, atol=0.01)
+
+
+def test_a_notebook_shows_a_picture_in_256_colours(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    plots.Picture(figsize=(1, 1))._ipython_display_()
+    assert Image.open(io.BytesIO(shown[0].data)).mode == "P"

@@ -273,6 +273,24 @@ def test_every_pair_comes_once_in_an_epoch():
         assert sorted(source for batch in epoch for source in batch) == every
 
 
+def test_the_first_epoch_goes_from_short_sentences_to_long_ones():
+    model, lengths = Translator(SOURCES, TARGETS, "none", embedding=2, hidden=2), []
+    read = model.read
+    model.read = lambda sources: lengths.extend(len(source) for source in sources) or read(sources)
+    train(model, PAIRS, steps=4, batch_size=3)
+    assert lengths == sorted(len(ids(SOURCES, pair.source)) for pair in PAIRS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recurrent_weights_begin_orthogonal(kind):
+    model = Translator(SOURCES, TARGETS, kind, embedding=6, hidden=4)
+    recurrent = [weight for name, weight in model.named_parameters() if "weight_hh" in name]
+    assert [tuple(weight.shape) for weight in recurrent] == [(12, 4), (12, 4), (24, 8)]
+    for weight in recurrent:
+        for gate in weight.detach().chunk(3):
+            torch.testing.assert_close(gate @ gate.T, torch.eye(gate.shape[0], dtype=gate.dtype))
+
+
 def test_unknown_attention():
     with pytest.raises(SatlibError, match="no attention is called 'luong'; choose among none, additive"):
         Translator(SOURCES, TARGETS, "luong")

@@ -38,7 +38,10 @@ def tree_figure(
             before = places[prefix[:-1]]
             axis.plot([x - 0.78, x - 0.24], [before, y], **style)
             p = next_words(prefix[:-1])[prefix[-1]]
-            axis.text(x - 0.5, (before + y) / 2 - 0.12, f"{p:.2f}", ha="center", va="bottom", fontsize=8, color="0.25")
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+            height = (before + y) / 2 - (0.12 if abs(before - y) < 1.5 else -0.2)  # on a steep line, else above it
+            style_of_p = {"ha": "center", "va": "bottom", "fontsize": 8, "color": "0.25", "zorder": 4, "bbox": behind}
+            axis.text(x - 0.5, height, f"{p:.2f}", **style_of_p)
         box = {
             "boxstyle": "round,pad=0.25",
             "facecolor": "white",

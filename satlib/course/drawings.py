@@ -159,8 +159,8 @@ def gallery_figure(
         columns: pictures in a row.
     """
     rows = -(-len(pictures) // columns)
-    figure = plots.Picture(figsize=(10, 3.35 * rows * 4 / columns))
-    wide, high = 100 / columns, 33.5 * 4 / columns
+    figure = plots.Picture(figsize=(10, 3.5 * rows * 4 / columns))
+    wide, high = 100 / columns, 35 * 4 / columns
     axis = _canvas(figure, 100, high * rows)
     for number, (pixels, words, wrong, truth) in enumerate(pictures):
         x, top = wide * (number % columns) + 1, high * (rows - number // columns) - 0.5
@@ -175,7 +175,7 @@ def gallery_figure(
                 at, line = x, line - 2.1
                 text.set_position((at, line))
             at += length + 0.9
-        axis.text(x, line - 2.2, truth, fontsize=9, va="baseline", color="0.35", parse_math=False)
+        axis.text(x, line - 0.8, truth, fontsize=9, va="top", color="0.35", parse_math=False)
     return figure
 
 

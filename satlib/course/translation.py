@@ -31,9 +31,6 @@ from satlib.text import END, Vocabulary, tokenise
 NO_WORD = -1  # padding of targets; as y_0, the zero embedding before the first word
 
 
-CURR = 0
-
-
 class Pair(NamedTuple):
     """A sentence and its translation."""
 
@@ -120,6 +117,12 @@ class Translator(nn.Module):
         self.initial = nn.Linear(D, n)
         self.cell = nn.GRUCell(embedding + D, n)
         self.output = nn.Linear(embedding + n + D, len(targets))
+        for name, weight in self.named_parameters():
+            if "weight_hh" in name:  # recurrent, three gates one above another; orthogonal as theirs, it forgets least
+                for gate in weight.data.chunk(3):
+                    nn.init.orthogonal_(gate)
+            elif weight.dim() == 2 and "embedding" not in name:
+                nn.init.xavier_uniform_(weight)
 
     def read(self, sources: Sequence[Tensor]) -> Memory:
         """Encode sentences, each a tensor of ids with the end mark last."""
@@ -150,9 +153,9 @@ class Translator(nn.Module):
         s = torch.tanh(self.initial(memory.fixed))
         embedded = self.embed(nn.functional.pad(targets[:, :-1], (1, 0), value=NO_WORD))
         states, contexts = [], []
-        for t in range(targets.shape[1]):
+        for Ey in embedded.unbind(1):  # E y_{t-1}: (B, m)
             z, _ = self.look(memory, s)
-            s = self.cell(torch.cat([embedded[:, t], z], dim=1), s)
+            s = self.cell(torch.cat([Ey, z], dim=1), s)
             states.append(s)
             contexts.append(z)
         return self.output(torch.cat([embedded, torch.stack(states, 1), torch.stack(contexts, 1)], dim=2))
@@ -208,6 +211,9 @@ def train(
 ) -> None:
     """Train by Adam on the mean NLL of target words, in batches of sentences of about the same length.
 
+    The first epoch goes from short sentences to long ones, since where to look is learned from short ones first and cheaply;
+    the others take the batches at random.
+
     Args:
         model: trained in place.
         pairs: what to learn.
@@ -228,9 +234,10 @@ def train(
         if not order:
             shuffled = sorted(torch.randperm(len(data), generator=generator).tolist(), key=lambda i: len(data[i][0]))
             batches = [shuffled[start : start + batch_size] for start in range(0, len(data), batch_size)]
-            order = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
-            if CURR and step == 1:
-                order = batches[::-1]
+            if step == 1:
+                order = batches[::-1]  # taken from its end
+            else:
+                order = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
         batch = [data[i] for i in order.pop()]
         targets = pad_sequence([target for _, target in batch], batch_first=True, padding_value=NO_WORD)
         targets = targets.to(model.output.weight.device)

@@ -1,0 +1,187 @@
+"""The course as a reader has it: JupyterLab in a browser opens a notebook, runs it, and the explorer's picture follows a hand.
+
+Needs Chromium (apt install chromium) and Playwright (of the dev extra); skipped where one of them is missing.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "09_reading_the_model"
+TOKEN = "let-me-in"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+# What the page itself knows of the notebook in front: cells beyond the window are not in the page.
+CELLS = """() => jupyterapp.shell.currentWidget.content.widgets.map(cell => ({
+    kind: cell.model.type, text: cell.model.sharedModel.getSource(), count: cell.model.executionCount ?? null,
+    kinds: cell.model.type === 'code' ? cell.model.sharedModel.getOutputs().map(output => output.output_type) : []}))"""
+IDLE = "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
+BYTES = """async image => {
+    const bytes = new Uint8Array(await (await fetch(image.src)).arrayBuffer());
+    return btoa(bytes.reduce((text, byte) => text + String.fromCharCode(byte), ''));
+}"""
+
+
+@pytest.fixture
+def chromium():
+    """Where Chromium is; asked before anything is started."""
+    pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    if not any(found):
+        pytest.skip("no Chromium on the PATH (apt install chromium)")
+    return next(filter(None, found))
+
+
+@pytest.fixture
+def lab(chromium, tmp_path):
+    """The address of a JupyterLab that `make lab` started in a copy of the course, so that nothing saves into the checkout."""
+    course = tmp_path / "course"
+    (course / "tools").mkdir(parents=True)
+    (course / ".venv").mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "tools/install.sh"):
+        shutil.copy(ROOT / name, course / name)
+    shutil.copytree(ROOT / "tools" / "jupyter", course / "tools" / "jupyter")
+    shutil.copytree(ROOT / "notebooks", course / "notebooks", ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    (course / ".venv" / ".installed").touch()  # newer than what it is made from: nothing is installed
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    own = {
+        f"JUPYTER{name}": str(tmp_path / name.strip("_").lower())
+        for name in ("_CONFIG_DIR", "_DATA_DIR", "_RUNTIME_DIR", "LAB_WORKSPACES_DIR", "LAB_SETTINGS_DIR")
+    }
+    # The page's own objects are shown to the test; everything else is as a reader has it.
+    arguments = (
+        f"--no-browser --allow-root --ip=127.0.0.1 --port={port} --ServerApp.port_retries=0 "
+        f"--IdentityProvider.token={TOKEN} --LabApp.expose_app_in_browser=True"
+    )
+    log = tmp_path / "lab.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            ["make", "lab", f"BIN={Path(sys.executable).parent}", f"ARGS={arguments}"],
+            cwd=course,
+            env={**os.environ, **own, "IPYTHONDIR": str(tmp_path / "ipython"), "OMP_NUM_THREADS": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        for _ in range(240):
+            assert server.poll() is None, log.read_text()
+            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+                urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=5).close()
+                break
+            time.sleep(0.5)
+        else:
+            pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+        yield address
+    finally:
+        _end(server)
+
+
+def _end(server):
+    """Ask JupyterLab to end, which ends its kernels; whatever is left after that is killed."""
+    family = psutil.Process(server.pid).children(recursive=True) if server.poll() is None else []
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any("jupyter-lab" in part for part in process.cmdline()):
+                process.terminate()
+    for process in psutil.wait_procs(family, timeout=20)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    server.kill()
+    server.wait()
+
+
+@pytest.fixture
+def page(chromium, lab):
+    """An empty page of Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, headless=True, args=FLAGS)
+        try:
+            page = browser.new_page(viewport={"width": 1400, "height": 1100})
+            page.set_default_timeout(90_000)
+            yield page
+        finally:
+            browser.close()
+
+
+def _open(page, lab, name):
+    """A notebook in JupyterLab, its kernel ready."""
+    page.goto(f"{lab}/lab/tree/notebooks/{name}?token={TOKEN}")
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    page.wait_for_function("() => jupyterapp.shell.currentWidget.sessionContext?.session?.kernel?.status === 'idle'")
+
+
+def test_python_files_open_as_notebooks_by_default():
+    """What `make lab` gives to JupyterLab; the next tests see that it works."""
+    settings = json.loads((ROOT / "tools/jupyter/labconfig/default_setting_overrides.json").read_text(encoding="utf-8"))
+    assert settings["@jupyterlab/docmanager-extension:plugin"]["defaultViewers"]["python"] == "Jupytext Notebook"
+    assert 'JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter"' in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.timeout(300)
+def test_a_source_is_opened_as_a_notebook(page, lab):
+    _open(page, lab, f"{NAME}.py")
+    cells = page.evaluate(CELLS)
+    assert cells[0]["text"].startswith("# 9. ")
+    assert {cell["kind"] for cell in cells} == {"markdown", "code"}
+
+
+@pytest.mark.timeout(900)
+def test_the_notebook_runs_and_the_explorers_slider_changes_its_picture(page, lab, tmp_path):
+    _open(page, lab, f"{NAME}.ipynb")
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+
+    deadline = time.monotonic() + 600
+    while True:
+        cells = [cell for cell in page.evaluate(CELLS) if cell["kind"] == "code" and cell["text"].strip()]
+        assert not any("error" in cell["kinds"] for cell in cells), [c["text"] for c in cells if "error" in c["kinds"]]
+        if [cell["count"] for cell in cells] == list(range(1, len(cells) + 1)) and page.evaluate(IDLE):
+            break
+        assert time.monotonic() < deadline, f"{sum(bool(cell['count']) for cell in cells)} of {len(cells)} cells ran"
+        page.wait_for_timeout(1000)
+
+    (cell,) = [index for index, cell in enumerate(page.evaluate(CELLS)) if "show = Explorer(" in cell["text"]]
+    page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", cell)
+    image, handle = page.locator("img.widget-image"), page.locator(".noUi-handle")
+    image.wait_for()
+    before, at = base64.b64decode(image.evaluate(BYTES)), handle.get_attribute("aria-valuenow")
+    assert before.startswith(b"\x89PNG")
+    handle.focus()
+    for _ in range(8):
+        page.keyboard.press("ArrowLeft")
+    for _ in range(60):
+        page.wait_for_timeout(500)
+        after = base64.b64decode(image.evaluate(BYTES))
+        if after != before and page.evaluate(IDLE):
+            break
+    assert float(handle.get_attribute("aria-valuenow")) < float(at)
+    assert after.startswith(b"\x89PNG")
+    assert after != before
+    page.screenshot(path=tmp_path / "explorer.png")
+    print(f"pictures of {len(before)} and {len(after)} bytes; see {tmp_path / 'explorer.png'}")
