@@ -23,7 +23,7 @@
 # - train soft attention, and read its maps: sharp or blurred, on the named thing or beside it, what the gate lets through;
 # - show by experiment that where it looks next depends on the words so far, and on *which* words.
 #
-# **Minutes**: 40 to read, 60 s to run on two CPU cores. **Memory**: 1.4 GB. **Needs**: notebook 02 for what annotation vectors are; nothing to
+# **Minutes**: 40 to read, 1.0 to run on two CPU cores. **Memory**: 1.4 GB. **Needs**: notebook 02 for what annotation vectors are; nothing to
 # download.
 
 # %%
@@ -692,8 +692,7 @@ assert at[100] > at[1] + 0.4  # blurred: nearly all that places had to say is lo
 assert at[1] + 0.01 < at[0.01] < at[1] + 0.3  # sharp: a little is lost
 
 said = {
-    T: explorer.read(trained, explorer.annotate(trained, photo), captions["minutes"].words, T)
-    for T in (0.1, 1, 4, 100)
+    T: explorer.read(trained, explorer.annotate(trained, photo), captions["minutes"].words, T) for T in (0.1, 1, 4, 100)
 }
 index = captions["minutes"].words.index(scenes.scene(example.key).objects[0].colour)
 figure = plots.Picture(figsize=(8, 4.2), layout="constrained")
