@@ -109,7 +109,7 @@ print(f"{len(english)} English words, {len(orrish)} Orrish ones (with the two sp
 # **What do you expect to see** when we measure translations of short and of long sentences apart?
 
 # %%
-STEPS = 400
+STEPS = 300
 
 
 def trained(kind: str, seed: int = 0) -> translation.Translator:
@@ -763,7 +763,7 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people])
 #
 # 1. Translate sentences of your own: `translation_world.translate("the young king ...")` says what Orrish would, and its messages say which words there are.
 #    Draw them with `draw_lines` and `draw_alignment`. How long a sentence does each model stand?
-# 2. Train the fixed vector four times as long (`STEPS = 1600`, for it alone), or make it wider (`hidden=128`). Does its curve become level, or only
+# 2. Train the fixed vector four times as long (`STEPS = 1200`, for it alone), or make it wider (`hidden=128`). Does its curve become level, or only
 #    higher?
 # 3. A mistake to make: in `Translator.read` leave out the packing (`self.encoder(embedded)`). The loss hardly moves. Which test fails, and what
 #    does the backward direction see first?
