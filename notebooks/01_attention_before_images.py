@@ -574,7 +574,9 @@ figure, (left, right_axis) = plt.subplots(1, 2, figsize=(10, 3), dpi=90, layout=
 for name, (_, shares) in memories.items():
     color, marker, dash = styles[name]
     left.plot(LENGTHS, [100 * share for share in shares], dash, color=color, marker=marker, linewidth=2, label=name)
-left.set(xlabel="numbers in the sequence", ylabel="answers within 0.04 (percent)", ylim=(-45, 103), yticks=range(0, 101, 25))
+left.set(
+    xlabel="numbers in the sequence", ylabel="answers within 0.04 (percent)", ylim=(-45, 103), yticks=range(0, 101, 25)
+)
 left.grid(color="0.9")
 left.legend(frameon=False, loc="lower left", fontsize=9)
 

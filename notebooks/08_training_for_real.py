@@ -25,7 +25,7 @@
 # - search for hyperparameters on the dev split, stopping hopeless trials early;
 # - put a row of your own into the paper's Table 1, and say what the row does not tell.
 #
-# **Minutes**: 35 to read, MEASURED s to run on two CPU cores. **Memory**: MEASURED GB. **Needs**: notebooks 03 and 04; nothing to download.
+# **Minutes**: 35 to read, 1.2 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: notebooks 03 and 04; nothing to download.
 # With a GPU the cost of a step is measured there too; with Flickr8k and its features present, its own recipe is trained for an epoch.
 
 # %%
@@ -64,7 +64,7 @@ print(f"computing on: {place.type}; Flickr8k: {'here' if root else 'not here'}")
 # %% [markdown]
 # ## What a step costs
 #
-# <!-- index: section 4.3 | what training costs: time of a step, memory, hours for each data set | satlib.training.train | tests/test_training.py::TestTraining::test_bf16 -->
+# <!-- index: section 4.3 | what training costs: time of a step, memory, hours for each data set | satlib.training.train | tests/test_training.py::TestRun::test_bf16 -->
 #
 # > **Paper, section 4.3.** On COCO, with batches of 64 captions of one length, the largest soft model took less than three days of an NVIDIA Titan Black.
 #
@@ -374,7 +374,7 @@ assert distance("weights only", "whole") > 0.01
 #
 # ## bfloat16: eight bits of number
 #
-# <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | rounding by hand; gradients that float16 loses and bf16 does not | satlib.objectives.word_losses | tests/test_training.py::TestTraining::test_bf16 -->
+# <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | rounding by hand; gradients that float16 loses and bf16 does not | satlib.objectives.word_losses | tests/test_training.py::TestRun::test_bf16 -->
 #
 # A float32 has 1 bit of sign, 8 of exponent, 23 of fraction: $x = \pm\, 1.f \times 2^{e}$. A bfloat16 is its upper half: the same 8 bits of exponent,
 # so the same range, and 7 bits of fraction. With the 1 before the point that is a significand of 8 bits. A float16 spends its 16 bits otherwise: 5 of exponent, 10 of fraction.
