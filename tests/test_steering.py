@@ -104,9 +104,11 @@ class TestSteered:
         own, made = decoder(a, ids), steering.steered(decoder, given=given)(a, ids)
         assert made.alphas[0, 1].tolist() == [0, 0, 0, 1]
         assert made.alphas[1, 0].tolist() == [0, 0, 1, 0]
-        assert torch.equal(made.alphas[0, 0], own.alphas[0, 0])
-        assert torch.equal(made.alphas[2:], own.alphas[2:])
-        assert (made.alphas[1, 1:] != own.alphas[1, 1:]).any()  # the state has changed, and with it the next look
+        torch.testing.assert_close(made.alphas[0, 0], own.alphas[0, 0])
+        torch.testing.assert_close(made.alphas[2:], own.alphas[2:])
+        assert (
+            made.alphas[1, 1:] - own.alphas[1, 1:]
+        ).abs().max() > 1e-3  # the state has changed, and with it the next look
         again = steering.steered(decoder, given=given)
         assert torch.equal(again(a, ids).alphas, again(a, ids).alphas)  # a new image begins at the first word
 
