@@ -24,10 +24,10 @@ lab: .venv/.installed  ## open the course in JupyterLab
 notebooks: .venv/.installed  ## make the notebooks from their sources: run those that changed, and write the index
 	$(BIN)/python tools/notebooks.py make --changed
 
-# One after another, each with all cores, as a reader runs them: so their seconds are those that they state.
+# One after another, with one thread: for the small tensors of most notebooks two are slower.
 notebooks-check: .venv/.installed  ## run the notebooks, and compare them and the index with their sources
 	$(BIN)/python tools/notebooks.py compare
-	$(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
 
 # A notebook in which somebody has worked is left alone; ARGS=--force replaces it, and keeps a copy.
 exercises: .venv/.installed  ## make the exercises and their solutions from solutions/*.py
