@@ -42,6 +42,9 @@ Data sets are looked for below --data, else $SATLIB_DATA, else ./data."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; give its exit status: 0 when all went well, 2 for a mistake that a person can put right, 130 when stopped."""
+    # Threads that wait by spinning slow a step several times over where the processor is shared. Read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
     parser = _parser()
     options = parser.parse_args(arguments)
     processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))  # torchrun's
@@ -487,9 +490,6 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    # Threads that wait by spinning slow a step many times over where the processor is shared. Read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("GOMP_SPINCOUNT", "0")
     parts = options.parts or ["step", "extraction", "beam", "loader"]
     unknown = set(parts) - set(BENCHES)
     if unknown:

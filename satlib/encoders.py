@@ -116,6 +116,11 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     return Encoder(name, _BUILDERS[name](pretrained))
 
 
+def register(name: str, build: Callable[[bool], Network]) -> None:
+    """Let `create` make an encoder of your own; `build` is told whether its trained weights are wanted."""
+    _BUILDERS[name] = build
+
+
 def names() -> list[str]:
     """The names that `create` takes, besides timm:NAME."""
     return list(_BUILDERS)

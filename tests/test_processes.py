@@ -3,12 +3,14 @@
 import json
 
 import pytest
+import torch
 
 from satlib import datasets, encoders, features, recipe, training
-from satlib.course import processes
+from satlib.course import patches, processes
 from satlib.datasets import folder, scenes
 
 CHANGES = (
+    f"encoder.name={patches.NAME}",
     "data.min_count=1", "decoder.embedding=8", "decoder.hidden=8", "decoder.attention_hidden=4", "decoder.dropout=0.0",
     "training.batch_size=5", "training.average=0.0", "training.epochs=1", "decoding.max_length=4",
 )  # fmt: skip
@@ -18,7 +20,7 @@ def test_two_processes(tmp_path):
     folder.save(scenes.load(4, 1, 0), tmp_path / "few")
     changes = (f"data.name={tmp_path / 'few'}", *CHANGES)
     data = datasets.load(str(tmp_path / "few"))
-    store = features.extract(data, encoders.create("efficientnet-lite0"), tmp_path / "store", progress=False)
+    store = features.extract(data, encoders.create(patches.NAME), tmp_path / "store", progress=False)
     training.train(recipe.load("own-folder", changes), data, store, tmp_path / "one", progress=False)
     processes.train(2, "own-folder", changes, store.folder, tmp_path / "two")
     (one,), (two,) = (
@@ -32,3 +34,13 @@ def test_two_processes(tmp_path):
 def test_a_mistake_comes_out(tmp_path):
     with pytest.raises(Exception, match="nowhere"):
         processes.train(2, "own-folder", (f"data.name={tmp_path / 'nowhere'}",), tmp_path, tmp_path / "run")
+
+
+def test_a_place_is_its_own_pixels():
+    image = torch.zeros(1, 3, 224, 224)
+    image[:, :, 64:96, 160:192] = 255.0  # row 2, column 5 of 7 x 7 places of 32 pixels
+    a = encoders.create(patches.NAME)(image)
+    assert a.shape == (1, 49, 48)
+    bright = a[0].sum(1)
+    assert bright.argmax() == 2 * 7 + 5
+    assert bright.unique().numel() == 2

@@ -28,8 +28,8 @@ find_python() {
 }
 
 install() {
-    if have_uv; then
-        uv pip install $quiet --python .venv/bin/python "$@" -e '.[course,dev]'
+    if have_uv; then  # compiled once, as pip does: otherwise, where .pyc files may not be written, each start compiles torch anew
+        uv pip install $quiet --compile-bytecode --python .venv/bin/python "$@" -e '.[course,dev]'
     else
         .venv/bin/python -m pip install $quiet --upgrade pip &&
             .venv/bin/python -m pip install $quiet "$@" -e '.[course,dev]'

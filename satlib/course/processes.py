@@ -10,6 +10,7 @@ import torch
 from torch import multiprocessing
 
 from satlib import datasets, distributed, recipe, training
+from satlib.course import patches  # noqa: F401 (a process that starts afresh must know this encoder, too)
 from satlib.features import FeatureStore
 
 

@@ -106,7 +106,7 @@ def movement(alphas: Tensor) -> Tensor:
 
 
 class WrongCaption(NamedTuple):
-    """A drawn scene, what the model scenes-soft says of it, wrongly, and where each word looked, the end mark last: (C, 7, 7)."""
+    """A drawn scene, what a model of scenes-soft says of it, wrongly, and where each word looked, the end mark last: (C, 7, 7)."""
 
     photo: Image.Image
     words: list[str]
@@ -119,7 +119,7 @@ def _stored() -> dict[str, Any]:
 
 
 def wrong_caption() -> WrongCaption:
-    """A true mistake of the model scenes-soft, as it came (beam 3); its maps are stored to 4 places."""
+    """A true mistake of a scenes-soft model, as it came (beam 3); its maps are stored to 4 places."""
     found = _stored()
     return WrongCaption(
         scenes.scene(found["key"]).photo(), found["words"], torch.tensor(found["alphas"]).view(-1, 7, 7)
