@@ -318,7 +318,7 @@ def _shards(options: argparse.Namespace) -> int:
 
 def _features(options: argparse.Namespace) -> int:
     from satlib import datasets, device, recipe
-    from satlib.datasets.shards import Shards
+    from satlib.datasets.sharded import Shards
 
     chosen = recipe.load(options.recipe, options.set)
     root = datasets.data_root(options.data)
@@ -436,7 +436,7 @@ def _ground(options: argparse.Namespace) -> int:
 def _reader(chosen: "Recipe", data: "CaptionSet", encoder: "Encoder | None", root: Path) -> "Reader":
     """Where a run's inputs come from: pixels where the encoder trains or the data are a stream, else the frozen one's store."""
     from satlib import features, streaming
-    from satlib.datasets.shards import Shards
+    from satlib.datasets.sharded import Shards
 
     if isinstance(data, Shards):
         return streaming.Pictures()

@@ -1,4 +1,4 @@
-"""Training on shards (`satlib.datasets.shards`): batches of one length (section 4.3) out of a stream, the encoder in the loop.
+"""Training on shards (`satlib.datasets.sharded`): batches of one length (section 4.3) out of a stream, the encoder in the loop.
 
 Nothing grows with the collection. What has been read and waits for its turn is at most `buffer` captions, among which the
 next is drawn by lot, and for each length of captions less than a batch; each with its image.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from satlib.batching import Batch
-from satlib.datasets.shards import Picture, Shards
+from satlib.datasets.sharded import Picture, Shards
 from satlib.errors import SatlibError
 from satlib.text import END, UNKNOWN, Vocabulary
 

@@ -30,7 +30,7 @@ from satlib import distributed, plots, reward
 from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import CaptionSet, Example
-from satlib.datasets.shards import Shards
+from satlib.datasets.sharded import Shards
 from satlib.decoder import State
 from satlib.decoding import rollout
 from satlib.encoders import create

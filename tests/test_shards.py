@@ -19,7 +19,7 @@ from PIL import Image
 
 from satlib import cli, datasets, encoders, images, plots, training
 from satlib.captioner import read_safetensors
-from satlib.datasets import CaptionSet, Example, scenes, shards
+from satlib.datasets import CaptionSet, Example, scenes, sharded, shards
 from satlib.distributed import Ranks
 from satlib.errors import SatlibError
 from satlib.streaming import Pictures, StreamedBatches
@@ -210,7 +210,7 @@ class TestStreaming:
         )
         batches, alive = stream(tmp_path, batch_size=4, buffer=12), []
 
-        class Counted(shards.Picture):
+        class Counted(sharded.Picture):
             count = 0
 
             def __init__(self, *arguments):
@@ -220,7 +220,7 @@ class TestStreaming:
                 Counted.count -= 1
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shards, "Picture", Counted)
+            patch.setattr(sharded, "Picture", Counted)
             for _ in batches.epoch(0):
                 alive.append(Counted.count)
         assert (

@@ -125,10 +125,10 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
         from satlib.datasets import flickr
 
         return (flickr.load_8k if name == "flickr8k" else flickr.load_30k)(root / name, require_images)
-    from satlib.datasets import shards
+    from satlib.datasets import sharded
 
-    if shards.lie_at(name):
-        return shards.Shards(name)
+    if sharded.lie_at(name):
+        return sharded.Shards(name)
     path = Path(name).expanduser()
     if path.suffix == ".json" and path.is_file():
         from satlib.datasets import karpathy
