@@ -84,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
 
     data = command("data", _data, "fetch a data set, or check what is there")
     data.add_argument("action", choices=("fetch", "check"))
-    data.add_argument("name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, or your own folder")
+    data.add_argument(
+        "name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, your own folder, or shards"
+    )
     _data_option(data)
 
     scenes = command(

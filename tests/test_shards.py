@@ -19,7 +19,7 @@ from PIL import Image
 
 from satlib import cli, datasets, encoders, images, plots, training
 from satlib.captioner import read_safetensors
-from satlib.datasets import CaptionSet, Example, scenes, sharded, shards
+from satlib.datasets import CaptionSet, Example, check, scenes, sharded, shards
 from satlib.distributed import Ranks
 from satlib.errors import SatlibError
 from satlib.streaming import Pictures, StreamedBatches
@@ -151,8 +151,18 @@ class TestWriting:
         assert cli.main(arguments) == 0
         assert "dev           3 images" in capsys.readouterr().out
         assert len(datasets.load(str(tmp_path / "shards")).split("dev")) == 3
+        assert cli.main(["data", "check", str(tmp_path / "shards")]) == 0
+        assert "images: 3 read, 0 missing, 0 unreadable" in capsys.readouterr().out
         assert cli.main([*arguments[:2], str(tmp_path / "other"), "--split", "train"]) == 2
         assert "no image in train" in capsys.readouterr().err
+
+    def test_a_check_says_of_shards_what_it_says_of_files(self, tmp_path, monkeypatch):
+        data = scenes.load(train=4, dev=2, test=1)
+        monkeypatch.setattr(check, "load", lambda *arguments, **more: data)
+        there = str(check.check("scenes", progress=False)).splitlines()[1:]
+        monkeypatch.undo()
+        shards.write(data, tmp_path, images_per_shard=3, progress=False)
+        assert str(check.check(str(tmp_path), progress=False)).splitlines()[1:] == there
 
 
 class TestStreaming:
