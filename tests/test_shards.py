@@ -38,7 +38,7 @@ def some(tmp_path_factory):
 
 @pytest.fixture
 def copied(some, tmp_path):
-    return shutil.copytree(some, tmp_path / "shards")
+    return shutil.copytree(some, tmp_path / "my shards: ä %20")
 
 
 @pytest.fixture
@@ -276,10 +276,11 @@ class TestTraining:
         def killed(session, *arguments):
             if len(done) == batch:
                 raise RuntimeError("killed")
+            if len(done) == batch - 1:  # the last one done is followed by a checkpoint
+                patch.setattr(training, "SAVE_SECONDS", 0.0)
             done.append(update(session, *arguments))
 
         with monkeypatch.context() as patch:
-            patch.setattr(training, "SAVE_SECONDS", 0.0)
             patch.setattr(training._Session, "_update", killed)
             with pytest.raises(RuntimeError, match="killed"):
                 train(tmp_path / "stopped", data, *changes)
@@ -322,6 +323,13 @@ class TestTraining:
 
 
 class TestErrors:
+    def test_no_training_images(self, tmp_path):
+        shards.write(tiny.data(), tmp_path, ["dev", "test"], progress=False)
+        data = datasets.load(str(tmp_path))
+        assert (len(data), len(data.examples), repr(data)) == (10, 10, f"Shards({str(tmp_path)!r})")
+        with pytest.raises(SatlibError, match="shards of dev, test alone"):
+            data.vocabulary(1000, 1)
+
     def test_no_index(self, copied, tmp_path):
         (copied / shards.INDEX).unlink()
         with pytest.raises(SatlibError, match=r"has no shards\.json.*satlib shards DATA"):

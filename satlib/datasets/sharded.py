@@ -86,6 +86,9 @@ class Shards(CaptionSet):
                     wrong = "is cut short, or another file" if path.is_file() else "is missing"
                     raise SatlibError(f"{path} {wrong}: {INDEX} says {shard['bytes']:,} bytes; {_AGAIN}")
 
+    def __repr__(self) -> str:
+        return f"Shards({self.place!r})"  # the dataclass's own would read dev and test
+
     def __len__(self) -> int:
         """The number of images, all splits together."""
         return sum(shard["images"] for shards in self.index["splits"].values() for shard in shards)
@@ -112,7 +115,13 @@ class Shards(CaptionSet):
         return self._held[name]
 
     def vocabulary(self, size: int, min_count: int) -> Vocabulary:
-        """Of the training captions, by the counts of the index."""
+        """Of the training captions, by the counts of the index.
+
+        Raises:
+            SatlibError: no training images are in these shards.
+        """
+        if "train" not in self.index["splits"]:
+            raise SatlibError(f"{self.place} has shards of {', '.join(self.index['splits'])} alone; write train too")
         return Vocabulary.from_counts(self.index["words"], size, min_count)
 
     def read(self, shard: int, split: str = "train") -> Iterator[tuple[Picture, tuple[str, ...]]]:
