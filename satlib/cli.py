@@ -87,7 +87,9 @@ def _parser() -> argparse.ArgumentParser:
 
     data = command("data", _data, "fetch a data set, or check what is there")
     data.add_argument("action", choices=("fetch", "check"))
-    data.add_argument("name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, or your own folder")
+    data.add_argument(
+        "name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, your own folder, or shards"
+    )
     _data_option(data)
 
     scenes = command(
@@ -96,6 +98,19 @@ def _parser() -> argparse.ArgumentParser:
     scenes.add_argument("folder", type=Path, help="where they go")
     scenes.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which scenes")
     scenes.add_argument("--count", type=_positive, default=4, help="how many, from the first")
+
+    shards = command("shards", _shards, "write a data set as WebDataset shards, to train on as a stream")
+    shards.add_argument("name", metavar="DATA", help="as for satlib data")
+    shards.add_argument("folder", type=Path, help="where they go")
+    shards.add_argument(
+        "--split",
+        choices=("train", "dev", "test"),
+        action="append",
+        help="which images; all by default; may be repeated",
+    )
+    shards.add_argument("--images-per-shard", type=_positive, default=1000, help="at most")
+    shards.add_argument("--train-images", type=_positive, help="how many of training, from the first; all by default")
+    _data_option(shards)
 
     features = command("features", _features, "compute the annotation vectors of a recipe's images, once; resumes")
     _recipe_options(features)
@@ -290,14 +305,32 @@ def _scenes(options: argparse.Namespace) -> int:
     return 0
 
 
+def _shards(options: argparse.Namespace) -> int:
+    from satlib import datasets
+    from satlib.datasets import shards
+
+    some = options.train_images or 0
+    data = datasets.load(options.name, datasets.data_root(options.data), train_images=some)
+    index = shards.write(data, options.folder, options.split or datasets.SPLITS, options.images_per_shard, some)
+    for split, written in index["splits"].items():
+        images, captions, size = (sum(shard[what] for shard in written) for what in ("images", "captions", "bytes"))
+        print(
+            f"{split:5} {images:9,} images, {captions:10,} captions, {len(written):5,} shards, {size / 1e6:10,.1f} MB"
+        )
+    print(f"in {options.folder}; next: satlib train RECIPE --set data.name={options.folder}")
+    return 0
+
+
 def _features(options: argparse.Namespace) -> int:
     from satlib import datasets, device, recipe
+    from satlib.datasets.sharded import Shards
 
     chosen = recipe.load(options.recipe, options.set)
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
-    if chosen.encoder.train:
-        print(f"{chosen.name} trains its encoder: there is nothing to compute beforehand")
+    if chosen.encoder.train or isinstance(data, Shards):
+        why = "trains its encoder" if chosen.encoder.train else "reads a stream, and its encoder with it"
+        print(f"{chosen.name} {why}: there is nothing to compute beforehand")
         return 0
     from satlib import distributed, encoders, features
 
@@ -406,9 +439,12 @@ def _ground(options: argparse.Namespace) -> int:
 
 
 def _reader(chosen: "Recipe", data: "CaptionSet", encoder: "Encoder | None", root: Path) -> "Reader":
-    """Where a run's inputs come from: pixels where the encoder trains, else the feature store of the frozen one."""
-    from satlib import features
+    """Where a run's inputs come from: pixels where the encoder trains or the data are a stream, else the frozen one's store."""
+    from satlib import features, streaming
+    from satlib.datasets.sharded import Shards
 
+    if isinstance(data, Shards):
+        return streaming.Pictures()
     if encoder is None:
         return features.Pixels(data)
     store = features.FeatureStore(features.folder(root, data.name, encoder.name))

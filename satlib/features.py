@@ -9,8 +9,10 @@ part of its own; the first joins the parts.
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -264,16 +266,14 @@ class Pixels:
 Item, Value = TypeVar("Item"), TypeVar("Value")
 
 
-def read_ahead(read: Callable[[Item], Value], items: Sequence[Item], threads: int = 2) -> Iterator[Value]:
+def read_ahead(read: Callable[[Item], Value], items: Iterable[Item], threads: int = 2) -> Iterator[Value]:
     """read(item) of each item in order, the next few being read by threads meanwhile."""
+    items = iter(items)
     with ThreadPoolExecutor(threads) as pool:
-        waiting = [pool.submit(read, item) for item in items[: threads + 1]]
-        for following in range(threads + 1, len(items) + threads + 1):
-            if not waiting:
-                return
-            value = waiting.pop(0).result()
-            if following < len(items):
-                waiting.append(pool.submit(read, items[following]))
+        waiting = deque(pool.submit(read, item) for item in islice(items, threads + 1))
+        while waiting:
+            value = waiting.popleft().result()
+            waiting.extend(pool.submit(read, item) for item in islice(items, 1))
             yield value
 
 

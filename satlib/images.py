@@ -1,5 +1,6 @@
 """Photographs as an encoder takes them: RGB, upright, square (section 5.4)."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,24 @@ def open_photo(path: Path | str) -> Image.Image:
         SatlibError: the file is missing, a folder, empty, not an image, cut short or damaged, or of more pixels than
             Pillow's limit against decompression bombs (`Image.MAX_IMAGE_PIXELS`).
     """
-    path = Path(path)
+    return _opened(Path(path), str(path))
+
+
+def decode(content: bytes, name: str) -> Image.Image:
+    """The content of an image file as `open_photo` gives it; `name` is what errors call it.
+
+    Raises:
+        SatlibError: as `open_photo`.
+    """
+    return _opened(content, name)
+
+
+def _opened(file: Path | bytes, name: str) -> Image.Image:
     try:
-        if path.stat().st_size == 0:
-            raise SatlibError(f"{path} is empty (0 bytes); copy the image again or take it out of the set")
-        with Image.open(path) as photo:
+        size = len(file) if isinstance(file, bytes) else file.stat().st_size
+        if size == 0:
+            raise SatlibError(f"{name} is empty (0 bytes); copy the image again or take it out of the set")
+        with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as photo:
             limit = Image.MAX_IMAGE_PIXELS
             if limit is not None and photo.width * photo.height > limit:
                 raise Image.DecompressionBombError
@@ -32,17 +46,17 @@ def open_photo(path: Path | str) -> Image.Image:
     except SatlibError:
         raise
     except FileNotFoundError as error:
-        raise SatlibError(f"the image {path} does not exist; check the path") from error
+        raise SatlibError(f"the image {name} does not exist; check the path") from error
     except IsADirectoryError as error:
-        raise SatlibError(f"{path} is a folder, not an image; name a file in it") from error
+        raise SatlibError(f"{name} is a folder, not an image; name a file in it") from error
     except UnidentifiedImageError as error:
-        raise SatlibError(f"{path} is not an image that can be read; convert it to JPEG or PNG") from error
+        raise SatlibError(f"{name} is not an image that can be read; convert it to JPEG or PNG") from error
     except Image.DecompressionBombError as error:
-        raise SatlibError(f"{path} unpacks to more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller") from error
+        raise SatlibError(f"{name} unpacks to more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller") from error
     except Exception as error:  # Pillow's decoders raise a dozen types on damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise SatlibError(
-            f"{path} is cut short or damaged ({reason}); copy the image again or take it out of the set"
+            f"{name} is cut short or damaged ({reason}); copy the image again or take it out of the set"
         ) from error
 
 

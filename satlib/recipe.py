@@ -25,11 +25,12 @@ else:
 class DataConfig:
     """Which captions, and how they become ids."""
 
-    name: str = "flickr8k"  # a data set's name, or the path of your own
+    name: str = "flickr8k"  # a data set's name, or the path of your own, or where shards lie
     vocabulary_size: int = 10_000  # K at most, special words included
     min_count: int = 1  # words seen less often in training are unknown
     max_length: int = 40  # longer training captions are left out
     train_images: int = 0  # 0: all of them; for scenes, how many to draw (0: as many as they have)
+    buffer: int = 4000  # captions among which the next is drawn by lot, where shards are read as a stream
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("data", "min_count"): 1,
     ("data", "max_length"): 1,
     ("data", "train_images"): 0,
+    ("data", "buffer"): 1,
     ("encoder", "scale"): 1e-6,
     ("decoder", "embedding"): 1,
     ("decoder", "hidden"): 1,

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,11 @@ class Vocabulary:
 
         Equally frequent words are ordered alphabetically, so that the same captions always give the same ids.
         """
-        counts = Counter(word for caption in captions for word in tokenise(caption))
+        return cls.from_counts(Counter(word for caption in captions for word in tokenise(caption)), size, min_count)
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[str, int], size: int = 10_000, min_count: int = 1) -> "Vocabulary":
+        """As `from_captions`, where the words have been counted already."""
         ordered = sorted(
             (word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word)
         )

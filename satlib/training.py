@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from itertools import islice, tee
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from satlib import distributed, plots, reward
 from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import CaptionSet, Example
+from satlib.datasets.sharded import Shards
 from satlib.decoder import State
 from satlib.decoding import rollout
 from satlib.encoders import create
@@ -38,6 +40,7 @@ from satlib.features import Pixels, Reader, read_ahead
 from satlib.files import write_text
 from satlib.objectives import VariationalBound, doubly_stochastic_penalty, entropy, movement, negative_log_likelihood
 from satlib.recipe import Recipe, TrainingConfig
+from satlib.streaming import StreamedBatches
 from satlib.text import Vocabulary
 
 CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
@@ -143,14 +146,16 @@ class _Session:
         self.recipe, self.reader, self.folder, self.device = recipe, reader, run, device
         self.ranks = distributed.current()
         self.show = progress and self.ranks.first
-        train_examples = data.split("train")[: recipe.data.train_images or None]
+        streamed = isinstance(data, Shards)
+        train_examples = () if streamed else data.split("train")[: recipe.data.train_images or None]
         self.dev: Sequence[Example] = data.split("dev")
-        if not train_examples or not self.dev:
+        if not (train_examples or streamed) or not self.dev:
             raise SatlibError(
                 f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
             )
         captions = (caption for example in train_examples for caption in example.references)
-        vocabulary = Vocabulary.from_captions(captions, recipe.data.vocabulary_size, recipe.data.min_count)
+        known = (recipe.data.vocabulary_size, recipe.data.min_count)
+        vocabulary = data.vocabulary(*known) if streamed else Vocabulary.from_captions(captions, *known)
         config = recipe.training
         torch.manual_seed(config.seed)
         encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
@@ -167,17 +172,20 @@ class _Session:
                 raise SatlibError("hard.official sums over a whole batch: train it in one process, or set it to false")
         self.optimiser = _optimiser(self.captioner, recipe, self.bound)
         self.train_keys = [example.key for example in train_examples]
-        train_pairs = pairs(train_examples, vocabulary, recipe.data.max_length)
+        train_pairs = [] if streamed else pairs(train_examples, vocabulary, recipe.data.max_length)
+        self.captions_hash = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         self.reward: reward.Consensus | None = None
-        self.batches: SameLengthBatches | ImageBatches
-        if recipe.objective.maximise == "reward":
+        self.batches: SameLengthBatches | ImageBatches | StreamedBatches
+        if streamed:
+            self.batches = _stream(data, vocabulary, recipe)
+            self.captions_hash = self.batches.hash
+        elif recipe.objective.maximise == "reward":
             self.reward = reward.Consensus(train_examples, vocabulary, recipe.reward)
             self.dev_reward = reward.Consensus(self.dev, vocabulary, recipe.reward)
             self.batches = ImageBatches(self.train_keys, config.batch_size, config.seed)
         else:
             self.batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
         self.dev_pairs: list[Pair] = pairs(self.dev, vocabulary, recipe.data.max_length)
-        self.captions_hash = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         self.progress = Progress()
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
         self.saved = time.monotonic()
@@ -222,10 +230,10 @@ class _Session:
             self.reader.prepare(self.train_keys, self.show)
         while not self._finished():
             epoch = self.progress.epoch
-            batches = self.batches.epoch(epoch)
-            remaining = [self.ranks.share(batch) for batch in batches[self.progress.batch :]]
+            remaining = map(self.ranks.share, islice(self.batches.epoch(epoch), self.progress.batch, None))
+            remaining, coming = tee(remaining)  # a stream's batches are made as they come
             bar = tqdm(
-                total=len(batches),
+                total=len(self.batches),
                 initial=self.progress.batch,
                 unit="batch",
                 desc=f"epoch {epoch + 1}/{config.epochs}",
@@ -234,7 +242,7 @@ class _Session:
             start, before = time.perf_counter(), self.progress.seconds
             with bar:
                 for batch, annotations in zip(
-                    remaining, read_ahead(lambda b: self.reader.read(b.keys), remaining), strict=True
+                    remaining, read_ahead(lambda b: self.reader.read(b.keys), coming), strict=True
                 ):
                     self._update(batch, annotations)
                     stopping = self.ranks.any(stop.requested)
@@ -429,7 +437,7 @@ class _Session:
         assert self.bound is not None
         decoder, samples = self.captioner.decoder, self.recipe.hard.samples
         energy = list(decoder.attention.energy.parameters())
-        batch = self.batches.epoch(0)[0]
+        batch = next(iter(self.batches.epoch(0)))
         self.captioner.eval()
         self.bound.eval()
         decoder.attention.train()  # to sample
@@ -573,6 +581,16 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
             total += negative_log_likelihood(captioner.decoder(seen, captions).logits, captions).sum().item()
             words += captions.numel()
     return total / words
+
+
+def _stream(data: Shards, vocabulary: Vocabulary, recipe: Recipe) -> StreamedBatches:
+    if recipe.objective.maximise == "reward" or recipe.data.train_images:
+        raise SatlibError(
+            f"the training images in {data.place} are a stream, which is read whole and by its captions: "
+            'set data.train_images = 0 and objective.maximise = "likelihood", or train on a data set in files'
+        )
+    config = recipe.training
+    return StreamedBatches(data, vocabulary, recipe.data.max_length, config.batch_size, config.seed, recipe.data.buffer)
 
 
 def _optimiser(captioner: Captioner, recipe: Recipe, bound: VariationalBound | None = None) -> torch.optim.Optimizer:

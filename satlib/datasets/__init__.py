@@ -98,7 +98,7 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
     Args:
         name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs no
             file), the path of one of Karpathy's dataset_*.json, or the path of your own folder with a captions.csv or
-            captions.json.
+            captions.json, or where shards lie (`satlib.datasets.shards`).
         root: the data root; `data_root()` by default.
         require_images: refuse a set of which listed image files are absent (one listing of the folder, no file opened).
         train_images: how many scenes to draw for training, as a recipe's data.train_images says; 0: their usual number.
@@ -125,6 +125,10 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
         from satlib.datasets import flickr
 
         return (flickr.load_8k if name == "flickr8k" else flickr.load_30k)(root / name, require_images)
+    from satlib.datasets import sharded
+
+    if sharded.lie_at(name):
+        return sharded.Shards(name)
     path = Path(name).expanduser()
     if path.suffix == ".json" and path.is_file():
         from satlib.datasets import karpathy

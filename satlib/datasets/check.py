@@ -1,7 +1,7 @@
 """`satlib data check NAME`: what a caption set has, what is missing, and what its captions are like."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from satlib.datasets import SPLITS, CaptionSet, Example, data_root, load
 from satlib.datasets.reading import absent
+from satlib.datasets.sharded import Shards
 from satlib.errors import SatlibError
 from satlib.text import Vocabulary, tokenise
 
@@ -94,6 +95,8 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
     """
     root = data_root() if root is None else root
     data = load(name, root, require_images=False)
+    if isinstance(data, Shards):
+        return _check_shards(data, size, progress)
     missing = absent(data.examples)
     gone = {example.key for example in missing}
     there = [example for example in data.examples if example.key not in gone]
@@ -112,19 +115,49 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
     )
 
 
+def _check_shards(data: Shards, size: int, progress: bool) -> Report:
+    """The same of shards: each is read once, captions are kept and images are not."""
+    found: dict[str, list[Example]] = {}
+    unreadable = []
+    bar = tqdm(total=len(data), unit="img", desc=data.name, disable=not progress)
+    with bar:
+        for split, shards in data.index["splits"].items():
+            for shard in range(len(shards)):
+                for picture, captions in data.read(shard, split):
+                    found.setdefault(split, []).append(Example(str(picture), split, captions))
+                    if line := _problem(picture.photo):
+                        unreadable.append(line)
+                    bar.update()
+    vocabulary = data.vocabulary(size, 1) if "train" in found else None
+    return Report(
+        name=data.name,
+        where=data.place,
+        splits={split: _describe(examples, vocabulary) for split, examples in found.items()},
+        vocabulary=len(vocabulary) if vocabulary else 0,
+        opened=len(data) - len(unreadable),
+        missing=(),
+        unreadable=tuple(unreadable),
+    )
+
+
+def _problem(read: Callable[[], object]) -> str:
+    """The line of the error of what reads an image, or an empty one."""
+    try:
+        read()
+    except SatlibError as error:
+        return str(error)
+    return ""
+
+
 def _read(data: CaptionSet, examples: Sequence[Example], progress: bool) -> Iterator[str]:
     """For each example the line of its error, or an empty one."""
-
-    def problem(example: Example) -> str:
-        try:
-            data.photo(example)
-        except SatlibError as error:
-            return str(error)
-        return ""
-
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         yield from tqdm(
-            pool.map(problem, examples), total=len(examples), unit="img", desc=data.name, disable=not progress
+            pool.map(lambda example: _problem(lambda: data.photo(example)), examples),
+            total=len(examples),
+            unit="img",
+            desc=data.name,
+            disable=not progress,
         )
 
 

@@ -1,0 +1,423 @@
+"""A set comes back out of its shards as it went in, streams in an order that only seed and epoch decide, and trains."""
+
+import io
+import json
+import shlex
+import shutil
+import sys
+import tarfile
+import threading
+from collections import Counter
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from PIL import Image
+
+from satlib import cli, datasets, encoders, images, plots, training
+from satlib.captioner import read_safetensors
+from satlib.datasets import CaptionSet, Example, check, scenes, sharded, shards
+from satlib.distributed import Ranks
+from satlib.errors import SatlibError
+from satlib.streaming import Pictures, StreamedBatches
+from satlib.text import END
+
+CLOCK = ("seconds", "tokens_per_second")
+
+
+@pytest.fixture(scope="module")
+def some(tmp_path_factory):
+    """A folder of shards: 20 images of 3 captions in three shards of training, 6 of dev, 4 of test."""
+    folder = tmp_path_factory.mktemp("shards")
+    shards.write(tiny.data(), folder, images_per_shard=8, progress=False)
+    return folder
+
+
+@pytest.fixture
+def copied(some, tmp_path):
+    return shutil.copytree(some, tmp_path / "my shards: ä %20")
+
+
+@pytest.fixture
+def tiny_encoder(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+
+
+def stream(folder, **more):
+    data = datasets.load(str(folder))
+    values = {"max_length": 40, "batch_size": 8, "seed": 3, "buffer": 10} | more
+    return StreamedBatches(data, data.vocabulary(1000, 1), **values)
+
+
+def rows(batches):
+    return [
+        (key, tuple(row)) for batch in batches for key, row in zip(batch.keys, batch.captions.tolist(), strict=True)
+    ]
+
+
+def train(folder, data, *changes):
+    chosen = tiny.the_recipe("data.buffer=10", *changes)
+    return training.train(chosen, data, Pictures(), folder, progress=False)
+
+
+def said(run):
+    """What a run's folder says, without the clock, and every tensor in it."""
+    log = [json.loads(line) for line in (run / training.LOG).read_text().splitlines()]
+    log = [{name: value for name, value in line.items() if name not in CLOCK} for line in log]
+    return log, read_safetensors(run / training.CHECKPOINT)[1] | read_safetensors(run / training.MODEL)[1]
+
+
+def assert_same(one, other):
+    (log, tensors), (other_log, other_tensors) = said(one), said(other)
+    assert log == other_log
+    assert tensors.keys() == other_tensors.keys()
+    assert all(torch.equal(tensors[name], other_tensors[name]) for name in tensors)
+
+
+class TestWriting:
+    def test_scenes_come_back_to_the_pixel(self, tmp_path):
+        data = scenes.load(train=7, dev=2, test=3)
+        shards.write(data, tmp_path, images_per_shard=3, progress=False)
+        found = datasets.load(str(tmp_path))
+        assert (found.name, len(found)) == ("scenes", 12)
+        assert len(list(tmp_path.glob("train-*.tar"))) == 3
+        train = {key: (key, captions) for shard in range(3) for key, captions in found.read(shard)}
+        assert dict(train.values()) == {e.key: e.references for e in data.split("train")}
+        for split in ("dev", "test"):
+            assert [(e.key, e.references) for e in found.split(split)] == [
+                (e.key, e.references) for e in data.split(split)
+            ]
+        for example in data.examples:
+            key = train[example.key][0] if example.split == "train" else None
+            key = key or next(e.key for e in found.examples if e.key == example.key)
+            assert np.array_equal(np.asarray(key.photo()), np.asarray(data.photo(example)))
+            assert torch.equal(key.pixels(), images.to_tensor(images.square(data.photo(example))))
+        example = found.split("dev")[0]
+        assert np.array_equal(np.asarray(found.photo(example)), np.asarray(example.key.photo()))
+
+    def test_the_index_knows_what_a_stream_cannot(self, some):
+        index, references = (
+            json.loads((some / shards.INDEX).read_text()),
+            [e.references for e in tiny.data().split("train")],
+        )
+        words = [shards.tokenise(caption) for captions in references for caption in captions]
+        assert index["lengths"] == {str(n): count for n, count in Counter(map(len, words)).items()}
+        assert index["words"] == Counter(word for caption in words for word in caption)
+        assert [shard["images"] for shard in index["splits"]["train"]] == [8, 8, 4]
+        assert datasets.load(str(some)).vocabulary(9, 1).words[:4] == ("<end>", "<unknown>", "a", "is")
+
+    def test_files_keep_their_bytes_whatever_they_are_called(self, tmp_path):
+        photos, rng = tmp_path / "photos", np.random.default_rng(0)
+        names = ["a.jpg", "a.jpeg", "b.c/d.1.JPG", "b_c/d_1.jpg", "ä ö.webp", "__x__/y.png"]
+        for name in names:
+            (photos / name).parent.mkdir(parents=True, exist_ok=True)
+            kind = {".webp": "WEBP", ".png": "PNG"}.get((photos / name).suffix, "JPEG")
+            Image.fromarray(rng.integers(0, 256, (40, 60, 3), np.uint8)).save(photos / name, format=kind)
+        lines = [f'{name},A dog number {i}.,train\n{name},"Hm, a cat",train' for i, name in enumerate(names)]
+        (photos / "captions.csv").write_text("\n".join(["image,caption,split", *lines]), encoding="utf-8")
+        data = datasets.load(str(photos))
+        shards.write(data, tmp_path / "shards", progress=False)
+        found = datasets.load(str(tmp_path / "shards"))
+        read = dict(found.read(0))
+        assert {str(key): captions for key, captions in read.items()} == {e.key: e.references for e in data.examples}
+        for key in read:
+            assert key._content == (photos / key).read_bytes()
+            assert torch.equal(key.pixels(), images.to_tensor(images.square(images.open_photo(photos / key))))
+
+    def test_the_webdataset_library_reads_them_alone(self, some):
+        webdataset = pytest.importorskip("webdataset")
+        urls = [str(path) for path in sorted(some.glob("train-*.tar"))]
+        samples = list(webdataset.WebDataset(urls, shardshuffle=False).decode("pil").to_tuple("png", "json"))
+        data = tiny.data()
+        pictures = {example.key: np.asarray(data.photo(example)) for example in data.split("train")}
+        assert {about["key"] for _, about in samples} == pictures.keys()
+        assert all(np.array_equal(np.asarray(picture), pictures[about["key"]]) for picture, about in samples)
+
+    def test_the_same_set_gives_the_same_bytes_and_no_second_one_in_its_place(self, some, tmp_path):
+        shards.write(tiny.data(), tmp_path, images_per_shard=8, progress=False)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+            path.name: path.read_bytes() for path in some.iterdir()
+        }
+        with pytest.raises(SatlibError, match="there already"):
+            shards.write(tiny.data(), tmp_path, progress=False)
+
+    def test_by_the_command_line(self, tmp_path, capsys):
+        assert cli.main(["scenes", str(tmp_path / "scenes"), "--split", "dev", "--count", "3"]) == 0
+        arguments = ["shards", str(tmp_path / "scenes"), str(tmp_path / "shards"), "--images-per-shard", "2"]
+        assert cli.main(arguments) == 0
+        assert "dev           3 images" in capsys.readouterr().out
+        assert len(datasets.load(str(tmp_path / "shards")).split("dev")) == 3
+        assert cli.main(["data", "check", str(tmp_path / "shards")]) == 0
+        assert "images: 3 read, 0 missing, 0 unreadable" in capsys.readouterr().out
+        assert cli.main([*arguments[:2], str(tmp_path / "other"), "--split", "train"]) == 2
+        assert "no image in train" in capsys.readouterr().err
+
+    def test_a_check_says_of_shards_what_it_says_of_files(self, tmp_path, monkeypatch):
+        data = scenes.load(train=4, dev=2, test=1)
+        monkeypatch.setattr(check, "load", lambda *arguments, **more: data)
+        there = str(check.check("scenes", progress=False)).splitlines()[1:]
+        monkeypatch.undo()
+        shards.write(data, tmp_path, images_per_shard=3, progress=False)
+        assert str(check.check(str(tmp_path), progress=False)).splitlines()[1:] == there
+
+
+class TestStreaming:
+    def test_every_caption_exactly_once_and_one_length_a_batch(self, some):
+        batches = stream(some)
+        vocabulary = batches.vocabulary
+        wanted = [
+            (example.key, (*vocabulary.encode(caption), END))
+            for example in tiny.data().split("train")
+            for caption in example.references
+        ]
+        for epoch in (0, 1):
+            found = list(batches.epoch(epoch))
+            assert Counter(rows(found)) == Counter(wanted)
+            assert len(found) == len(batches)
+            assert all(batch.captions.shape == (len(batch.keys), batch.captions.shape[1]) for batch in found)
+
+    def test_seed_and_epoch_alone_decide_the_order(self, some):
+        first = rows(stream(some).epoch(2))
+        assert rows(stream(some).epoch(2)) == first
+        assert rows(stream(some).epoch(3)) != first
+        assert rows(stream(some, seed=4).epoch(2)) != first
+
+    def test_what_is_passed_over_is_not_decoded(self, some, monkeypatch):
+        monkeypatch.setattr(images, "decode", lambda *arguments: pytest.fail("decoded"))
+        assert len(rows(stream(some).epoch(0))) == 60
+
+    def test_what_is_left_out(self, some):
+        batches = stream(some, max_length=5)
+        assert {len(caption) for _, caption in rows(batches.epoch(0))} == {6}
+        assert len(list(batches.epoch(0))) == len(batches)
+        batches = stream(some)
+        batches.vocabulary = datasets.load(str(some)).vocabulary(3, 1)  # "a" alone
+        assert len(rows(batches.epoch(0))) == 60
+        batches.vocabulary = type(batches.vocabulary)(["white"])
+        assert len(rows(batches.epoch(0))) == 15
+        assert len(list(batches.epoch(0))) <= len(batches)
+
+    def test_two_ranks_have_equal_work_and_their_own_rows(self, some):
+        batches, shares = list(stream(some).epoch(0)), []
+        for rank in range(2):
+            shares.append([Ranks(rank, 2).share(batch) for batch in stream(some).epoch(0)])
+        assert [share.captions.shape for share in shares[0]] == [share.captions.shape for share in shares[1]]
+        assert Counter(rows(shares[0]) + rows(shares[1])) == Counter(rows(batches))
+
+    @pytest.mark.parametrize("images_in_all", [60, 240])
+    def test_memory_is_that_of_the_buffer_however_large_the_set(self, images_in_all, tmp_path):
+        still = Image.new("RGB", (8, 8))
+        examples = tuple(
+            Example(f"{i}", "train", (f"a dog {'runs ' * (i % 4)}", f"the {'small ' * (i % 3)}cat"))
+            for i in range(images_in_all)
+        )
+        shards.write(
+            CaptionSet("still", examples, lambda example: still), tmp_path, images_per_shard=20, progress=False
+        )
+        batches, alive = stream(tmp_path, batch_size=4, buffer=12), []
+
+        class Counted(sharded.Picture):
+            count = 0
+
+            def __init__(self, *arguments):
+                Counted.count += 1
+
+            def __del__(self):
+                Counted.count -= 1
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sharded, "Picture", Counted)
+            for _ in batches.epoch(0):
+                alive.append(Counted.count)
+        assert (
+            12 / 2 <= max(alive) <= 12 + 7 * 3 + 4 + 2
+        )  # the buffer, less than a batch of each length, one, what is read
+
+    @pytest.mark.parametrize("place", ["pipe", "http"])
+    def test_a_command_and_an_address_serve_as_well(self, place, some, monkeypatch):
+        if place == "pipe":
+            address = f"pipe:cat {shlex.quote(str(some))}/{{}}"
+            with pytest.raises(SatlibError, match="SATLIB_PIPE"):
+                datasets.load(address)
+            monkeypatch.setenv("SATLIB_PIPE", "1")
+            assert rows(stream(address).epoch(0)) == rows(stream(some).epoch(0))
+            with pytest.raises(SatlibError, match="nothing came"):
+                datasets.load("pipe:false {}")
+            return
+        if shutil.which("curl") is None:
+            pytest.skip("no curl, which webdataset fetches by")
+
+        class Handler(SimpleHTTPRequestHandler):
+            def log_message(self, *arguments):
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(some))) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            address = f"http://127.0.0.1:{server.server_port}"
+            assert rows(stream(address).epoch(0)) == rows(stream(some).epoch(0))
+            with pytest.raises(SatlibError, match="nothing came"):
+                datasets.load(f"{address}/nowhere")
+            server.shutdown()
+
+
+@pytest.mark.usefixtures("tiny_encoder")
+class TestTraining:
+    @pytest.mark.parametrize(("trains", "batch"), [(True, 5), (False, 12)])
+    def test_killed_in_an_epoch_and_resumed_is_as_never_stopped(self, trains, batch, some, tmp_path, monkeypatch):
+        data = datasets.load(str(some))
+        changes = ["training.epochs=2", *(["encoder.train=true", "encoder.pretrained=false"] if trains else [])]
+        train(tmp_path / "whole", data, *changes)
+        update, done = training._Session._update, []
+
+        def killed(session, *arguments):
+            if len(done) == batch:
+                raise RuntimeError("killed")
+            if len(done) == batch - 1:  # the last one done is followed by a checkpoint
+                patch.setattr(training, "SAVE_SECONDS", 0.0)
+            done.append(update(session, *arguments))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(training._Session, "_update", killed)
+            with pytest.raises(RuntimeError, match="killed"):
+                train(tmp_path / "stopped", data, *changes)
+        progress = read_safetensors(tmp_path / "stopped" / training.CHECKPOINT)[0]["progress"]
+        assert (progress["epoch"], progress["batch"]) == divmod(batch, len(stream(some)))
+        train(tmp_path / "stopped", data, *changes)
+        assert_same(tmp_path / "whole", tmp_path / "stopped")
+
+    def test_a_frozen_encoder_sees_every_image_as_it_does_elsewhere(self, some, tmp_path):
+        data = datasets.load(str(some))
+        captioner = train(tmp_path, data, "training.epochs=1")
+        assert not any(parameter.requires_grad for parameter in captioner.encoder.parameters())
+        example = data.split("dev")[0]
+        pixels = images.to_tensor(tiny.draw(Example(example.key, "dev", ())))
+        assert torch.equal(Pictures().read([example.key])[0], pixels)
+
+    def test_train_and_evaluate_by_the_command_line(self, some, tmp_path, capsys, monkeypatch):
+        monkeypatch.setenv("PATH", "")  # without Java: METEOR takes longer than all of this
+        (tmp_path / "tiny.toml").write_text(tiny.the_recipe("training.epochs=1").to_toml())
+        recipe, run = str(tmp_path / "tiny.toml"), str(tmp_path / "run")
+        where = ["--set", f"data.name={some}"]
+        assert cli.main(["features", recipe, *where]) == 0
+        assert "nothing to compute" in capsys.readouterr().out
+        assert cli.main(["train", recipe, *where, "--run", run, "--device", "cpu"]) == 0
+        assert cli.main(["evaluate", run, "--device", "cpu"]) == 0
+        assert "4 images of tiny test" in capsys.readouterr().out
+        assert cli.main(["evaluate", run, "--split", "train", "--device", "cpu"]) == 2
+        assert "are a stream" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("change", ["data.train_images=5", "objective.maximise=reward"])
+    def test_what_a_stream_cannot_do(self, change, some, tmp_path):
+        with pytest.raises(SatlibError, match=r"data\.train_images = 0"):
+            train(tmp_path, datasets.load(str(some)), change)
+
+    def test_other_shards_are_not_gone_on_with(self, some, tmp_path):
+        train(tmp_path / "run", datasets.load(str(some)), "training.epochs=1")
+        shards.write(tiny.data(), tmp_path / "other", images_per_shard=7, progress=False)
+        with pytest.raises(SatlibError, match="other training captions"):
+            train(tmp_path / "run", datasets.load(str(tmp_path / "other")), "training.epochs=2")
+
+
+class TestErrors:
+    def test_no_training_images(self, tmp_path):
+        shards.write(tiny.data(), tmp_path, ["dev", "test"], progress=False)
+        data = datasets.load(str(tmp_path))
+        assert (len(data), len(data.examples), repr(data)) == (10, 10, f"Shards({str(tmp_path)!r})")
+        with pytest.raises(SatlibError, match="shards of dev, test alone"):
+            data.vocabulary(1000, 1)
+
+    def test_no_index(self, copied, tmp_path):
+        (copied / shards.INDEX).unlink()
+        with pytest.raises(SatlibError, match=r"has no shards\.json.*satlib shards DATA"):
+            datasets.load(str(copied))
+
+    @pytest.mark.parametrize(
+        "content", ["[]", "{", "{}", '{"format": "satlib shards 1", "splits": {"train": [1]}}', "\xff"]
+    )
+    def test_a_broken_index(self, content, copied):
+        (copied / shards.INDEX).write_bytes(content.encode("latin-1"))
+        with pytest.raises(SatlibError, match="write the shards again"):
+            datasets.load(str(copied))
+
+    def test_an_index_that_names_something_else(self, copied):
+        text = (copied / shards.INDEX).read_text()
+        (copied / shards.INDEX).write_text(text.replace("train-000001.tar", "../x.tar"))
+        with pytest.raises(SatlibError, match="write the shards again"):
+            datasets.load(str(copied))
+
+    def test_a_missing_or_shortened_shard_is_noticed_before_training(self, copied):
+        shard = copied / "train-000001.tar"
+        shard.write_bytes(shard.read_bytes()[:5000])
+        with pytest.raises(SatlibError, match=r"train-000001\.tar is cut short.*copy it again"):
+            datasets.load(str(copied))
+        shard.unlink()
+        with pytest.raises(SatlibError, match=r"train-000001\.tar is missing"):
+            datasets.load(str(copied))
+
+    @pytest.mark.parametrize("length", [0, 700, 5000, 4096])
+    def test_a_shard_that_is_cut_while_it_is_read(self, length, copied):
+        batches = stream(copied)  # which saw it whole
+        shard = copied / "train-000001.tar"
+        shard.write_bytes(shard.read_bytes()[:length])
+        with pytest.raises(SatlibError, match=r"train-000001\.tar.*copy it again"):
+            list(batches.epoch(0))
+        shard.unlink()
+        with pytest.raises(SatlibError, match=r"train-000001\.tar.*No such file"):
+            list(batches.epoch(0))
+
+    @pytest.mark.parametrize(
+        "about", ["{", "[]", '{"key": "a"}', '{"key": "a", "captions": []}', '{"captions": ["a dog"]}']
+    )
+    def test_broken_captions(self, about, copied):
+        batches, shard = stream(copied), copied / "train-000002.tar"
+        self.write(shard, {"picture.png": b"", "picture.json": about.encode()})
+        with pytest.raises(SatlibError, match=r"captions of picture in .*train-000002\.tar are broken.*copy it again"):
+            list(batches.epoch(0))
+
+    def test_a_caption_without_a_word_and_a_broken_picture_are_named(self, copied):
+        batches, shard = stream(copied), copied / "train-000002.tar"
+        self.write(shard, {"picture.png": b"", "picture.json": b'{"key": "a", "captions": ["!"]}'})
+        with pytest.raises(SatlibError, match=r"picture in .*no word"):
+            list(batches.epoch(0))
+        self.write(shard, {"picture.png": b"GIF", "picture.json": b'{"key": "a", "captions": ["a dog"]}'})
+        batches.shards.index["splits"]["train"][2]["images"] = 1
+        (broken,) = (batch for batch in batches.epoch(0) if "a" in batch.keys)
+        with pytest.raises(SatlibError, match=r"picture in .*train-000002\.tar is not an image"):
+            Pictures().read(broken.keys)
+
+    def write(self, shard, members):
+        with tarfile.open(shard, "w") as tar:
+            for name, content in members.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+    def test_no_webdataset(self, some, monkeypatch):
+        monkeypatch.setitem(sys.modules, "webdataset", None)
+        with pytest.raises(SatlibError, match=r"webdataset.*pip install -e '\.\[stream\]'"):
+            datasets.load(str(some))
+
+    def test_an_image_that_is_gone_is_named(self, tmp_path):
+        data = CaptionSet("gone", (Example("a.jpg", "train", ("a dog",), tmp_path / "a.jpg"),))
+        with pytest.raises(SatlibError, match=r"a\.jpg.*satlib data check"):
+            shards.write(data, tmp_path / "shards", progress=False)
+        assert not list((tmp_path / "shards").iterdir())
+
+
+@pytest.mark.skipif(datasets.find_root("flickr8k") is None, reason="no Flickr8k (satlib data fetch flickr8k)")
+def test_flickr8k(tmp_path):
+    data = datasets.load("flickr8k", datasets.find_root("flickr8k"))
+    few = CaptionSet(data.name, data.split("train")[:60] + data.split("dev")[:10])
+    shards.write(few, tmp_path, images_per_shard=25, progress=False)
+    batches = stream(tmp_path, buffer=50)
+    found = list(batches.epoch(0))
+    assert len(found) == len(batches)
+    assert sum(len(batch.keys) for batch in found) == 300
+    paths = {example.key: example.path for example in few.examples}
+    for key in (*found[0].keys, *(example.key for example in batches.shards.split("dev"))):
+        assert key._content == paths[key].read_bytes()
+    assert Pictures().read(found[0].keys).shape == (len(found[0].keys), 3, 224, 224)
