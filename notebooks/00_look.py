@@ -104,7 +104,7 @@ display(ipywidgets.VBox([upload, output]))
 #
 # Whether a caption of a photograph is right is for people to say. So the course has a second world: drawn scenes of two objects, with
 # clutter around them. There a program can tell whether a caption names both objects, their sizes, colours, shapes and textures, and how
-# they lie to each other, and it knows the place of each object to the pixel. Another captioner, trained on 3,900 such scenes in minutes, is
+# they lie to each other, and it knows the place of each object to the pixel. Another captioner, trained on 3,300 such scenes in minutes, is
 # asked about twelve that it has never seen.
 #
 # **What do you expect to see?** Most captions right, down to the last attribute. In the maps, the light goes from one object to

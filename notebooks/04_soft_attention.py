@@ -580,7 +580,7 @@ plt.show()
 # Every part hears of the error, the encoder's first layer included: words alone can teach all of them (`make demo` trains everything from random weights). Little of it comes to $W_h$, the way by
 # which words steer the looking: its gradient is multiplied by a state that is still small. So expect maps that depend on the picture first, and on the word later.
 #
-# Now the training itself: satlib's, with the recipe `scenes-soft` made much smaller, 240 scenes in place of 3,900, and the encoder left as it is, as in the paper. So its annotation vectors are computed once, and the decoder learns in seconds.
+# Now the training itself: satlib's, with the recipe `scenes-soft` made much smaller, 240 scenes in place of 3,300, and the encoder left as it is, as in the paper. So its annotation vectors are computed once, and the decoder learns in seconds.
 #
 # **What do you expect to see?** The loss falls. The maps start even, with an entropy of $\ln 49 = 3.89$, and nobody asks for sharp ones.
 
@@ -629,7 +629,7 @@ assert log[-1]["train_entropy"] < log[0]["train_entropy"] - 0.1
 # ## Reading the maps
 # <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.ground.look_up | tests/test_ground.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
-# A few seconds are a short education. The model that comes with satlib had five minutes and 3,900 scenes. Here is one scene that neither has seen, captioned by both.
+# A few seconds are a short education. The model that comes with satlib had five minutes and 3,300 scenes. Here is one scene that neither has seen, captioned by both.
 #
 # How to read such a figure: under each word the picture is lit where the weight was high *when that word was chosen*. A map of 7 × 7 weights is enlarged to the picture, smoothed with a Gaussian as in the
 # paper's figures, and scaled to its own maximum. A blurred map lights everything.
