@@ -210,11 +210,17 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--draws", type=_positive, default=400, help="independent estimates of each")
 
     exercises = command(
-        "check", _check, "run notebooks of exercises, and say of each whether it is done, blank or wrong"
+        "check", _check, "run notebooks of exercises, and say of each whether it is done, blank, wrong or missing"
     )
     exercises.add_argument("files", type=Path, nargs="*", help="notebooks or folders; exercises/ by default")
     exercises.add_argument("--json", type=Path, help="also write the table there, for a program to read")
     exercises.add_argument("--processes", type=_positive, default=2, help="notebooks at a time")
+    exercises.add_argument(
+        "--only",
+        metavar="ID,...",
+        type=lambda text: text.split(","),
+        help="the exercises that count, as 4.1,4.2 of a notebook that was shortened; all of its chapter if left out",
+    )
 
     bench = command("bench", _bench, "measure speed beside a decoder as it is commonly written, and memory")
     bench.add_argument(
@@ -522,7 +528,7 @@ def _estimators(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from satlib.exercises import grading
 
-    return grading.main(options.files, options.json, options.processes)
+    return grading.main(options.files, options.json, options.processes, options.only)
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -108,7 +108,7 @@ def receptive_field(layers: list[tuple[int, int]]) -> int:
 # ## 2.4
 #
 # A deconvnet goes from an activation back to pixels. On its way it undoes max pooling: each value goes where the maximum of its window was (the *switch*), and
-# the rest of the window is 0. `pooled` is what had been pooled, with windows of 2 x 2 and stride 2.
+# the rest of the window is 0. `pooled` is what had been pooled, with windows of 2 x 2 and stride 2; in no window are two numbers equal.
 
 
 # %%

@@ -28,7 +28,8 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 3.1
 #
-# Cut a caption into words: small letters, no punctuation, but an apostrophe or a hyphen inside a word belongs to it (dog's, t-shirt).
+# Cut a caption into words of small letters and digits, without punctuation. An apostrophe or a hyphen belongs to a word if it stands inside
+# it (dog's, t-shirt), and is punctuation anywhere else (a dog - 'big' and brown).
 
 
 # %%
@@ -40,12 +41,13 @@ def words(caption: str) -> list[str]:
 
 
 # %% [markdown] tags=["hint"]
-# `re.findall(pattern, text)` gives all pieces of a text that fit a pattern; `[a-z'-]+` fits letters, apostrophes and hyphens in a row.
+# `re.findall(pattern, text)` gives all pieces of a text that fit a pattern; `[a-z0-9]+` fits letters and digits in a row, `[-']` a hyphen or an
+# apostrophe, and `(?:...)*` what is in the brackets as often as it comes. Or go without: `text.split()`, and `strip` each piece.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
 # make the caption small letters
-# find every run of letters, digits, apostrophes and hyphens
+# find every run of letters and digits; where a hyphen or an apostrophe joins it to another run, both are one word
 # ```
 
 # %% [markdown]

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Exercises 8. Training for real
 #
-# What changes when numbers have 8 bits, when several processes share a batch, and when nobody watches: five small functions that a training stands on.
+# What changes when numbers have 8 significant bits, when several processes share a batch, and when nobody watches: five small functions that a training stands on.
 # Write each, run its cell and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
 
 # %%
@@ -25,7 +25,7 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 8.1
 #
-# On a GPU the decoder runs in bf16, which keeps 8 bits of a number: near 1 the next number is 1.0078. The maps come in bf16, and the penalty
+# On a GPU the decoder runs in bf16, which keeps 8 significant bits of a number: near 1 the next number is 1.0078. The maps come in bf16, and the penalty
 #
 # $$\sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2$$
 #

@@ -2,13 +2,15 @@
 
 import contextlib
 import io
+import re
 from collections import Counter
 
 import nbformat
+import numpy as np
 import pytest
 from tools_path import exercises
 
-from satlib.exercises import Wrong, check, reference, task
+from satlib.exercises import Wrong, check, ex07, reference, task
 from satlib.exercises.engine import chapter, is_blank
 
 CHAPTERS = range(1, 10)
@@ -96,12 +98,86 @@ class TestTask:
         assert said.startswith(f"{asked.id} is wrong: ")
         assert len(said.splitlines()) <= 2
         assert "expected" in said
+        assert "a dict" not in said  # what a check looks at is no affair of the learner's
 
 
 def test_messages_are_not_said_twice_in_a_task():
     for each in TASKS:
         beginnings = Counter(message.split(":")[0] for message in each.mistakes)
         assert max(beginnings.values()) == 1, each.id
+
+
+class TestWhatIsSaid:
+    """Answers of learners that no mistake of a task's foresees."""
+
+    def test_what_cannot_be_looked_into_is_held_against_the_reference(self):
+        assert (
+            verdict("4.8", lambda e, a: a[:, 0]) == "4.8 is wrong: expected a tuple of 2, got a tensor of shape (2, 4)"
+        )
+        assert (
+            verdict("6.4", lambda log_p, reward, b: log_p * reward)
+            == "6.4 is wrong: wrong shape: expected (), got (4,)"
+        )
+        assert verdict("6.9", lambda *x: x[0].sum(1)) == "6.9 is wrong: wrong shape: expected (), got (3,)"
+        assert verdict("3.4", lambda lengths, size: 3).startswith(
+            "3.4 is wrong: expected a list of 5, got an int; given "
+        )
+        assert verdict("8.2", lambda rows, rank, size: rows).startswith(
+            "8.2 is wrong: expected a list of 4, got an int"
+        )
+
+    @pytest.mark.parametrize("id", ["6.4", "6.9"])
+    def test_a_loss_that_is_cut_off(self, id):
+        for cut in (lambda loss: loss.detach(), lambda loss: loss.item()):
+            said = verdict(id, lambda *x, cut=cut: cut(reference(id)(*x)))
+            assert said.startswith(f"{id} is wrong: nothing is left to learn from: ")
+
+    def test_by_chance_the_same_truth_value_or_whole_number_names_no_mistake(self):
+        # Wrong in the last game alone, where some mistake gives False too.
+        def no_edge(alpha, mask, tolerance):
+            return reference("9.4")(alpha, mask, tolerance - 1e-3)
+
+        assert verdict("9.4", no_edge) == "9.4 is wrong: expected True, got False"
+        said = verdict("2.3", lambda layers: reference("2.3")(layers) + 1)
+        assert said == "2.3 is wrong: wrong value: expected 3, got 4; given layers = [(3, 1)]"
+
+    def test_of_several_mistakes_the_likest_is_named(self):
+        """Small letters are right here; in the caption that is wrong first, one that keeps capitals would give the same."""
+
+        def words(caption):
+            return [word for word in re.findall(r"[\w'-]*", caption.lower()) if word] + ([] if caption else [""])
+
+        assert "not inside a word is kept" in verdict("3.1", words)
+
+    def test_a_guess_is_not_told_the_answer(self):
+        for guess in ((3, "red", "other"), (10, "square", "own"), (10, "circle", "both")):
+            said = verdict("9.7", lambda guess=guess: guess)
+            assert "expected another, got " in said
+            assert "circle" not in said
+
+    def test_an_array_is_called_by_its_name(self):
+        said = verdict("2.2", lambda i, grid, size: np.zeros(2))
+        assert said.startswith("2.2 is wrong: expected a tuple of 2, got a numpy array of shape (2,); given i = 0, ")
+
+    def test_a_model_of_words_takes_a_tuple_and_cannot_be_spoilt(self):
+        def spoil(next_words, longest):
+            words = []
+            while len(words) < longest and "(end)" not in words:
+                following = next_words(tuple(words))
+                words.append(max(following, key=following.get))
+                following.clear()
+            return words
+
+        verdict("7.1", spoil)
+        assert ex07.STORY(()) == {"a": 0.6, "the": 0.4}
+        assert "unhashable type: 'list'" in verdict("7.1", lambda next_words, longest: [next_words([])])
+
+    def test_batches_need_not_be_full(self):
+        """Five of a length, two at most in a batch: three batches, however they are filled; and an empty one is one too many."""
+        right = reference("3.4")
+        assert "3.4 is right" in verdict("3.4", lambda lengths, size: [np.array(each) for each in right(lengths, size)])
+        said = verdict("3.4", lambda lengths, size: [*right(lengths, size), []])
+        assert said == "3.4 is wrong: there is an empty batch: leave it out"
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)

@@ -3,17 +3,22 @@
 import builtins
 import contextlib
 import dataclasses
+import functools
 import io
 import math
+import os
 import random
+import re
 import sys
 import time
+import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 
-from satlib.exercises import Wrong, check, engine, reference, task
+from satlib.exercises import Wrong, check, engine, reference, task, watch
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +141,59 @@ def test_settings_changed():
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda: torch.set_default_device("meta"), "default device"),
+        (lambda: torch.set_num_threads(torch.get_num_threads() + 1), "number of threads"),
+        (lambda: torch.autograd.set_detect_anomaly(True), "anomaly mode"),
+    ],
+)
+def test_other_settings_changed(change, what):
+    def answer(e):
+        change()
+        return reference("4.2")(e)
+
+    assert said(answer)[0] == f"it changes torch's {what} for everyone; it has been put back"
+    assert torch.zeros(1).device.type == "cpu"
+
+
+def test_settings_of_python_are_put_back():
+    before = os.getcwd(), sys.getrecursionlimit(), np.geterr(), list(warnings.filters)
+
+    def answer(e):
+        os.chdir("/"), sys.setrecursionlimit(5000), np.seterr(all="raise"), warnings.simplefilter("error")
+        return torch.softmax(e, 0)
+
+    said(answer)
+    assert before == (os.getcwd(), sys.getrecursionlimit(), np.geterr(), list(warnings.filters))
+
+
+def test_operators_and_libraries_replaced():
+    def answer(e):
+        torch.Tensor.__sub__ = lambda *inputs: 0
+        Counter.update = lambda *inputs, **more: None
+        re.findall = lambda *inputs: []
+        return e
+
+    message, _ = said(answer)
+    assert message == "it replaces re.findall, Tensor.__sub__, Counter.update for everyone, which has been put back"
+    assert (torch.ones(1) - torch.ones(1)).item() == 0
+    assert Counter("aab") == {"a": 2, "b": 1}
+    assert re.findall("a", "aa") == ["a", "a"]
+
+
+def test_what_torch_replaces_itself_is_no_mischief(monkeypatch):
+    """Its compiler, once loaded, puts a wrapper of its own in the place of torch.manual_seed."""
+
+    @functools.wraps(torch.manual_seed)
+    def wrapper(seed):
+        return None
+
+    monkeypatch.setattr(torch, "manual_seed", wrapper)
+    assert watch.put_back() == []
+
+
 def test_random_numbers_are_not_disturbed():
     def answer(e):
         torch.manual_seed(5), random.seed(5), np.random.seed(5)
@@ -172,6 +230,14 @@ def test_an_error_names_the_learners_own_line():
     message, _ = said(answer)
     assert message.startswith("it raises IndexError: tuple index out of range")
     assert message.endswith("in line 2 of answer: places = e.shape[5]")
+
+
+def test_an_error_in_a_helper_names_the_helpers_line():
+    def helper(e):
+        return e.shape[5]
+
+    message, _ = said(lambda e: helper(e))
+    assert message.endswith("in line 2 of helper: return e.shape[5]")
 
 
 def test_leaving_the_program():

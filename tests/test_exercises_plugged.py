@@ -18,6 +18,7 @@ def attend(e, a):
     alpha = torch.softmax(e, 1)
     return torch.einsum("bl,bld->bd", alpha, a), alpha
 """
+LISTED = RIGHT.replace("return ", "return [").replace(", a), alpha", ", a), alpha]")
 
 
 @pytest.fixture
@@ -33,6 +34,10 @@ def test_of_a_file(place):
     attend = plugged.load(place(RIGHT))
     e, a = torch.randn(2, 3), torch.randn(2, 3, 4)
     torch.testing.assert_close(attend(e, a)[0], (torch.softmax(e, 1).unsqueeze(2) * a).sum(1))
+
+
+def test_a_list_of_two_will_do(place):
+    assert len(plugged.load(place(LISTED))(torch.randn(2, 3), torch.randn(2, 3, 4))) == 2
 
 
 def test_of_a_notebook_definitions_alone_are_taken(tmp_path):

@@ -192,6 +192,79 @@ def test_pytests_summary_names_the_exercise(tmp_path):
     assert failed[0].endswith("- exercise 5.1 is blank: write coverage()")
 
 
+class TestUnchecked:
+    """What cannot count as done, whatever happens in the notebook."""
+
+    @staticmethod
+    def of(tmp_path, change):
+        notebook = exercises.generate(SOURCE, with_solutions=True)
+        notebook.cells = [
+            cell
+            for cell in notebook.cells
+            if cell.metadata.get("satlib", {}).get("role") != "check" or change(cell) is None
+        ]
+        nbformat.write(notebook, tmp_path / "mine.ipynb")
+        return grading.unchecked(tmp_path / "mine.ipynb")
+
+    def test_as_generated_and_with_a_note_all_count(self, tmp_path):
+        def note(cell):
+            cell.source = f"# done at last\n{cell.source}\n"
+
+        assert self.of(tmp_path, lambda cell: None) == {}
+        assert self.of(tmp_path, note) == {}
+
+    def test_a_check_that_was_thrown_away(self, tmp_path):
+        found = self.of(tmp_path, lambda cell: "away" if cell.metadata.satlib.exercise == "5.2" else None)
+        assert found == {"5.2": "its check is not in the notebook"}
+
+    @pytest.mark.parametrize(
+        "source",
+        ["pass", 'check("5.2", reference("5.2"))', '# NBVAL_RAISES_EXCEPTION\ncheck("5.2", penalty)', "check("],
+    )
+    def test_a_check_that_was_changed(self, tmp_path, source):
+        def change(cell):
+            if cell.metadata.satlib.exercise == "5.2":
+                cell.source = source
+
+        assert self.of(tmp_path, change) == {"5.2": "its check has been changed"}
+
+    def test_a_check_whose_failure_is_to_be_overlooked(self, tmp_path):
+        def change(cell):
+            if cell.metadata.satlib.exercise == "5.2":
+                cell.metadata.tags = ["raises-exception"]
+
+        assert self.of(tmp_path, change) == {"5.2": "its check has been changed"}
+
+
+def test_only_part_of_a_notebook(tmp_path, capsys):
+    """Exercises that are gone are missing, unless they are said not to count; what is no notebook of exercises is said and not run."""
+    notebook = only(exercises.generate(SOURCE, with_solutions=False), "5.1", "5.2")
+    write_answer(notebook, "5.1", "def coverage(alphas):\n    return alphas.sum(1)")
+    for cell in notebook.cells:
+        if cell.metadata.get("satlib") == {"exercise": "5.2", "role": "check"}:
+            cell.source = "pass"
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    assert cli.main(["check", str(tmp_path / "mine.ipynb")]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split(maxsplit=4) for line in lines if line.startswith("  5.")]
+    assert [row[1] for row in rows] == ["done", "wrong", "missing", "missing", "missing", "missing"]
+    assert rows[1][4] == "its check has been changed"
+    assert rows[2][4] == "its check is not in the notebook"
+    assert lines[-1].startswith("1 of 6 done, 0 blank, 1 wrong, 4 missing; ")
+    assert cli.main(["check", str(tmp_path / "mine.ipynb"), "--only", "5.1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 of 1 done, 0 blank, 0 wrong; ")
+
+
+def test_what_is_no_notebook_of_exercises(tmp_path, capsys):
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")]), tmp_path / "other.ipynb")
+    (tmp_path / "torn.ipynb").write_text("{ not json")
+    assert cli.main(["check", str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"  outside of the exercises: {tmp_path / 'other.ipynb'} has no exercises: ")
+    assert lines[1].startswith(f"  outside of the exercises: {tmp_path / 'torn.ipynb'} is not a notebook: ")
+    assert lines[-1].startswith("0 of 0 done")
+
+
 def test_no_notebook(tmp_path, capsys):
     assert cli.main(["check", str(tmp_path)]) == 2
     assert "there is no notebook at" in capsys.readouterr().err

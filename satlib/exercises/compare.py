@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MOST = 10_000_000  # numbers in a result: no task asks for nearly as many
-
 
 def difference(expected: Any, got: Any, tolerance: float = 1e-4, where: str = "") -> str | None:
     """What is wrong with a result, in one line; None if nothing is.
@@ -77,6 +75,8 @@ def _not_numbers(expected: Any, got: Any) -> str | None:
 
 
 def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | None:
+    if expected.dtype == torch.bool and not expected.dim() and got in (0, 1):
+        return None if bool(expected) == bool(got) else f"{of}expected {bool(expected)}, got {bool(got)}"
     expected, got = expected.detach().double(), got.detach().double()
     nan = got.isnan() & ~expected.isnan()
     if nan.any():
@@ -108,6 +108,8 @@ def kind(value: Any) -> str:
         return "None"
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, np.ndarray):
+        return f"a numpy array of shape {value.shape}"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 

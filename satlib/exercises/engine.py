@@ -4,10 +4,14 @@ import dis
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from satlib.errors import SatlibError
 from satlib.exercises import compare, guard, watch
@@ -113,7 +117,8 @@ def _verdict(asked: Task, answer: Any, printed: list[guard.Printed]) -> str | No
     cases, expected, got, back = asked.cases(), [], [], []
     first: str | None = None
     for case in cases:
-        want = asked.observe(asked.reference, *map(guard.copied, case))
+        right = guard.Spy(asked.reference, inputs)
+        want = asked.observe(right, *map(guard.copied, case))
         spy, copies = guard.Spy(answer, inputs), [guard.copied(each) for each in case]
         result, out = guard.run(lambda spy=spy, copies=copies: asked.observe(spy, *copies), code, asked.seconds)
         patched = watch.put_back()
@@ -125,7 +130,11 @@ def _verdict(asked: Task, answer: Any, printed: list[guard.Printed]) -> str | No
         expected.append(want)
         got.append(result)
         back.append(spy.gave_back)
-        found = _compare(want, result, asked.tolerance)
+        if spy.gave and result is spy.gave[0] and want is not right.gave[0]:  # nothing that could be looked into
+            found = _compare(right.gave[0], result, asked.tolerance)
+            found = found or f"expected {compare.kind(right.gave[0])}, got {compare.kind(result)}"
+        else:
+            found = _compare(want, result, asked.tolerance)
         if found and first is None:
             first = found
             failing = len(got) - 1
@@ -133,7 +142,7 @@ def _verdict(asked: Task, answer: Any, printed: list[guard.Printed]) -> str | No
         return None
     if back[failing]:
         return f"it gives its input {back[failing]} back as it is"
-    named = _named(asked, cases, expected, got, failing)
+    named = _named(asked, cases, got, failing)
     if named:
         return named
     if "wrong value" in first:
@@ -146,7 +155,15 @@ def _verdict(asked: Task, answer: Any, printed: list[guard.Printed]) -> str | No
                 return message
     if asked.picture:
         _draw(expected[failing], got[failing])
-    return first
+    return first + _given(inputs, cases[failing])
+
+
+def _given(names: list[str], case: tuple[Any, ...]) -> str:
+    """The inputs of a case where they are short enough to be said: "; given i = 7, size = 100"."""
+    if not case or len(case) != len(names) or any(isinstance(each, Tensor) or callable(each) for each in case):
+        return ""
+    text = ", ".join(f"{name} = {each!r}" for name, each in zip(names, case, strict=True))
+    return f"; given {text}" if len(text) <= 100 and "tensor(" not in text else ""
 
 
 def _compare(expected: Any, got: Any, tolerance: float) -> str | None:
@@ -156,13 +173,31 @@ def _compare(expected: Any, got: Any, tolerance: float) -> str | None:
         return f"{compare.kind(got)} that cannot be compared: {type(error).__name__}"
 
 
-def _named(asked: Task, cases: Any, expected: list[Any], got: list[Any], failing: int) -> str | None:
-    """The mistake whose results these are, in all cases; else in the one that is wrong first."""
-    for wanted in (range(len(cases)), [failing]):
-        for message, mistake in asked.mistakes.items():
-            if all(compare.same(_mistaken(asked, mistake, cases[i]), got[i], asked.tolerance) for i in wanted):
-                return message
-    return None
+def _named(asked: Task, cases: Any, got: list[Any], failing: int) -> str | None:
+    """The mistake whose results these are in all cases; else, where one result tells, the likest of those that give what is wrong first."""
+    best, most = None, 0
+    for message, mistake in asked.mistakes.items():
+        same = [
+            compare.same(_mistaken(asked, mistake, case), result, asked.tolerance)
+            for case, result in zip(cases, got, strict=True)
+        ]
+        if all(same):
+            return message
+        if same[failing] and sum(same) > most and _tells(got[failing]):
+            best, most = message, sum(same)
+    return best
+
+
+def _tells(value: Any) -> bool:
+    """Whether one result is like no other; by chance two mistakes give the same truth value or the same whole numbers."""
+    if isinstance(value, Mapping):
+        return any(map(_tells, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_tells, value))
+    if isinstance(value, (Tensor, float, np.floating)):
+        numbers = torch.as_tensor(value)
+        return bool((numbers != numbers.double().round()).any())
+    return isinstance(value, str)
 
 
 def _mistaken(asked: Task, mistake: Callable[..., Any], case: tuple[Any, ...]) -> Any:

@@ -147,7 +147,7 @@ TASKS = (
         minutes=5,
         equation="section 3.1.1",
         reference=centre,
-        cases=lambda: [(0, (14, 14), 224), (60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 224)],
+        cases=lambda: [(0, (14, 14), 224), (60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 100)],
         mistakes={
             "x and y have changed places: give (y, x), the row first": lambda i, grid, size: centre(i, grid, size)[
                 ::-1
@@ -160,6 +160,10 @@ TASKS = (
             "rows are as long as the grid is wide: divide by the number of columns": lambda i, grid, size: (
                 (i // grid[0] + 0.5) * size / grid[0],
                 (i % grid[0] + 0.5) * size / grid[1],
+            ),
+            "a cell is cut to whole pixels: 100 pixels in 7 cells are 14.29 each": lambda i, grid, size: (
+                (i // grid[1] + 0.5) * (size // grid[0]),
+                (i % grid[1] + 0.5) * (size // grid[1]),
             ),
             "places are counted from 0: place 0 is the first": lambda i, grid, size: centre(i - 1, grid, size),
         },
@@ -241,6 +245,7 @@ TASKS = (
         cases=lambda: (
             [(torch.tensor([[1.0, 0.1], [9.0, 9.0], [0.5, 0.1], [-3.0, 0.2], [0.0, 4.0]]), i) for i in (0, 1, 2, 4)]
             + [(numbers(8, 5, seed=4) * torch.arange(1.0, 9.0)[:, None], i) for i in (0, 3, 6)]
+            + [(torch.tensor([[1.0, 0.1], [-9.0, 1.0], [-1.0, -5.0], [-0.5, -0.4]]), 0)]  # nothing is like it
         ),
         mistakes={
             "a dot product prefers long vectors: divide by the lengths (cosine)": lambda a, i: int(
@@ -250,11 +255,14 @@ TASKS = (
             "this is the place that is least like it": lambda a, i: int(
                 torch.cosine_similarity(a, a[i][None]).argmin()
             ),
+            "the sign is dropped: a cosine of -1 is as unlike as can be": lambda a, i: int(
+                torch.cosine_similarity(a, a[i][None]).abs().masked_fill(torch.arange(len(a)) == i, -1).argmax()
+            ),
             "this is the nearest by distance, which long vectors lose: compare directions (cosine)": lambda a, i: int(
                 (a - a[i]).norm(dim=1).masked_fill(torch.arange(len(a)) == i, torch.inf).argmin()
             ),
         },
-        says="seven queries, vectors of very different lengths among them",
+        says="eight queries, vectors of very different lengths and one that nothing is like among them",
         others=(
             _most_like,
             lambda a, i: torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).argmax(),

@@ -76,19 +76,43 @@ def _sorted_cut(lengths: list[int], size: int) -> list[list[int]]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
+def _evenly(lengths: list[int], size: int) -> list[list[int]]:
+    """Four captions in batches of three as two and two: no more batches than needed either."""
+    found = []
+    for group in _by_length(lengths).values():
+        pieces = -(-len(group) // size)
+        found += [group[start::pieces] for start in range(pieces)]
+    return found
+
+
+def _neighbours(lengths: list[int], size: int) -> list[list[int]]:
+    found: list[list[int]] = []
+    for i, length in enumerate(lengths):
+        if found and len(found[-1]) < size and lengths[found[-1][0]] == length:
+            found[-1].append(i)
+        else:
+            found.append([i])
+    return found
+
+
 def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
-    """Any order and any division will do: which lengths are together, how often each caption comes, how large the batches are."""
+    """Any order and any division will do: which lengths are together, how often each caption comes, how many batches there are."""
     given = answer(lengths, size)
-    if not isinstance(given, (list, tuple)) or not all(isinstance(batch, (list, tuple)) for batch in given):
+    if not isinstance(given, (list, tuple)):
         return given
-    batches = [[int(i) for i in batch] for batch in given]
+    try:
+        batches = [[int(i) for i in batch] for batch in given]
+    except (TypeError, ValueError):
+        return given
     seen = Counter(i for batch in batches for i in batch)
     return {
-        "lengths within a batch": max(
+        "numbers that no caption has": sorted(seen.keys() - set(range(len(lengths)))),
+        "how often each caption comes": [seen[i] for i in range(len(lengths))],
+        "most lengths in a batch": max(
             (len({lengths[i] for i in batch if 0 <= i < len(lengths)}) for batch in batches), default=0
         ),
-        "how often each caption comes": [seen[i] for i in range(len(lengths))] + [len(seen)],
-        "size of the batches of each length": sorted((lengths[batch[0]], len(batch)) for batch in batches if batch),
+        "batches that are too large": sum(len(batch) > size for batch in batches),
+        "how many batches": len(batches),
     }
 
 
@@ -112,11 +136,18 @@ TASKS = (
         id="3.1",
         name="words",
         title="A caption as words",
-        difficulty=1,
-        minutes=5,
+        difficulty=2,
+        minutes=10,
         equation="section 4.3",
         reference=words,
-        cases=lambda: [("A dog runs.",), ("Two dogs, one BALL!",), ("the dog's ball (red)",), ("a t-shirt",), ("",)],
+        cases=lambda: [
+            ("A dog runs.",),
+            ("Two dogs, one BALL!",),
+            ("the dog's ball (red)",),
+            ("a t-shirt",),
+            ("2 dogs - one 'big'",),
+            ("",),
+        ],
         mistakes={
             'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(
                 r"[\w'-]+", caption
@@ -127,14 +158,20 @@ TASKS = (
             'apostrophes and hyphens end a word: "dog\'s" and "t-shirt" are one word each': lambda caption: re.findall(
                 r"\w+", caption.lower()
             ),
+            "digits are left out: 2 is a word too": lambda caption: re.findall(
+                r"[a-z]+(?:[-'][a-z]+)*", caption.lower()
+            ),
+            "a hyphen or an apostrophe that is not inside a word is kept: there it is punctuation": lambda caption: (
+                re.findall(r"[\w'-]+", caption.lower())
+            ),
             "punctuation marks are words of their own: leave them out": lambda caption: re.findall(
                 r"[\w'-]+|[.,!()]", caption.lower()
             ),
         },
-        says="capital letters, punctuation, an apostrophe, a hyphen, and an empty caption",
+        says="capital letters, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption",
         others=(
-            lambda caption: re.findall(r"[\w'-]+", caption.lower()),
-            lambda caption: [word.strip(".,!()").lower() for word in caption.split()],
+            lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower()),
+            lambda caption: [word for each in caption.lower().split() if (word := each.strip(".,!()'-"))],
         ),
     ),
     Task(
@@ -234,10 +271,18 @@ TASKS = (
             "only the first batch of each length is there": lambda lengths, size: [
                 group[:size] for group in _by_length(lengths).values()
             ],
+            "captions are counted from 0: caption 0 is the first": lambda lengths, size: [
+                [i + 1 for i in batch] for batch in _batches(lengths, size)
+            ],
+            "these are lengths: the captions' numbers are wanted": lambda lengths, size: [
+                [lengths[i] for i in batch] for batch in _batches(lengths, size)
+            ],
+            "only neighbours are together: captions of one length may stand anywhere": _neighbours,
+            "there is an empty batch: leave it out": lambda lengths, size: [[], *_batches(lengths, size)],
             "every batch holds one caption: fill them": lambda lengths, size: [[i] for i in range(len(lengths))],
         },
         says="every caption once, one length in each batch, no batch too large and none more than needed",
-        others=(_batches, lambda lengths, size: [tuple(batch) for batch in reversed(_batches(lengths, size))]),
+        others=(_batches, lambda lengths, size: [tuple(batch) for batch in reversed(_batches(lengths, size))], _evenly),
     ),
     Task(
         id="3.5",

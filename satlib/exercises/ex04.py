@@ -304,6 +304,8 @@ TASKS = (
             ),
             "the context z is not in it: this LSTM does not see the image": _step(uses="WUb"),
             "the bias b is missing": _step(uses="WUZ"),
+            "the state h is not in it: an LSTM remembers what it said": _step(uses="WZb"),
+            "the word before, E y, is not in it": _step(uses="UZb"),
             "h and c are in the wrong order: give back (h, c)": lambda *x: _step()(*x)[::-1],
         },
         says="h and c against satlib's decoder, for batches of two and of one",
@@ -411,6 +413,14 @@ TASKS = (
             "no gradient reaches the energies: something was detached, and nothing would learn where to look": lambda e, a: (
                 _blend(torch.softmax(e.detach(), 1) + 0 * e, a)
             ),
+            "alpha was detached: the penalty of equation 14 could teach it nothing": lambda e, a: (
+                attend(e, a)[0],
+                attend(e, a)[1].detach(),
+            ),
+            "z was detached: the words could teach it nothing": lambda e, a: (
+                attend(e, a)[0].detach(),
+                attend(e, a)[1],
+            ),
             "z and alpha are in the wrong order: give back (z, alpha)": lambda e, a: attend(e, a)[::-1],
             "the place with the largest weight has all of it: that is an argmax, which has no gradient": lambda e, a: (
                 _blend(nn.functional.one_hot(e.argmax(1), e.shape[1]).to(e.dtype) + 0 * e, a)
@@ -420,11 +430,11 @@ TASKS = (
                 attend(e, a)[1],
             ),
         },
-        says="z, the weights, and the gradient of the energies",
+        says="z, the weights, and the gradients that reach the energies through both",
         others=(
             lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1)),
             lambda e, a: _blend(_naive(e - e.amax(1, keepdim=True)), a),
-            lambda e, a: _blend(torch.softmax(e.double(), 1), a.double()),
+            lambda e, a: list(_blend(torch.softmax(e.double(), 1), a.double())),
         ),
     ),
 )
@@ -435,14 +445,16 @@ def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _with_gradient(answer: object, e: Tensor, a: Tensor) -> object:
-    """What `attend` gives, and the gradient of the energies of a sum over it."""
+    """What `attend` gives, and the gradients of the energies of a sum over each."""
     e.requires_grad_()
     given = answer(e, a)
-    if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(each, Tensor) for each in given):
+    if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(each, Tensor) for each in given):
         return given
-    z, alpha = given
-    gradient = torch.zeros_like(e)
-    if z.requires_grad:
-        (found,) = torch.autograd.grad((z * torch.arange(1.0, z.shape[-1] + 1)).sum(), e, allow_unused=True)
-        gradient = gradient if found is None else found
-    return {"z": z.detach(), "alpha": alpha.detach(), "the gradient of e": gradient}
+    found = {"z": given[0].detach(), "alpha": given[1].detach()}
+    for name, each in zip(("z", "alpha"), given, strict=True):
+        gradient = None
+        if each.requires_grad:
+            total = (each * torch.arange(1.0, each.shape[-1] + 1)).sum()
+            (gradient,) = torch.autograd.grad(total, e, retain_graph=True, allow_unused=True)
+        found[f"the gradient of e through {name}"] = torch.zeros_like(e) if gradient is None else gradient
+    return found

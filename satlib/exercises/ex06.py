@@ -1,5 +1,6 @@
 """Exercises of notebook 06: hard attention, from a draw to the estimator."""
 
+from numbers import Number
 from typing import Any
 
 import torch
@@ -54,11 +55,17 @@ def _gradients(answer: Answer, log_p_place: Tensor, reward: Tensor, baseline: fl
     log_p_place.requires_grad_()
     reward.requires_grad_()
     loss = answer(log_p_place, reward, baseline)
-    if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
-        return loss.detach() if isinstance(loss, Tensor) else loss
-    found = torch.autograd.grad(loss, (log_p_place, reward), allow_unused=True)
+    if not _is_number(loss):
+        return loss
+    found = (None, None)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        found = torch.autograd.grad(loss, (log_p_place, reward), allow_unused=True)
     at_place, at_reward = (torch.zeros(len(reward)) if each is None else each for each in found)
     return {"the gradient of log p(s|a)": at_place, "the gradient of the reward": at_reward}
+
+
+def _is_number(loss: Any) -> bool:
+    return isinstance(loss, Number) or (isinstance(loss, Tensor) and not loss.dim())
 
 
 def moving_average(baseline: float, log_p: Tensor) -> tuple[Tensor, float]:
@@ -149,13 +156,17 @@ def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> 
     log_p_word.requires_grad_()
     alphas.requires_grad_()
     loss = answer(log_p_word, alphas, *rest)
-    if not isinstance(loss, Tensor) or loss.dim():
+    if not _is_number(loss):
         return loss
     found = (None, None)
-    if loss.requires_grad:
+    if isinstance(loss, Tensor) and loss.requires_grad:
         found = torch.autograd.grad(loss, (log_p_word, alphas), allow_unused=True)
     words, maps = (torch.zeros_like(x) if g is None else g for g, x in zip(found, (log_p_word, alphas), strict=True))
-    return {"the loss": loss.detach(), "the gradient of log p(y_t)": words, "the gradient of alpha": maps}
+    return {
+        "the loss": torch.as_tensor(loss).detach(),
+        "the gradient of log p(y_t)": words,
+        "the gradient of alpha": maps,
+    }
 
 
 def _looks() -> list[tuple[Tensor, ...]]:
@@ -302,8 +313,11 @@ TASKS = (
             "the sign is turned: this makes rewarded places less likely": lambda log_p, reward, b: (
                 -score_loss(log_p, reward, b)
             ),
-            "log p(s|a) was detached, and nothing is left to learn from: detach the reward": lambda log_p, reward, b: (
+            "log p(s|a) was detached in place of the reward": lambda log_p, reward, b: (
                 -((reward - b) * log_p.detach()).mean()
+            ),
+            "nothing is left to learn from: only the reward is to be cut off from the graph, not the loss": (
+                lambda log_p, reward, b: score_loss(log_p, reward, b).detach()
             ),
             "p(s|a) in place of its logarithm": lambda log_p, reward, b: -((reward - b).detach() * log_p.exp()).mean(),
             "the sum over the samples: equation 12 takes their mean": lambda log_p, reward, b: (
@@ -337,6 +351,10 @@ TASKS = (
             "advantage not detached: the reward is a number here, not a function of the weights": lambda b, log_p: (
                 log_p - b,
                 moving_average(b, log_p)[1],
+            ),
+            "neither is cut off from the graph: detach log p first": lambda b, log_p: (
+                log_p - b,
+                0.9 * b + 0.1 * log_p.mean(),
             ),
             "0.9 and 0.1 have changed places: the baseline moves slowly": lambda b, log_p: (
                 (log_p - b).detach(),
@@ -479,6 +497,9 @@ TASKS = (
             ),
             "the score term has the wrong sign: rewarded places must become likelier": lambda p, a, s, b, r, e: (
                 _estimator(p, a, s, b, -r, e)
+            ),
+            "nothing is left to learn from: only the bracket is to be cut off from the graph, not the loss": lambda *x: (
+                _estimator(*x).detach()
             ),
             "each place is rewarded by its own word: the paper rewards it by the whole sentence": lambda *x: _estimator(
                 *x, reward="word"

@@ -1,6 +1,7 @@
 """Exercises of notebook 07: captions from a model, and how captions are judged."""
 
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,8 @@ END = "(end)"
 
 def _table(rows: Mapping[str, Mapping[str, float]]) -> NextWords:
     """A model as a table: what may follow the words so far, joined by blanks; where it says nothing, the end."""
-    return lambda prefix: rows.get(" ".join(prefix), {END: 1.0})
+    table = {tuple(words.split()): following for words, following in rows.items()}
+    return lambda prefix: dict(table.get(prefix, {END: 1.0}))
 
 
 # Greedy takes "a" and ends with .18; the best caption begins with "the", and at width 2 the beam finds it.
@@ -53,6 +55,19 @@ DEEP = _table(
         "x x": {"x": 0.5, END: 0.5},
     }
 )
+
+
+def _drawn(seed: int) -> NextWords:
+    """A model whose probabilities are drawn, the same each time; captions of at most five words."""
+
+    def next_words(prefix: Prefix) -> Mapping[str, float]:
+        if len(prefix) == 5:
+            return {END: 1.0}
+        drawn = random.Random(f"{seed} {' '.join(prefix)}")
+        weights = {word: drawn.random() ** 2 + 0.02 for word in ("a", "b", "c", END)}
+        return {word: weight / sum(weights.values()) for word, weight in weights.items()}
+
+    return next_words
 
 
 def greedy(next_words: NextWords, longest: int) -> list[str]:
@@ -195,6 +210,32 @@ def _forgetful(table: NextWords, width: int, longest: int) -> tuple[list[str], f
     return list(max(last)[1]), max(last)[0]
 
 
+def _otherwise(table: NextWords, width: int, longest: int, how: str) -> tuple[list[str], float]:
+    """A beam search that does one thing otherwise."""
+    living: list[tuple[float, Prefix]] = [(0.0, ())]
+    ended: list[tuple[float, Prefix]] = []
+    for _ in range(longest):
+        grown = [[(total + math.log(p), (*words, word)) for word, p in table(words).items()] for total, words in living]
+        if how == "each grows by itself":
+            grown = [sorted(each, reverse=True)[:width] for each in grown]
+        kept = sorted(sum(grown, ended if how == "finished ones compete" else []), reverse=True)
+        if how == "the beam gets narrower":
+            kept = kept[: width - len(ended)]
+        elif how not in ("each grows by itself", "all that end are finished"):
+            kept = kept[:width]
+        if how == "finished ones compete":
+            ended = []
+        ended += [each for each in kept if each[1][-1] == END]
+        living = [each for each in kept if each[1][-1] != END]
+        if how == "all that end are finished":
+            living = living[:width]
+        if how == "stops early" and len(ended) >= width:
+            break
+    by_word = {"for each word": lambda each: each[0] / len(each[1]), "the last": ended.index}
+    best = max(ended, key=by_word.get(how))
+    return list(best[1]), best[0]
+
+
 def _union(counters: list[Counter]) -> Counter:
     found: Counter = Counter()
     for each in counters:
@@ -225,11 +266,13 @@ def _precisions() -> list[tuple[Any, ...]]:
     star = ["star", "star", "star"]
     caption = ["a", "dog", "and", "a", "dog", "and", "a", "big", "big", "dog"]
     references = _words("a dog and a big dog", "a big dog sees a dog and a cat")
+    apart = ["a", "dog", "and", "a", "cat"], _words("one dog", "the cat and you")
     return [
         (star, _words("a star"), 1),
         (caption, references, 1),
         (caption, references, 2),
         (caption, references, 3),
+        (*apart, 1),
         (["a"], _words("a dog"), 2),
     ]
 
@@ -273,7 +316,12 @@ TASKS = (
         minutes=25,
         equation="notebook 07, the beam",
         reference=beam_search,
-        cases=lambda: [(STORY, 2, 6), (STORY, 1, 6), (SHORT, 2, 6), (DEEP, 2, 6), (DEEP, 3, 6), (STORY, 9, 6)],
+        cases=lambda: (
+            [(STORY, 2, 6), (STORY, 1, 6), (SHORT, 2, 6), (DEEP, 2, 6), (DEEP, 3, 6), (STORY, 9, 6)]
+            + [
+                (_drawn(seed), width, 7) for seed, width in ((1, 2), (256, 3), (1888, 2))
+            ]  # all ways to go wrong part here
+        ),
         mistakes={
             "this is greedy decoding: keep the `width` best beginnings at each step, not one": lambda table, width, longest: (
                 beam_search(table, 1, longest)
@@ -287,6 +335,25 @@ TASKS = (
             "captions that ended early are forgotten: they stay in the race to the end": lambda table, width, longest: (
                 _forgetful(table, width, longest)
             ),
+            "it stops too early: a beginning that still lives may become the best": lambda *x: _otherwise(
+                *x, "stops early"
+            ),
+            "finished captions take up places of the beam: of all that has grown in a step, the `width` best are kept": (
+                lambda *x: _otherwise(*x, "the beam gets narrower")
+            ),
+            "finished captions compete with the living: of all that has grown in a step, the `width` best are kept": (
+                lambda *x: _otherwise(*x, "finished ones compete")
+            ),
+            "a caption is finished though it was not kept: first the `width` best, then those of them that end": (
+                lambda *x: _otherwise(*x, "all that end are finished")
+            ),
+            "each beginning keeps `width` of its own: keep the `width` best of all": lambda *x: _otherwise(
+                *x, "each grows by itself"
+            ),
+            "ranked by the log-probability of a word: here the sum decides": lambda *x: _otherwise(*x, "for each word"),
+            "this is the caption that was finished last: take the best of the finished": lambda *x: _otherwise(
+                *x, "the last"
+            ),
             "this is the probability: give its logarithm": lambda table, width, longest: (
                 beam_search(table, width, longest)[0],
                 math.exp(beam_search(table, width, longest)[1]),
@@ -299,7 +366,7 @@ TASKS = (
                 beam_search(table, width, longest)[1],
             ),
         },
-        says="widths 1, 2, 3 and 9 on three models, the words and their log-probability",
+        says="widths 1, 2, 3 and 9 on six models, the words and their log-probability",
         others=(_all_at_once, lambda table, width, longest: tuple(_all_at_once(table, width, longest))),
     ),
     Task(
@@ -346,6 +413,9 @@ TASKS = (
             ),
             "clipped by the sum over the references: take the one that has most": lambda caption, references, n: (
                 _precision(caption, references, n, sum)
+            ),
+            "only the reference that fits best is counted: each n-gram may be found in another one": (
+                lambda caption, references, n: max(_precision(caption, [each], n) for each in references)
             ),
             "clipped by the reference that has fewest: take the one that has most": lambda caption, references, n: (
                 _precision(caption, references, n, min)

@@ -18,7 +18,10 @@ def precise_penalty(alphas: Tensor) -> Tensor:
 
 
 def _half_maps() -> list[tuple[Tensor]]:
-    return [(distribution(2, 12, 49).bfloat16(),), (distribution(3, 9, 196, seed=1).bfloat16(),)]
+    even = distribution(
+        2, 49, 49, seed=2, sharp=0.3
+    )  # each place gets about 1: the penalty is made of small differences
+    return [(distribution(2, 12, 49).bfloat16(),), (distribution(3, 9, 196, seed=1).bfloat16(),), (even.bfloat16(),)]
 
 
 def _with_kind(answer: Answer, alphas: Tensor) -> Any:
@@ -43,9 +46,10 @@ def _blocks(rows: int, rank: int, size: int) -> list[int]:
 def _deal(answer: Answer, rows: int, size: int) -> Any:
     """Who gets what: any division will do that leaves no row out, gives none twice, and is fair."""
     shares = [answer(rows, rank, size) for rank in range(size)]
-    if not all(isinstance(share, (list, tuple, range)) for share in shares):
+    try:
+        dealt = [int(row) for share in shares for row in share]
+    except (TypeError, ValueError):
         return shares[0]
-    dealt = [int(row) for share in shares for row in share]
     return {
         "how often each row is dealt": [dealt.count(row) for row in range(rows)],
         "rows that do not exist": sum(not 0 <= row < rows for row in dealt),
@@ -97,6 +101,18 @@ def _stop(scores: Sequence[float], patience: int, better: Any = lambda new, old:
     return best, len(scores)
 
 
+def _never_anew(scores: Sequence[float], patience: int) -> tuple[int, int]:
+    best, waited = 1, 0
+    for epoch in range(2, len(scores) + 1):
+        if scores[epoch - 1] > scores[best - 1]:
+            best = epoch
+        else:
+            waited += 1
+        if waited == patience:
+            return best, epoch
+    return best, len(scores)
+
+
 TASKS = (
     Task(
         id="8.1",
@@ -115,13 +131,16 @@ TASKS = (
             "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
                 (1 - alphas.sum(1)).float().square().sum(1)
             ),
+            "the running sum over the words is in bf16: make float32 of the maps before": lambda alphas: (
+                (1 - sum(alphas.unbind(1)).float()).square().sum(1)
+            ),
             "float32 comes last: what was rounded away does not come back": lambda alphas: (
                 (1 - alphas.sum(1)).square().sum(1).float()
             ),
             "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
             "float16 keeps 11 bits: float32 is wanted": lambda alphas: (1 - alphas.half().sum(1)).square().sum(1),
         },
-        says="maps of 49 and 196 places in bf16, the penalty in float32",
+        says="maps of 49 and 196 places in bf16, even ones among them, the penalty in float32",
         others=(
             lambda alphas: (1 - alphas.to(torch.float32).sum(1)).pow(2).sum(1),
             lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
@@ -244,6 +263,7 @@ TASKS = (
             ([1.0, 2.0, 3.0], 5),
             ([9.0], 1),
             ([1.0, 2.0, 1.0, 1.0, 1.0, 3.0], 2),
+            ([3.0, 2.0, 4.0, 3.0, 5.0, 1.0, 6.0], 2),  # two epochs without a better score, not in a row
         ],
         mistakes={
             "BLEU is better when it is higher: this takes the lowest": lambda scores, patience: _stop(
@@ -256,6 +276,9 @@ TASKS = (
                 scores, patience + 1
             ),
             "stops one epoch too early": lambda scores, patience: _stop(scores, max(1, patience - 1)),
+            "the waiting begins anew with each better epoch: `patience` of them in a row": lambda scores, patience: (
+                _never_anew(scores, patience)
+            ),
             "the last epoch is not the best: keep the model of the best one": lambda scores, patience: (
                 best_and_last(scores, patience)[1],
                 best_and_last(scores, patience)[1],

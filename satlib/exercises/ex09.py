@@ -1,5 +1,6 @@
 """Exercises of notebook 09: drawing a map, measuring it, and reading a wrong caption."""
 
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,18 +65,20 @@ def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
     return _points(alpha, mask, tolerance)
 
 
-def _points(alpha: Tensor, mask: Tensor, tolerance: float, offset: float = 0.5, swap: bool = False) -> bool:
+def _points(
+    alpha: Tensor, mask: Tensor, tolerance: float, offset: float = 0.5, swap: bool = False, power: float = 2
+) -> bool:
     row, column = divmod(int(alpha.argmax()), alpha.shape[1])
     if swap:
         row, column = column, row
     y = (row + offset) * mask.shape[0] / alpha.shape[0] - 0.5
     x = (column + offset) * mask.shape[1] / alpha.shape[1] - 0.5
-    return _near(mask, y, x, tolerance)
+    return _near(mask, y, x, tolerance, power)
 
 
-def _near(mask: Tensor, y: float, x: float, tolerance: float) -> bool:
-    places = mask.nonzero().double()
-    return bool((((places - torch.tensor([y, x], dtype=torch.float64)) ** 2).sum(1) <= tolerance**2).any())
+def _near(mask: Tensor, y: float, x: float, tolerance: float, power: float = 2) -> bool:
+    away = mask.nonzero().double() - torch.tensor([y, x], dtype=torch.float64)
+    return bool((torch.linalg.vector_norm(away, power, dim=1) <= tolerance).any())
 
 
 def _centre_of_mass(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
@@ -144,10 +147,21 @@ def _read(answer: Answer) -> Any:
         return given
     number, truth, place = given
     return {
-        "the false word's number": number,
-        "the true word": truth.lower().strip() if isinstance(truth, str) else truth,
-        "where it looked": place.lower().strip() if isinstance(place, str) else place,
+        "the false word's number": _Guess(number, reading()[0]),
+        "the true word": _Guess(truth.lower().strip() if isinstance(truth, str) else truth, reading()[1]),
+        "where it looked": _Guess(place.lower().strip() if isinstance(place, str) else place, reading()[2]),
     }
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """A part of the answer that is not given away when a guess is held against it."""
+
+    given: Any
+    right: Any = field(compare=False)
+
+    def __repr__(self) -> str:
+        return "another" if self.given == self.right else repr(self.given)
 
 
 def _list(sigma: float, radius: int) -> list[float]:
@@ -198,6 +212,7 @@ def _games() -> list[tuple[Tensor, Tensor, float]]:
         (_peaked(2, 2), _disc(19, 19, 0), 0.75),  # the middle is at 19.5, 19.5
         (_peaked(2, 2), _disc(20, 20, 0), 0.75),
         (_peaked(2, 2), _disc(17, 20, 0, side=49), 3.0),  # as far as the tolerance goes
+        (_peaked(2, 2), _disc(15, 15, 0), 5.0),  # no farther than that up and to the left, but farther across
     ]
 
 
@@ -316,6 +331,9 @@ TASKS = (
             "the tolerance is not used: a point within it of the object counts": lambda alpha, mask, t: _points(
                 alpha, mask, 0.75
             ),
+            "down and across are looked at one by one: the distance is the root of the sum of squares": (
+                lambda alpha, mask, t: _points(alpha, mask, t, power=torch.inf)
+            ),
             "row and column have changed places": lambda alpha, mask, t: _points(alpha, mask, t, swap=True),
             "this is the upper left corner of the heaviest cell: take its middle": lambda alpha, mask, t: _points(
                 alpha, mask, t, offset=0.0
@@ -324,7 +342,7 @@ TASKS = (
             "turned round: True where it points at the object": lambda alpha, mask, t: not _points(alpha, mask, t),
             "any cell on the object will do: the heaviest one must be": lambda alpha, mask, t: bool(mask.any()),
         },
-        says="ten games, hits and misses, by a hair too",
+        says="eleven games, hits and misses, by a hair too",
         others=(
             lambda alpha, mask, t: _by_distance(alpha, mask, t),
             lambda alpha, mask, t: np.bool_(_points(alpha, mask, t)),

@@ -1,5 +1,6 @@
-"""`satlib check`: run a learner's notebooks by nbval and say of each exercise whether it is done, blank or wrong, and why."""
+"""`satlib check`: run a learner's notebooks by nbval and say of each exercise whether it is done, blank, wrong or missing, and why."""
 
+import ast
 import contextlib
 import importlib.util
 import io
@@ -12,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from satlib.errors import SatlibError
+from satlib.exercises.engine import chapter, task
 
 CELL_SECONDS = 120  # importing torch on a busy machine takes one of them
-DONE, BLANK, WRONG = "done", "blank", "wrong"
+DONE, BLANK, WRONG, MISSING = "done", "blank", "wrong", "missing"
 
 
 @dataclass
 class Row:
-    """One exercise of one notebook: done, blank or wrong, the reason, and the seconds of its cells."""
+    """One exercise of one notebook: done, blank, wrong or missing, the reason, and the seconds of its cells."""
 
     notebook: str
     exercise: str
@@ -34,6 +36,7 @@ class _Recorder:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Row] = {}
         self.troubles: list[str] = []
+        self.names: dict[Path, str] = {}  # of each file, what pytest calls it
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         notebook = report.nodeid.split("::")[0]
@@ -46,6 +49,7 @@ class _Recorder:
         key = notebook, place["exercise"]
         row = self.rows.setdefault(key, Row(notebook, place["exercise"], "", "", 0.0))
         row.seconds += report.duration
+        self.names[Path(place.get("path", notebook)).resolve()] = notebook
         if place["role"] == "check" and report.passed and not row.state:
             row.state = DONE
         if not report.passed and row.state != WRONG:  # an answer's cell that fails comes before its check
@@ -84,11 +88,48 @@ def notebooks(given: Sequence[Path]) -> list[Path]:
     return found
 
 
+def unchecked(path: Path) -> dict[str, str]:
+    """The exercises of a notebook that cannot count as done, whatever happens in it, and why: their cells are gone, or changed.
+
+    Raises:
+        SatlibError: there are no exercises in it.
+    """
+    try:
+        cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+        places = [(cell.get("metadata", {}), "".join(cell["source"])) for cell in cells]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SatlibError(f"{path} is not a notebook: {type(error).__name__}") from error
+    checks = {}
+    for metadata, source in places:
+        place = metadata.get("satlib", {})
+        if place.get("role") == "check":
+            marks = any("raises-exception" in tag or tag.startswith("nbval") for tag in metadata.get("tags", ()))
+            checks[place["exercise"]] = _is_check(place["exercise"], source) and not marks
+    if not checks:
+        raise SatlibError(f"{path} has no exercises: none of its cells is a check that satlib has put there")
+    found = {exercise: "its check has been changed" for exercise, good in checks.items() if not good}
+    for number in {int(exercise.split(".")[0]) for exercise in checks}:
+        found |= {
+            exercise: "its check is not in the notebook" for exercise in chapter(number) if exercise not in checks
+        }
+    return found
+
+
+def _is_check(exercise: str, source: str) -> bool:
+    """Whether a cell does what it did when it was generated; comments do not matter, but for those that nbval reads."""
+    try:
+        does = ast.dump(ast.parse(source))
+    except SyntaxError:
+        return False
+    return "NBVAL_" not in source and does == ast.dump(ast.parse(f'check("{exercise}", {task(exercise).name})'))
+
+
 def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[Row], list[str]]:
     """Run notebooks, each in a kernel of its own.
 
     Returns:
-        A row for each exercise, in order, and a line for each thing that went wrong outside of exercises.
+        A row for each exercise, in order, and a line for each thing that went wrong outside of exercises. An exercise of a notebook's
+        chapter that is not in it has a row too.
 
     Raises:
         SatlibError: nbval is not installed.
@@ -101,6 +142,15 @@ def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[Row], list[str]
     from satlib.exercises import summary
 
     recorder = _Recorder()
+    spoilt: dict[Path, dict[str, str]] = {}
+    for path in paths:
+        try:
+            spoilt[path.resolve()] = unchecked(path)
+        except SatlibError as error:
+            recorder.troubles.append(str(error))
+    paths = [path for path in paths if path.resolve() in spoilt]
+    if not paths:
+        return [], recorder.troubles
     options = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", str(CELL_SECONDS), "-o", "addopts=", "-q"]
     options += ["-p", "no:cacheprovider", "--color", "no", "--nbval-kernel-startup-timeout", "120"]
     plugins: list[Any] = [recorder]
@@ -114,6 +164,14 @@ def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[Row], list[str]
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not recorder.troubles:
         last = [line for line in output.getvalue().splitlines() if line.strip()][-1:]
         recorder.troubles.append(f"pytest stopped: {' '.join(last) or status}")
+    for path, reasons in spoilt.items():
+        name = recorder.names.get(path, str(path))
+        for exercise, reason in reasons.items():
+            row = recorder.rows.get((name, exercise))
+            if row is None:
+                recorder.rows[name, exercise] = Row(name, exercise, MISSING, reason, 0.0)
+            elif row.state in ("", DONE):
+                row.state, row.reason = WRONG, reason
     for row in recorder.rows.values():
         row.state = row.state or WRONG
         row.reason = row.reason or ("its check was not run" if row.state == WRONG else "")
@@ -132,19 +190,31 @@ def table(rows: Sequence[Row], troubles: Sequence[str] = ()) -> str:
             notebook = row.notebook
             lines += ["", notebook] if lines else [notebook]
         first, *more = textwrap.wrap(row.reason.replace("\n", " "), 96) or [""]
-        lines.append(f"  {row.exercise:5} {row.state:6} {row.seconds:5.1f} s  {first}".rstrip())
-        lines += [" " * 23 + line for line in more]
+        lines.append(f"  {row.exercise:5} {row.state:7} {row.seconds:5.1f} s  {first}".rstrip())
+        lines += [" " * 24 + line for line in more]
     for trouble in troubles:
         lines.append(f"  outside of the exercises: {trouble}")
-    counts = {state: sum(row.state == state for row in rows) for state in (DONE, BLANK, WRONG)}
+    counts = {state: sum(row.state == state for row in rows) for state in (DONE, BLANK, WRONG, MISSING)}
     seconds = sum(row.seconds for row in rows)
-    lines += ["", f"{counts[DONE]} of {len(rows)} done, {counts[BLANK]} blank, {counts[WRONG]} wrong; {seconds:.0f} s"]
+    said = [f"{counts[DONE]} of {len(rows)} done", f"{counts[BLANK]} blank", f"{counts[WRONG]} wrong"]
+    said += [f"{counts[MISSING]} missing"] if counts[MISSING] else []
+    lines += ["", f"{', '.join(said)}; {seconds:.0f} s"]
     return "\n".join(lines)
 
 
-def main(given: Sequence[Path], json_file: Path | None = None, processes: int = 2) -> int:
-    """Check, print the table; 0 if all exercises are done, 1 if any is blank or wrong or a notebook has none."""
+def main(
+    given: Sequence[Path], json_file: Path | None = None, processes: int = 2, only: Sequence[str] | None = None
+) -> int:
+    """Check, print the table; 0 if all exercises are done, 1 if any is blank, wrong or missing, or a notebook has none.
+
+    Args:
+        given: notebooks and folders.
+        json_file: where the table goes too.
+        processes: notebooks at a time.
+        only: the exercises that count; all if left out.
+    """
     rows, troubles = run(notebooks(given), processes)
+    rows = [row for row in rows if only is None or row.exercise in only]
     print(table(rows, troubles))
     if json_file is not None:
         json_file.write_text(

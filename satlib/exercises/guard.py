@@ -5,11 +5,13 @@ import copy
 import inspect
 import io
 import linecache
+import os
 import random
 import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any
@@ -69,6 +71,7 @@ class Spy:
     def __init__(self, answer: Callable[..., Any], names: Sequence[str]) -> None:
         self.answer, self.names = answer, names
         self.gave_back: str | None = None  # name of the input that came back as it went in
+        self.gave: list[Any] = []  # what came back, call by call
 
     def __call__(self, *inputs: Any) -> Any:
         """Call it.
@@ -78,6 +81,7 @@ class Spy:
         """
         before = [copied(each) for each in inputs]
         result = self.answer(*inputs)
+        self.gave.append(result)
         for name, was, now in zip(self.names, before, inputs, strict=False):
             if not _unchanged(was, now):
                 raise Failed(f"it changes its input {name}: work on a copy (`x -= 1` and `x.add_(1)` change x itself)")
@@ -162,7 +166,7 @@ def _line(error: BaseException, code: Any) -> str:
         at = trace.tb_frame.f_code
         if code is not None and at.co_filename == code.co_filename:
             text = linecache.getline(at.co_filename, trace.tb_lineno).strip()
-            found = f", in line {trace.tb_lineno - code.co_firstlineno + 1} of {code.co_name}: {text}" if text else ""
+            found = f", in line {trace.tb_lineno - at.co_firstlineno + 1} of {at.co_name}: {text}" if text else ""
         trace = trace.tb_next
     return found
 
@@ -223,6 +227,20 @@ def _memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+def _put_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)
+
+
+# What a call must leave as it is: a name, how to look at it, how to put it back.
+_SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
+    ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    ("default device", torch.get_default_device, _put_device),
+    ("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
+    ("anomaly mode", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    ("number of threads", torch.get_num_threads, torch.set_num_threads),
+)
+
+
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
     """The same random numbers for each call; afterwards everything as it was.
@@ -231,23 +249,27 @@ def _settings() -> Iterator[None]:
         Failed: the call has changed a setting of torch for everyone.
     """
     python, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    dtype, gradients, out, err = torch.get_default_dtype(), torch.is_grad_enabled(), sys.stdout, sys.stderr
+    settings, out, err = [get() for _, get, _ in _SETTINGS], sys.stdout, sys.stderr
+    depth, folder, complaints = sys.getrecursionlimit(), os.getcwd(), np.geterr()
     random.seed(0)
     np.random.seed(0)
     torch.default_generator.manual_seed(0)
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
+    began = [get() for _, get, _ in _SETTINGS]
     try:
-        yield
-        for what, now, was in (
-            ("default dtype", torch.get_default_dtype(), torch.float32),
-            ("gradient mode", torch.is_grad_enabled(), True),
-        ):
-            if now != was:
+        with warnings.catch_warnings():
+            yield
+        for (what, get, _), was in zip(_SETTINGS, began, strict=True):
+            if get() != was:
                 raise Failed(f"it changes torch's {what} for everyone; it has been put back")
     finally:
-        torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(gradients)
+        for (_, get, put), was in zip(_SETTINGS, settings, strict=True):
+            if get() != was:
+                put(was)
+        sys.setrecursionlimit(depth)
+        os.chdir(folder)
+        np.seterr(**complaints)
         random.setstate(python)
         np.random.set_state(numpy_state)
         torch.set_rng_state(torch_state)

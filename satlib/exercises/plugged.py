@@ -106,7 +106,7 @@ def _try(attend: Attend, place: str) -> None:
         given = attend(e, a)
     except Exception as error:
         raise SatlibError(f"{place} raises {type(error).__name__} for e {(B, L)} and a {(B, L, D)}: {error}") from error
-    if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(each, Tensor) for each in given):
+    if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(each, Tensor) for each in given):
         raise SatlibError(f"{place} must give two tensors, (z, alpha), not {type(given).__name__}")
     for name, found, wanted in (("z", given[0], (B, D)), ("alpha", given[1], (B, L))):
         if tuple(found.shape) != wanted:

@@ -44,6 +44,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
                 ReprTracebackNative([text]), ReprFileLocation(str(item.path), item.cell_num, text.splitlines()[0])
             )
         if not message and not report.passed:  # nbval expects nothing more of a notebook that took too long
-            message = f"{place['exercise']} is wrong: it was not run, because a cell before it took too long"
-        report.user_properties.append(("satlib", {**place, "message": message}))
+            skipped = "NBVAL_SKIP" in item.cell.source
+            why = "it is marked to be left out" if skipped else "it was not run, because a cell before it took too long"
+            message = f"{place['exercise']} is wrong: {why}"
+        report.user_properties.append(("satlib", {**place, "message": message, "path": str(item.path)}))
     return report

@@ -4,11 +4,15 @@ import builtins
 import contextlib
 import math
 import random
+import re
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy
 import torch
 from torch.nn import functional
+
+from satlib.exercises import compare
 
 _BUILTINS = [
     "abs",
@@ -48,14 +52,50 @@ _WATCHED: dict[Any, tuple[str, ...]] = {
     functional: tuple(name for name in vars(functional) if name[0] != "_"),
     torch.testing: ("assert_close",),
     torch.autograd: ("grad", "backward"),
+    re: ("compile", "findall", "finditer", "fullmatch", "match", "search", "split", "sub"),
+    compare: ("difference", "same"),
 }
-_METHODS = (*(name for name in dir(torch.Tensor) if name[0] != "_"), "__add__", "__mul__", "__matmul__", "__getitem__")
+_OPERATORS = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "pow",
+    "matmul",
+    "radd",
+    "rsub",
+    "rmul",
+    "rtruediv",
+    "neg",
+    "abs",
+    "invert",
+)
+_OPERATORS += (
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "and",
+    "or",
+    "getitem",
+    "setitem",
+    "len",
+    "iter",
+    "float",
+    "int",
+    "bool",
+)
+_METHODS = (*(name for name in dir(torch.Tensor) if name[0] != "_"), *(f"__{name}__" for name in _OPERATORS))
 _MODULES = ("Linear", "Module", "Embedding", "LSTMCell")
 
 
 def _now() -> dict[tuple[Any, str], Any]:
     found = {(owner, name): vars(owner).get(name) for owner, names in _WATCHED.items() for name in names}
     found |= {(torch.Tensor, name): getattr(torch.Tensor, name, None) for name in _METHODS}
+    for kind in (Counter, defaultdict):
+        found |= {(kind, name): getattr(kind, name) for name in vars(kind) if callable(getattr(kind, name))}
     for name in _MODULES:
         found |= {
             (getattr(torch.nn, name), method): getattr(getattr(torch.nn, name), method)
@@ -67,13 +107,18 @@ def _now() -> dict[tuple[Any, str], Any]:
 _SNAPSHOT = _now()
 
 
+def _of_torch(now: Any, name: str) -> bool:
+    """Whether torch has put a wrapper in its own function's place, as it does with some when its compiler is loaded."""
+    return getattr(now, "__name__", "") == name and str(getattr(now, "__module__", "")).partition(".")[0] == "torch"
+
+
 def put_back() -> list[str]:
     """Undo what was replaced since satlib.exercises was imported: its names, as "torch.softmax"."""
     undone = []
     for (owner, name), was in _SNAPSHOT.items():
         now = getattr(owner, name, None) if isinstance(owner, type) else vars(owner).get(name)
         # `==`, because descriptors of C make a new object at each look.
-        if now is was or (isinstance(owner, type) and now == was):
+        if now is was or (isinstance(owner, type) and now == was) or _of_torch(now, name):
             continue
         undone.append(f"{owner.__name__}.{name}".replace("builtins.", ""))
         if isinstance(owner, type) and owner is torch.Tensor and hasattr(torch._C.TensorBase, name):
