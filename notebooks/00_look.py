@@ -23,7 +23,7 @@
 # - find your way through the ten notebooks;
 # - find out where a wrong figure in a table of results comes from.
 #
-# **Minutes**: 5 to read, 0.5 to run on two CPU cores. **Memory**: 0.8 GB. **Needs**: nothing, and nothing to download.
+# **Minutes**: 5 to read, 0.2 to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: nothing, and nothing to download.
 
 # %%
 import io

@@ -25,7 +25,7 @@
 # - choose between additive and dot-product scores, and mask padding;
 # - recognise attention in a network without recurrence and in a memory that is asked questions.
 #
-# **Minutes**: 25 to read, 1.5 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: no earlier notebook; nothing to download.
+# **Minutes**: 25 to read, 1.1 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: no earlier notebook; nothing to download.
 
 # %%
 import math

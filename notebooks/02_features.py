@@ -23,7 +23,7 @@
 # - measure what a layer keeps and what it loses when a picture is moved, enlarged, turned or cut in two;
 # - choose an encoder by its figures, and run it once instead of in every epoch.
 #
-# **Minutes**: 25 to read, 1.5 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: nothing, and nothing to download. Where
+# **Minutes**: 25 to read, 1.2 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: nothing, and nothing to download. Where
 # Flickr8k and its features are present, they are used too.
 
 # %%

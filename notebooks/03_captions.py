@@ -23,7 +23,7 @@
 # - count a vocabulary on training captions alone, and say what is lost when rare words are left out;
 # - cut batches of one length as section 4.3 of the paper does, and say how much work that saves.
 #
-# **Minutes**: 15 to read, 0.5 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: nothing, and nothing to download. Where
+# **Minutes**: 15 to read, 0.3 to run on two CPU cores. **Memory**: 0.8 GB. **Needs**: nothing, and nothing to download. Where
 # Flickr8k is present, its own captions are used too.
 
 # %%

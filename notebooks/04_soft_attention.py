@@ -23,7 +23,7 @@
 # - train soft attention, and read its maps: sharp or blurred, on the named thing or beside it, what the gate lets through;
 # - show by experiment that where it looks next depends on the words so far, and on *which* words.
 #
-# **Minutes**: 40 to read, 1.0 to run on two CPU cores. **Memory**: 1.4 GB. **Needs**: notebook 02 for what annotation vectors are; nothing to
+# **Minutes**: 40 to read, 0.6 to run on two CPU cores. **Memory**: 1.4 GB. **Needs**: notebook 02 for what annotation vectors are; nothing to
 # download.
 
 # %%

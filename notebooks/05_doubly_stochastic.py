@@ -23,7 +23,7 @@
 # - train with and without it, and measure what it does to coverage, to the maps and to the captions;
 # - derive the normalised weighted geometric mean of section 4.2, check it to the last digit, and measure how far soft attention is from the exact marginal.
 #
-# **Minutes**: 35 to read, 1.0 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: notebook 04; nothing to download.
+# **Minutes**: 35 to read, 0.8 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: notebook 04; nothing to download.
 
 # %%
 import copy

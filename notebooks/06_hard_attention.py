@@ -25,7 +25,7 @@
 # - read satlib's `VariationalBound` line by line, and find the places where other implementations differ;
 # - use a trained hard model (expected, most probable or sampled looks) and compare its maps with those of a soft one.
 #
-# **Minutes**: 50 to read, 1.0 to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: notebook 04 for the decoder; nothing to download.
+# **Minutes**: 50 to read, 0.8 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: notebook 04 for the decoder; nothing to download.
 
 # %%
 import inspect

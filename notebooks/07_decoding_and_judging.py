@@ -23,7 +23,7 @@
 # - compute BLEU, CIDEr and the core of METEOR by hand, and name a mistake that each of them does not see;
 # - tell a figure of generated captions from one of teacher forcing, and say why the likelihood and BLEU part ways.
 #
-# **Minutes**: 30 to read, 1 to run on two CPU cores. **Memory**: 1.4 GB. **Needs**: notebook 03 for words and references, 04 for the model; nothing to download. METEOR
+# **Minutes**: 30 to read, 1 to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03 for words and references, 04 for the model; nothing to download. METEOR
 # is shown where Java is installed. Where Flickr8k is present, its photographs and captions are judged too.
 
 # %%

@@ -25,7 +25,7 @@
 # - search for hyperparameters on the dev split, stopping hopeless trials early;
 # - put a row of your own into the paper's Table 1, and say what the row does not tell.
 #
-# **Minutes**: 35 to read, 1.2 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: notebooks 03 and 04; nothing to download.
+# **Minutes**: 35 to read, 0.8 to run on two CPU cores. **Memory**: 1.1 GB. **Needs**: notebooks 03 and 04; nothing to download.
 # With a GPU the cost of a step is measured there too; with Flickr8k and its features present, its own recipe is trained for an epoch.
 
 # %%

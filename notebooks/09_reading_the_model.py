@@ -24,7 +24,7 @@
 # - test whether a map is a cause of its word, instead of believing it;
 # - steer a captioner: its temperature, its words, its model, in an explorer.
 #
-# **Minutes**: 20 to read, 1 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: notebook 04 (soft attention), of 06 the idea of hard
+# **Minutes**: 20 to read, 0.8 to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebook 04 (soft attention), of 06 the idea of hard
 # attention; nothing to download. Where Flickr8k is present, its photographs are in the gallery.
 
 # %%
