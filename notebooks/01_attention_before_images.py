@@ -376,7 +376,7 @@ print("weights of 'the dog sleeps (end)':", [round(float(w), 3) for w in weights
 # Even, as good as: it has not learned where to look. Train it, on the same sentences in the same order for as many steps, and a third
 # one with dot-product scores. **What do you expect to see** in the curve?
 
-# %%
+# %% tags=["docs:length"]
 looking = {"additive attention": trained("additive"), "dot-product attention": trained("dot")}
 curves |= {name: bleu_by_length(model, test_pairs) for name, model in looking.items()}
 figure, axis = plt.subplots(figsize=(5.6, 3.4), dpi=90, layout="constrained")

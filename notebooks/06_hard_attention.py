@@ -955,7 +955,7 @@ assert found.worst > 8
 # **What do you expect to see?** Which lines flatten out, and where do they cross? One coin per minibatch is a line of its own: however large the
 # minibatch, its gradient is either hard or soft.
 
-# %%
+# %% tags=["docs:estimators"]
 gumbel = {
     t: measure("gumbel", replace(plain, estimator="gumbel", temperature=t), claims=False, draws=80, seed=CASE)
     for t in (0.3, 1.0, 3.0)

@@ -84,7 +84,7 @@ for name in models:
 #
 # **What do you expect to see?** Above, four right captions; below, four wrong ones, the false words in orange italics. Look for a reason in the picture.
 
-# %%
+# %% tags=["docs:mistakes"]
 masks = {each.key: world[each.key].masks for each in tests}
 mistakes = {
     name: [(each, target) for each in wrong[name] for target in ground.scene_mistakes(each, made[each.key].words)]

@@ -63,6 +63,7 @@ class Captioner(nn.Module):
         self.recipe = recipe
         self.vocabulary = vocabulary
         self.encoder = encoder
+        self.own_attention: str | None = None  # FILE:FUNCTION, where somebody's own attention was put into it
         self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
@@ -175,6 +176,7 @@ class Captioner(nn.Module):
                 "weights": None if self.recipe.encoder.train else self.encoder.weights_hash,
             },
             "card": card or {},
+            "own attention": self.own_attention,
         }
         write_safetensors(path, dict(_stored(kept, storage)), header)
 
@@ -200,6 +202,7 @@ class Captioner(nn.Module):
                 f"{path} was trained with other weights of {encoder.name} than those installed here; install the same ones or train again"
             )
         captioner = cls(made_by, Vocabulary(header["vocabulary"]), encoder)
+        captioner.own_attention = header.get("own attention")
         try:
             (captioner if trained else captioner.decoder).load_state_dict(
                 {name if trained else name.removeprefix("decoder."): value for name, value in _restored(tensors)}

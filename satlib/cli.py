@@ -376,7 +376,22 @@ def _plug(options: argparse.Namespace) -> "Callable[[Captioner], None] | None":
     from satlib.exercises import plugged
 
     attend = plugged.load(options.attention)
-    return lambda captioner: plugged.plug(captioner, attend)
+    return lambda captioner: plugged.plug(captioner, attend, options.attention)
+
+
+def _captioner(model: Path | str, options: argparse.Namespace) -> "Captioner":
+    """A trained model; a line says so where it was trained with an attention that its file cannot carry."""
+    from satlib import device
+    from satlib.captioner import Captioner
+
+    captioner = Captioner.load(model, device.choose(options.device))
+    if captioner.own_attention and getattr(options, "attention", None) is None:
+        print(
+            f"satlib: {model} was trained with --attention {captioner.own_attention}, and looks by softmax without it;"
+            " satlib evaluate takes the same option",
+            file=sys.stderr,
+        )
+    return captioner
 
 
 def _tune(options: argparse.Namespace) -> int:
@@ -397,10 +412,9 @@ def _tune(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from satlib import datasets, device, evaluation
-    from satlib.captioner import Captioner
+    from satlib import datasets, evaluation
 
-    captioner = Captioner.load(options.model, device.choose(options.device))
+    captioner = _captioner(options.model, options)
     chosen = captioner.recipe
     if plug := _plug(options):
         plug(captioner)
@@ -422,12 +436,11 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _ground(options: argparse.Namespace) -> int:
-    from satlib import datasets, device, evaluation, ground, plots
-    from satlib.captioner import Captioner
+    from satlib import datasets, evaluation, ground, plots
     from satlib.files import write_json
 
     boxes = ground.Boxes(options.boxes) if options.boxes else None
-    captioner = Captioner.load(options.model, device.choose(options.device))
+    captioner = _captioner(options.model, options)
     chosen = captioner.recipe
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
@@ -459,15 +472,14 @@ def _reader(chosen: "Recipe", data: "CaptionSet", encoder: "Encoder | None", roo
 
 
 def _caption(options: argparse.Namespace) -> int:
-    from satlib import device, images, plots, shipped
-    from satlib.captioner import Captioner
+    from satlib import images, plots, shipped
 
     photos = [images.open_photo(path) for path in options.photos]
     models = [
         shipped.model(path.name) if path.name in shipped.models() and not path.exists() else path
         for path in options.models or [shipped.model()]
     ]
-    captioners = [Captioner.load(model, device.choose(options.device)) for model in models]
+    captioners = [_captioner(model, options) for model in models]
     runs = [(model.parent if model.name == "model.safetensors" else model).resolve() for model in models]
     names = [run.name if run.is_dir() else run.stem for run in runs]  # a run "lr0.001" keeps its whole name
     for path, photo, picture in zip(options.photos, photos, _pictures(options), strict=True):

@@ -164,7 +164,8 @@ def extract(
     total, keys = len(keys), keys[first:last]
     # The first process also needs room for the joined array, beside the parts.
     _require_space(folder, (len(keys) - done + (total if ranks.size > 1 and ranks.first else 0)) * image_bytes)
-    encoder = encoder.to(device).eval()
+    # Channels last: a third to a half faster on a CPU (`satlib bench extraction`), the same numbers to rounding.
+    encoder = encoder.to(device, memory_format=torch.channels_last).eval()
     name = f"{data.name} by {encoder.name}"
     bar = tqdm(total=len(keys), initial=done, unit="img", desc=name, disable=not (progress and ranks.first))
     try:

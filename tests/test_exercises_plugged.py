@@ -1,5 +1,7 @@
 """A learner's own attention: taken from a file or a notebook, checked, and trained."""
 
+import argparse
+
 import nbformat
 import pytest
 import tiny
@@ -90,7 +92,7 @@ def test_no_such_file(tmp_path):
             plugged.load(wrong)
 
 
-def test_is_trained(tmp_path, place, monkeypatch):
+def test_is_trained(tmp_path, place, monkeypatch, capsys):
     """The same function as satlib's gives the same weights; and it is this function that the training calls."""
     monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
     monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
@@ -101,7 +103,10 @@ def test_is_trained(tmp_path, place, monkeypatch):
         calls.append(e.shape)
         return attend(e, a)
 
-    for name, prepare in (("own", lambda captioner: plugged.plug(captioner, counted)), ("satlib", None)):
+    for name, prepare in (
+        ("own", lambda captioner: plugged.plug(captioner, counted, "mine.py:counted")),
+        ("satlib", None),
+    ):
         made = training.train(
             tiny.the_recipe("training.epochs=1"),
             tiny.data(),
@@ -115,6 +120,10 @@ def test_is_trained(tmp_path, place, monkeypatch):
     assert weights["own"].keys() == weights["satlib"].keys()
     for name, mine in weights["own"].items():
         torch.testing.assert_close(mine, weights["satlib"][name])
+    for run, said in (("own", "trained with --attention mine.py:counted"), ("satlib", "")):
+        capsys.readouterr()
+        cli._captioner(tmp_path / run, argparse.Namespace(device="cpu"))
+        assert said in capsys.readouterr().err if said else capsys.readouterr().err == ""
 
 
 def test_the_command_line_says_what_is_wrong_before_anything_is_begun(tmp_path, capsys, place):
@@ -129,4 +138,4 @@ def test_only_for_soft_attention(place):
     captioner.decoder = nn.Module()
     captioner.decoder.attention = nn.Module()
     with pytest.raises(SatlibError, match=r"takes the place of soft attention"):
-        plugged.plug(captioner, plugged.load(place(RIGHT)))
+        plugged.plug(captioner, plugged.load(place(RIGHT)), place(RIGHT))

@@ -120,8 +120,8 @@ def _try(attend: Attend, place: str) -> None:
         raise SatlibError(f"{place} lets no gradient through to the energies: nothing would learn where to look")
 
 
-def plug(captioner: Captioner, attend: Attend) -> None:
-    """Put a function in the place of a captioner's softmax and weighted mean.
+def plug(captioner: Captioner, attend: Attend, place: str) -> None:
+    """Put a function in the place of a captioner's softmax and weighted mean; `place` (FILE:FUNCTION) goes into the model's file.
 
     Raises:
         SatlibError: it has no soft attention.
@@ -132,3 +132,4 @@ def plug(captioner: Captioner, attend: Attend) -> None:
             '--attention takes the place of soft attention: choose a recipe with decoder.attention = "soft"'
         )
     captioner.decoder.attention = PluggedAttention(attention.energy, attend)
+    captioner.own_attention = place
