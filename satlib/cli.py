@@ -42,11 +42,12 @@ Data sets are looked for below --data, else $SATLIB_DATA, else ./data."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; give its exit status: 0 when all went well, 2 for a mistake that a person can put right, 130 when stopped."""
-    # Threads that wait by spinning slow a step several times over where the processor is shared. Read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("GOMP_SPINCOUNT", "0")
     parser = _parser()
     options = parser.parse_args(arguments)
+    # Threads that wait by spinning slow a step several times over where the processor is shared; threads that sleep at once slow it
+    # by a third where it is not. So: spin for some microseconds, then sleep. Read when torch is loaded.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "0" if options.command is _bench else "10000")
     processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))  # torchrun's
     try:
         if processes > 1 and options.command not in (_features, _train):
