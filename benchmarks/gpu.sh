@@ -37,7 +37,7 @@ part step 110 "$satlib" bench step $sizes --device "$device" --dims "$dims" --ba
 # 3. The batches that a large GPU wants.
 part large 50 "$satlib" bench step $sizes --device "$device" --dims "${dims%%,*}" --batches "$large" --rounds 3 \
     --contestants textbook,plain,fast --precisions bf16 --out "$out/large.json"
-# 4. torch.compile in place of the loop by hand: it compiles for each length, so that it gets a part of its own.
+# 4. torch.compile in place of the loop by hand; compiling takes its time, so that it gets a part of its own.
 part compiled 60 "$satlib" bench step $sizes --device "$device" --dims "${dims%%,*}" --batches "${batches##*,}" --rounds 2 \
     --contestants fast,compiled --precisions bf16 --out "$out/compiled.json"
 # 5. An epoch of COCO's size.
