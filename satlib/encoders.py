@@ -122,8 +122,8 @@ def register(name: str, build: Callable[[bool], Network]) -> None:
 
 
 def names() -> list[str]:
-    """The names that `create` takes, besides timm:NAME."""
-    return list(_BUILDERS)
+    """The names that `create` takes, besides timm:NAME and what has been registered."""
+    return list(_OURS)
 
 
 def packaged_file(package: str, file: str) -> Path:
@@ -313,6 +313,7 @@ _BUILDERS: dict[str, Callable[[bool], Network]] = {
     "efficientnet-lite0": _efficientnet_lite0,
     "small": _small,
 }
+_OURS = tuple(_BUILDERS)
 
 
 def _until(model: nn.Module, left_out: tuple[str, ...]) -> nn.Sequential:
