@@ -74,9 +74,8 @@ class Contestant:
         decoder = Decoder(config, sizes.D, sizes.K)
         self.name, self.sizes, self.device, self.bf16 = name, sizes, device, bf16
         self.model: nn.Module = (Textbook(decoder) if name == "textbook" else decoder).to(device).train()
-        if (
-            name == "compiled"
-        ):  # a word's step: its shapes are the same for captions of all lengths, so that one compilation serves
+        if name == "compiled":
+            # A word's step has the same shapes whatever a caption's length: one compilation serves all.
             decoder.step = torch.compile(decoder.step)
         # What is common is torch's own default; satlib's training asks for the fused one.
         parameters = list(self.model.parameters())

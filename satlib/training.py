@@ -173,12 +173,10 @@ class _Session:
         self.optimiser = _optimiser(self.captioner, recipe, self.bound)
         self.train_keys = [example.key for example in train_examples]
         train_pairs = [] if streamed else pairs(train_examples, vocabulary, recipe.data.max_length)
-        self.captions_hash = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         self.reward: reward.Consensus | None = None
         self.batches: SameLengthBatches | ImageBatches | StreamedBatches
         if streamed:
             self.batches = _stream(data, vocabulary, recipe)
-            self.captions_hash = self.batches.hash
         elif recipe.objective.maximise == "reward":
             self.reward = reward.Consensus(train_examples, vocabulary, recipe.reward)
             self.dev_reward = reward.Consensus(self.dev, vocabulary, recipe.reward)
@@ -186,6 +184,10 @@ class _Session:
         else:
             self.batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
         self.dev_pairs: list[Pair] = pairs(self.dev, vocabulary, recipe.data.max_length)
+        if isinstance(self.batches, StreamedBatches):
+            self.captions_hash = self.batches.hash
+        else:
+            self.captions_hash = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         self.progress = Progress()
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
         self.saved = time.monotonic()

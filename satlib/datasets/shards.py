@@ -8,7 +8,6 @@ to know before it reads: how many captions there are of each length, and how oft
 This module writes them; `satlib.datasets.sharded` reads them.
 """
 
-import hashlib
 import io
 import json
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pooch
 from tqdm import tqdm
 
 from satlib.datasets import SPLITS, CaptionSet, Example
@@ -92,18 +92,14 @@ def _write_shard(
                     member.size, member.mode = len(part), 0o644
                     tar.addfile(member, io.BytesIO(part))
                 bar.update()
-        with open(partial, "rb") as written:
-            digest = hashlib.sha256()
-            while block := written.read(1 << 20):
-                digest.update(block)
-        size = partial.stat().st_size
+        digest, size = pooch.file_hash(str(partial)), partial.stat().st_size
     captions = sum(len(example.references) for example in examples)
     return {
         "file": path.name,
         "images": len(examples),
         "captions": captions,
         "bytes": size,
-        "sha256": digest.hexdigest(),
+        "sha256": digest,
     }
 
 

@@ -174,7 +174,7 @@ def _compare(expected: Any, got: Any, tolerance: float) -> str | None:
 
 
 def _named(asked: Task, cases: Any, got: list[Any], failing: int) -> str | None:
-    """The mistake whose results these are in all cases; else, where one result tells, the likest of those that give what is wrong first."""
+    """The mistake whose results these are in all cases; else, where one result tells, the likeliest of those that give what is wrong first."""
     best, most = None, 0
     for message, mistake in asked.mistakes.items():
         same = [

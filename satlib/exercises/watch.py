@@ -56,37 +56,9 @@ _WATCHED: dict[Any, tuple[str, ...]] = {
     compare: ("difference", "same"),
 }
 _OPERATORS = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "pow",
-    "matmul",
-    "radd",
-    "rsub",
-    "rmul",
-    "rtruediv",
-    "neg",
-    "abs",
-    "invert",
-)
-_OPERATORS += (
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "and",
-    "or",
-    "getitem",
-    "setitem",
-    "len",
-    "iter",
-    "float",
-    "int",
-    "bool",
-)
+    "add", "sub", "mul", "truediv", "pow", "matmul", "radd", "rsub", "rmul", "rtruediv", "neg", "abs", "invert",
+    "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "getitem", "setitem", "len", "iter", "float", "int", "bool",
+)  # fmt: skip
 _METHODS = (*(name for name in dir(torch.Tensor) if name[0] != "_"), *(f"__{name}__" for name in _OPERATORS))
 _MODULES = ("Linear", "Module", "Embedding", "LSTMCell")
 
