@@ -186,6 +186,15 @@ class TestStreaming:
         assert rows(stream(some).epoch(3)) != first
         assert rows(stream(some, seed=4).epoch(2)) != first
 
+    def test_the_next_is_drawn_from_the_buffer(self, some):
+        batches = stream(some, buffer=6)
+        read = list(batches._read(range(3)))
+        batches._read = lambda order: read
+        came = [read.index(pair) for pair in batches._mixed(np.random.default_rng(0))]
+        assert sorted(came) == list(range(60)) != came
+        # A caption waits for six others on average: of the first six, nearly all have come when the stream is half read.
+        assert len(set(range(6)) & set(came[:30])) >= 4
+
     def test_what_is_passed_over_is_not_decoded(self, some, monkeypatch):
         monkeypatch.setattr(images, "decode", lambda *arguments: pytest.fail("decoded"))
         assert len(rows(stream(some).epoch(0))) == 60
