@@ -430,6 +430,13 @@ class TestOptimiser:
             assert (tensor == (6 if "num_batches" in name else 3)).all(), name
         assert all((tensor == 6).all() for tensor in now.state_dict().values())
 
+    def test_an_average_forgets_faster_while_it_has_seen_little(self, tmp_path, monkeypatch):
+        decays = []
+        monkeypatch.setattr(training, "update_average", lambda mean, now, decay: decays.append(decay))
+        train(tmp_path, "training.average=0.5", "training.epochs=1", "training.batch_size=4")
+        assert decays[:9] == [1 / 10, 2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15, 7 / 16, 8 / 17, 0.5]
+        assert set(decays[8:]) == {0.5}
+
 
 class TestRun:
     def test_a_run_is_a_folder(self, tmp_path, monkeypatch):
