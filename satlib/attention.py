@@ -163,7 +163,7 @@ class HardAttention(nn.Module):
             a: annotation vectors.
             keys: what `keys` made of them.
             h: the state.
-            expected: (B,) bool, in training: rows whose sample is replaced by its expectation (section 4.1, end).
+            expected: (B,) bool, where places are drawn: rows whose sample is replaced by its expectation (section 4.1, end).
         """
         energies = self.energy(keys, h)
         alpha = torch.softmax(energies, dim=1)
@@ -179,7 +179,7 @@ class HardAttention(nn.Module):
             relaxed = torch.softmax(noisy / self.temperature, dim=1)
             one_hot = nn.functional.one_hot(place, alpha.shape[1]).to(alpha.dtype)
             z = _expectation(one_hot + relaxed - relaxed.detach(), a)
-        if expected is not None and self.training:
+        if expected is not None:
             z = torch.where(expected.unsqueeze(1), _expectation(alpha, a), z)
             place = place.masked_fill(expected, -1)
         return Look(z, alpha, place)

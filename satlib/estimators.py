@@ -17,7 +17,7 @@ from torch import Tensor
 from satlib import fast
 from satlib.attention import HardAttention
 from satlib.decoder import Decoder, DecoderConfig
-from satlib.objectives import HardConfig, VariationalBound, log_probability, word_losses
+from satlib.objectives import HardConfig, VariationalBound, coins, log_probability, word_losses
 
 PLACES, WORDS, VOCABULARY, DIM = 4, 3, 5, 3
 
@@ -175,7 +175,8 @@ def measure(name: str, config: HardConfig, claims: bool, draws: int = 400, rows:
     many, captions = a.expand(rows, -1, -1), caption.expand(rows, -1)
 
     def draw() -> Tensor:
-        return bound(decoder(many, captions, bound.coins(images, a.device)), captions).loss
+        expected = coins(config, images, a.device).repeat_interleave(config.samples)
+        return bound(decoder(many, captions, expected), captions).loss
 
     # Baselines are learnt beforehand and then held: what is asked is what they do once they know something.
     learner = torch.optim.Adam(bound.parameters(), 0.05) if config.baseline == "learned" else None

@@ -87,6 +87,21 @@ class Bound(NamedTuple):
     baseline: Tensor
 
 
+def coins(config: HardConfig, images: int, device: torch.device, done: float = 1.0) -> Tensor:
+    """Which images of a batch take the expectation, (images,): a coin per image, or one for all in the official variant.
+
+    Args:
+        config: of the coin.
+        images: the batch's.
+        device: of the answer.
+        done: share of the training that is done, of use where the coin's probability is annealed.
+    """
+    fallen = min(1.0, done / config.anneal) if config.anneal else 1.0
+    probability = 1 - fallen * (1 - config.expectation)
+    tossed = torch.rand(1 if config.official else images, device=device) < probability
+    return tossed.expand(images)
+
+
 class VariationalBound(nn.Module):
     """The Monte Carlo estimate of the bound's gradient, each term of the equation above one line of `forward`.
 
@@ -124,20 +139,6 @@ class VariationalBound(nn.Module):
         if self.learned is not None:
             nn.init.zeros_(self.learned.weight)
             nn.init.zeros_(self.learned.bias)
-
-    def coins(self, images: int, device: torch.device, done: float = 1.0) -> Tensor:
-        """Which rows of a batch take the expectation, (images N,): a coin per image, or one for all in the official variant.
-
-        Args:
-            images: the batch's.
-            device: of the answer.
-            done: share of the training that is done, of use where the coin's probability is annealed.
-        """
-        config = self.config
-        fallen = min(1.0, done / config.anneal) if config.anneal else 1.0
-        probability = 1 - fallen * (1 - config.expectation)
-        tossed = torch.rand(1 if config.official else images, device=device) < probability
-        return tossed.expand(images).repeat_interleave(self.config.samples)
 
     def forward(self, output: Output, captions: Tensor) -> Bound:
         """Estimate from the decoder's output for B captions, N samples each, those of one caption side by side.

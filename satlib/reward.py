@@ -7,7 +7,8 @@ section 4.1 of the paper, with words in the place of places:
     1/N sum_n (r(y^n) - b_n) d log p(y^n|a) / dW,    b_n the mean reward of the N - 1 other captions
 
 which is unbiased, since b_n does not depend on y^n. With hard attention the places s~ are drawn as well, and log p(s~|a) is
-added to log p(y|s~,a). It only works from a model that captions already: from random words, no reward tells more than another.
+added to log p(y|s~,a); there, too, the expectation stands in place of the samples for some of the images (`hard.expectation`),
+all captions of one image alike. It only works from a model that captions already: from random words, no reward tells more than another.
 
 At temperature 1 nearly every caption that a model draws is worse than the one that it would give, and what is learned is to
 draw safer ones; that takes far more captions than these data sets have. At 1/2 the draws are near to what will be given.
@@ -56,7 +57,8 @@ def policy(made: Rollout) -> Tensor:
     """Log-probability of all that was drawn for each caption (B,): its words, and with hard attention its places."""
     log_p = made.log_policy.sum(1)
     if made.places is not None:
-        log_p = log_p + (log_probability(made.alphas, made.places) * alive(made)).sum(1)
+        drawn = alive(made) & (made.places >= 0)
+        log_p = log_p + (log_probability(made.alphas, made.places.clamp(min=0)) * drawn).sum(1)
     return log_p
 
 

@@ -38,7 +38,14 @@ from satlib.errors import SatlibError
 from satlib.evaluation import generate, quick_bleu
 from satlib.features import Pixels, Reader, read_ahead
 from satlib.files import write_text
-from satlib.objectives import VariationalBound, doubly_stochastic_penalty, entropy, movement, negative_log_likelihood
+from satlib.objectives import (
+    VariationalBound,
+    coins,
+    doubly_stochastic_penalty,
+    entropy,
+    movement,
+    negative_log_likelihood,
+)
 from satlib.recipe import Recipe, TrainingConfig
 from satlib.streaming import StreamedBatches
 from satlib.text import Vocabulary
@@ -323,8 +330,10 @@ class _Session:
             loss = negative_log_likelihood(output.logits, captions, self.recipe.objective.label_smoothing).mean()
             sums = {"nll": loss}
         else:
-            expected = self.bound.coins(len(a), self.device, self._done())
-            a, captions = (each.repeat_interleave(self.recipe.hard.samples, 0) for each in (a, captions))
+            expected = coins(self.recipe.hard, len(a), self.device, self._done())
+            a, captions, expected = (
+                each.repeat_interleave(self.recipe.hard.samples, 0) for each in (a, captions, expected)
+            )
             output = self.captioner.decoder(a, captions, expected)
             estimate = self.bound(output, captions)
             loss, sums = estimate.loss, {"nll": estimate.nll.mean()}
@@ -348,10 +357,12 @@ class _Session:
         a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
         rows = torch.arange(len(a), device=self.device).repeat_interleave(samples)
         first = decoder.initial_state(a)
-        with self.captioner.looking("sample" if self.recipe.decoder.attention == "hard" else None):
+        hard = self.recipe.decoder.attention == "hard"
+        expected = coins(self.recipe.hard, len(a), self.device, self._done()) if hard else None
+        with self.captioner.looking("sample" if hard else None):
             made = rollout(
                 decoder,
-                decoder.view(a).select(rows),
+                decoder.view(a, expected).select(rows),
                 State(first.h[rows], first.c[rows]),
                 self.recipe.decoding.max_length,
                 self.recipe.reward.temperature,
@@ -449,7 +460,8 @@ class _Session:
             a = self.captioner.annotations(self.reader.read(batch.keys).to(self.device)).detach()
             a, captions = (each.repeat_interleave(samples, 0) for each in (a, batch.captions.to(self.device)))
             for _ in range(draws):
-                output = decoder(a, captions, self.bound.coins(len(batch.keys), self.device, self._done()))
+                expected = coins(self.recipe.hard, len(batch.keys), self.device, self._done())
+                output = decoder(a, captions, expected.repeat_interleave(samples))
                 gradients = torch.autograd.grad(self.bound(output, captions).loss, energy)
                 estimates.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
         self.bound.train()

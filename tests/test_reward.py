@@ -115,6 +115,8 @@ def test_places_drawn_after_the_end_do_not_count():
     rolled = Rollout(words, log_policy, log_policy, alphas, log_policy, torch.tensor([[1, 0, 1], [0, 0, 1]]))
     expected = [-3 + math.log(0.8 * 0.2), -12 + math.log(0.2 * 0.2 * 0.8)]
     assert reward.policy(rolled).tolist() == pytest.approx(expected)
+    took_the_expectation = rolled._replace(places=torch.tensor([[-1, -1, -1], [0, 0, 1]]))
+    assert reward.policy(took_the_expectation).tolist() == pytest.approx([-3, expected[1]])
 
 
 K, L, D, LONGEST = 4, 2, 3, 2
@@ -138,8 +140,8 @@ def worth(words):
 
 
 def exact_expectation(decoder, a, temperature):
-    """sum over captions, and with hard attention over places, of p r: by enumeration, with autograd."""
-    hard = isinstance(decoder.attention, attention.HardAttention)
+    """sum over captions, and with hard attention that draws over places, of p r: by enumeration, with autograd."""
+    hard = isinstance(decoder.attention, attention.HardAttention) and decoder.attention.look == "sample"
     view, total, mass = decoder.view(a), 0.0, 0.0
     captions = [words for length in range(LONGEST + 1) for words in itertools.product(SPEAKABLE, repeat=length)]
     for words in captions:
@@ -164,9 +166,13 @@ def exact_expectation(decoder, a, temperature):
     return total
 
 
-@pytest.mark.parametrize(("kind", "temperature"), [("soft", 1.0), ("soft", 0.5), ("hard", 1.0), ("hard", 0.5)])
+@pytest.mark.parametrize(
+    ("kind", "temperature"), [("soft", 1.0), ("soft", 0.5), ("hard", 1.0), ("hard", 0.5), ("expectation", 1.0)]
+)
 def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
-    decoder, a = model(kind)
+    """With the expectation: hard attention that would draw, all of whose rows take the expectation instead."""
+    decoder, a = model("hard" if kind == "expectation" else kind)
+    expected = torch.tensor([True]) if kind == "expectation" else None
     weights = [parameter for parameter in decoder.parameters() if parameter.requires_grad]
 
     def gradient(value):
@@ -175,7 +181,11 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
             [torch.zeros_like(w).flatten() if g is None else g.flatten() for g, w in zip(parts, weights, strict=True)]
         )
 
+    if kind == "expectation":
+        decoder.attention.look = "expected"
     exact = gradient(exact_expectation(decoder, a, temperature))
+    if kind == "expectation":
+        decoder.attention.look = "sample"
     rows, samples, estimates = 3000, 3, []
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -183,7 +193,7 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
             first = decoder.initial_state(a)
             many = torch.zeros(rows, dtype=torch.long)
             state = State(first.h[many], first.c[many])
-            made = rollout(decoder, decoder.view(a).select(many), state, LONGEST, temperature)
+            made = rollout(decoder, decoder.view(a, expected).select(many), state, LONGEST, temperature)
             captions = zip(made.words.tolist(), made.lengths.tolist(), strict=True)
             rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
             estimates.append(-gradient(reward.self_critical(reward.policy(made), rewards, samples)))
@@ -240,6 +250,27 @@ class TestTraining:
         resumed = run(tmp_path / "resumed", *REWARDED)
         for one, other in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
             assert torch.equal(one, other)
+
+    @pytest.mark.parametrize("expectation", [0.0, 0.3, 0.8])
+    def test_images_of_hard_attention_take_the_expectation_as_often_as_told(
+        self, tmp_path, monkeypatch, trained, expectation
+    ):
+        hard, seen = ("decoder.attention=hard", f"hard.expectation={expectation}", "training.epochs=12"), []
+
+        def watched(decoder, view, *arguments):
+            made = rollout(decoder, view, *arguments)
+            seen.append((made.places < 0).unflatten(0, (-1, 5)))
+            return made
+
+        run(tmp_path / "start of hard", *hard[:2], "training.epochs=1")
+        monkeypatch.setattr(training, "rollout", watched)
+        run(tmp_path / "run", *REWARDED, *hard, "training.patience=100", start=tmp_path / "start of hard")
+        assert all(
+            torch.equal(each, each[:, :1, :1].expand_as(each)) for each in seen
+        )  # a coin for an image, not a caption
+        share = torch.cat([each[:, 0, 0] for each in seen]).float()
+        assert len(share) == 12 * 20
+        assert share.mean().item() == pytest.approx(expectation, abs=0.1)
 
     def test_needs_a_model_to_begin_with(self, trained, tmp_path):
         with pytest.raises(SatlibError, match="--start"):
