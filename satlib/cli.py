@@ -129,6 +129,14 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="a run or model whose weights a new run begins with (soft, then hard)",
     )
+    train.add_argument(
+        "--teacher",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="a run or model whose word probabilities are learnt from too (objective.teaching); several times for several",
+    )
     _data_option(train)
     _device_option(train)
     _attention_option(train)
@@ -354,6 +362,7 @@ def _features(options: argparse.Namespace) -> int:
 
 def _train(options: argparse.Namespace) -> int:
     from satlib import datasets, device, distributed, encoders, recipe, training
+    from satlib.captioner import Captioner
 
     prepare = _plug(options)
     chosen = recipe.load(options.recipe, options.set)
@@ -363,7 +372,11 @@ def _train(options: argparse.Namespace) -> int:
     encoder = None if chosen.encoder.train else encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
     reader = _reader(chosen, data, encoder, root)
     with distributed.launched(device.choose(options.device)) as place:
-        training.train(chosen, data, reader, run, place, start=options.start, prepare=prepare)
+        teachers = [
+            (teacher, _reader(teacher.recipe, data, None if teacher.recipe.encoder.train else teacher.encoder, root))
+            for teacher in (Captioner.load(model, place) for model in options.teacher)
+        ]
+        training.train(chosen, data, reader, run, place, start=options.start, prepare=prepare, teachers=teachers)
         first = distributed.current().first
     if first:
         print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")

@@ -50,6 +50,9 @@ class ObjectiveConfig:
     maximise: str = "likelihood"  # likelihood (-log p(y|a) is minimised) | reward (satlib.reward, from a trained model)
     doubly_stochastic: float = 1.0  # lambda; with hard attention 0 where it is not given
     label_smoothing: float = 0.0  # share of a target spread over the vocabulary
+    teaching: float = (
+        0.5  # share of the loss that is other models' word probabilities, where they are given (satlib.teaching)
+    )
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("decoder", "dropout"): 0,
     ("objective", "doubly_stochastic"): 0,
     ("objective", "label_smoothing"): 0,
+    ("objective", "teaching"): 0,
     ("hard", "samples"): 1,
     ("hard", "expectation"): 0,
     ("hard", "anneal"): 0,
@@ -178,6 +182,7 @@ _KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: 
 _BELOW_ONE = {
     ("decoder", "dropout"),
     ("objective", "label_smoothing"),
+    ("objective", "teaching"),
     ("hard", "expectation"),
     ("hard", "anneal"),
     ("training", "average"),

@@ -48,6 +48,7 @@ from satlib.objectives import (
 )
 from satlib.recipe import Recipe, TrainingConfig
 from satlib.streaming import StreamedBatches
+from satlib.teaching import Teachers, taught_loss
 from satlib.text import Vocabulary
 
 CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
@@ -101,6 +102,7 @@ def train(
     start: Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     prepare: Callable[[Captioner], None] | None = None,
+    teachers: Sequence[tuple[Captioner, Reader]] = (),
 ) -> Captioner:
     """Train a captioner, or go on with a run that was stopped; give the best one, which is also in the run's folder.
 
@@ -116,12 +118,13 @@ def train(
         start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be another.
         on_epoch: called with each finished epoch's record, once it is safe on disk; what it raises ends the training.
         prepare: called with the fresh captioner, to change a part of it before anything else is done.
+        teachers: trained models whose word probabilities are learnt from too (`satlib.teaching`), each with its reader.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
         SatlibError: the folder holds another run, `start` does not fit, or the loss is no longer finite.
     """
-    session = _Session(recipe, data, reader, run, torch.device(device), progress, start, prepare)
+    session = _Session(recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers)
     with _stop_requests() as stop:
         session.run(stop, on_epoch)
     return Captioner.load(run / MODEL, device) if session.ranks.first else session.captioner
@@ -149,6 +152,7 @@ class _Session:
         progress: bool,
         start: Path | None = None,
         prepare: Callable[[Captioner], None] | None = None,
+        teachers: Sequence[tuple[Captioner, Reader]] = (),
     ) -> None:
         self.recipe, self.reader, self.folder, self.device = recipe, reader, run, device
         self.ranks = distributed.current()
@@ -169,6 +173,11 @@ class _Session:
         self.captioner = Captioner(recipe, vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
+        if teachers and recipe.objective.maximise == "reward":
+            raise SatlibError(
+                'teachers teach the words of true captions: leave them out where objective.maximise = "reward"'
+            )
+        self.teachers = Teachers(teachers, vocabulary) if teachers else None
         self.averaged = copy.deepcopy(self.captioner) if config.average else self.captioner
         self.bound: VariationalBound | None = None
         if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
@@ -342,6 +351,10 @@ class _Session:
                     "reward": (estimate.advantage + estimate.baseline).mean(),
                     "baseline": estimate.baseline.mean(),
                 }
+        if self.teachers is not None:
+            q = self.teachers.probabilities(batch.keys, batch.captions.to(self.device))
+            taught = taught_loss(output.logits, q.repeat_interleave(len(output.logits) // len(q), 0)).mean()
+            loss = torch.lerp(loss, taught, self.recipe.objective.teaching)
         penalty = doubly_stochastic_penalty(output.alphas).mean()
         sums |= {"penalty": penalty, "entropy": entropy(output.alphas).mean()}
         if captions.shape[1] > 1:
@@ -490,6 +503,7 @@ class _Session:
             "format": FORMAT,
             "recipe": self.recipe.to_dict(),
             "captions": self.captions_hash,
+            "teachers": self.teachers.hash if self.teachers else None,
             "progress": asdict(self.progress),
         }
         write_safetensors(self.folder / CHECKPOINT, tensors, header)
@@ -518,6 +532,10 @@ class _Session:
             raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --run")
         if header["captions"] != self.captions_hash:
             raise SatlibError(f"{path} was made with other training captions; name another folder with --run")
+        if header.get("teachers") != (self.teachers.hash if self.teachers else None):
+            raise SatlibError(
+                f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"
+            )
         before, now = header["recipe"], self.recipe.to_dict()
         changed = [
             f"{section}.{key}"

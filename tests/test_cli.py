@@ -179,6 +179,16 @@ class TestTheWholeWay:
         assert cli.main(again) == 0
         assert (run[1] / "checkpoint.safetensors").read_bytes() == before
 
+    def test_a_teacher_teaches(self, run, folder, tmp_path, capsys):
+        common = ["train", "own-folder", *changes(folder), "--data", str(run[0]), "--device", "cpu"]
+        assert "none-such does not exist" in mistake(
+            capsys, *common, "--run", tmp_path / "run", "--teacher", tmp_path / "none-such"
+        )
+        for name, teachers in {"taught": ["--teacher", run[1]] * 2, "alone": []}.items():
+            assert cli.main([str(word) for word in [*common, "--run", tmp_path / name, *teachers]]) == 0
+        weights = [Captioner.load(tmp_path / name).decoder.output.weight for name in ("taught", "alone")]
+        assert not torch.equal(*weights)
+
     def test_scenes_are_a_folder_like_your_own(self, tmp_path, capsys):
         out = tmp_path / "some scenes"
         assert cli.main(["scenes", str(out), "--split", "dev", "--count", "2"]) == 0

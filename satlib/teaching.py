@@ -1,0 +1,68 @@
+"""Beyond the paper: learning from other models what else could have been said (Hinton et al., 2015; Kim and Rush, 2016).
+
+A true caption says which word came; models that are trained already say how likely every other word was in its place. With
+teachers, what training minimises is
+
+    (1 - w) (-log p(y|a))  -  w sum_t sum_k q(k|y_<t,a) log p(k|y_<t,a)
+
+with q the mean of their probabilities, w = objective.teaching, and hard attention's bound in place of log p(y|a). Teachers may
+see the photograph by another, a better encoder. They are asked in training alone: what is trained captions by itself.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from satlib.captioner import Captioner
+from satlib.errors import SatlibError
+from satlib.features import Reader
+from satlib.text import Vocabulary
+
+
+class Teachers:
+    """Trained captioners, each with the reader of what its encoder makes of the training images; one given twice counts twice.
+
+    Attributes:
+        hash: SHA-256 of all their weights: what a checkpoint is checked by.
+    """
+
+    def __init__(self, teachers: Sequence[tuple[Captioner, Reader]], vocabulary: Vocabulary) -> None:
+        """Take them as they are; they learn nothing.
+
+        Raises:
+            SatlibError: a teacher has other words than the vocabulary of the one to be taught.
+        """
+        for number, (captioner, _) in enumerate(teachers, 1):
+            if captioner.vocabulary != vocabulary:
+                raise SatlibError(
+                    f"teacher {number}, {captioner.recipe.name}, has another vocabulary; train it on the same captions with "
+                    "the same [data] values"
+                )
+        self._teachers = [(captioner.eval(), reader) for captioner, reader in teachers]
+        digest = hashlib.sha256()
+        for captioner, _ in teachers:
+            for tensor in captioner.state_dict().values():
+                digest.update(tensor.cpu().numpy().tobytes())
+        self.hash = digest.hexdigest()
+
+    @torch.no_grad()
+    def probabilities(self, keys: Sequence[str], captions: Tensor) -> Tensor:
+        """q(k|y_<t,a) of every word: the images' keys, their captions (B, C) -> (B, C, K). Hard teachers see the expected context."""
+        total = torch.zeros((), device=captions.device)
+        for captioner, reader in self._teachers:
+            a = captioner.annotations(reader.read(keys).to(captions.device))
+            with captioner.looking("expected" if captioner.recipe.decoder.attention == "hard" else None):
+                total = total + captioner.decoder(a, captions).logits.float().softmax(2)
+        return total / len(self._teachers)
+
+
+def taught_loss(logits: Tensor, q: Tensor) -> Tensor:
+    """-sum_t sum_k q_tk log p_tk: (B, C, K), (B, C, K) -> (B,)."""
+    return (
+        functional.cross_entropy(logits.float().flatten(0, 1), q.flatten(0, 1), reduction="none")
+        .view(q.shape[:2])
+        .sum(1)
+    )

@@ -1,0 +1,152 @@
+"""Learning from other models' word probabilities."""
+
+import json
+
+import pytest
+import tiny
+import torch
+
+from satlib import encoders, plots, training
+from satlib.captioner import Captioner
+from satlib.decoder import State
+from satlib.errors import SatlibError
+from satlib.objectives import negative_log_likelihood
+from satlib.teaching import Teachers, taught_loss
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    # Drawing takes longer than training here.
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+
+
+def run(folder, *changes, teachers=(), data=None):
+    chosen = tiny.the_recipe(*changes)
+    pairs = [(Captioner.load(teacher), tiny.Reader()) for teacher in teachers]
+    return training.train(chosen, data or tiny.data(), tiny.Reader(), folder, progress=False, teachers=pairs)
+
+
+def log(folder):
+    return [json.loads(line) for line in (folder / training.LOG).read_text().splitlines()]
+
+
+@pytest.fixture
+def teacher(tmp_path):
+    """A run that has learnt its captions."""
+    run(tmp_path / "teacher", "training.epochs=12")
+    return tmp_path / "teacher"
+
+
+def word_by_word(captioner, keys, captions):
+    """p(k|y_<t,a) by steps of the decoder, with the expected context."""
+    captioner.eval()
+    decoder, a = captioner.decoder, captioner.annotations(tiny.Reader().read(keys))
+    view, state, words, found = decoder.view(a), decoder.initial_state(a), torch.full((len(a),), -1), []
+    for t in range(captions.shape[1]):
+        embedded = decoder.embed(words)
+        state, z, *_ = decoder.step(view, State(*state), decoder.gates_word(embedded))
+        found.append(decoder.logits(embedded, state.h, z).softmax(1))
+        words = captions[:, t]
+    return torch.stack(found, 1)
+
+
+class TestTeachers:
+    def test_their_probabilities_are_the_mean(self, teacher, tmp_path):
+        """Of a soft one that counts twice and a hard one, whose recipe would have it sample."""
+        hard = run(tmp_path / "hard", "decoder.attention=hard", "decoding.look=sample")
+        soft = Captioner.load(teacher)
+        keys, captions = ["train-0", "train-7"], torch.tensor([[3, 5, 4, 0], [6, 3, 7, 0]])
+        reader = tiny.Reader()
+        taught = Teachers([(soft, reader), (hard, reader), (soft, reader)], soft.vocabulary)
+        q = taught.probabilities(keys, captions)
+        with torch.no_grad(), hard.looking("expected"):
+            mean = (2 * word_by_word(soft, keys, captions) + word_by_word(hard, keys, captions)) / 3
+        torch.testing.assert_close(q, mean)
+        torch.testing.assert_close(q.sum(2), torch.ones(2, 4))
+        state = torch.get_rng_state()
+        taught.probabilities(keys, captions)
+        assert torch.equal(
+            torch.get_rng_state(), state
+        )  # a teacher draws nothing: the student's random numbers are its own
+
+    def test_another_vocabulary(self, teacher, tmp_path):
+        with pytest.raises(SatlibError, match=r"teacher 1, tiny, has another vocabulary"):
+            run(tmp_path / "run", "data.vocabulary_size=8", teachers=[teacher])
+
+
+class TestLoss:
+    def test_by_hand(self):
+        """One caption of two words out of three."""
+        q = torch.tensor([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]])
+        p = torch.tensor([[[0.2, 0.3, 0.5], [0.7, 0.2, 0.1]]])
+        by_hand = -(0.5 * p[0, 0, 0].log() + 0.25 * p[0, 0, 1].log() + 0.25 * p[0, 0, 2].log() + p[0, 1, 0].log())
+        torch.testing.assert_close(taught_loss(p.log() + 3, q), by_hand.view(1))
+
+    def test_sure_teachers_are_the_true_captions(self):
+        logits, captions = torch.randn(3, 4, 7), torch.randint(7, (3, 4))
+        sure = torch.nn.functional.one_hot(captions, 7).float()
+        torch.testing.assert_close(taught_loss(logits, sure), negative_log_likelihood(logits, captions))
+
+    def test_nothing_pulls_at_one_who_says_what_they_say(self):
+        logits = torch.randn(3, 4, 7, requires_grad=True)
+        (gradient,) = torch.autograd.grad(taught_loss(logits, logits.detach().softmax(2)).sum(), logits)
+        assert gradient.abs().max() < 1e-6
+
+
+class TestTraining:
+    @pytest.mark.parametrize("attention", ["soft", "hard"])
+    def test_the_loss_is_shared_out(self, teacher, tmp_path, attention):
+        """At a teaching of w, the gradient is (1 - w) times that without teachers and w times that of their loss alone."""
+        found = {}
+        for w in (0.0, 0.25, 0.75):
+            session = training._Session(
+                tiny.the_recipe(
+                    f"decoder.attention={attention}",
+                    f"objective.teaching={w}",
+                    "objective.doubly_stochastic=0.0",
+                    "hard.samples=2",
+                ),
+                tiny.data(),
+                tiny.Reader(),
+                tmp_path / f"{w}",
+                torch.device("cpu"),
+                False,
+                teachers=[(Captioner.load(teacher), tiny.Reader())],
+            )
+            batch = session.batches.epoch(0)[0]
+            torch.manual_seed(0)
+            found[w] = session._likelihood(batch, tiny.Reader().read(batch.keys)).loss
+        torch.testing.assert_close(found[0.25], (2 * found[0.0] + found[0.75]) / 3)
+        assert not torch.isclose(found[0.0], found[0.75])
+
+    def test_a_student_learns_what_no_caption_says(self, teacher, tmp_path):
+        """Three captions teach little; what the teacher makes of them, more."""
+        alone, taught = tmp_path / "alone", tmp_path / "taught"
+        run(alone, "training.epochs=12", "training.batch_size=64")
+        run(taught, "training.epochs=12", "training.batch_size=64", "objective.teaching=0.9", teachers=[teacher])
+        assert log(taught)[-1]["dev_nll"] < log(alone)[-1]["dev_nll"]
+
+    def test_without_teachers_the_share_is_of_no_effect(self, tmp_path):
+        one, other = (run(tmp_path / w, f"objective.teaching={w}") for w in ("0.0", "0.5"))
+        for here, there in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
+            assert torch.equal(here, there)
+
+    def test_resumed_is_the_run_that_was_not_stopped_and_by_the_same_teachers(self, teacher, tmp_path):
+        whole = run(tmp_path / "whole", teachers=[teacher])
+        run(tmp_path / "resumed", "training.epochs=1", teachers=[teacher])
+        for others in ([], [teacher, teacher]):
+            with pytest.raises(SatlibError, match="was begun with other teachers"):
+                run(tmp_path / "resumed", teachers=others)
+        resumed = run(tmp_path / "resumed", teachers=[teacher])
+        for here, there in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
+            assert torch.equal(here, there)
+
+    def test_not_with_rewards(self, teacher, tmp_path):
+        with pytest.raises(SatlibError, match="teachers teach the words of true captions"):
+            run(tmp_path / "run", "objective.maximise=reward", teachers=[teacher])
+        assert not (tmp_path / "run").exists()
+
+    def test_a_share_of_all_is_refused(self):
+        with pytest.raises(SatlibError, match=r"objective\.teaching must be below 1"):
+            tiny.the_recipe("objective.teaching=1.0")
