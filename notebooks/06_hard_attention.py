@@ -874,7 +874,7 @@ assert with_entropy.worst < 5
 # Neither. What it changes is not the noise of a step but where many steps lead.
 #
 # ## The mix: half of the images take the expectation
-# <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.objectives.VariationalBound.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image_and_shared_by_its_samples -->
+# <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.objectives.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
 # <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satlib.estimators.measure | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
 #
 # > **Paper, section 4.1.** With probability 0.5 for a given image, the sampled place is replaced by its expectation: $\tilde s$ becomes $\alpha$, and $\hat z_t = \sum_i \alpha_{ti} a_i$.
