@@ -373,7 +373,7 @@ def _train(options: argparse.Namespace) -> int:
     reader = _reader(chosen, data, encoder, root)
     with distributed.launched(device.choose(options.device)) as place:
         teachers = [
-            (teacher, _reader(teacher.recipe, data, None if teacher.recipe.encoder.train else teacher.encoder, root))
+            (teacher, _reader_of(teacher, data, root))
             for teacher in (Captioner.load(model, place) for model in options.teacher)
         ]
         training.train(chosen, data, reader, run, place, start=options.start, prepare=prepare, teachers=teachers)
@@ -434,7 +434,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         plug(captioner)
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
-    reader = _reader(chosen, data, None if chosen.encoder.train else captioner.encoder, root)
+    reader = _reader_of(captioner, data, root)
     found = evaluation.evaluate(
         captioner, data, reader, options.split, options.beam, options.length_normalisation, look=options.look
     )
@@ -459,7 +459,7 @@ def _ground(options: argparse.Namespace) -> int:
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     ground.require_places(data, boxes)
-    reader = _reader(chosen, data, None if chosen.encoder.train else captioner.encoder, root)
+    reader = _reader_of(captioner, data, root)
     captions = evaluation.generate(captioner, reader, data.split(options.split), options.beam)
     found = ground.summary(ground.ground(data, captions, boxes))
     folder = options.out or (options.model if options.model.is_dir() else options.model.parent)
@@ -469,6 +469,11 @@ def _ground(options: argparse.Namespace) -> int:
     print(ground.render(found))
     print(f"written to {path} and {path.with_suffix('.png')}")
     return 0
+
+
+def _reader_of(captioner: "Captioner", data: "CaptionSet", root: Path) -> "Reader":
+    """Where a trained model's inputs come from."""
+    return _reader(captioner.recipe, data, None if captioner.recipe.encoder.train else captioner.encoder, root)
 
 
 def _reader(chosen: "Recipe", data: "CaptionSet", encoder: "Encoder | None", root: Path) -> "Reader":

@@ -84,12 +84,17 @@ class Encoder(nn.Module):
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 of names and values of all weights, in order of name."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.body.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        """SHA-256 of names and values of all weights (`weights_hash`)."""
+        return weights_hash(self.body)
+
+
+def weights_hash(network: nn.Module) -> str:
+    """SHA-256 of names and values of all of a network's weights, in order of name."""
+    digest = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def create(name: str, pretrained: bool = True) -> Encoder:

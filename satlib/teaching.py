@@ -9,14 +9,13 @@ with q the mean of their probabilities, w = objective.teaching, and hard attenti
 see the photograph by another, a better encoder. They are asked in training alone: what is trained captions by itself.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from satlib.captioner import Captioner
+from satlib.encoders import weights_hash
 from satlib.errors import SatlibError
 from satlib.features import Reader
 from satlib.text import Vocabulary
@@ -26,7 +25,7 @@ class Teachers:
     """Trained captioners, each with the reader of what its encoder makes of the training images; one given twice counts twice.
 
     Attributes:
-        hash: SHA-256 of all their weights: what a checkpoint is checked by.
+        hashes: SHA-256 of the weights of each: what a checkpoint is checked by.
     """
 
     def __init__(self, teachers: Sequence[tuple[Captioner, Reader]], vocabulary: Vocabulary) -> None:
@@ -42,11 +41,7 @@ class Teachers:
                     "the same [data] values"
                 )
         self._teachers = [(captioner.eval(), reader) for captioner, reader in teachers]
-        digest = hashlib.sha256()
-        for captioner, _ in teachers:
-            for tensor in captioner.state_dict().values():
-                digest.update(tensor.cpu().numpy().tobytes())
-        self.hash = digest.hexdigest()
+        self.hashes = [weights_hash(captioner) for captioner, _ in teachers]
 
     @torch.no_grad()
     def probabilities(self, keys: Sequence[str], captions: Tensor) -> Tensor:
@@ -61,8 +56,4 @@ class Teachers:
 
 def taught_loss(logits: Tensor, q: Tensor) -> Tensor:
     """-sum_t sum_k q_tk log p_tk: (B, C, K), (B, C, K) -> (B,)."""
-    return (
-        functional.cross_entropy(logits.float().flatten(0, 1), q.flatten(0, 1), reduction="none")
-        .view(q.shape[:2])
-        .sum(1)
-    )
+    return -(q * logits.to(q.dtype).log_softmax(2)).sum((1, 2))

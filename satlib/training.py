@@ -503,7 +503,7 @@ class _Session:
             "format": FORMAT,
             "recipe": self.recipe.to_dict(),
             "captions": self.captions_hash,
-            "teachers": self.teachers.hash if self.teachers else None,
+            "teachers": self.teachers.hashes if self.teachers else None,
             "progress": asdict(self.progress),
         }
         write_safetensors(self.folder / CHECKPOINT, tensors, header)
@@ -532,7 +532,7 @@ class _Session:
             raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --run")
         if header["captions"] != self.captions_hash:
             raise SatlibError(f"{path} was made with other training captions; name another folder with --run")
-        if header.get("teachers") != (self.teachers.hash if self.teachers else None):
+        if header.get("teachers") != (self.teachers.hashes if self.teachers else None):
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"
             )

@@ -99,11 +99,11 @@ class TestTraining:
     def test_the_loss_is_shared_out(self, teacher, tmp_path, attention):
         """At a teaching of w, the gradient is (1 - w) times that without teachers and w times that of their loss alone."""
         found = {}
-        for w in (0.0, 0.25, 0.75):
+        for w, teachers in (("alone", []), (0.0, [teacher]), (0.25, [teacher]), (0.75, [teacher])):
             session = training._Session(
                 tiny.the_recipe(
                     f"decoder.attention={attention}",
-                    f"objective.teaching={w}",
+                    f"objective.teaching={w if teachers else 0.5}",
                     "objective.doubly_stochastic=0.0",
                     "hard.samples=2",
                 ),
@@ -112,11 +112,12 @@ class TestTraining:
                 tmp_path / f"{w}",
                 torch.device("cpu"),
                 False,
-                teachers=[(Captioner.load(teacher), tiny.Reader())],
+                teachers=[(Captioner.load(each), tiny.Reader()) for each in teachers],
             )
             batch = session.batches.epoch(0)[0]
             torch.manual_seed(0)
             found[w] = session._likelihood(batch, tiny.Reader().read(batch.keys)).loss
+        torch.testing.assert_close(found[0.0], found["alone"])
         torch.testing.assert_close(found[0.25], (2 * found[0.0] + found[0.75]) / 3)
         assert not torch.isclose(found[0.0], found[0.75])
 
