@@ -50,9 +50,7 @@ class ObjectiveConfig:
     maximise: str = "likelihood"  # likelihood (-log p(y|a) is minimised) | reward (satlib.reward, from a trained model)
     doubly_stochastic: float = 1.0  # lambda; with hard attention 0 where it is not given
     label_smoothing: float = 0.0  # share of a target spread over the vocabulary
-    teaching: float = (
-        0.5  # share of the loss that is other models' word probabilities, where they are given (satlib.teaching)
-    )
+    teaching: float = 0.5  # share of the loss that is the teachers', where there are any (satlib.teaching)
 
 
 @dataclass(frozen=True)
