@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "--start",
         "--start-from",
         type=Path,
-        help="a run or model whose weights a new run begins with (soft, then hard)",
+        help="a run or model whose weights a new run begins with (soft, then hard); also the name of one that comes with satlib",
     )
     train.add_argument(
         "--teacher",
@@ -135,7 +135,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="MODEL",
-        help="a run or model whose word probabilities are learnt from too (objective.teaching); several times for several",
+        help="a run or model whose word probabilities are learnt from too (objective.teaching); several times for several; also "
+        "the name of one that comes with satlib",
     )
     _data_option(train)
     _device_option(train)
@@ -361,7 +362,7 @@ def _features(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from satlib import datasets, device, distributed, encoders, recipe, training
+    from satlib import datasets, device, distributed, encoders, recipe, shipped, training
     from satlib.captioner import Captioner
 
     prepare = _plug(options)
@@ -374,9 +375,10 @@ def _train(options: argparse.Namespace) -> int:
     with distributed.launched(device.choose(options.device)) as place:
         teachers = [
             (teacher, _reader_of(teacher, data, root))
-            for teacher in (Captioner.load(model, place) for model in options.teacher)
+            for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
         ]
-        training.train(chosen, data, reader, run, place, start=options.start, prepare=prepare, teachers=teachers)
+        start = options.start and shipped.or_shipped(options.start)
+        training.train(chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers)
         first = distributed.current().first
     if first:
         print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")
@@ -494,10 +496,7 @@ def _caption(options: argparse.Namespace) -> int:
     from satlib import images, plots, shipped
 
     photos = [images.open_photo(path) for path in options.photos]
-    models = [
-        shipped.model(path.name) if path.name in shipped.models() and not path.exists() else path
-        for path in options.models or [shipped.model()]
-    ]
+    models = [shipped.or_shipped(path) for path in options.models or [shipped.model()]]
     captioners = [_captioner(model, options) for model in models]
     runs = [(model.parent if model.name == "model.safetensors" else model).resolve() for model in models]
     names = [run.name if run.is_dir() else run.stem for run in runs]  # a run "lr0.001" keeps its whole name

@@ -29,6 +29,11 @@ def model(name: str = PHOTOGRAPHS) -> Path:
     return path
 
 
+def or_shipped(path: Path) -> Path:
+    """The path as it is, or, where nothing lies there and a captioner of that name comes with satlib, that captioner's file."""
+    return model(str(path)) if str(path) in models() and not path.exists() else path
+
+
 def evaluations() -> list[Path]:
     """The evaluation files, in order of name."""
     return sorted(_RESULTS.glob("*.json"))

@@ -179,15 +179,26 @@ class TestTheWholeWay:
         assert cli.main(again) == 0
         assert (run[1] / "checkpoint.safetensors").read_bytes() == before
 
-    def test_a_teacher_teaches(self, run, folder, tmp_path, capsys):
+    def test_a_teacher_teaches(self, run, folder, tmp_path, monkeypatch, capsys):
         common = ["train", "own-folder", *changes(folder), "--data", str(run[0]), "--device", "cpu"]
         assert "none-such does not exist" in mistake(
             capsys, *common, "--run", tmp_path / "run", "--teacher", tmp_path / "none-such"
         )
-        for name, teachers in {"taught": ["--teacher", run[1]] * 2, "alone": []}.items():
-            assert cli.main([str(word) for word in [*common, "--run", tmp_path / name, *teachers]]) == 0
-        weights = [Captioner.load(tmp_path / name).decoder.output.weight for name in ("taught", "alone")]
-        assert not torch.equal(*weights)
+        monkeypatch.setattr(shipped, "_MODELS", tmp_path)
+        shutil.copy(run[1] / "model.safetensors", tmp_path / "another.safetensors")
+        for name, others in {
+            "taught": ["--teacher", run[1]],
+            "by-name": ["--teacher", "another"],
+            "alone": [],
+            "started": ["--start", "another"],
+        }.items():
+            assert cli.main([str(word) for word in [*common, "--run", tmp_path / name, *others]]) == 0
+        taught, by_name, alone, started = (
+            Captioner.load(tmp_path / name).decoder.output.weight for name in ("taught", "by-name", "alone", "started")
+        )
+        assert torch.equal(taught, by_name)
+        assert not torch.equal(taught, alone)
+        assert not torch.equal(started, alone)
 
     def test_scenes_are_a_folder_like_your_own(self, tmp_path, capsys):
         out = tmp_path / "some scenes"
