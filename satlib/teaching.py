@@ -50,7 +50,8 @@ class Teachers:
         for captioner, reader in self._teachers:
             a = captioner.annotations(reader.read(keys).to(captions.device))
             with captioner.looking("expected" if captioner.recipe.decoder.attention == "hard" else None):
-                total = total + captioner.decoder(a, captions).logits.float().softmax(2)
+                logits = captioner.decoder(a, captions).logits
+            total = total + logits.softmax(2, dtype=torch.promote_types(logits.dtype, torch.float32))
         return total / len(self._teachers)
 
 

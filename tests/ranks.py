@@ -1,8 +1,10 @@
 """Processes of one run, forked from one that has imported everything: torchrun without its four seconds a process.
 
 Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
-"features", "changes": [section.key=value, ...], "double": float64?, "start": a run?, "signal": [rank, update or image,
-number]?, "seconds": training.SAVE_SECONDS?, "peak": the likeliest places?, "unweighed": shares without weights?}. Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to losses.json.
+"features", "changes": [section.key=value, ...], "double": float64?, "start": a run?, "teacher": a run?,
+"signal": [rank, update or image, number]?, "seconds": training.SAVE_SECONDS?, "peak": the likeliest places?,
+"unweighed": shares without weights?}. Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to
+losses.json.
 """
 
 import dataclasses
@@ -12,6 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 import tiny
@@ -19,6 +22,7 @@ import torch
 
 from satlib import distributed, encoders, features, plots, training
 from satlib.attention import HardAttention
+from satlib.captioner import Captioner
 from satlib.datasets import CaptionSet
 from satlib.errors import SatlibError
 
@@ -54,7 +58,8 @@ def train(job):
     reader = features.Pixels(data) if chosen.encoder.train else Reader()
     with distributed.launched(torch.device("cpu")) as device:
         start = Path(job["start"]) if "start" in job else None
-        training.train(chosen, data, reader, Path(job["folder"]), device, False, start)
+        teachers = [(Captioner.load(Path(job["teacher"])), Reader())] if "teacher" in job else []
+        training.train(chosen, data, reader, Path(job["folder"]), device, False, start, teachers=teachers)
         if distributed.current().first:
             (Path(job["folder"]) / "losses.json").write_text(json.dumps(losses))
 
@@ -109,6 +114,8 @@ def main():
                     status = 1
                     try:
                         status = process(job, rank, port, said.fileno())
+                    except Exception:
+                        traceback.print_exc()
                     finally:
                         sys.stderr.flush()
                         os._exit(status)
