@@ -64,6 +64,7 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.encoder = encoder
         self.own_attention: str | None = None  # FILE:FUNCTION, where somebody's own attention was put into it
+        self.origins: tuple[str, ...] = ()  # the models that it learnt from: "taught by ...", "begun from ..."
         self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
@@ -177,6 +178,7 @@ class Captioner(nn.Module):
             },
             "card": card or {},
             "own attention": self.own_attention,
+            "origins": self.origins,
         }
         write_safetensors(path, dict(_stored(kept, storage)), header)
 
@@ -203,6 +205,7 @@ class Captioner(nn.Module):
             )
         captioner = cls(made_by, Vocabulary(header["vocabulary"]), encoder)
         captioner.own_attention = header.get("own attention")
+        captioner.origins = tuple(header.get("origins", ()))
         try:
             (captioner if trained else captioner.decoder).load_state_dict(
                 {name if trained else name.removeprefix("decoder."): value for name, value in _restored(tensors)}

@@ -112,6 +112,7 @@ def evaluate(
         "encoder": captioner.encoder.name,
         "attention": recipe.decoder.attention,
         **({"maximised": "reward"} if recipe.objective.maximise == "reward" else {}),
+        **({"origins": list(captioner.origins)} if captioner.origins else {}),
         "beam": recipe.decoding.beam if beam is None else beam,
         "length_normalisation": recipe.decoding.length_normalisation
         if length_normalisation is None

@@ -186,6 +186,7 @@ def _row(evaluation: dict[str, Any]) -> Row:
     parts = [evaluation["recipe"], evaluation["encoder"], evaluation["attention"], f"beam {evaluation['beam']}"]
     if evaluation.get("maximised") == "reward":
         parts.insert(3, "trained on rewards")
+    parts[3:3] = [origin for origin in evaluation.get("origins", ()) if origin.startswith("taught by ")]
     if evaluation.get("length_normalisation"):
         parts.append(f"normalised {evaluation['length_normalisation']:g}")
     if evaluation.get("look", "expected") != "expected":

@@ -26,6 +26,7 @@ class Teachers:
 
     Attributes:
         hashes: SHA-256 of the weights of each: what a checkpoint is checked by.
+        origins: "taught by" and its recipe's name, of each.
     """
 
     def __init__(self, teachers: Sequence[tuple[Captioner, Reader]], vocabulary: Vocabulary) -> None:
@@ -42,6 +43,7 @@ class Teachers:
                 )
         self._teachers = [(captioner.eval(), reader) for captioner, reader in teachers]
         self.hashes = [weights_hash(captioner) for captioner, _ in teachers]
+        self.origins = tuple(dict.fromkeys(f"taught by {captioner.recipe.name}" for captioner, _ in teachers))
 
     @torch.no_grad()
     def probabilities(self, keys: Sequence[str], captions: Tensor) -> Tensor:

@@ -178,6 +178,7 @@ class _Session:
                 'teachers teach the words of true captions: leave them out where objective.maximise = "reward"'
             )
         self.teachers = Teachers(teachers, vocabulary) if teachers else None
+        self.captioner.origins = self.teachers.origins if self.teachers else ()
         self.averaged = copy.deepcopy(self.captioner) if config.average else self.captioner
         self.bound: VariationalBound | None = None
         if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
@@ -504,6 +505,7 @@ class _Session:
             "recipe": self.recipe.to_dict(),
             "captions": self.captions_hash,
             "teachers": self.teachers.hashes if self.teachers else None,
+            "origins": self.captioner.origins,
             "progress": asdict(self.progress),
         }
         write_safetensors(self.folder / CHECKPOINT, tensors, header)
@@ -518,6 +520,7 @@ class _Session:
             )
         try:
             for captioner in {id(each): each for each in (self.captioner, self.averaged)}.values():
+                captioner.origins = (*trained.origins, f"begun from {trained.recipe.name}", *captioner.origins)
                 part = captioner if self.recipe.encoder.train else captioner.decoder
                 part.load_state_dict((trained if self.recipe.encoder.train else trained.decoder).state_dict())
         except RuntimeError as error:  # names or shapes
@@ -550,6 +553,7 @@ class _Session:
                 f"{self.folder} was begun with another {changed[0]}; name another folder with --run, or repeat the first command"
             )
         self.progress = Progress(**header["progress"])
+        self.captioner.origins = self.averaged.origins = tuple(header.get("origins", ()))
         try:
             _restore(self.captioner, tensors, "model.")
             if self.averaged is not self.captioner:

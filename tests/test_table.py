@@ -96,6 +96,13 @@ def test_training_on_rewards_is_named(tmp_path):
     assert any("soft, trained on rewards, beam 5" in row.model for row in rows)
 
 
+def test_teachers_are_named(tmp_path):
+    """What a model began from is said by its recipe; who taught it, by nothing else."""
+    origins = ["taught by flickr8k-lite0-soft", "begun from flickr8k-hard"]
+    rows = table.rows([write(tmp_path, maximised="reward", origins=origins)])
+    assert any("soft, taught by flickr8k-lite0-soft, trained on rewards, beam 5" in row.model for row in rows)
+
+
 def test_the_protocols_stand_below(tmp_path):
     paths = [write(tmp_path, "a"), write(tmp_path, "b", recipe="b", protocol=metrics.WITHOUT_JAVA)]
     text = table.render(table.rows(paths))

@@ -6,7 +6,7 @@ import pytest
 import tiny
 import torch
 
-from satlib import encoders, plots, training
+from satlib import encoders, evaluation, plots, training
 from satlib.captioner import Captioner
 from satlib.decoder import State
 from satlib.errors import SatlibError
@@ -142,6 +142,24 @@ class TestTraining:
         resumed = run(tmp_path / "resumed", teachers=[teacher])
         for here, there in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
             assert torch.equal(here, there)
+
+    def test_a_model_knows_who_taught_it_and_what_it_was_begun_from(self, teacher, tmp_path):
+        """Through a stop, a file, and a training that goes on from it; the evaluation says so."""
+        run(tmp_path / "taught", "training.epochs=1", teachers=[teacher, teacher])
+        taught = run(tmp_path / "taught", "training.epochs=2", teachers=[teacher, teacher])
+        assert taught.origins == Captioner.load(tmp_path / "taught").origins == ("taught by tiny",)
+        further = training.train(
+            tiny.the_recipe("training.epochs=1", "training.average=0.5"),
+            tiny.data(),
+            tiny.Reader(),
+            tmp_path / "further",
+            progress=False,
+            start=tmp_path / "taught",
+        )
+        assert further.origins == ("taught by tiny", "begun from tiny")
+        found = evaluation.evaluate(further, tiny.data(), tiny.Reader(), progress=False)
+        assert found["origins"] == ["taught by tiny", "begun from tiny"]
+        assert Captioner.load(teacher).origins == ()
 
     def test_not_with_rewards(self, teacher, tmp_path):
         with pytest.raises(SatlibError, match="teachers teach the words of true captions"):
