@@ -197,6 +197,12 @@ def _parser() -> argparse.ArgumentParser:
     caption.add_argument("--pictures", type=Path, default=Path("captions"), help="folder for the pictures of attention")
     _device_option(caption)
 
+    mix = command("mix", _mix, "make a model whose weights lie between those of a model and of one begun from it")
+    mix.add_argument("a", type=Path, metavar="A", help="a run's folder, or a model file: what the other was begun from")
+    mix.add_argument("b", type=Path, metavar="B", help="the other; the mixture captions by its recipe")
+    mix.add_argument("run", type=Path, metavar="RUN", help="a new folder for the mixture")
+    mix.add_argument("--share", type=float, default=0.5, help="of B's weights, 0 to 1; choose it on dev")
+
     export = command("export", _export, "write a model as a small file to give away; evaluate it before you do")
     export.add_argument("model", type=Path, help="a run's folder, or a model file")
     export.add_argument("file", type=Path, help="the file to write, NAME.safetensors")
@@ -522,6 +528,19 @@ def _pictures(options: argparse.Namespace) -> list[Path]:
         names = itertools.chain([path.stem], (f"{path.stem}-{number}" for number in itertools.count(2)))
         places.append(next(place for name in names if (place := options.pictures / f"{name}.png") not in places))
     return places
+
+
+def _mix(options: argparse.Namespace) -> int:
+    from satlib import training
+    from satlib.captioner import Captioner
+    from satlib.mixing import mix
+
+    file = options.run / training.MODEL
+    if file.exists():
+        raise SatlibError(f"{file} is there already; name another folder")
+    mix(*(Captioner.load(model) for model in (options.a, options.b)), options.share).save(file)
+    print(f"{file}: {options.share:g} of {options.b}; next: satlib evaluate {options.run} --split dev")
+    return 0
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -183,10 +183,13 @@ def _escape(text: str) -> str:
 
 
 def _row(evaluation: dict[str, Any]) -> Row:
-    parts = [evaluation["recipe"], evaluation["encoder"], evaluation["attention"], f"beam {evaluation['beam']}"]
+    parts = [evaluation["recipe"], evaluation["encoder"], evaluation["attention"]]
+    origins = dict.fromkeys(evaluation.get("origins", ()))
+    parts += [origin for origin in origins if origin.startswith("taught by ")]
     if evaluation.get("maximised") == "reward":
-        parts.insert(3, "trained on rewards")
-    parts[3:3] = [origin for origin in evaluation.get("origins", ()) if origin.startswith("taught by ")]
+        parts.append("trained on rewards")
+    parts += [origin for origin in origins if origin.startswith("mixed with ")]
+    parts.append(f"beam {evaluation['beam']}")
     if evaluation.get("length_normalisation"):
         parts.append(f"normalised {evaluation['length_normalisation']:g}")
     if evaluation.get("look", "expected") != "expected":

@@ -163,6 +163,16 @@ class TestTheWholeWay:
         assert small.stat().st_size < 0.5 * (run[1] / "model.safetensors").stat().st_size
         assert cli.main(["caption", str(folder / "3.jpg"), "--model", str(small), "--pictures", str(tmp_path)]) == 0
 
+    def test_a_mixture_of_a_model_with_itself_is_the_model(self, run, folder, tmp_path, capsys):
+        command = ["mix", run[1], run[1] / "model.safetensors", tmp_path / "mixed", "--share", "0.7"]
+        assert cli.main([str(word) for word in command]) == 0
+        assert "0.7 of" in capsys.readouterr().out
+        mixed, whole = (Captioner.load(path).decoder.state_dict() for path in (tmp_path / "mixed", run[1]))
+        assert all(torch.equal(value, whole[name]) for name, value in mixed.items())
+        assert "is there already; name another folder" in mistake(capsys, *command)
+        assert "give a number from 0 to 1" in mistake(capsys, *command[:3], tmp_path / "other", "--share", "-1")
+        assert not (tmp_path / "other").exists()
+
     def test_train_again_is_done(self, run, folder, capsys):
         before = (run[1] / "checkpoint.safetensors").read_bytes()
         again = [
@@ -340,7 +350,7 @@ def test_help_is_quick_and_reads_like_a_manual():
         "import sys\nfrom satlib.cli import main\ntry:\n main(['--help'])\nfinally:\n assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    for command in ("data", "features", "train", "evaluate", "caption", "table", "info", "export", "demo"):
+    for command in ("data", "features", "train", "evaluate", "caption", "table", "info", "mix", "export", "demo"):
         assert f"\n    {command} " in done.stdout
     assert "satlib caption photo.jpg" in done.stdout
 

@@ -59,11 +59,12 @@ def test_rmsprop_stands_beside_adam():
     assert changed["training.optimiser"] == ("rmsprop", "adam")
 
 
-def test_rewards_begin_where_cross_entropy_ended():
-    """The model is that of flickr8k-soft; only what is maximised, and how, may differ."""
-    changed = differences("flickr8k-soft-reward", "flickr8k-soft")
+@pytest.mark.parametrize(("attention", "theirs"), [("soft", {"objective"}), ("hard", {"objective", "hard"})])
+def test_rewards_begin_where_cross_entropy_ended(attention, theirs):
+    """The model is that of flickr8k-soft or -hard; only what is maximised, and how, may differ."""
+    changed = differences(f"flickr8k-{attention}-reward", f"flickr8k-{attention}")
     assert changed["objective.maximise"] == ("reward", "likelihood")
-    assert {name.partition(".")[0] for name in changed} == {"objective", "reward", "training", "decoding"}
+    assert {name.partition(".")[0] for name in changed} == {"reward", "training", "decoding", *theirs}
 
 
 def test_flickr30k_is_trained_as_flickr8k():

@@ -96,11 +96,12 @@ def test_training_on_rewards_is_named(tmp_path):
     assert any("soft, trained on rewards, beam 5" in row.model for row in rows)
 
 
-def test_teachers_are_named(tmp_path):
-    """What a model began from is said by its recipe; who taught it, by nothing else."""
-    origins = ["taught by flickr8k-lite0-soft", "begun from flickr8k-hard"]
+def test_teachers_and_mixtures_are_named(tmp_path):
+    """What a model began from is said by its recipe; who taught it, and what it was mixed with, by nothing else."""
+    origins = ["taught by flickr8k-lite0-soft", "begun from flickr8k-hard", "mixed with 0.3 of flickr8k-hard"]
     rows = table.rows([write(tmp_path, maximised="reward", origins=origins)])
-    assert any("soft, taught by flickr8k-lite0-soft, trained on rewards, beam 5" in row.model for row in rows)
+    said = "soft, taught by flickr8k-lite0-soft, trained on rewards, mixed with 0.3 of flickr8k-hard, beam 5"
+    assert any(said in row.model for row in rows)
 
 
 def test_the_protocols_stand_below(tmp_path):

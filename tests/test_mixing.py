@@ -1,0 +1,70 @@
+"""Weights between two models."""
+
+import pytest
+import tiny
+import torch
+
+from satlib import encoders
+from satlib.captioner import Captioner
+from satlib.errors import SatlibError
+from satlib.mixing import mix
+from satlib.text import Vocabulary
+
+
+def captioner(seed, *changes, words=("a", "red", "star")):
+    torch.manual_seed(seed)
+    chosen = tiny.the_recipe(*changes)
+    return Captioner(chosen, Vocabulary(list(words)), encoders.create("tiny", chosen.encoder.pretrained)).eval()
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_weights_lie_between(share):
+    a, b = captioner(1), captioner(2, "decoding.beam=4")
+    before = [value.clone() for each in (a, b) for value in each.state_dict().values()]
+    mixed = mix(a, b, share)
+    theirs, ours = a.decoder.state_dict(), b.decoder.state_dict()
+    for name, value in mixed.decoder.state_dict().items():
+        torch.testing.assert_close(value, (1 - share) * theirs[name] + share * ours[name], msg=name)
+    assert mixed.recipe == b.recipe
+    for value, old in zip((v for each in (a, b) for v in each.state_dict().values()), before, strict=True):
+        assert torch.equal(value, old)
+
+
+def test_an_encoder_that_learns_is_mixed_too(tmp_path):
+    """And the mixture outlives its file; the count of BatchNorm's batches, no weight, is the second's."""
+    learns = ("encoder.train=true", "encoder.pretrained=false")
+    a, b = captioner(1, *learns), captioner(2, *learns)
+    for each, by in ((a, 1.0), (b, 3.0)):
+        for parameter in each.encoder.parameters():
+            torch.nn.init.constant_(parameter, by)
+    b.encoder.body[2].num_batches_tracked.fill_(7)
+    mixed = mix(a, b, 0.75)
+    mixed.save(tmp_path / "model.safetensors")
+    loaded = Captioner.load(tmp_path)
+    for parameter in loaded.encoder.parameters():
+        torch.testing.assert_close(parameter, torch.full_like(parameter, 2.5))
+    assert loaded.encoder.body[2].num_batches_tracked == 7
+    assert loaded.origins == ("mixed with 0.25 of tiny",)
+
+
+def test_a_share_beyond_1():
+    with pytest.raises(SatlibError, match=r"is 1\.5; give a number from 0 to 1"):
+        mix(captioner(1), captioner(2), 1.5)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: captioner(2, words=("a", "blue", "star")),
+        lambda: captioner(2, "decoder.hidden=8"),
+        lambda: captioner(2, "encoder.scale=0.5"),
+    ],
+)
+def test_models_that_do_not_belong_together(other):
+    with pytest.raises(SatlibError, match="tiny and tiny have other words, encoders or sizes"):
+        mix(captioner(1), other(), 0.5)
