@@ -198,7 +198,12 @@ def _parser() -> argparse.ArgumentParser:
     _device_option(caption)
 
     mix = command("mix", _mix, "make a model whose weights lie between those of a model and of one begun from it")
-    mix.add_argument("a", type=Path, metavar="A", help="a run's folder, or a model file: what the other was begun from")
+    mix.add_argument(
+        "a",
+        type=Path,
+        metavar="A",
+        help="what the other was begun from: a run's folder, a model file, or the name of a model that comes with satlib",
+    )
     mix.add_argument("b", type=Path, metavar="B", help="the other; the mixture captions by its recipe")
     mix.add_argument("run", type=Path, metavar="RUN", help="a new folder for the mixture")
     mix.add_argument("--share", type=float, default=0.5, help="of B's weights, 0 to 1; choose it on dev")
@@ -531,14 +536,15 @@ def _pictures(options: argparse.Namespace) -> list[Path]:
 
 
 def _mix(options: argparse.Namespace) -> int:
-    from satlib import training
+    from satlib import shipped, training
     from satlib.captioner import Captioner
     from satlib.mixing import mix
 
     file = options.run / training.MODEL
     if file.exists():
         raise SatlibError(f"{file} is there already; name another folder")
-    mix(*(Captioner.load(model) for model in (options.a, options.b)), options.share).save(file)
+    a, b = (Captioner.load(shipped.or_shipped(model)) for model in (options.a, options.b))
+    mix(a, b, options.share).save(file)
     print(f"{file}: {options.share:g} of {options.b}; next: satlib evaluate {options.run} --split dev")
     return 0
 

@@ -163,8 +163,11 @@ class TestTheWholeWay:
         assert small.stat().st_size < 0.5 * (run[1] / "model.safetensors").stat().st_size
         assert cli.main(["caption", str(folder / "3.jpg"), "--model", str(small), "--pictures", str(tmp_path)]) == 0
 
-    def test_a_mixture_of_a_model_with_itself_is_the_model(self, run, folder, tmp_path, capsys):
-        command = ["mix", run[1], run[1] / "model.safetensors", tmp_path / "mixed", "--share", "0.7"]
+    def test_a_mixture_of_a_model_with_itself_is_the_model(self, run, folder, tmp_path, monkeypatch, capsys):
+        """By its name, for one, as --start takes it."""
+        monkeypatch.setattr(shipped, "_MODELS", tmp_path)
+        shutil.copy(run[1] / "model.safetensors", tmp_path / "another.safetensors")
+        command = ["mix", "another", run[1], tmp_path / "mixed", "--share", "0.7"]
         assert cli.main([str(word) for word in command]) == 0
         assert "0.7 of" in capsys.readouterr().out
         mixed, whole = (Captioner.load(path).decoder.state_dict() for path in (tmp_path / "mixed", run[1]))

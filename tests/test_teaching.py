@@ -148,14 +148,15 @@ class TestTraining:
         run(tmp_path / "taught", "training.epochs=1", teachers=[teacher, teacher])
         taught = run(tmp_path / "taught", "training.epochs=2", teachers=[teacher, teacher])
         assert taught.origins == Captioner.load(tmp_path / "taught").origins == ("taught by tiny",)
-        further = training.train(
-            tiny.the_recipe("training.epochs=1", "training.average=0.5"),
-            tiny.data(),
-            tiny.Reader(),
-            tmp_path / "further",
-            progress=False,
-            start=tmp_path / "taught",
-        )
+        for epochs, start in ((1, tmp_path / "taught"), (2, None)):
+            further = training.train(
+                tiny.the_recipe(f"training.epochs={epochs}", "training.average=0.5", "training.select=nll"),
+                tiny.data(),
+                tiny.Reader(),
+                tmp_path / "further",
+                progress=False,
+                start=start,
+            )
         assert further.origins == ("taught by tiny", "begun from tiny")
         found = evaluation.evaluate(further, tiny.data(), tiny.Reader(), progress=False)
         assert found["origins"] == ["taught by tiny", "begun from tiny"]
