@@ -34,13 +34,14 @@ import math
 import os
 import signal
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from IPython.display import display
+from IPython.display import Markdown, display
 from torch import nn
 from torch.testing import assert_close
 
@@ -760,16 +761,16 @@ assert rate_of_best == best["values"]["training.learning_rate"]
 # %%
 lines = table.rows(shipped.evaluations())
 flickr8k = [line for line in lines if line.data == "Flickr8k"]
-print(table.render(flickr8k))
+display(Markdown(table.render(flickr8k, "markdown")))
 
 # %%
 columns = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
-figure, axis = plt.subplots(figsize=(8.4, 0.42 * len(flickr8k) + 1.2), layout="constrained")
+figure, axis = plt.subplots(figsize=(8.4, 0.5 * len(flickr8k) + 1.2), layout="constrained")
 for column, marker, colour in zip(columns, "osD^v", (SKY, BLUE, GREEN, RED, ORANGE)):
     points = [(float(line.figures[column]), row) for row, line in enumerate(flickr8k) if column in line.figures]
     axis.plot(*zip(*points), marker, color=colour, markersize=7, label=column)
 labels = [line.model.removeprefix("satlib: ") if line.ours else f"published: {line.model}" for line in flickr8k]
-axis.set_yticks(range(len(labels)), labels, fontsize=8.5)
+axis.set_yticks(range(len(labels)), [textwrap.fill(label, 50) for label in labels], fontsize=8.5)
 axis.axhline(next(row for row, line in enumerate(flickr8k) if line.ours) - 0.5, color="0.5", linestyle=":")
 axis.set(xlabel="percent (BLEU without brevity penalty)")
 axis.invert_yaxis()
