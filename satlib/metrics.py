@@ -40,7 +40,7 @@ GET_JAVA = (
 
 _COCO_TOOLS = Path(ptbtokenizer.__file__).resolve().parents[1]
 _PTB_JAR = _COCO_TOOLS / "tokenizer" / ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
-_METEOR_JAR = _COCO_TOOLS / "meteor" / "meteor-1.5.jar"
+METEOR_JAR = _COCO_TOOLS / "meteor" / "meteor-1.5.jar"
 # The jar finds these by itself, but not where a space stands in the path of the installation (it looks below "%2520").
 _METEOR_PARAPHRASES = _COCO_TOOLS / "meteor" / "data" / "paraphrase-en.gz"
 _SPICE = _COCO_TOOLS / "spice"
@@ -258,7 +258,7 @@ def _meteor_output(
         (folder / "hypotheses").write_text("".join(f"{line}\n" for (line,) in hypotheses.values()), encoding="utf-8")
         padded = [line for key in hypotheses for line in [*references[key], *[references[key][-1]] * most][:most]]
         (folder / "references").write_text("".join(f"{line}\n" for line in padded), encoding="utf-8")
-        arguments = ["-Xmx2G", *_LOCALE, "-jar", str(_METEOR_JAR), "hypotheses", "references"]
+        arguments = ["-Xmx2G", *_LOCALE, "-jar", str(METEOR_JAR), "hypotheses", "references"]
         output = _java(
             [*arguments, "-r", str(most), "-l", "en", "-norm", "-a", str(_METEOR_PARAPHRASES)], folder, timeout
         )

@@ -162,6 +162,7 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("reward", "cider"): 0,
     ("reward", "bleu1"): 0,
     ("reward", "bleu4"): 0,
+    ("reward", "meteor"): 0,
     ("reward", "temperature"): 1e-3,
     ("training", "learning_rate"): 0,
     ("training", "encoder_learning_rate"): 0,

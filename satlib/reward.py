@@ -13,8 +13,8 @@ all captions of one image alike. It only works from a model that captions alread
 At temperature 1 nearly every caption that a model draws is worse than the one that it would give, and what is learned is to
 draw safer ones; that takes far more captions than these data sets have. At 1/2 the draws are near to what will be given.
 
-The reward is CIDEr-D (Vedantam et al., 2015), or that and sentence BLEU-1 and BLEU-4, of ids that hold the end mark: a
-caption that breaks off ("a man in a") is then missing an n-gram that all references have.
+The reward is CIDEr-D (Vedantam et al., 2015), or that and sentence BLEU-1, BLEU-4 and METEOR. All but METEOR are of ids that
+hold the end mark: a caption that breaks off ("a man in a") is then missing an n-gram that all references have.
 """
 
 import math
@@ -28,6 +28,7 @@ from torch import Tensor
 from satlib.datasets import Example
 from satlib.decoding import Rollout
 from satlib.errors import SatlibError
+from satlib.meteor import function_words, meteor
 from satlib.objectives import log_probability
 from satlib.text import END, Vocabulary
 
@@ -43,6 +44,7 @@ class RewardConfig:
     cider: float = 1.0  # weight of CIDEr-D (0 to 10)
     bleu1: float = 0.0  # weight of sentence BLEU-1 (0 to 1): the right words, in any order
     bleu4: float = 0.0  # weight of sentence BLEU-4 (0 to 1)
+    meteor: float = 0.0  # weight of METEOR of equal words (0 to 1): the references' words, said at all
     temperature: float = 0.5  # words are drawn from, and made likelier under, p(y_t)^(1/temperature)
 
 
@@ -68,7 +70,7 @@ def alive(made: Rollout) -> Tensor:
 
 
 class Consensus:
-    """How far a caption agrees with the references of its image: the weighted sum of CIDEr-D, BLEU-1 and BLEU-4.
+    """How far a caption agrees with the references of its image: the weighted sum of CIDEr-D, BLEU-1, BLEU-4 and METEOR.
 
     N-grams are weighed by how few images of those given they are said of, once and for all.
     """
@@ -83,8 +85,10 @@ class Consensus:
             raise SatlibError(
                 f"reward.samples must be at least 2, not {config.samples}: each is compared with the others"
             )
-        if not config.cider + config.bleu1 + config.bleu4 > 0:
-            raise SatlibError("nothing is rewarded: set reward.cider, reward.bleu1 or reward.bleu4 above 0")
+        if not config.cider + config.bleu1 + config.bleu4 + config.meteor > 0:
+            raise SatlibError(
+                "nothing is rewarded: set reward.cider, reward.bleu1, reward.bleu4 or reward.meteor above 0"
+            )
         self.config = config
         self._vocabulary = vocabulary
         self._references = {
@@ -97,6 +101,9 @@ class Consensus:
             for ngram in {ngram for reference in references for ngram in _ngrams(reference)}
         )
         self._vectors: dict[str, list[_Vector]] = {}
+        self._function = frozenset(
+            i for i, word in enumerate(vocabulary.words) if config.meteor and word in function_words()
+        )
 
     def __call__(self, key: str, caption: Sequence[int]) -> float:
         """The reward of ids that end with the end mark."""
@@ -106,6 +113,8 @@ class Consensus:
         if self.config.bleu1 or self.config.bleu4:
             bleu1, bleu4 = self.bleu(key, caption)
             reward += self.config.bleu1 * bleu1 + self.config.bleu4 * bleu4
+        if self.config.meteor:
+            reward += self.config.meteor * self.meteor(key, caption)
         return reward
 
     def of(self, keys: Sequence[str], made: Rollout) -> Tensor:
@@ -152,6 +161,11 @@ class Consensus:
             smoothing_function=SmoothingFunction().method2,
         )
         return bleu1, bleu4
+
+    def meteor(self, key: str, caption: Sequence[int]) -> float:
+        """METEOR 1.5 of equal words, 0 to 1, by `satlib.meteor`; without the end mark, which is no word."""
+        references = [reference[:-1] for reference in self._references[key]]
+        return meteor([word for word in caption if word != END], references, self._function)
 
     def _vector(self, caption: Sequence[int]) -> "_Vector":
         weights: list[dict[tuple[int, ...], float]] = [{} for _ in range(LONGEST)]

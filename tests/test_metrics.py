@@ -130,7 +130,7 @@ def test_bleu_rouge_cider_equal_pycocoevalcap(measured):
 @needs_java
 def test_meteor_equals_the_jar_called_by_hand(measured):
     """The jar over its pipes, one caption after the other, as the COCO tools call it; no reference is repeated."""
-    jar = [metrics.shutil.which("java"), "-Xmx2G", *metrics._LOCALE, "-jar", str(metrics._METEOR_JAR)]
+    jar = [metrics.shutil.which("java"), "-Xmx2G", *metrics._LOCALE, "-jar", str(metrics.METEOR_JAR)]
     spoken = dict(zip(HYPOTHESES, metrics.ptb_tokenise(list(HYPOTHESES.values())), strict=True))
     human = {key: metrics.ptb_tokenise(references) for key, references in REFERENCES.items()}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "encoding": "utf-8"}
@@ -149,11 +149,11 @@ def test_meteor_equals_the_jar_called_by_hand(measured):
 
 @needs_java
 def test_meteor_where_the_path_of_the_installation_has_a_space(measured, tmp_path, monkeypatch):
-    installed, spaced = metrics._METEOR_JAR.parent, tmp_path / "a folder" / "meteor"
+    installed, spaced = metrics.METEOR_JAR.parent, tmp_path / "a folder" / "meteor"
     spaced.mkdir(parents=True)
     shutil.copy(installed / "meteor-1.5.jar", spaced)  # of a link Java would see where it leads to
     (spaced / "data").symlink_to(installed / "data")
-    monkeypatch.setattr(metrics, "_METEOR_JAR", spaced / "meteor-1.5.jar")
+    monkeypatch.setattr(metrics, "METEOR_JAR", spaced / "meteor-1.5.jar")
     monkeypatch.setattr(metrics, "_METEOR_PARAPHRASES", spaced / "data" / "paraphrase-en.gz")
     assert metrics.score(HYPOTHESES, REFERENCES) == measured
 

@@ -1,0 +1,105 @@
+"""METEOR of equal words against its authors' program, its alignment against every alignment there is."""
+
+import itertools
+import random
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from satlib import meteor, metrics
+
+needs_java = pytest.mark.skipif(not metrics.java_available(), reason="no working Java on the PATH")
+texts = st.lists(st.sampled_from("abcde"), max_size=6)
+
+
+def chunks(pairs):
+    return sum(pair != (i + 1, j + 1) for (i, j), pair in itertools.pairwise([(-9, -9), *pairs]))
+
+
+def all_alignments(caption, reference):
+    """Every set of pairs of equal words that uses no word twice."""
+    equal = [(i, j) for i, word in enumerate(caption) for j, other in enumerate(reference) if word == other]
+    for size in range(min(len(caption), len(reference)) + 1):
+        for pairs in itertools.combinations(equal, size):
+            if len({i for i, _ in pairs}) == len({j for _, j in pairs}) == size:
+                yield pairs
+
+
+class TestAlign:
+    @given(texts, texts)
+    @settings(max_examples=150, deadline=None)
+    def test_is_the_best_of_all(self, caption, reference):
+        def worth(pairs):
+            return len(pairs), -chunks(pairs), -sum(abs(i - j) for i, j in pairs)
+
+        found = meteor.align(caption, reference)
+        assert found == tuple(sorted(found))
+        assert found in set(all_alignments(caption, reference))
+        assert worth(found) == max(map(worth, all_alignments(caption, reference)))
+
+    def test_fewer_chunks_before_nearer(self):
+        # The nearer "a" would be the first one, in a chunk of its own.
+        assert meteor.align("xay", "azay") == ((1, 2), (2, 3))
+
+    def test_a_text_that_stammers_has_too_many_ways_to_go_them_all(self):
+        assert len(meteor.align("a" * 40, "ab" * 20)) == 20  # of 2^20 sets of partners
+
+
+class TestMeteor:
+    def test_by_hand(self):
+        # Partners: a, dog and park. Weights: 1/4 for a, in, the; 3/4 for the others. Chunks: "a dog", "park".
+        found = meteor.meteor(["a", "dog", "park"], [["a", "dog", "in", "the", "park"]], {"a", "in", "the"})
+        precision, recall = 1.0, 1.75 / 2.25
+        f_mean = precision * recall / (0.85 * precision + 0.15 * recall)
+        assert found == pytest.approx(f_mean * (1 - 0.6 * (2 / 3) ** 0.2))
+
+    def test_of_equal_texts_is_one_and_of_disjoint_ones_nothing(self):
+        assert meteor.meteor([3, 4, 5], [[9], [3, 4, 5]], {4}) == 1
+        assert meteor.meteor([3, 4], [[5, 6]], {4}) == 0
+        assert meteor.meteor([], [[5, 6]], set()) == 0
+
+    def test_function_words_are_english(self):
+        assert {"a", "the", "in", "with"} <= meteor.function_words()
+        assert not {"dog", "man", "red"} & meteor.function_words()
+
+    @needs_java
+    def test_is_that_of_the_program_told_to_do_with_equal_words(self, tmp_path):
+        chance = random.Random(4)
+        words = [
+            "a",
+            "a",
+            "a",
+            "the",
+            "the",
+            "in",
+            "of",
+            "dog",
+            "dog",
+            "cat",
+            "man",
+            "men",
+            "runs",
+            "running",
+            "sits",
+            "red",
+            "ball",
+            "two",
+            "park",
+            "water",
+        ]
+        sentences = [" ".join(chance.choices(words, k=chance.randint(1, 12))) for _ in range(600)]
+        captions, rest = sentences[:200], sentences[200:]
+        references = list(zip(rest[::2], rest[1::2], strict=True))
+        (tmp_path / "captions").write_text("\n".join(captions) + "\n")
+        (tmp_path / "references").write_text("\n".join(itertools.chain(*references)) + "\n")
+        arguments = ["-Xmx1G", *metrics._LOCALE, "-jar", str(metrics.METEOR_JAR), "captions", "references", "-r", "2"]
+        printed = metrics._java([*arguments, "-l", "en", "-m", "exact", "-w", "1.0"], tmp_path, timeout=120)
+        expected = [float(figure) for figure in re.findall(r"^Segment \d+ score:\s+(\S+)$", printed, re.MULTILINE)]
+        found = [
+            meteor.meteor(caption.split(), [line.split() for line in lines], meteor.function_words())
+            for caption, lines in zip(captions, references, strict=True)
+        ]
+        assert found == pytest.approx(expected, abs=1e-12)
+        assert len(set(expected)) > 100
