@@ -67,28 +67,7 @@ class TestMeteor:
     @needs_java
     def test_is_that_of_the_program_told_to_do_with_equal_words(self, tmp_path):
         chance = random.Random(4)
-        words = [
-            "a",
-            "a",
-            "a",
-            "the",
-            "the",
-            "in",
-            "of",
-            "dog",
-            "dog",
-            "cat",
-            "man",
-            "men",
-            "runs",
-            "running",
-            "sits",
-            "red",
-            "ball",
-            "two",
-            "park",
-            "water",
-        ]
+        words = re.findall(r"\w+", "a a a the the in of dog dog cat man men runs running sits red ball two park water")
         sentences = [" ".join(chance.choices(words, k=chance.randint(1, 12))) for _ in range(600)]
         captions, rest = sentences[:200], sentences[200:]
         references = list(zip(rest[::2], rest[1::2], strict=True))
