@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from satlib.recipe import Recipe
 
 LOOKS = ("expected", "probable", "sample")  # as satlib.attention has them
+MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 BENCHES = ("step", "growth", "epoch", "extraction", "beam", "loader", "memory")
 DESCRIPTION = """\
 Show, Attend and Tell: train a captioner that looks, measure it, and see where it looked.
@@ -159,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     _device_option(tune)
 
     evaluate = command("evaluate", _evaluate, "generate captions for a split and score them")
-    evaluate.add_argument("model", type=Path, help="a run's folder, or a model file")
+    evaluate.add_argument("model", type=Path, help=MODEL)
     evaluate.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which images")
     evaluate.add_argument("--beam", type=_positive, help="beam width; as the recipe says by default")
     evaluate.add_argument(
@@ -174,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     _attention_option(evaluate)
 
     ground = command("ground", _ground, "measure whether words look at the objects that they name")
-    ground.add_argument("model", type=Path, help="a run's folder, or a model file")
+    ground.add_argument("model", type=Path, help=MODEL)
     ground.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which images")
     ground.add_argument("--boxes", type=Path, help="boxes of photographs, COCO's instances_*.json; scenes know theirs")
     ground.add_argument("--beam", type=_positive, help="beam width; as the recipe says by default")
@@ -190,8 +191,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         dest="models",
-        help="a run's folder, a model file, or the name of a model that comes with satlib; give several to compare them, one "
-        "below the other",
+        help=f"{MODEL}; give several to compare them, one below the other",
     )
     caption.add_argument("--beam", type=_positive, help="beam width; as the model's recipe says by default")
     caption.add_argument("--pictures", type=Path, default=Path("captions"), help="folder for the pictures of attention")
@@ -209,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     mix.add_argument("--share", type=float, default=0.5, help="of B's weights, 0 to 1; choose it on dev")
 
     export = command("export", _export, "write a model as a small file to give away; evaluate it before you do")
-    export.add_argument("model", type=Path, help="a run's folder, or a model file")
+    export.add_argument("model", type=Path, help=MODEL)
     export.add_argument("file", type=Path, help="the file to write, NAME.safetensors")
     export.add_argument(
         "--storage",
@@ -408,10 +408,10 @@ def _plug(options: argparse.Namespace) -> "Callable[[Captioner], None] | None":
 
 def _captioner(model: Path | str, options: argparse.Namespace) -> "Captioner":
     """A trained model; a line says so where it was trained with an attention that its file cannot carry."""
-    from satlib import device
+    from satlib import device, shipped
     from satlib.captioner import Captioner
 
-    captioner = Captioner.load(model, device.choose(options.device))
+    captioner = Captioner.load(shipped.or_shipped(Path(model)), device.choose(options.device))
     if captioner.own_attention and getattr(options, "attention", None) is None:
         print(
             f"satlib: {model} was trained with --attention {captioner.own_attention}, and looks by softmax without it;"
@@ -419,6 +419,15 @@ def _captioner(model: Path | str, options: argparse.Namespace) -> "Captioner":
             file=sys.stderr,
         )
     return captioner
+
+
+def _beside(model: Path) -> Path:
+    """Where a model's figures belong: its run; for a model that comes with satlib, the run that its name would have here."""
+    from satlib import shipped
+
+    if shipped.or_shipped(model) != model:
+        return Path("runs") / model
+    return model if model.is_dir() else model.parent
 
 
 def _tune(options: argparse.Namespace) -> int:
@@ -451,7 +460,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     found = evaluation.evaluate(
         captioner, data, reader, options.split, options.beam, options.length_normalisation, look=options.look
     )
-    folder = options.out or (options.model if options.model.is_dir() else options.model.parent)
+    folder = options.out or _beside(options.model)
     path = evaluation.save(found, folder)
     print(f"{found['images']:,} images of {found['data']} {found['split']}, beam {found['beam']}; {found['protocol']}")
     for name, value in found["metrics"].items():
@@ -475,7 +484,7 @@ def _ground(options: argparse.Namespace) -> int:
     reader = _reader_of(captioner, data, root)
     captions = evaluation.generate(captioner, reader, data.split(options.split), options.beam)
     found = ground.summary(ground.ground(data, captions, boxes))
-    folder = options.out or (options.model if options.model.is_dir() else options.model.parent)
+    folder = options.out or _beside(options.model)
     path = folder / f"ground-{options.split}.json"
     write_json(path, {"recipe": chosen.name, "data": data.name, "split": options.split, **found})
     plots.save(plots.ground_figure(found), path.with_suffix(".png"))
@@ -507,7 +516,7 @@ def _caption(options: argparse.Namespace) -> int:
     from satlib import images, plots, shipped
 
     photos = [images.open_photo(path) for path in options.photos]
-    models = [shipped.or_shipped(path) for path in options.models or [shipped.model()]]
+    models = options.models or [Path(shipped.PHOTOGRAPHS)]
     captioners = [_captioner(model, options) for model in models]
     runs = [(model.parent if model.name == "model.safetensors" else model).resolve() for model in models]
     names = [run.name if run.is_dir() else run.stem for run in runs]  # a run "lr0.001" keeps its whole name
@@ -550,11 +559,12 @@ def _mix(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from satlib import shipped
     from satlib.captioner import Captioner
 
     if options.file.suffix != ".safetensors":
         raise SatlibError(f"{options.file} must end in .safetensors, which is what it will hold")
-    Captioner.load(options.model).save(options.file, options.storage)
+    Captioner.load(shipped.or_shipped(options.model)).save(options.file, options.storage)
     print(f"{options.file}: {options.file.stat().st_size / 1e6:.1f} MB, {options.storage}")
     return 0
 

@@ -156,6 +156,10 @@ class TestTheWholeWay:
         assert capsys.readouterr().out == by_name
         assert cli.main([*command, "none-such"]) == 2
         assert "none-such" in capsys.readouterr().err
+        assert cli.main(["export", "another", str(tmp_path / "again.safetensors")]) == 0
+        monkeypatch.chdir(tmp_path)  # its figures go to a run of its name, never among satlib's own files
+        assert cli.main(["evaluate", "another", "--data", str(run[0]), "--split", "dev"]) == 0
+        assert (tmp_path / "runs" / "another" / "evaluation-dev.json").is_file()
 
     def test_export_is_smaller_and_captions(self, run, folder, tmp_path, capsys):
         small = tmp_path / "small.safetensors"
