@@ -197,12 +197,16 @@ def _parser() -> argparse.ArgumentParser:
     caption.add_argument("--pictures", type=Path, default=Path("captions"), help="folder for the pictures of attention")
     _device_option(caption)
 
-    mix = command("mix", _mix, "make a model whose weights lie between those of a model and of one begun from it")
+    mix = command(
+        "mix",
+        _mix,
+        "make a model whose weights lie between two models', where one was begun from the other, or both from a third",
+    )
     mix.add_argument(
         "a",
         type=Path,
         metavar="A",
-        help="what the other was begun from: a run's folder, a model file, or the name of a model that comes with satlib",
+        help=f"one of them: {MODEL}",
     )
     mix.add_argument("b", type=Path, metavar="B", help="the other; the mixture captions by its recipe")
     mix.add_argument("run", type=Path, metavar="RUN", help="a new folder for the mixture")

@@ -1,11 +1,14 @@
 """Beyond the paper: weights between those of two models (Wortsman et al., 2022).
 
-What a training that went on from another model has gained in one respect, it may have paid for in another: rewards make
-captions precise, and shorter. Where one model was begun from the other, the line between their weights,
+Where one model was begun from the other, or both from a third, there are good models all along the line between their weights,
 
     theta = (1 - s) theta_A + s theta_B,    s the share of B,
 
-has models of either kind's strengths, and no step of training is needed to have them; s is chosen on dev.
+and no step of training is needed to have them; s is chosen on dev. Two uses:
+
+- what a training went on from and what it ended with: rewards that make captions precise may make them short, and a
+  model between has something of both;
+- two trainings that differ in their seeds: each has errors of its own, and halfway between them less is left of either's.
 """
 
 import copy
@@ -30,11 +33,12 @@ def mix(a: Captioner, b: Captioner, share: float) -> Captioner:
         or {name: value.shape for name, value in theirs.items()} != {name: value.shape for name, value in ours.items()}
     ):
         raise SatlibError(
-            f"{a.recipe.name} and {b.recipe.name} have other words, encoders or sizes; mix a model with the one that it was "
-            "begun from (satlib train --start)"
+            f"{a.recipe.name} and {b.recipe.name} have other words, encoders or sizes; mix a model with one that it was "
+            "begun from, or that was begun from the same (satlib train --start)"
         )
     for name, value in ours.items():
         if value.is_floating_point():  # a BatchNorm also counts its batches
             value.copy_(theirs[name].lerp(value, share))
-    mixed.origins = (*b.origins, f"mixed with {1 - share:g} of {a.recipe.name}")
+    other = "another " if a.recipe.name == b.recipe.name else ""
+    mixed.origins = (*b.origins, f"mixed with {1 - share:g} of {other}{a.recipe.name}")
     return mixed

@@ -1,5 +1,7 @@
 """Weights between two models."""
 
+import dataclasses
+
 import pytest
 import tiny
 import torch
@@ -49,7 +51,14 @@ def test_an_encoder_that_learns_is_mixed_too(tmp_path):
     for parameter in loaded.encoder.parameters():
         torch.testing.assert_close(parameter, torch.full_like(parameter, 2.5))
     assert loaded.encoder.body[2].num_batches_tracked == 7
-    assert loaded.origins == ("mixed with 0.25 of tiny",)
+    assert loaded.origins == ("mixed with 0.25 of another tiny",)
+
+
+def test_what_it_was_mixed_with_is_kept_in_order():
+    a, b, c = captioner(1), captioner(2), captioner(3)
+    a.recipe = dataclasses.replace(a.recipe, name="before")
+    mixed = mix(c, mix(a, b, 0.7), 0.6)
+    assert mixed.origins == ("mixed with 0.3 of before", "mixed with 0.4 of another tiny")
 
 
 def test_a_share_beyond_1():
