@@ -188,7 +188,11 @@ def _row(evaluation: dict[str, Any]) -> Row:
     parts += [origin for origin in origins if origin.startswith("taught by ")]
     if evaluation.get("maximised") == "reward":
         parts.append("trained on rewards")
-    parts += [origin for origin in origins if origin.startswith("mixed with ")]
+    mixtures = [origin for origin in evaluation.get("origins", ()) if origin.startswith("mixed with ")]
+    of_its_kind = [origin for origin in mixtures if " of another " in origin]  # the file has the shares
+    if of_its_kind:
+        parts.append(f"weights of {len(of_its_kind) + 1} such mixed")
+    parts += [origin for origin in mixtures if origin not in of_its_kind]
     parts.append(f"beam {evaluation['beam']}")
     if evaluation.get("length_normalisation"):
         parts.append(f"normalised {evaluation['length_normalisation']:g}")

@@ -102,6 +102,10 @@ def test_teachers_and_mixtures_are_named(tmp_path):
     rows = table.rows([write(tmp_path, maximised="reward", origins=origins)])
     said = "soft, taught by flickr8k-lite0-soft, trained on rewards, mixed with 0.3 of flickr8k-hard, beam 5"
     assert any(said in row.model for row in rows)
+    again = [*origins, *["mixed with 0.5 of another flickr8k-hard-reward"] * 2]
+    rows = table.rows([write(tmp_path, maximised="reward", origins=again)])
+    said = "trained on rewards, weights of 3 such mixed, mixed with 0.3 of flickr8k-hard, beam 5"
+    assert any(said in row.model for row in rows)
 
 
 def test_the_protocols_stand_below(tmp_path):
