@@ -520,7 +520,7 @@ def _caption(options: argparse.Namespace) -> int:
     from satlib import images, plots, shipped
 
     photos = [images.open_photo(path) for path in options.photos]
-    models = options.models or [Path(shipped.PHOTOGRAPHS)]
+    models = options.models or [shipped.model()]
     captioners = [_captioner(model, options) for model in models]
     runs = [(model.parent if model.name == "model.safetensors" else model).resolve() for model in models]
     names = [run.name if run.is_dir() else run.stem for run in runs]  # a run "lr0.001" keeps its whole name
