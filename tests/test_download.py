@@ -47,8 +47,8 @@ class Server:
                 self.send_header("Content-Length", str(len(body) - start))
                 self.end_headers()
                 piece = body[start : start + served.cut.pop(self.path, len(body))]
+                served.sent += len(piece)  # before it goes out: who has it all may ask at once
                 self.wfile.write(piece)
-                served.sent += len(piece)
 
             def log_message(self, *_):
                 """Keep pytest's output clean."""
