@@ -44,7 +44,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satlib import demo, encoders, features, plots, shipped, table
+from satlib import demo, encoders, extraction, features, plots, shipped, table
 from satlib.course import seeing
 from satlib.datasets import CaptionSet, Example, find_root, load, scenes
 from satlib.images import open_photo, square, to_tensor
@@ -856,10 +856,10 @@ assert min(by_encoder) > 3 * max(abs(gain) for gain in by_attention)
 #
 # ## Extract once
 #
-# <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.features.extract | tests/test_features.py::TestStore::test_it_holds_what_the_encoder_gives -->
+# <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.extraction.extract | tests/test_features.py::TestStore::test_it_holds_what_the_encoder_gives -->
 #
 # The encoder is frozen, so a photograph's vectors are the same in every epoch. Flickr8k has 8,000 photographs; twenty epochs would compute
-# each of them twenty times. `satlib.features.extract` writes them to a file of float16 numbers that is memory-mapped, and goes on where it stopped.
+# each of them twenty times. `satlib.extraction.extract` writes them to a file of float16 numbers that is memory-mapped, and goes on where it stopped.
 #
 # **What do you expect to see?** Reading 200 kB, or multiplying 20 billion pairs of numbers: by what factor is reading faster? And what does float16 cost?
 
@@ -876,7 +876,7 @@ clock = (
 )  # on a CPU, its own time: other programs do not count
 with tempfile.TemporaryDirectory() as place_on_disk:
     began = clock()
-    store = features.extract(few, encoder, Path(place_on_disk) / "few-vgg19", device, progress=False)
+    store = extraction.extract(few, encoder, Path(place_on_disk) / "few-vgg19", device, progress=False)
     computing = (clock() - began) / len(keys)
     began = clock()
     for _ in range(20):

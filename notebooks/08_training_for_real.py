@@ -45,7 +45,7 @@ from IPython.display import Markdown, display
 from torch import nn
 from torch.testing import assert_close
 
-from satlib import datasets, device, encoders, fast, features, plots, recipe, shipped, table, training, tune
+from satlib import datasets, device, encoders, extraction, fast, features, plots, recipe, shipped, table, training, tune
 from satlib.batching import Batch, SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors
 from satlib.course import patches, processes
@@ -228,7 +228,7 @@ folder.save(scenes.load(train=64, dev=12, test=2, seed=SEED), work / "small")
 data = datasets.load(str(work / "small"))
 encoder = encoders.create(patches.NAME)
 began = time.perf_counter()
-store = features.extract(data, encoder, features.folder(work, data.name, encoder.name), progress=False)
+store = extraction.extract(data, encoder, features.folder(work, data.name, encoder.name), progress=False)
 print(f"{len(store)} images, {len(store) / (time.perf_counter() - began):.0f} a second")
 
 BASE = (

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,7 @@ from satlib.captioner import Captioner
 from satlib.datasets import scenes
 from satlib.decoding import beam_search
 from satlib.errors import SatlibError
-from satlib.features import FeatureStore, read_ahead
-from satlib.files import write_json
+from satlib.features import ARRAY, FORMAT, FeatureStore, Record, read_ahead, write_manifest
 from satlib.images import square, to_tensor
 
 MEMORY_STORES = (1.0, 10.0)  # times Flickr8k: 1.6 and 16 GB, as files with holes that take no room
@@ -77,13 +77,17 @@ def beam(device: torch.device, widths: Sequence[int] = (1, 3, 5), images: int = 
 
 def make_store(folder: Path, images: int, dim: int = 512, real: int = 0) -> FeatureStore:
     """A store of VGG-19's shape whose first `real` images hold numbers and whose others are a hole in the file."""
-    manifest = {"data": "made", "encoder": "made", "weights": "", "preprocessing": "", "grid": [14, 14], "dim": dim}
-    write_json(folder / "manifest.json", manifest | {"images": [str(i) for i in range(images)]})
-    one = 196 * dim * 2
-    with open(folder / "annotations.f16", "wb") as array:
+    numbers = np.random.default_rng(0).standard_normal((196, dim)).astype(np.float16).tobytes()
+    written, hole = zlib.crc32(numbers), zlib.crc32(bytes(len(numbers)))
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ARRAY, "wb") as array:
         for _ in range(real):
-            array.write(np.random.default_rng(0).standard_normal((196, dim)).astype(np.float16).tobytes())
-        array.truncate(images * one)
+            array.write(numbers)
+        array.truncate(images * len(numbers))
+    description = {"format": FORMAT, "data": "made", "home": "", "encoder": "made", "weights": "", "view": "whole"}
+    description |= {"grid": [14, 14], "dim": dim}
+    records = {str(i): Record(i, 0, "", written if i < real else hole) for i in range(images)}
+    write_manifest(folder, description, records)
     return FeatureStore(folder)
 
 

@@ -85,6 +85,11 @@ class Captioner(nn.Module):
         return a if scale == 1 else a * scale
 
     @property
+    def view(self) -> str:
+        """What the encoder sees of a photograph (`images.square`)."""
+        return self.recipe.encoder.view
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.decoder.output.weight.device
@@ -126,7 +131,9 @@ class Captioner(nn.Module):
         if not photos:
             return []
         pictures = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
-        batch = torch.stack([images.to_tensor(images.square(images.to_rgb(picture))) for picture in pictures])
+        batch = torch.stack(
+            [images.to_tensor(images.square(images.to_rgb(picture), self.view)) for picture in pictures]
+        )
         return [self.read(best[0]) for best in self.hypotheses(batch, beam, length_normalisation, max_length)]
 
     @torch.inference_mode()
@@ -196,7 +203,7 @@ class Captioner(nn.Module):
             raise SatlibError(
                 f"{path} is not a captioner of satlib (it says {header.get('format', 'nothing')!r}); give a run's folder or its model.safetensors"
             )
-        made_by = recipe.from_dict(header["recipe"])
+        made_by = recipe.from_dict(recipe.completed(header["recipe"]))
         trained = made_by.encoder.train
         encoder = encoders.create(header["encoder"]["name"], pretrained=not trained)
         if not trained and encoder.weights_hash != header["encoder"]["weights"]:

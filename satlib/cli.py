@@ -363,12 +363,12 @@ def _features(options: argparse.Namespace) -> int:
         why = "trains its encoder" if chosen.encoder.train else "reads a stream, and its encoder with it"
         print(f"{chosen.name} {why}: there is nothing to compute beforehand")
         return 0
-    from satlib import distributed, encoders, features
+    from satlib import distributed, encoders, extraction, features
 
     encoder = encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
-    folder = features.folder(root, data.name, encoder.name)
+    folder = features.folder(root, data, encoder.name, chosen.encoder.view)
     with distributed.launched(device.choose(options.device)) as place:
-        store = features.extract(data, encoder, folder, place, options.batch_size)
+        store = extraction.extract(data, encoder, folder, place, options.batch_size, view=chosen.encoder.view)
         first = distributed.current().first
     if first:
         h, w = store.grid
@@ -386,10 +386,10 @@ def _train(options: argparse.Namespace) -> int:
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     encoder = None if chosen.encoder.train else encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
-    reader = _reader(chosen, data, encoder, root)
     with distributed.launched(device.choose(options.device)) as place:
+        reader = _reader(chosen, data, encoder, root, ("train", "dev"))
         teachers = [
-            (teacher, _reader_of(teacher, data, root))
+            (teacher, _reader_of(teacher, data, root, ("train",)))
             for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
         ]
         start = options.start and shipped.or_shipped(options.start)
@@ -443,7 +443,7 @@ def _tune(options: argparse.Namespace) -> int:
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     encoder = None if chosen.encoder.train else encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
-    reader = _reader(chosen, data, encoder, root)
+    reader = _reader(chosen, data, encoder, root, ("train", "dev"))
     tune.tune(chosen, data, reader, folder, space, options.trials, device.choose(options.device))
     print(f"every trial: {folder / 'history.json'}, drawn in {folder / 'history.png'}")
     if (folder / "best.toml").is_file():
@@ -460,7 +460,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         plug(captioner)
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
-    reader = _reader_of(captioner, data, root)
+    evaluation.images_of(data, options.split)  # before a store is asked for that nobody needs
+    reader = _reader_of(captioner, data, root, (options.split,))
     found = evaluation.evaluate(
         captioner, data, reader, options.split, options.beam, options.length_normalisation, look=options.look
     )
@@ -479,14 +480,14 @@ def _ground(options: argparse.Namespace) -> int:
     from satlib import datasets, evaluation, ground, plots
     from satlib.files import write_json
 
-    boxes = ground.Boxes(options.boxes) if options.boxes else None
     captioner = _captioner(options.model, options)
+    boxes = ground.Boxes(options.boxes, captioner.view) if options.boxes else None
     chosen = captioner.recipe
     root = datasets.data_root(options.data)
     data = datasets.load(chosen.data.name, root, train_images=chosen.data.train_images)
     ground.require_places(data, boxes)
-    reader = _reader_of(captioner, data, root)
-    captions = evaluation.generate(captioner, reader, data.split(options.split), options.beam)
+    reader = _reader_of(captioner, data, root, (options.split,))
+    captions = evaluation.generate(captioner, reader, evaluation.images_of(data, options.split), options.beam)
     found = ground.summary(ground.ground(data, captions, boxes))
     folder = options.out or _beside(options.model)
     path = folder / f"ground-{options.split}.json"
@@ -497,23 +498,28 @@ def _ground(options: argparse.Namespace) -> int:
     return 0
 
 
-def _reader_of(captioner: "Captioner", data: "CaptionSet", root: Path) -> "Reader":
+def _reader_of(captioner: "Captioner", data: "CaptionSet", root: Path, splits: Sequence[str]) -> "Reader":
     """Where a trained model's inputs come from."""
-    return _reader(captioner.recipe, data, None if captioner.recipe.encoder.train else captioner.encoder, root)
+    encoder = None if captioner.recipe.encoder.train else captioner.encoder
+    return _reader(captioner.recipe, data, encoder, root, splits)
 
 
-def _reader(chosen: "Recipe", data: "CaptionSet", encoder: "Encoder | None", root: Path) -> "Reader":
-    """Where a run's inputs come from: pixels where the encoder trains or the data are a stream, else the frozen one's store."""
+def _reader(
+    chosen: "Recipe", data: "CaptionSet", encoder: "Encoder | None", root: Path, splits: Sequence[str]
+) -> "Reader":
+    """Where a run's inputs come from: pixels where the encoder trains or the data are a stream, else the frozen one's store.
+
+    `splits` are those that will be read: of a store only their images are compared with their files.
+    """
     from satlib import features, streaming
     from satlib.datasets.sharded import Shards
 
     if isinstance(data, Shards):
-        return streaming.Pictures()
+        return streaming.Pictures(chosen.encoder.view)
     if encoder is None:
-        return features.Pixels(data)
-    store = features.FeatureStore(features.folder(root, data.name, encoder.name))
-    store.check(encoder, data.examples)
-    return store
+        return features.Pixels(data, chosen.encoder.view)
+    examples = [example for split in splits for example in data.split(split)]
+    return features.open_store(root, data, encoder, chosen.encoder.view, examples)
 
 
 def _caption(options: argparse.Namespace) -> int:
@@ -528,11 +534,11 @@ def _caption(options: argparse.Namespace) -> int:
         captions = [captioner.caption([photo], options.beam)[0] for captioner in captioners]
         if len(captions) == 1:
             only = captions[0]
-            plots.attention_figure(photo, only.words, only.alphas, only.betas, picture)
+            plots.attention_figure(photo, only.words, only.alphas, only.betas, picture, captioners[0].view)
             print(f"{path}: {only.text}  (log p {only.log_probability:.1f}; {picture})")
             continue
         rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
-        plots.compare_figure(photo, rows, picture)
+        plots.compare_figure(photo, rows, picture, [captioner.view for captioner in captioners])
         print(f"{path}  ({picture})")
         for name, caption in zip(names, captions, strict=True):
             print(f"  {name}: {caption.text}  (log p {caption.log_probability:.1f})")

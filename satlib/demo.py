@@ -124,7 +124,7 @@ def _start_over(folder: Path) -> Path:
 def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> str:
     """Caption a photo and draw where each word looked; give the caption."""
     caption = captioner.caption([photo])[0]
-    plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, path)
+    plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, path, captioner.view)
     return caption.text
 
 

@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from satlib.errors import SatlibError
+from satlib.images import SIZE
 
-SIZE = 224
 IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 

@@ -46,6 +46,18 @@ def generate(
     return captions
 
 
+def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
+    """The examples of a split that is to be captioned.
+
+    Raises:
+        SatlibError: there are none.
+    """
+    examples = data.split(split)
+    if not examples:
+        raise SatlibError(f"{data.name} has no images in its {split} split; choose another with --split")
+    return examples
+
+
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
     """Corpus BLEU-4 in percent on satlib's own tokens: for choosing an epoch, the same with and without Java."""
     references = {
@@ -83,9 +95,7 @@ def evaluate(
     Raises:
         SatlibError: the split has no image, or a look is asked of a model without hard attention.
     """
-    examples = data.split(split)
-    if not examples:
-        raise SatlibError(f"{data.name} has no images in its {split} split; choose another with --split")
+    examples = images_of(data, split)
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
     scores = metrics.score(
@@ -110,6 +120,7 @@ def evaluate(
         "data": data.name,
         "split": split,
         "encoder": captioner.encoder.name,
+        "view": captioner.view,
         "attention": recipe.decoder.attention,
         **({"maximised": "reward"} if recipe.objective.maximise == "reward" else {}),
         **({"origins": list(captioner.origins)} if captioner.origins else {}),

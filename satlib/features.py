@@ -1,20 +1,21 @@
-"""Annotation vectors on disk: extracted once, read by every run.
+"""Annotation vectors on disk: computed once (`satlib.extraction`), read by every run.
 
-A store is a folder of two files: `annotations.f16`, the array (N, L, D) in float16, and `manifest.json`, which says what it
-holds: the encoder and the hash of its weights, the preprocessing, the list of images. While it is being made the two end
-in `.partial`; images are appended batch by batch, so that extraction continues where it stopped, and the manifest takes its
-final name last: a folder with a manifest is whole. Several processes (`satlib.distributed`) share the images out, each in a
-part of its own; the first joins the parts.
+A store is a folder of two files. `annotations.f16` is an array of rows (L, D) in float16, one for each image. `manifest.json`
+says what they are: the encoder and the hash of its weights, the view of the photographs, the folder that they came from, and
+for each image its row, the size and the SHA-256 of its file, and the row's CRC-32. So a store knows its images: `check`
+refuses images that are new or have changed, and `read` refuses vectors that were damaged.
 """
 
-import os
-import shutil
+import hashlib
+import json
+import sys
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -25,10 +26,22 @@ from satlib import distributed, images
 from satlib.datasets import CaptionSet, Example
 from satlib.encoders import SIZE, Encoder
 from satlib.errors import SatlibError
-from satlib.files import read_json, write_json
+from satlib.files import read_json, write_text
 
-PREPROCESSING = f"RGB; shortest side to 256, centre crop {SIZE}; square photographs of {SIZE} untouched"
-_ARRAY, _MANIFEST = "annotations.f16", "manifest.json"
+FORMAT = "satlib features 2"
+SAMPLE = 5  # images by which a store of the first format, which does not know its images, is tried
+TOLERANCE = 0.05  # and how far their vectors may lie from it, over their norm: float16 and other processors give .001
+ARRAY, MANIFEST = "annotations.f16", "manifest.json"
+MADE_BY = ("encoder", "weights", "view")
+
+
+class Record(NamedTuple):
+    """What a store knows of an image: its row in the array, its file's size and SHA-256, and the CRC-32 of its vectors."""
+
+    row: int
+    bytes: int
+    sha256: str
+    crc32: int
 
 
 class FeatureStore:
@@ -47,181 +60,213 @@ class FeatureStore:
         """Open a finished store.
 
         Raises:
-            SatlibError: there is none, it is not finished, or its array is not as long as its manifest says.
+            SatlibError: there is none, it is not finished, or its array is shorter than its manifest says.
         """
         self.folder = folder
-        if not (folder / _MANIFEST).is_file():
-            state = "is not finished" if (folder / (_MANIFEST + ".partial")).exists() else "does not exist"
+        if not (folder / MANIFEST).is_file():
+            state = "is not finished" if (folder / (MANIFEST + ".partial")).exists() else "does not exist"
             raise SatlibError(f"the feature store {folder} {state}; make it with: satlib features RECIPE")
-        self.manifest: dict[str, Any] = read_json(folder / _MANIFEST)
-        if not isinstance(self.manifest, dict) or not {"images", "grid", "dim"} <= self.manifest.keys():
-            raise SatlibError(
-                f"{folder / _MANIFEST} is no feature store's manifest; delete {folder} and run satlib features again"
-            )
+        self.manifest, self._records = read_manifest(folder)
         self.grid: tuple[int, int] = tuple(self.manifest["grid"])
         self.dim: int = self.manifest["dim"]
-        self._rows = {key: row for row, key in enumerate(self.manifest["images"])}
-        shape = (len(self._rows), self.grid[0] * self.grid[1], self.dim)
-        path = folder / _ARRAY
-        expected = int(np.prod(shape)) * 2
-        size = path.stat().st_size if path.is_file() else 0
-        if size != expected:
+        self._path, self._shape = folder / ARRAY, (self.grid[0] * self.grid[1], self.dim)
+        rows = 1 + max((record.row for record in self._records.values()), default=-1)
+        size, expected = size_of(self._path), rows * self._shape[0] * self._shape[1] * 2
+        if size < expected:
             raise SatlibError(
-                f"{path} holds {size} bytes instead of {expected}; delete {folder} and run satlib features again"
+                f"{self._path} holds {size} bytes instead of {expected}; run satlib features again, which computes what is missing"
             )
-        self._path, self._shape = path, shape
+        self._intact = np.zeros(rows, dtype=bool)  # rows whose checksum has been compared
 
     def __contains__(self, key: str) -> bool:
-        return key in self._rows
+        return key in self._records
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._records)
 
     def read(self, keys: Sequence[str]) -> Tensor:
         """The annotation vectors of the named images: (B, L, D), float32.
 
         Raises:
-            SatlibError: an image is not in the store.
+            SatlibError: an image is not in the store, or its vectors are not those that were written.
         """
         try:
-            rows = [self._rows[key] for key in keys]
+            records = [self._records[key] for key in keys]
         except KeyError as error:
             raise SatlibError(
                 f"the feature store {self.folder} has no image {error}; run satlib features again"
             ) from error
-        found = np.empty((len(rows), *self._shape[1:]), np.float16)
+        values = np.empty((len(records), *self._shape), np.float16)
         with open(self._path, "rb", buffering=0) as array:
-            for row, into in zip(rows, found, strict=True):
-                array.seek(row * into.nbytes)
-                if array.readinto(into) != into.nbytes:
-                    raise SatlibError(
-                        f"{self._path} was cut short while it was read; delete {self.folder} and make it again"
-                    )
-        return torch.from_numpy(found).float()
+            for key, record, into in zip(keys, records, values, strict=True):
+                if not read_row(array, record.row, into):
+                    raise SatlibError(f"{self._path} was cut short while it was read; run satlib features again")
+                if not self._intact[record.row]:
+                    if self._knows_its_images and zlib.crc32(into) != record.crc32:
+                        raise SatlibError(
+                            f"the vectors of {key} in {self._path} are damaged (another checksum than when they were written); "
+                            "run satlib features again, which computes them anew"
+                        )
+                    self._intact[record.row] = True
+        return torch.from_numpy(values).float()
 
-    def check(self, encoder: Encoder, examples: Sequence[Example]) -> None:
-        """Refuse a store that is not what is asked for.
+    def check(self, encoder: Encoder, data: CaptionSet, examples: Sequence[Example], view: str = "whole") -> None:
+        """Refuse a store that is not what is asked for. Every image's file is read, to compare its content.
+
+        Args:
+            encoder: what the vectors have to be made by.
+            data: the set.
+            examples: those of its images that will be read.
+            view: what the encoder sees of a photograph (`images.square`).
 
         Raises:
-            SatlibError: made by another encoder, other weights or another preprocessing, or images are missing.
+            SatlibError: made by another encoder, other weights or another view, of another folder, or images are missing or
+                have changed since.
         """
-        wanted = _description(encoder)
-        for field, value in wanted.items():
-            if self.manifest.get(field) != value:
+        for field, value in made_by(encoder, view).items():
+            if field in self.manifest and self.manifest[field] != value:
                 raise SatlibError(
-                    f"the feature store {self.folder} was made with {field} {self.manifest.get(field)!r}, not {value!r}; "
+                    f"the feature store {self.folder} was made with {field} {self.manifest[field]!r}, not {value!r}; "
                     "delete it and run satlib features again"
                 )
+        if self._knows_its_images and self.manifest["home"] != home_of(data):
+            raise SatlibError(
+                f"the feature store {self.folder} was made of {self.manifest['home']}, not of {home_of(data)}; run satlib "
+                "features again, which compares the images and computes those that differ"
+            )
         missing = [example.key for example in examples if example.key not in self]
         if missing:
             raise SatlibError(
-                f"the feature store {self.folder} lacks {len(missing)} images, {missing[0]} first; run satlib features again"
+                f"the feature store {self.folder} lacks {len(missing)} images, {missing[0]} first; run satlib features again, "
+                "which computes those alone"
+            )
+        if not self._knows_its_images:
+            self._try(encoder, data, examples, view)
+            return
+        prints = fingerprints(data, examples)
+        changed = [key for key, found in prints.items() if found != self._records[key][1:3]]
+        if changed:
+            raise SatlibError(
+                f"{len(changed)} images have changed since the feature store {self.folder} was made, {changed[0]} first; run "
+                "satlib features again, which computes those alone"
             )
 
+    @property
+    def _knows_its_images(self) -> bool:
+        return self.manifest.get("format") == FORMAT
 
-def folder(root: Path, data: str, encoder: str) -> Path:
-    """Where the store of a data set by an encoder lies below the data root."""
-    return root / "features" / f"{data}-{encoder}".replace(":", "-").replace("/", "-")
+    def _try(self, encoder: Encoder, data: CaptionSet, examples: Sequence[Example], view: str) -> None:
+        """Compute some vectors again: all that can be asked of a store of the first format, which noted names alone."""
+        keys = [example.key for example in examples[:: -(-len(examples) // SAMPLE) or 1]]
+        with torch.inference_mode():
+            fresh = encoder(Pixels(data, view, cache_bytes=0).read(keys).to(encoder.mean.device)).float().cpu()
+        stored = self.read(keys)
+        apart = (fresh - stored).flatten(1).norm(dim=1) / fresh.flatten(1).norm(dim=1)
+        if not (apart < TOLERANCE).all():
+            key = keys[int(apart.nan_to_num(torch.inf).argmax())]
+            raise SatlibError(
+                f"the feature store {self.folder}, which an older satlib made, holds other vectors of {key} than {encoder.name} gives "
+                f"of it now (view {view!r}); make a new store with: satlib features RECIPE"
+            )
+        tqdm.write(
+            f"warning: the feature store {self.folder} was made by an older satlib, which noted the names of its images and not "
+            f"their content; {len(keys)} of {len(examples)} were compared and agree. To have all checked, make it anew: satlib features RECIPE",
+            file=sys.stderr,
+        )
 
 
-def extract(
-    data: CaptionSet,
-    encoder: Encoder,
-    folder: Path,
-    device: str | torch.device = "cpu",
-    batch_size: int = 32,
-    progress: bool = True,
-) -> FeatureStore:
-    """Compute the annotation vectors of every image of a set, or finish doing so, and open the store.
+def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> Path:
+    """Where the store of a caption set by an encoder (its name) lies below the data root.
 
-    A store that is already there is checked and opened. A stopped extraction goes on after the last whole image, of several
-    processes when it is started with as many again.
+    A set that is not in its own folder below the root has its path's hash in the name: two folders called "photos" have two stores.
+    """
+    name = data.name
+    if data.home is not None and not data.home.is_relative_to((root / data.name).resolve()):
+        name += "-" + hashlib.sha256(str(data.home).encode()).hexdigest()[:8]
+    return root / "features" / f"{name}-{encoder}-{view}".replace(":", "-").replace("/", "-")
+
+
+def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:
+    """The store of a caption set by an encoder, checked for some of its images; or the one that an older satlib made there.
 
     Raises:
-        SatlibError: the store there is another one, an image cannot be read, or the disk is too small.
+        SatlibError: there is none, or it is not what is asked for (`FeatureStore.check`).
     """
-    keys = [example.key for example in data.examples]
-    if (folder / _MANIFEST).is_file():
-        store = FeatureStore(folder)
-        store.check(encoder, data.examples)
-        return store
-    manifest = {
-        "data": data.name,
-        **_description(encoder),
-        "grid": list(encoder.grid),
-        "dim": encoder.dim,
-        "images": keys,
-    }
-    image_bytes = encoder.grid[0] * encoder.grid[1] * encoder.dim * 2
-    ranks = distributed.current()
-    begun = ranks.from_first(lambda: _begin(folder, manifest))
-    parts = [
-        folder / (_ARRAY + (f".{r}-of-{ranks.size}" if ranks.size > 1 else "") + ".partial") for r in range(ranks.size)
-    ]
-    partial_array = parts[ranks.rank]
-    done = partial_array.stat().st_size // image_bytes if begun and partial_array.is_file() else 0
-    first, last = (len(keys) * r // ranks.size for r in (ranks.rank, ranks.rank + 1))
-    total, keys = len(keys), keys[first:last]
-    # The first process also needs room for the joined array, beside the parts.
-    _require_space(folder, (len(keys) - done + (total if ranks.size > 1 and ranks.first else 0)) * image_bytes)
-    # Channels last: a third to a half faster on a CPU (`satlib bench extraction`), the same numbers to rounding.
-    encoder = encoder.to(device, memory_format=torch.channels_last).eval()
-    name = f"{data.name} by {encoder.name}"
-    bar = tqdm(total=len(keys), initial=done, unit="img", desc=name, disable=not (progress and ranks.first))
-    try:
-        with bar, open(partial_array, "ab") as array, torch.inference_mode():
-            array.truncate(done * image_bytes)  # drops what a kill left of a half-written image
-            reader = Pixels(data, cache_bytes=0)
-            batches = [keys[start : start + batch_size] for start in range(done, len(keys), batch_size)]
-            for batch in read_ahead(reader.read, batches, threads=4):
-                annotations = encoder(batch.to(device, non_blocking=True)).to("cpu", torch.float16)
-                if not torch.isfinite(annotations).all():
-                    raise SatlibError(f"{encoder.name} gives values beyond float16 near image {keys[done]}")
-                array.write(annotations.contiguous().numpy().tobytes())
-                array.flush()
-                os.fsync(array.fileno())
-                done += len(batch)
-                bar.update(len(batch))
-        ranks.any()  # waits for all parts
-        ranks.from_first(lambda: _finish(folder, parts))
-    except OSError as error:
-        raise SatlibError(
-            f"cannot write {partial_array}: {error.strerror}; free some space and run the same command again"
-        ) from error
-    return FeatureStore(folder)
+    place, old = folder(root, data, encoder.name, view), _old_folder(root, data, encoder.name)
+    store = FeatureStore(old if (old / MANIFEST).is_file() and not (place / MANIFEST).is_file() else place)
+    distributed.current().from_first(lambda: store.check(encoder, data, examples, view))
+    return store
 
 
-def _begin(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether an extraction of the same store was begun; its partial manifest is there afterwards."""
-    path = folder / (_MANIFEST + ".partial")
-    found = path.is_file() and any(folder.glob(_ARRAY + "*.partial"))
-    if found:
-        begun = read_json(path)
-        if not isinstance(begun, dict):
-            raise SatlibError(f"{path} is no feature store's manifest; delete {folder} and run satlib features again")
-        other = [field for field, value in manifest.items() if begun.get(field) != value]
-        if other:
+def _old_folder(root: Path, data: CaptionSet, encoder: str) -> Path:
+    """Where stores of the first format lie."""
+    return root / "features" / f"{data.name}-{encoder}".replace(":", "-").replace("/", "-")
+
+
+def fingerprints(data: CaptionSet, examples: Sequence[Example]) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of each image's file, or of its pixels where it is drawn, by key.
+
+    Raises:
+        SatlibError: a file is missing or cannot be read.
+    """
+    bar = tqdm(total=len(examples), unit="img", desc="comparing images", delay=2, leave=False)
+    with bar:
+        prints = {}
+        for example, found in zip(examples, read_ahead(lambda e: fingerprint(data, e), examples, 4), strict=True):
+            prints[example.key] = found
+            bar.update()
+    return prints
+
+
+def fingerprint(data: CaptionSet, example: Example) -> tuple[int, str]:
+    """Size and SHA-256 of one image, as `fingerprints` has them."""
+    if example.path is None:
+        content = np.asarray(data.photo(example)).tobytes()
+    else:
+        try:
+            content = example.path.read_bytes()
+        except OSError as error:
             raise SatlibError(
-                f"{folder} holds an unfinished extraction with another value of {', '.join(other)}; delete it, or finish it "
-                "with what it was begun with"
-            )
-    write_json(path, manifest)
-    return found
+                f"cannot read the image {example.path}: {error.strerror}; see: satlib data check {data.name}"
+            ) from error
+    return len(content), hashlib.sha256(content).hexdigest()
 
 
-def _finish(folder: Path, parts: Sequence[Path]) -> None:
-    """Put the parts of the array together and give the store its final names."""
-    whole = folder / (_ARRAY + ".joined.partial") if len(parts) > 1 else parts[0]
-    if len(parts) > 1:
-        with open(whole, "wb") as joined:
-            for part in parts:
-                with open(part, "rb") as array:
-                    shutil.copyfileobj(array, joined, 1 << 24)
-            os.fsync(joined.fileno())
-    whole.replace(folder / _ARRAY)
-    (folder / (_MANIFEST + ".partial")).replace(folder / _MANIFEST)
-    for left_over in folder.glob(_ARRAY + "*.partial"):
-        left_over.unlink()
+def write_manifest(folder: Path, description: Mapping[str, Any], records: Mapping[str, Record]) -> None:
+    """Write what a store's rows are, a line for each image."""
+    lines = ",\n".join(
+        f"  {json.dumps(key, ensure_ascii=False)}: {json.dumps(list(record))}" for key, record in records.items()
+    )
+    head = json.dumps(description, indent=1, ensure_ascii=False).removesuffix("\n}")
+    write_text(folder / MANIFEST, f'{head},\n "images": {{\n{lines}\n }}\n}}\n')
+
+
+def read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Record]]:
+    """A manifest, and its images' records; those of the first format are in the order of their rows and know nothing else."""
+    manifest = read_json(folder / MANIFEST)
+    try:
+        listed = manifest["images"]
+        if manifest.get("format") == FORMAT:
+            records = {key: Record(*values) for key, values in listed.items()}
+        else:
+            records = {key: Record(row, 0, "", 0) for row, key in enumerate(listed)}
+        fits = (
+            len(manifest["grid"]) == 2 and manifest["dim"] > 0 and all(record.row >= 0 for record in records.values())
+        )
+    except (AttributeError, KeyError, TypeError):
+        fits = False
+    if not fits:
+        raise SatlibError(
+            f"{folder / MANIFEST} is no feature store's manifest; delete {folder} and run satlib features again"
+        )
+    return manifest, records
+
+
+def read_row(array: BinaryIO, row: int, into: Any) -> bool:
+    """Whether a row was read whole into a buffer of its size."""
+    size = memoryview(into).nbytes
+    array.seek(row * size)
+    return array.readinto(into) == size
 
 
 class Reader(Protocol):
@@ -235,8 +280,9 @@ class Reader(Protocol):
 class Pixels:
     """Images as an encoder takes them, kept in memory once read as far as `cache_bytes` reaches."""
 
-    def __init__(self, data: CaptionSet, cache_bytes: int = 4_000_000_000) -> None:
-        self._data = data
+    def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
+        """`view` is what the encoder sees of a photograph (`images.square`)."""
+        self._data, self._view = data, view
         self._examples = {example.key: example for example in data.examples}
         self._kept: dict[str, Tensor] = {}
         self._room = cache_bytes // (3 * SIZE * SIZE)
@@ -258,7 +304,7 @@ class Pixels:
     def _one(self, key: str) -> Tensor:
         image = self._kept.get(key)
         if image is None:
-            image = images.to_tensor(images.square(self._data.photo(self._examples[key])))
+            image = images.to_tensor(images.square(self._data.photo(self._examples[key]), self._view))
             if len(self._kept) < self._room:
                 self._kept[key] = image
         return image
@@ -278,13 +324,16 @@ def read_ahead(read: Callable[[Item], Value], items: Iterable[Item], threads: in
             yield value
 
 
-def _description(encoder: Encoder) -> dict[str, str]:
-    return {"encoder": encoder.name, "weights": encoder.weights_hash, "preprocessing": PREPROCESSING}
+def made_by(encoder: Encoder, view: str) -> dict[str, str]:
+    """What decides an image's vectors, besides the image."""
+    return dict(zip(MADE_BY, (encoder.name, encoder.weights_hash, view), strict=True))
 
 
-def _require_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise SatlibError(
-            f"{folder} has {free / 1e9:.1f} GB free and the features need {needed / 1e9:.1f} GB; free some space or name another folder"
-        )
+def home_of(data: CaptionSet) -> str:
+    """Where a set's images are, as a manifest says it."""
+    return "drawn" if data.home is None else str(data.home)
+
+
+def size_of(path: Path) -> int:
+    """A file's bytes; 0 where there is none."""
+    return path.stat().st_size if path.is_file() else 0

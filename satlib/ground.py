@@ -23,9 +23,9 @@ import numpy as np
 
 from satlib.captioner import Caption
 from satlib.datasets import CaptionSet, Example, scenes
-from satlib.encoders import SIZE
 from satlib.errors import SatlibError
 from satlib.files import read_json
+from satlib.images import SIZE, seen_box
 
 TOLERANCE = 15  # pixels around an object within which a point counts as on it
 MEASURES = ("mass", "pointing")
@@ -148,12 +148,13 @@ def look_up(
 class Boxes:
     """Boxes of COCO's format, in the square that the encoder sees."""
 
-    def __init__(self, path: Path) -> None:
-        """Read an `instances_*.json`.
+    def __init__(self, path: Path, view: str = "whole") -> None:
+        """Read an `instances_*.json`; `view` is what the captioner's encoder sees of a photograph (`images.square`).
 
         Raises:
             SatlibError: no such file, or another kind of file.
         """
+        self._view = view
         content = read_json(path)
         try:
             names = {each["id"]: each["name"] for each in content["categories"]}
@@ -176,20 +177,21 @@ class Boxes:
             mask = np.zeros((SIZE, SIZE), dtype=bool)
             for other, box, size in boxes:
                 if other == name:
-                    left, top, right, bottom = in_square(box, size)
+                    left, top, right, bottom = in_square(box, size, self._view)
                     mask[top:bottom, left:right] = True
             if mask.any():  # else all of it was cropped away
                 found += [Target(index, name, mask) for index in _named(name, words)]
         return sorted(found, key=lambda target: target.index)
 
 
-def in_square(box: Sequence[float], size: tuple[int, int]) -> tuple[int, int, int, int]:
+def in_square(box: Sequence[float], size: tuple[int, int], view: str = "whole") -> tuple[int, int, int, int]:
     """A box (x, y, width, height) of a photograph (width, height) in the 224-pixel square: (left, top, right, bottom)."""
-    scale = 1.0 if size == (SIZE, SIZE) else 256 / min(size)
-    away = [(round(side * scale) - SIZE) / 2 for side in size]
-    x, y, width, height = box
-    edges = (x * scale - away[0], y * scale - away[1], (x + width) * scale - away[0], (y + height) * scale - away[1])
-    left, top, right, bottom = (min(max(round(edge), 0), SIZE) for edge in edges)
+    seen = seen_box(size, view)
+    corners = (box[0], box[1], box[0] + box[2], box[1] + box[3])
+    scales = [SIZE / (seen[axis + 2] - seen[axis]) for axis in (0, 1)]
+    left, top, right, bottom = (
+        min(max(round((corner - seen[i % 2]) * scales[i % 2]), 0), SIZE) for i, corner in enumerate(corners)
+    )
     return left, top, right, bottom
 
 

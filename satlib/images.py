@@ -10,6 +10,9 @@ from torch import Tensor
 
 from satlib.errors import SatlibError
 
+SIZE = 224  # pixels, the side of the square that an encoder takes
+VIEWS = ("whole", "crop")
+_MARGIN = 256 / 224  # "crop" scales the shortest side to this much of the square before it cuts
 # Beyond this ratio of the sides only the middle of a photograph is enlarged: the crop would drop the rest anyway.
 _LONGEST = 4
 
@@ -94,23 +97,64 @@ def _eight_bits(photo: Image.Image) -> Image.Image:
     return Image.fromarray(np.rint(scaled).astype(np.uint8))
 
 
-def square(photo: Image.Image, size: int = 224, resize: int = 256) -> Image.Image:
-    """Scale the shortest side to `resize` (bilinear, antialiased) and cut the central size x size.
+def square(photo: Image.Image, view: str = "whole", size: int = SIZE) -> Image.Image:
+    """The square of size x size pixels that an encoder sees of a photograph.
+
+    Args:
+        photo: an RGB image.
+        view: "whole": all of the photograph, squeezed to the square; "crop": the shortest side is scaled to 8/7 of `size` and
+            the middle is cut out (256 and 224 pixels: the paper's). Both are bilinear and antialiased.
+        size: of the square's side, in pixels.
 
     A photograph of exactly size x size comes back untouched.
+
+    Raises:
+        SatlibError: no view is called that.
     """
+    _check(view)
     if photo.size == (size, size):
         return photo
+    if view == "whole":
+        return photo.resize((size, size), Image.Resampling.BILINEAR)
     width, height = photo.size
     short = min(width, height)
     if max(width, height) > _LONGEST * short:
-        photo = _centre(photo, min(width, _LONGEST * short), min(height, _LONGEST * short))
-        width, height = photo.size
-    photo = photo.resize((resize * width // short, resize * height // short), Image.Resampling.BILINEAR)
-    return _centre(photo, size, size)
+        photo = centre(photo, min(width, _LONGEST * short), min(height, _LONGEST * short))
+    photo = photo.resize(with_shortest(photo.size, round(_MARGIN * size)), Image.Resampling.BILINEAR)
+    return centre(photo, size, size)
 
 
-def _centre(photo: Image.Image, width: int, height: int) -> Image.Image:
+def seen_box(photo: tuple[int, int], view: str = "whole", size: int = SIZE) -> tuple[float, float, float, float]:
+    """The part of a photograph of (width, height) that `square` shows: (left, top, right, bottom) in the photograph's pixels.
+
+    Raises:
+        SatlibError: no view is called that.
+    """
+    _check(view)
+    if view == "whole" or photo == (size, size):
+        return 0.0, 0.0, float(photo[0]), float(photo[1])
+    edges = []
+    for side in photo:
+        kept = min(side, _LONGEST * min(photo))  # of this side, about its middle
+        scaled = with_shortest((kept, min(photo)), round(_MARGIN * size))[0]
+        left = round((side - kept) / 2) + round((scaled - size) / 2) * kept / scaled
+        edges.append((left, left + size * kept / scaled))
+    (left, right), (top, bottom) = edges
+    return left, top, right, bottom
+
+
+def _check(view: str) -> None:
+    if view not in VIEWS:
+        raise SatlibError(f"no view of a photograph is called {view!r}; choose among {', '.join(VIEWS)}")
+
+
+def with_shortest(sides: tuple[int, int], shortest: int) -> tuple[int, int]:
+    """Both sides of a photograph, in their proportion, when the shorter one has so many pixels."""
+    return shortest * sides[0] // min(sides), shortest * sides[1] // min(sides)
+
+
+def centre(photo: Image.Image, width: int, height: int) -> Image.Image:
+    """The middle of a photograph."""
     left, top = round((photo.width - width) / 2), round((photo.height - height) / 2)
     return photo.crop((left, top, left + width, top + height))
 

@@ -21,10 +21,10 @@ from torch.nn import functional
 
 from satlib.errors import SatlibError
 from satlib.files import replacing
-from satlib.images import square
+from satlib.images import seen_box
 
 END_LABEL = "(end)"
-_SEEN = 224  # pixels of the square that the encoder sees
+_SEEN = 224  # pixels: of the square that the encoder sees, and of the longer side of what is drawn beside it
 _PANEL = 1.6  # inches
 _COLUMNS = 6
 _GLOW = np.array([1.0, 0.86, 0.30])  # seen on dark and on bright photographs
@@ -102,61 +102,70 @@ def attention_figure(
     alphas: Tensor,
     betas: Tensor | None = None,
     path: Path | None = None,
+    view: str = "whole",
 ) -> Figure:
     """Draw the photograph, then for each word the places it was seen at: lit where alpha is high, dim and grey where low.
 
     Each map is scaled from 0 to its own maximum, so that an even map lights everything.
 
     Args:
-        photo: RGB; cropped to the square that the encoder saw.
+        photo: RGB; drawn whole, in its own shape.
         words: of the caption, without the end mark.
         alphas: (C, h, w), one map a word; one more is that of the end mark.
         betas: (C,): the gate's value, written below each map.
         path: also write a PNG there.
+        view: what the encoder saw of the photograph (`Captioner.view`); what it did not see stays dark.
 
     Raises:
         SatlibError: the number of maps does not fit the words, or the file cannot be written.
     """
-    figure = _figure(photo, [("", words, alphas, betas)])
+    figure = _figure(photo, [("", words, alphas, betas, view)])
     if path is not None:
         save(figure, path)
     return figure
 
 
 def compare_figure(
-    photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor]], path: Path | None = None
+    photo: Image.Image,
+    captions: Sequence[tuple[str, Sequence[str], Tensor]],
+    path: Path | None = None,
+    views: Sequence[str] = (),
 ) -> Figure:
     """Draw several captions of one photograph, of several models for example, one below the other.
 
     Args:
-        photo: RGB; cropped to the square that the encoder saw.
+        photo: RGB; drawn whole, in its own shape.
         captions: (label, words, alphas (C, h, w)) each; the label stands above the photograph of its row.
         path: also write a PNG there.
+        views: what each caption's encoder saw of the photograph (`Captioner.view`); "whole" where none are given.
 
     Raises:
         SatlibError: no caption, maps that do not fit the words, or the file cannot be written.
     """
     if not captions:
         raise SatlibError("there is no caption to draw; give at least one (label, words, alphas)")
-    figure = _figure(photo, [(label, words, alphas, None) for label, words, alphas in captions])
+    views = views or ["whole"] * len(captions)
+    rows = [(label, words, alphas, None, view) for (label, words, alphas), view in zip(captions, views, strict=True)]
+    figure = _figure(photo, rows)
     if path is not None:
         save(figure, path)
     return figure
 
 
-def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor, Tensor | None]]) -> Figure:
+def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor, Tensor | None, str]]) -> Figure:
     """A grid with a row (or more) of panels for each caption, the photograph first."""
-    # A photograph of 224 is seen whole; of any other the same view is cut at twice the resolution.
-    pixels = view(photo, _SEEN if photo.size == (_SEEN, _SEEN) else 2 * _SEEN)
+    # Larger photographs than those of drawn scenes are shown at twice the resolution.
+    pixels = scaled(photo, _SEEN if max(photo.size) <= _SEEN else 2 * _SEEN)
     rows: list[list[tuple[str, np.ndarray, float | None] | None]] = []
-    longest = 1 + max(_maps_of(words, alphas) for _, words, alphas, _ in captions)
+    longest = 1 + max(_maps_of(words, alphas) for _, words, alphas, *_ in captions)
     columns = min(_COLUMNS, longest)
     if len(captions) == 1:  # as even as it gets: no last row with one panel
         columns = math.ceil(longest / math.ceil(longest / columns))
     elif columns > 1:
         columns = 1 + math.ceil((longest - 1) / math.ceil((longest - 1) / (columns - 1)))
-    for label, words, alphas, betas in captions:
-        lit = [_light(pixels, alpha) for alpha in upsample(alphas, pixels.shape[:2]).numpy()]
+    for label, words, alphas, betas, view in captions:
+        maps = spread(photo.size, alphas, pixels.shape[:2], view).numpy()
+        lit = [_light(pixels, alpha) for alpha in maps]
         titles = [*words, END_LABEL][: len(lit)]
         gates = [None] * len(lit) if betas is None else betas.tolist()
         panels = [(label, pixels, None), *zip(titles, lit, gates, strict=True)]
@@ -166,8 +175,10 @@ def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Ten
         for start in range(columns, len(panels), step):
             rows.append([None] * (columns - step) + panels[start : start + step])
 
-    below = 0.22 if any(betas is not None for *_, betas in captions) else 0.0
-    figure = Picture(figsize=(_PANEL * columns, (_PANEL + 0.24 + below) * len(rows)), layout="constrained")
+    below = 0.22 if any(betas is not None for _, _, _, betas, _ in captions) else 0.0
+    shape = min(max(pixels.shape[0] / pixels.shape[1], 0.5), 1.5)  # a strip stays small within its panel
+    height = (_PANEL * shape + 0.24 + below) * len(rows)
+    figure = Picture(figsize=(_PANEL * columns, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.04, wspace=0, hspace=0)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     for row, axes in zip(rows, grid, strict=True):
@@ -185,28 +196,48 @@ def _maps_of(words: Sequence[str], alphas: Tensor) -> int:
     return len(alphas)
 
 
-def lit(photo: Image.Image, alphas: Tensor, side: int = _SEEN) -> np.ndarray:
-    """The square of a photograph that the encoder sees, lit by each of some maps as in `attention_figure`.
+def lit(photo: Image.Image, alphas: Tensor, longest: int = _SEEN, view: str = "whole") -> np.ndarray:
+    """A photograph in its own shape, lit by each of some maps as in `attention_figure`.
 
     Args:
         photo: RGB.
         alphas: (C, h, w).
-        side: pixels of the square.
+        longest: pixels of the photograph's longer side, H or W.
+        view: what the encoder saw of it (`images.square`); the rest stays dark.
 
     Returns:
-        (C, side, side, 3), uint8.
+        (C, H, W, 3), uint8.
     """
-    pixels = view(photo, side)
-    return np.stack([_light(pixels, alpha) for alpha in upsample(alphas, (side, side)).numpy()])
+    pixels = scaled(photo, longest)
+    return np.stack([_light(pixels, alpha) for alpha in spread(photo.size, alphas, pixels.shape[:2], view).numpy()])
 
 
-def view(photo: Image.Image, side: int = _SEEN) -> np.ndarray:
-    """The square of an RGB photograph that the encoder sees, at side x side pixels: (side, side, 3), 0 to 1."""
-    if photo.size == (_SEEN, _SEEN):  # seen whole
-        seen = photo.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
-    else:
-        seen = square(photo.convert("RGB"), side, 256 * side // _SEEN)
-    return np.asarray(seen, dtype=np.float32) / 255
+def scaled(photo: Image.Image, longest: int = _SEEN) -> np.ndarray:
+    """An RGB photograph in its own shape, its longer side of `longest` pixels: (H, W, 3), 0 to 1."""
+    factor = longest / max(photo.size)
+    width, height = (max(1, round(factor * side)) for side in photo.size)
+    return np.asarray(photo.convert("RGB").resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32) / 255
+
+
+def spread(photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: str = "whole") -> Tensor:
+    """Bring maps of what the encoder saw to where that lies in the photograph; 0 where the encoder saw nothing.
+
+    Args:
+        photo: (width, height) of the photograph.
+        alphas: (C, h, w).
+        size: (H, W) of the photograph as it is drawn.
+        view: what the encoder saw of it (`images.square`).
+
+    Returns:
+        (C, H, W), float32.
+    """
+    left, top, right, bottom = seen_box(photo, view)
+    columns, rows = size[1] / photo[0], size[0] / photo[1]
+    top, bottom = (min(max(round(edge * rows), 0), size[0]) for edge in (top, bottom))
+    left, right = (min(max(round(edge * columns), 0), size[1]) for edge in (left, right))
+    maps = torch.zeros(len(alphas), *size)
+    maps[:, top:bottom, left:right] = upsample(alphas, (bottom - top, right - left))
+    return maps
 
 
 def _light(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import dataclasses
 import importlib.resources
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from satlib.attention import LOOKS
 from satlib.decoder import DecoderConfig
 from satlib.errors import SatlibError
+from satlib.images import VIEWS
 from satlib.objectives import HardConfig
 from satlib.reward import RewardConfig
 
@@ -41,6 +42,7 @@ class EncoderConfig:
     pretrained: bool = True  # start from its trained weights
     train: bool = False  # False: frozen, annotation vectors are read from a feature store
     scale: float = 1.0  # annotation vectors are multiplied by it: large ones saturate fresh gates
+    view: str = "whole"  # what it sees of a photograph: whole (squeezed to the square) | crop (the middle: the paper's)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ _SECTIONS: dict[str, type] = {
     "decoding": DecodingConfig,
 }
 _CHOICES = {
+    ("encoder", "view"): VIEWS,
     ("decoder", "attention"): ("soft", "hard", "none"),
     ("decoder", "energy"): ("additive", "concat", "general", "dot"),
     ("objective", "maximise"): ("likelihood", "reward"),
@@ -287,6 +290,19 @@ def _checked(section: str, key: str, value: Any, kind: type) -> Any:
     if (section, key) in _BELOW_ONE and not value < 1:
         raise SatlibError(f"{section}.{key} must be below 1, not {value!r}")
     return value
+
+
+# What files that were written before an option existed were made with.
+_BEFORE = {("encoder", "view"): "crop"}
+
+
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of a model or a checkpoint, as `Recipe.to_dict` wrote it, with what an older satlib did without stating it."""
+    whole = dict(values)
+    for (section, key), value in _BEFORE.items():
+        if isinstance(whole.get(section, {}), Mapping):  # anything else is refused where the recipe is built
+            whole[section] = {key: value, **whole.get(section, {})}
+    return whole
 
 
 def parse_value(text: str) -> Any:

@@ -111,10 +111,14 @@ def _batch(pairs: Sequence[tuple[Picture, list[int]]]) -> Batch:
 class Pictures:
     """The reader of shards: their keys bring the images along."""
 
+    def __init__(self, view: str = "whole") -> None:
+        """`view` is what the encoder sees of a photograph (`images.square`)."""
+        self._view = view
+
     def read(self, keys: Sequence[Picture]) -> Tensor:
         """The named images: (B, 3, 224, 224), uint8.
 
         Raises:
             SatlibError: an image cannot be read.
         """
-        return torch.stack([picture.pixels() for picture in keys])
+        return torch.stack([picture.pixels(self._view) for picture in keys])

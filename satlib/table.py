@@ -141,6 +141,8 @@ def render(rows: Sequence[Row], style: str = "text") -> str:
         notes.append(
             "Entropy of the maps in nats (an even map of 7x7: 3.89, of 14x14: 5.28); movement: total variation between words, 0 to 1."
         )
+    if any(row.ours and row.data != "scenes" for row in rows):
+        notes.append('View: "whole" photographs, squeezed to a square, or the middle "crop", as in the paper.')
     if "pointing" in columns:
         notes.append(
             "Pointing: words whose map has its peak on the object that they name, where the place of objects is known."
@@ -183,7 +185,10 @@ def _escape(text: str) -> str:
 
 
 def _row(evaluation: dict[str, Any]) -> Row:
-    parts = [evaluation["recipe"], evaluation["encoder"], evaluation["attention"]]
+    encoder = evaluation["encoder"]
+    if "view" in evaluation and evaluation["data"] != "scenes":  # scenes are drawn as squares: every view is the same
+        encoder += f" ({evaluation['view']})"
+    parts = [evaluation["recipe"], encoder, evaluation["attention"]]
     origins = dict.fromkeys(evaluation.get("origins", ()))
     parts += [origin for origin in origins if origin.startswith("taught by ")]
     if evaluation.get("maximised") == "reward":

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from satlib import distributed, plots, reward
+from satlib import recipe as recipes
 from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import CaptionSet, Example
@@ -539,7 +540,7 @@ class _Session:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"
             )
-        before, now = header["recipe"], self.recipe.to_dict()
+        before, now = recipes.completed(header["recipe"]), self.recipe.to_dict()
         changed = [
             f"{section}.{key}"
             for section in now

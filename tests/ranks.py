@@ -20,10 +20,9 @@ from pathlib import Path
 import tiny
 import torch
 
-from satlib import distributed, encoders, features, plots, training
+from satlib import distributed, encoders, extraction, features, plots, training
 from satlib.attention import HardAttention
 from satlib.captioner import Captioner
-from satlib.datasets import CaptionSet
 from satlib.errors import SatlibError
 
 
@@ -66,18 +65,18 @@ def train(job):
 
 def extract(job):
     rank, number, kind = job.get("signal", (None, None, None))
-    read, true = [], CaptionSet.photo
+    encoded, true = [], encoders.Encoder.forward
 
-    def photo(data, example):
-        read.append(example.key)
-        if (os.environ.get("RANK"), len(read)) == (str(rank), number):
+    def forward(encoder, batch):
+        encoded.extend(batch)
+        if os.environ.get("RANK") == str(rank) and len(encoded) >= number:
             os.kill(os.getpid(), kind)
-        return true(data, example)
+        return true(encoder, batch)
 
-    CaptionSet.photo = photo
+    encoders.Encoder.forward = forward
     with distributed.launched(torch.device("cpu")) as device:
-        features.extract(tiny.data(20, 2, 1), encoders.create("tiny"), Path(job["folder"]), device, 4, False)
-        print(f"{len(read)} images", file=sys.stderr)
+        extraction.extract(tiny.data(20, 2, 1), encoders.create("tiny"), Path(job["folder"]), device, 4, False)
+        print(f"{len(encoded)} images", file=sys.stderr)
 
 
 def process(job, rank, port, said):

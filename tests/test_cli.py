@@ -74,7 +74,8 @@ def mistake(capsys, *arguments):
 
 class TestTheWholeWay:
     def test_features_are_where_training_looks(self, run):
-        manifest = json.loads((run[0] / "features" / "my scenes-efficientnet-lite0" / "manifest.json").read_text())
+        (store,) = (run[0] / "features").glob("my scenes-*-efficientnet-lite0-whole")
+        manifest = json.loads((store / "manifest.json").read_text())
         assert len(manifest["images"]) == 12
         assert manifest["grid"] == [7, 7]
 
@@ -90,7 +91,7 @@ class TestTheWholeWay:
         printed = capsys.readouterr().out.splitlines()
         assert ["BLEU-4", f"{found['metrics']['BLEU-4']:.2f}"] in [line.split() for line in printed]
         assert cli.main(["table", str(folder)]) == 0
-        assert "satlib: own-folder, efficientnet-lite0, soft, beam 2" in capsys.readouterr().out
+        assert "satlib: own-folder, efficientnet-lite0 (whole), soft, beam 2" in capsys.readouterr().out
 
     def test_ground_by_boxes(self, run, tmp_path, capsys):
         """The first word that it says, whatever it is, is a category here, and all of every photograph is its box."""
@@ -328,8 +329,6 @@ class TestMistakes:
             model.recipe, data=dataclasses.replace(model.recipe.data, name=str(tmp_path / "own"))
         )
         model.save(tmp_path / "model.safetensors")
-        store = tmp_path / "features" / "own-efficientnet-lite0"
-        shutil.copytree(run[0] / "features" / f"{folder.name}-efficientnet-lite0", store)
         said = mistake(capsys, "evaluate", tmp_path / "model.safetensors", "--data", tmp_path)
         assert "own has no images in its test split; choose another with --split" in said
 

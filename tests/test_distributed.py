@@ -244,14 +244,16 @@ class TestFeatures:
         assert sorted(path.name for path in (tmp_path / "more").iterdir()) == names
         assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "more" / name).read_bytes() for name in names)
 
-    def test_killed_and_gone_on_with(self, do, tmp_path):
+    @pytest.mark.parametrize("size", [1, 2, 3])
+    def test_killed_and_gone_on_with(self, do, tmp_path, size):
         finished(do(1, tmp_path / "one", do="features"))
         statuses, said = do(2, tmp_path / "more", do="features", signal=[1, 12, signal.SIGKILL])
         assert statuses == [2, -signal.SIGKILL]
         assert "another process of this run has ended" in said
-        statuses, said = do(2, tmp_path / "more", do="features")
-        assert statuses == [0, 0]
-        assert sorted(int(count) for count in re.findall(r"(\d+) images", said))[0] == 0  # the first had done its part
+        statuses, said = do(size, tmp_path / "more", do="features")
+        assert statuses == [0] * size
+        # The first had done its 11 images and the second two of its three batches of 4: the third is shared out anew.
+        assert sum(int(count) for count in re.findall(r"(\d+) images", said)) == 4
         for path in (tmp_path / "one").iterdir():
             assert path.read_bytes() == (tmp_path / "more" / path.name).read_bytes()
 

@@ -1,21 +1,26 @@
-"""A store holds what its encoder gives, is whole or not there, and is refused when it is not what is asked for."""
+"""A store holds what its encoder gives, knows its images, is whole or not there, and is refused when it is not what is asked for."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import resource
 import shutil
 import threading
+import zlib
 from collections import namedtuple
 
+import numpy as np
 import pytest
 import tiny
 import torch
+from PIL import Image
 
-from satlib import encoders, features, images
+from satlib import datasets, encoders, features, images
 from satlib.datasets import CaptionSet, Example
 from satlib.errors import SatlibError
-from satlib.features import FeatureStore, Pixels, extract, read_ahead
+from satlib.extraction import extract
+from satlib.features import FeatureStore, Pixels, open_store, read_ahead
 
 DATA = tiny.data(train=9, dev=3, test=1)
 KEYS = [example.key for example in DATA.examples]
@@ -64,17 +69,28 @@ class TestStore:
 
     def test_the_manifest_says_everything(self, tmp_path):
         make(tmp_path)
-        manifest = json.loads((tmp_path / MANIFEST).read_text())
-        encoder = encoders.create("tiny")
+        manifest, array = json.loads((tmp_path / MANIFEST).read_text()), (tmp_path / ARRAY).read_bytes()
+        pixels = [np.asarray(DATA.photo(example)).tobytes() for example in DATA.examples]
         assert manifest == {
+            "format": "satlib features 2",
             "data": "tiny",
+            "home": "drawn",
             "encoder": "tiny",
-            "weights": encoder.weights_hash,
-            "preprocessing": features.PREPROCESSING,
+            "weights": encoders.create("tiny").weights_hash,
+            "view": "whole",
             "grid": [2, 2],
             "dim": tiny.DIM,
-            "images": KEYS,
+            "images": {
+                key: [
+                    row,
+                    len(drawn),
+                    hashlib.sha256(drawn).hexdigest(),
+                    zlib.crc32(array[row * IMAGE : (row + 1) * IMAGE]),
+                ]
+                for row, (key, drawn) in enumerate(zip(KEYS, pixels, strict=True))
+            },
         }
+        assert list(manifest["images"]) == KEYS
         assert sorted(path.name for path in tmp_path.iterdir()) == [ARRAY, MANIFEST]
 
     def test_a_key_that_is_not_there(self, tmp_path):
@@ -82,14 +98,20 @@ class TestStore:
 
     def test_a_finished_store_is_opened_not_made_again(self, tmp_path, monkeypatch):
         make(tmp_path)
-        monkeypatch.setattr(CaptionSet, "photo", lambda *_: pytest.fail("an image was read"))
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+        monkeypatch.setattr(encoders.Encoder, "forward", lambda *_: pytest.fail("an image was encoded"))
         assert len(make(tmp_path)) == 13
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
     @pytest.mark.parametrize("name", ["timm:vit/a", "vgg19"])
-    def test_a_folder_for_each_pair(self, tmp_path, name):
-        folder = features.folder(tmp_path, "flickr8k", name)
-        assert folder.parent == tmp_path / "features"
-        assert folder.name == "flickr8k-" + name.replace(":", "-").replace("/", "-")
+    def test_a_folder_for_each_set_encoder_and_view(self, tmp_path, name):
+        data = CaptionSet("flickr8k", (), home=(tmp_path / "flickr8k" / "Flicker8k_Dataset").resolve())
+        place = features.folder(tmp_path, data, name, "crop")
+        assert place.parent == tmp_path / "features"
+        assert place.name == "flickr8k-" + name.replace(":", "-").replace("/", "-") + "-crop"
+        elsewhere = dataclasses.replace(data, home=(tmp_path / "other" / "flickr8k").resolve())
+        views = {features.folder(tmp_path, each, name, view) for each in (data, elsewhere) for view in images.VIEWS}
+        assert len(views) == 4
 
 
 class TestInterruption:
@@ -115,13 +137,16 @@ class TestInterruption:
             with pytest.raises(self.Stopped):
                 make(tmp_path / "stopped")
         assert "is not finished; make it with: satlib features" in error(FeatureStore, tmp_path / "stopped")
-        with open(tmp_path / "stopped" / (ARRAY + ".partial"), "ab") as array:
+        with open(tmp_path / "stopped" / ARRAY, "ab") as array:
             array.write(b"x" * left)  # what a kill leaves of an image
-        read, true = [], CaptionSet.photo
+        with open(tmp_path / "stopped" / "images-0.partial", "a") as journal:
+            journal.write('["train-8", 8, 15'[: left + 1])  # and of a line
+        encoded, true = [], encoders.Encoder.forward
+        stopped = tmp_path / "stopped"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.key) or true(data, e))
-            make(tmp_path / "stopped")
-        assert len(read) == 13 - 4 * (KEYS.index(key) // 4)  # the batches before were not computed again
+            patch.setattr(encoders.Encoder, "forward", lambda self, batch: encoded.extend(batch) or true(self, batch))
+            make(stopped)
+        assert len(encoded) == 13 - 4 * (KEYS.index(key) // 4)  # the batches before were not computed again
         for name in (ARRAY, MANIFEST):
             assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
         assert len(list((tmp_path / "stopped").iterdir())) == 2
@@ -133,7 +158,23 @@ class TestInterruption:
                 make(tmp_path)
         said = error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
         assert "an unfinished extraction with another value of weights; delete it" in said
-        assert "another value of images" in error(make, tmp_path, tiny.data(train=2))
+        with pytest.raises(SatlibError, match="another value of view"):
+            extract(DATA, encoders.create("tiny"), tmp_path, progress=False, view="crop")
+
+    def test_images_that_change_or_come_while_it_is_stopped(self, tmp_path, monkeypatch):
+        """What was noted of an image that is another one now does not count."""
+        with monkeypatch.context() as patch:
+            self.stop_at(patch, "dev-0")
+            with pytest.raises(self.Stopped):
+                make(tmp_path / "stopped")
+        other = dataclasses.replace(
+            tiny.data(train=9, dev=4, test=1),
+            draw=lambda e: tiny.draw(dataclasses.replace(e, key="dev-77") if e.key == "train-2" else e),
+        )
+        store, fresh = make(tmp_path / "stopped", other), make(tmp_path / "fresh", other)
+        keys = [example.key for example in other.examples]
+        assert torch.equal(store.read(keys), fresh.read(keys))
+        assert not torch.equal(store.read(["train-2"]), make(tmp_path / "old").read(["train-2"]))
 
 
 class TestRefusals:
@@ -142,30 +183,38 @@ class TestRefusals:
 
     def test_another_encoder(self, tmp_path):
         make(tmp_path)
-        assert "made with encoder 'tiny', not 'other'" in error(make, tmp_path, DATA, encoders.create("other"))
+        assert "another value of encoder" in error(make, tmp_path, DATA, encoders.create("other"))
+        said = error(FeatureStore(tmp_path).check, encoders.create("other"), DATA, DATA.examples)
+        assert "made with encoder 'tiny', not 'other'" in said
 
     def test_other_weights(self, tmp_path):
         make(tmp_path)
-        assert "made with weights '" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
+        assert "another value of weights" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
 
-    def test_another_preprocessing(self, tmp_path, monkeypatch):
-        make(tmp_path)
-        monkeypatch.setattr(features, "PREPROCESSING", "stretched to 224 x 224")
-        said = error(make, tmp_path)
-        assert "made with preprocessing 'RGB; " in said
-        assert "not 'stretched to 224 x 224'" in said
+    def test_another_view(self, tmp_path):
+        store = make(tmp_path)
+        encoder = encoders.create("tiny")
+        said = error(store.check, encoder, DATA, DATA.examples, "crop")
+        assert "made with view 'whole', not 'crop'; delete it and run satlib features again" in said
+        with pytest.raises(SatlibError, match="a feature store made with another value of view"):
+            extract(DATA, encoder, tmp_path, progress=False, view="crop")
 
     def test_missing_images(self, tmp_path):
-        make(tmp_path)
-        more = dataclasses.replace(DATA, examples=(*DATA.examples, Example("dev-9", "dev", ("a",))))
-        assert "lacks 1 images, dev-9 first; run satlib features again" in error(make, tmp_path, more)
+        store = make(tmp_path)
+        more = (*DATA.examples, Example("dev-9", "dev", ("a",)))
+        said = error(store.check, encoders.create("tiny"), DATA, more)
+        assert "lacks 1 images, dev-9 first; run satlib features again, which computes those alone" in said
 
-    @pytest.mark.parametrize("change", [-IMAGE, -1, 1])
-    def test_an_array_of_another_length(self, tmp_path, change):
+    @pytest.mark.parametrize("change", [-IMAGE, -1])
+    def test_an_array_that_is_too_short(self, tmp_path, change):
         make(tmp_path)
         whole = (tmp_path / ARRAY).read_bytes()
-        (tmp_path / ARRAY).write_bytes((whole + b"x")[: len(whole) + change])
-        assert f"holds {13 * IMAGE + change} bytes instead of {13 * IMAGE}; delete" in error(FeatureStore, tmp_path)
+        (tmp_path / ARRAY).write_bytes(whole[:change])
+        said = error(FeatureStore, tmp_path)
+        assert f"holds {13 * IMAGE + change} bytes instead of {13 * IMAGE}; run satlib features again" in said
+        make(tmp_path)  # which does help
+        assert (tmp_path / ARRAY).read_bytes()[: 12 * IMAGE] == whole[: 12 * IMAGE]
+        assert len(make(tmp_path).read(KEYS)) == 13
 
     def test_no_array(self, tmp_path):
         make(tmp_path)
@@ -182,6 +231,174 @@ class TestRefusals:
         make(tmp_path)
         (tmp_path / MANIFEST).write_bytes((tmp_path / MANIFEST).read_bytes()[:50])
         assert "is not complete JSON" in error(FeatureStore, tmp_path)
+
+
+class TestItsOwnImages:
+    """A store of photographs in a folder: found by another folder, with an image replaced, added, removed; with bytes damaged."""
+
+    @pytest.fixture
+    def root(self, tmp_path):
+        return tmp_path / "data"
+
+    def photos(self, folder, seed=0, count=10):
+        folder.mkdir(parents=True, exist_ok=True)
+        rng, lines = np.random.default_rng(seed), ["image,caption,split"]
+        for i in range(count):
+            self.paint(folder / f"{i}.png", rng.integers(1000))
+            lines.append(f"{i}.png,A dog number {i}.,{('train', 'dev', 'test')[min(i // 4, 2)]}")
+        (folder / "captions.csv").write_text("\n".join(lines))
+        return datasets.load(str(folder))
+
+    def paint(self, path, seed):
+        Image.fromarray(np.random.default_rng(seed).integers(0, 256, (40, 60, 3), np.uint8)).save(path)
+
+    def make(self, root, data, progress=False):
+        encoder = encoders.create("tiny")
+        return extract(data, encoder, features.folder(root, data, "tiny"), batch_size=4, progress=progress)
+
+    def open(self, root, data, split="train"):
+        return open_store(root, data, encoders.create("tiny"), "whole", data.split(split))
+
+    def direct(self, data, key):
+        with torch.inference_mode():
+            return encoders.create("tiny")(Pixels(data).read([key]))
+
+    def assert_right(self, store, data):
+        assert len(store) == len(data)
+        for example in data.examples:
+            read = store.read([example.key])
+            torch.testing.assert_close(read, self.direct(data, example.key), rtol=2**-10, atol=1e-3)
+
+    def test_two_folders_of_one_name_have_two_stores(self, root, tmp_path):
+        a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
+        assert [e.key for e in a.examples] == [e.key for e in b.examples]
+        self.make(root, a)
+        assert "does not exist; make it with: satlib features" in error(self.open, root, b)
+        self.make(root, b)
+        for data in (a, b):
+            self.assert_right(self.open(root, data), data)
+
+    def test_another_folders_store_is_not_used_where_somebody_puts_it(self, root, tmp_path):
+        a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
+        made = self.make(root, a).folder
+        made.rename(features.folder(root, b, "tiny"))
+        assert f"was made of {a.home}, not of {b.home}; run satlib features again" in error(self.open, root, b)
+        self.assert_right(self.make(root, b), b)
+
+    def test_a_set_that_moved_is_compared_and_not_computed_again(self, root, monkeypatch, capsys):
+        data = self.photos(root / "photos")
+        self.make(root, data)
+        root.rename(root.parent / "moved")
+        moved = datasets.load(str(root.parent / "moved" / "photos"))
+        assert "run satlib features again" in error(self.open, root.parent / "moved", moved)
+        with monkeypatch.context() as patch:
+            patch.setattr(encoders.Encoder, "forward", lambda *_: pytest.fail("an image was encoded"))
+            self.make(root.parent / "moved", moved, progress=True)
+        assert f"moved here from {data.home}; 0 of 10 images to compute" in capsys.readouterr().out
+        self.assert_right(self.open(root.parent / "moved", moved), moved)
+
+    def test_only_what_is_new_or_changed_is_computed_and_a_line_says_so(self, root, tmp_path, monkeypatch, capsys):
+        folder = tmp_path / "photos"
+        data = self.photos(folder)
+        before = self.make(root, data).read(["0.png"])
+        self.paint(folder / "3.png", 77)
+        self.paint(folder / "new.png", 78)
+        (folder / "9.png").unlink()
+        lines = (folder / "captions.csv").read_text().splitlines()
+        (folder / "captions.csv").write_text("\n".join([*lines[:-1], "new.png,A new dog.,train"]))
+        data = datasets.load(str(folder))
+        assert "lacks 1 images, new.png first" in error(self.open, root, data)
+        assert "1 images have changed since" in error(
+            lambda: open_store(root, data, encoders.create("tiny"), "whole", data.split("train")[:4])
+        )
+        assert len(self.open(root, data, "dev").read(["4.png"])) == 1  # of which nothing has changed
+        read, true = [], CaptionSet.photo
+        with monkeypatch.context() as patch:
+            patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.key) or true(data, e))
+            store = self.make(root, data, progress=True)
+        assert read == ["3.png", "new.png"]
+        assert "1 new, 1 changed, 1 gone; 2 of 10 images to compute" in capsys.readouterr().out
+        self.assert_right(store, data)
+        self.assert_right(self.open(root, data), data)
+        assert torch.equal(store.read(["0.png"]), before)
+        assert "9.png" not in store
+
+    def test_an_image_replaced_by_one_of_the_same_size_and_date_is_noticed(self, root, tmp_path):
+        data = self.photos(tmp_path / "photos")
+        self.make(root, data)
+        path = data.examples[2].path
+        before, content = path.stat(), bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert "1 images have changed since" in error(self.open, root, data)
+
+    def test_a_stopped_update_leaves_the_old_store_whole(self, root, tmp_path, monkeypatch):
+        data = self.photos(tmp_path / "photos")
+        vectors = self.make(root, data).read(["3.png", "5.png"])
+        for i in range(5):
+            self.paint(tmp_path / "photos" / f"{i}.png", 100 + i)
+        with monkeypatch.context() as patch:
+            TestInterruption().stop_at(patch, "4.png")
+            with pytest.raises(TestInterruption.Stopped):
+                self.make(root, data)
+        assert torch.equal(FeatureStore(features.folder(root, data, "tiny")).read(["3.png", "5.png"]), vectors)
+        read, true = [], CaptionSet.photo
+        with monkeypatch.context() as patch:
+            patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.key) or true(data, e))
+            store = self.make(root, data)
+        assert read == ["4.png"]  # the first four were noted
+        self.assert_right(store, data)
+
+    @pytest.mark.parametrize("damage", [lambda byte: 0, lambda byte: byte ^ 4])
+    def test_damaged_bytes_are_noticed_and_mended(self, root, tmp_path, damage, capsys):
+        data = self.photos(tmp_path / "photos")
+        array = self.make(root, data).folder / ARRAY
+        content = bytearray(array.read_bytes())
+        place = next(i for i in range(2 * IMAGE, 3 * IMAGE) if content[i])
+        content[place] = damage(content[place])
+        array.write_bytes(content)
+        store = self.open(root, data)
+        assert len(store.read(["1.png", "3.png"])) == 2
+        for _ in range(2):  # a refusal is not forgotten
+            assert "the vectors of 2.png in" in error(store.read, ["1.png", "2.png"])
+        self.make(root, data, progress=True)
+        assert "1 damaged; 1 of 10 images to compute" in capsys.readouterr().out
+        self.assert_right(self.open(root, data), data)
+
+    def old_store(self, root, data, view="crop"):
+        """As satlib wrote it before a store knew its images: named after the set and the encoder, keys alone."""
+        made = extract(data, encoders.create("tiny"), root / "new", progress=False, view=view)
+        old = root / "features" / f"{data.name}-tiny"
+        old.mkdir(parents=True)
+        (old / ARRAY).write_bytes((made.folder / ARRAY).read_bytes())
+        about = {key: made.manifest[key] for key in ("data", "encoder", "weights", "grid", "dim")}
+        about |= {
+            "preprocessing": "RGB; shortest side to 256, centre crop 224",
+            "images": list(made.manifest["images"]),
+        }
+        (old / MANIFEST).write_text(json.dumps(about))
+        shutil.rmtree(root / "new")
+
+    def test_an_old_store_is_read_with_a_warning_where_its_vectors_agree(self, root, tmp_path, capsys):
+        data = self.photos(tmp_path / "photos")
+        self.old_store(root, data)
+        encoder = encoders.create("tiny")
+        store = open_store(root, data, encoder, "crop", data.examples)
+        said = capsys.readouterr().err
+        assert "warning: the feature store" in said
+        assert "5 of 10 were compared and agree" in said
+        with torch.inference_mode():
+            direct = encoder(Pixels(data, "crop").read(["7.png"]))
+        torch.testing.assert_close(store.read(["7.png"]), direct, rtol=2**-10, atol=1e-3)
+
+    def test_an_old_store_of_another_view_or_folder_is_refused(self, root, tmp_path):
+        a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
+        self.old_store(root, a)
+        encoder = encoders.create("tiny")
+        said = "which an older satlib made, holds other vectors of"
+        assert said in error(open_store, root, a, encoder, "whole", a.examples)
+        assert said in error(open_store, root, b, encoder, "crop", b.examples)
 
 
 class TestBadImages:
@@ -210,7 +427,7 @@ class TestBadImages:
         message = error(make, tmp_path / "store", data)
         assert str(path) in message
         assert said in message
-        assert (tmp_path / "store" / (ARRAY + ".partial")).stat().st_size == 4 * IMAGE
+        assert (tmp_path / "store" / ARRAY).stat().st_size == 4 * IMAGE
         path.write_bytes(good)
         assert len(make(tmp_path / "store", data)) == 6
 

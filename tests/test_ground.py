@@ -136,15 +136,16 @@ class TestBoxes:
         path.write_text(json.dumps(content))
         return path
 
+    @pytest.mark.parametrize("view", images.VIEWS)
     @pytest.mark.parametrize("size", [(500, 400), (300, 900), (224, 224), (640, 480)])
-    def test_in_square_is_where_the_crop_puts_it(self, size):
-        """Against the picture itself: a white box drawn on black, cropped as encoders see it."""
+    def test_in_square_is_where_the_encoder_sees_it(self, size, view):
+        """Against the picture itself: a white box drawn on black, as encoders see it."""
         box = [size[0] * 0.3, size[1] * 0.35, size[0] * 0.3, size[1] * 0.25]
         photo = np.zeros((size[1], size[0], 3), dtype=np.uint8)
         x, y, width, height = (round(each) for each in box)
         photo[y : y + height, x : x + width] = 255
-        seen = np.asarray(images.square(Image.fromarray(photo)))[:, :, 0] > 127
-        left, top, right, bottom = ground.in_square([x, y, width, height], size)
+        seen = np.asarray(images.square(Image.fromarray(photo), view))[:, :, 0] > 127
+        left, top, right, bottom = ground.in_square([x, y, width, height], size, view)
         ys, xs = np.nonzero(seen)
         assert (left, top, right, bottom) == pytest.approx((xs.min(), ys.min(), xs.max() + 1, ys.max() + 1), abs=1.5)
 

@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision import transforms
 
 from satlib.errors import SatlibError
-from satlib.images import open_photo, square, to_tensor
+from satlib.images import VIEWS, open_photo, seen_box, square, to_tensor
 
 
 def pixels(path):
@@ -199,29 +199,76 @@ def test_no_damage_gets_past_as_another_error(tmp_path_factory, data):
 # --- square and to_tensor -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(500, 375), (375, 500), (300, 300), (257, 256), (100, 80), (641, 423), (900, 226)])
-def test_square_is_torchvisions_resize_and_centre_crop(size):
-    noise = np.random.RandomState(0).randint(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    photo = Image.fromarray(noise)
+SIZES = [(500, 375), (375, 500), (300, 300), (257, 256), (100, 80), (641, 423), (900, 226), (224, 500)]
+
+
+def noise(size):
+    return Image.fromarray(np.random.RandomState(0).randint(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_crop_is_torchvisions_resize_and_centre_crop(size):
+    photo = noise(size)
     reference = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])(photo)
-    assert np.array_equal(np.asarray(square(photo)), np.asarray(reference))
+    assert np.array_equal(np.asarray(square(photo, "crop")), np.asarray(reference))
 
 
-def test_a_square_of_the_right_size_is_untouched():
+@pytest.mark.parametrize("size", SIZES)
+def test_the_whole_is_torchvisions_resize_to_a_square(size):
+    photo = noise(size)
+    assert np.array_equal(np.asarray(square(photo, "whole")), np.asarray(transforms.Resize((224, 224))(photo)))
+    assert square(photo) == square(photo, "whole")  # what photographs are seen by where nothing is said
+
+
+def test_the_whole_is_antialiased_and_the_crop_has_no_border():
+    """Stripes one pixel wide, 448 x 448: a mean of black and white, where picking pixels would give one or the other."""
+    stripes = Image.fromarray(np.tile(np.array([[0, 255]], dtype=np.uint8), (448, 224))).convert("RGB")
+    assert abs(np.asarray(square(stripes, "whole"))[50:-50, 50:-50].astype(int) - 127).max() <= 32
+    framed = Image.new("RGB", (400, 400), "red")
+    framed.paste((0, 0, 255), (25, 25, 375, 375))  # the crop keeps 350 of 400 pixels
+    assert square(framed, "crop").getpixel((112, 1))[2] > 200
+    assert square(framed, "whole").getpixel((112, 1)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_square_of_the_right_size_is_untouched(view):
     photo = Image.effect_noise((224, 224), 80).convert("RGB")
-    assert square(photo) is photo
+    assert square(photo, view) is photo
+    assert seen_box((224, 224), view) == (0, 0, 224, 224)
 
 
+@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (20000, 10)])
-def test_extreme_sides(size):
-    assert square(Image.new("RGB", size, (1, 2, 3))).size == (224, 224)
-    assert square(Image.new("RGB", size, (1, 2, 3))).getpixel((100, 100)) == (1, 2, 3)
+def test_extreme_sides(size, view):
+    assert square(Image.new("RGB", size, (1, 2, 3)), view).size == (224, 224)
+    assert square(Image.new("RGB", size, (1, 2, 3)), view).getpixel((100, 100)) == (1, 2, 3)
 
 
-def test_a_long_strip_shows_its_middle():
+def test_a_long_strip_shows_its_middle_or_all_of_it():
     strip = Image.new("RGB", (4000, 100), "red")
     strip.paste((0, 0, 255), (1900, 0, 2100, 100))
-    assert np.array_equal(np.unique(np.asarray(square(strip)).reshape(-1, 3), axis=0), [[0, 0, 255]])
+    assert np.array_equal(np.unique(np.asarray(square(strip, "crop")).reshape(-1, 3), axis=0), [[0, 0, 255]])
+    whole = np.asarray(square(strip, "whole"))
+    assert (whole[:, :100, 0] == 255).all()
+    assert (whole[:, 110:114, 2] == 255).all()
+
+
+@given(st.integers(224, 900), st.integers(224, 900), st.sampled_from(VIEWS))
+@settings(max_examples=40, deadline=None)
+def test_the_box_is_what_the_square_shows(width, height, view):
+    """Colours that say where they are: the square's corners have those of the box's corners."""
+    x, y = np.meshgrid(np.linspace(0, 250, width), np.linspace(0, 250, height))
+    photo = Image.fromarray(np.stack([x, y, 0 * x], axis=2).round().astype(np.uint8))
+    shown = np.asarray(square(photo, view)).astype(float)
+    left, top, right, bottom = seen_box(photo.size, view)
+    for row, column, at_y, at_x in ((0, 0, top, left), (-1, -1, bottom, right)):
+        assert shown[row, column, 0] == pytest.approx(250 * at_x / width, abs=2.5)
+        assert shown[row, column, 1] == pytest.approx(250 * at_y / height, abs=2.5)
+
+
+@pytest.mark.parametrize("call", [lambda: square(noise((9, 9)), "middle"), lambda: seen_box((9, 9), "middle")])
+def test_no_other_view(call):
+    assert "choose among whole, crop" in one_line(call, "no view of a photograph is called 'middle'")
 
 
 def test_to_tensor():

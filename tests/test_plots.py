@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch.nn import functional
 
-from satlib import images, plots
+from satlib import plots
 from satlib.errors import SatlibError
 
 
@@ -81,18 +81,46 @@ def test_light_follows_the_map():
     assert brightness[:, 10].min() > 1.3 * brightness[:, 200].max()
 
 
-def test_the_view_is_the_square_that_the_encoder_sees():
-    """Shortest side to 256, the middle 224: of a photograph of 512 x 256 the columns 144 to 368 at their middle height."""
-    pixels = np.zeros((256, 512, 3), dtype=np.uint8)
-    pixels[16:240, 144:368] = 255
-    view = plots.attention_figure(Image.fromarray(pixels), [], maps(1)).axes[0].images[0].get_array()
-    assert view.shape == (448, 448, 3)
-    assert view.min() > 0.3
-    assert view[2:-2, 2:-2].min() > 0.99
+@pytest.mark.parametrize("size", [(512, 256), (300, 900), (640, 480), (2000, 100)])
+def test_the_photograph_is_drawn_whole_in_its_own_shape(size):
+    given = photo(*size)
+    drawn = plots.attention_figure(given, [], maps(1)).axes[0].images[0].get_array()
+    assert max(drawn.shape[:2]) == 448
+    assert drawn.shape[1] / drawn.shape[0] == pytest.approx(size[0] / size[1], rel=0.02)
+    assert drawn.mean() == pytest.approx(np.asarray(given).mean() / 255, abs=0.01)
+
+
+def test_a_photograph_of_224_is_drawn_pixel_by_pixel():
     small = photo(224, 224)
-    assert np.allclose(
-        plots.attention_figure(small, [], maps(1)).axes[0].images[0].get_array(), np.asarray(small) / 255
-    )
+    drawn = plots.attention_figure(small, [], maps(1)).axes[0].images[0].get_array()
+    assert np.allclose(drawn, np.asarray(small) / 255)
+
+
+def test_a_map_lies_where_the_encoder_looked():
+    """A photograph of 512 x 256: whole, the right half of the map is its right half; cropped, the middle 224 of 256 columns
+    (144 to 368) and rows (16 to 240), and nothing lies outside of them."""
+    right = torch.zeros(1, 14, 14)
+    right[0, :, 7:] = 1
+    whole = plots.spread((512, 256), right, (256, 512), "whole")[0]
+    assert whole[:, 256 + 120 :].min() > 0.99
+    assert whole[:, : 256 - 120].max() < 0.01
+    assert torch.allclose(whole[:, 256:].mean() + whole[:, :256].mean(), torch.tensor(1.0), atol=1e-4)
+    crop = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 512), "crop")[0]
+    assert torch.allclose(crop[16:240, 144:368], torch.tensor(1.0), atol=1e-5)
+    assert (crop > 0).sum() == 224 * 224
+    crop = plots.spread((512, 256), right, (256, 512), "crop")[0]
+    assert crop[16:240, 350:368].min() > 0.99
+    assert crop[:, 368:].max() == 0
+
+
+@pytest.mark.parametrize("count", [1, 7])
+@pytest.mark.parametrize("size", [(900, 300), (300, 900)])
+def test_photographs_of_any_shape_stay_apart(size, count):
+    figure = plots.attention_figure(photo(*size), ["word"] * count, maps(count + 1), torch.ones(count + 1))
+    figure.draw_without_rendering()
+    boxes = [axis.get_tightbbox() for axis in figure.axes if axis.images]
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[i + 1 :])
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 12, 20])
@@ -152,7 +180,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_notebook_shows_a_figure_by_itself():
-    x, y = np.meshgrid(np.linspace(0, 255, 320), np.linspace(0, 255, 240))
+    x, y = np.meshgrid(np.linspace(0, 255, 240), np.linspace(0, 255, 240))
     smooth = Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8))
     figure, whole = plots.attention_figure(smooth, ["dog"], maps(2)), io.BytesIO()
     data = figure._repr_png_()
@@ -212,21 +240,22 @@ def test_upsampling_twice_as_large_is_the_same_picture():
     assert torch.allclose(half, plots.upsample(alphas), rtol=0.01)
 
 
-@pytest.mark.parametrize(("size", "side"), [((224, 224), 224), ((224, 224), 112), ((320, 240), 336)])
-def test_lit_pictures_are_those_of_the_figure(size, side):
-    """The light of a map falls where the map is, on the square that the encoder sees, at any resolution."""
+@pytest.mark.parametrize(("size", "longest"), [((224, 224), 224), ((224, 224), 112), ((320, 240), 448)])
+def test_lit_pictures_are_those_of_the_figure(size, longest):
+    """The light of a map falls where the map is, in the photograph's own shape, at any resolution."""
     given, alphas = photo(*size), torch.zeros(2, 14, 14)
     alphas[0, 3, 9] = alphas[1, 12, 2] = 1
-    lit = plots.lit(given, alphas, side)
-    assert lit.shape == (2, side, side, 3)
+    lit = plots.lit(given, alphas, longest)
+    assert lit.shape == (2, longest * size[1] // size[0], longest, 3)
     warmth = lit[..., 0].astype(float) - lit[..., 2]
-    cell = side // 14
-    rows, columns = slice(3 * cell, 4 * cell), slice(9 * cell, 10 * cell)
+    down, across = (side // 14 for side in lit.shape[1:3])
+    rows, columns = slice(3 * down, 4 * down), slice(9 * across, 10 * across)
     assert warmth[0, rows, columns].mean() > warmth[1, rows, columns].mean() + 30
     panels = [axis.images[0].get_array() for axis in plots.attention_figure(given, ["dog"], alphas).axes[1:3]]
-    if side == panels[0].shape[0]:
+    if lit.shape[1:] == panels[0].shape:
         assert np.array_equal(lit, np.stack(panels))
-    assert np.allclose(plots.view(given, 224).mean(), np.asarray(images.square(given)).mean() / 255, atol=0.01)
+    else:
+        assert longest == 112
 
 
 def test_a_notebook_shows_a_picture_in_256_colours(monkeypatch):

@@ -216,8 +216,8 @@ class TestTransformed:
         pixels = np.stack([rows * 255 / 399, columns * 255 / 599, 0 * rows], 2)
         return Image.fromarray(pixels.round().astype(np.uint8))
 
-    def test_as_it_is_it_is_the_middle_of_what_the_encoder_sees(self, photo):
-        seen = np.asarray(square(photo))
+    def test_as_it_is_it_is_the_middle_of_the_crop(self, photo):
+        seen = np.asarray(square(photo, "crop"))
         assert (np.asarray(seeing.transformed(photo)) == seen[32:-32, 32:-32]).all()
 
     def test_a_shift_moves_the_picture_down_by_whole_pixels(self, photo):

@@ -95,7 +95,7 @@ class TestWriting:
             key = train[example.key][0] if example.split == "train" else None
             key = key or next(e.key for e in found.examples if e.key == example.key)
             assert np.array_equal(np.asarray(key.photo()), np.asarray(data.photo(example)))
-            assert torch.equal(key.pixels(), images.to_tensor(images.square(data.photo(example))))
+            assert torch.equal(key.pixels("whole"), images.to_tensor(images.square(data.photo(example))))
         example = found.split("dev")[0]
         assert np.array_equal(np.asarray(found.photo(example)), np.asarray(example.key.photo()))
 
@@ -126,7 +126,12 @@ class TestWriting:
         assert {str(key): captions for key, captions in read.items()} == {e.key: e.references for e in data.examples}
         for key in read:
             assert key._content == (photos / key).read_bytes()
-            assert torch.equal(key.pixels(), images.to_tensor(images.square(images.open_photo(photos / key))))
+            assert torch.equal(
+                key.pixels("crop"), images.to_tensor(images.square(images.open_photo(photos / key), "crop"))
+            )
+            assert torch.equal(
+                key.pixels("whole"), images.to_tensor(images.square(images.open_photo(photos / key), "whole"))
+            )
 
     def test_the_webdataset_library_reads_them_alone(self, some):
         webdataset = pytest.importorskip("webdataset")

@@ -55,7 +55,7 @@ def fixed_vector_figure(
             va="top",
             color="black" if bottom else _CHOSEN,
         )
-        axis.imshow(plots.view(photo), extent=(2, 16, bottom + 9, bottom + 23))
+        _inside(axis, plots.scaled(photo), (2, bottom + 9, 14, 14))
         _box(axis, (20, bottom + 12, 9, 8), "encoder\n(CNN)")
         for i in range(alphas.shape[1] + 1):
             y = bottom + 11 + 10 * i / alphas.shape[1]
@@ -99,7 +99,7 @@ def _a_look_each(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) 
     _bus(axis, (38, bottom + 21), bottom + 28, bottom + 26, len(alphas))
     for place, picture in enumerate(plots.lit(photo, alphas, 2 * _SMALL)):
         x = _column(place)
-        axis.imshow(picture, extent=(x, x + 9, bottom + 17, bottom + 26))
+        _inside(axis, picture, (x, bottom + 17, 9, 9))
         _arrow(axis, (x + 4.5, bottom + 17), (x + 4.5, bottom + 13))
         axis.text(x + 5.1, bottom + 15.2, rf"$\hat{{z}}_{place + 1}$", fontsize=12, va="center")
         if place:
@@ -164,7 +164,7 @@ def gallery_figure(
     axis = _canvas(figure, 100, high * rows)
     for number, (pixels, words, wrong, truth) in enumerate(pictures):
         x, top = wide * (number % columns) + 1, high * (rows - number // columns) - 0.5
-        axis.imshow(pixels, extent=(x, x + wide - 2, top - wide + 2, top))
+        _inside(axis, pixels, (x, top - wide + 2, wide - 2, wide - 2))
         line = top - wide - 0.2
         at = x
         for index, word in enumerate(words):
@@ -218,6 +218,18 @@ def _canvas(figure: plots.Picture, width: float, height: float) -> Axes:
     return axis
 
 
+def _inside(
+    axis: Axes, pixels: np.ndarray, place: tuple[float, float, float, float], zorder: int = 0, downwards: bool = False
+) -> None:
+    """A picture in its own shape in the middle of (left, lowest y, width, height); `downwards` where y grows downwards."""
+    x, y, width, height = place
+    factor = min(width / pixels.shape[1], height / pixels.shape[0])
+    across, up = factor * pixels.shape[1], factor * pixels.shape[0]
+    left, low = x + (width - across) / 2, y + (height - up) / 2
+    edges = (low + up, low) if downwards else (low, low + up)
+    axis.imshow(pixels, extent=(left, left + across, *edges), zorder=zorder)
+
+
 def _box(axis: Axes, place: tuple[float, float, float, float], text: str, colour: str = "0.93") -> None:
     """A rounded box (left, bottom, width, height) with a text in its middle."""
     x, y, width, height = place
@@ -232,7 +244,12 @@ def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], **s
 
 
 def reading_figure(
-    photo: Image.Image, reading: "Reading", index: int, alone: Sequence[str] = (), title: str = ""
+    photo: Image.Image,
+    reading: "Reading",
+    index: int,
+    alone: Sequence[str] = (),
+    title: str = "",
+    view: str = "whole",
 ) -> plots.Picture:
     """Draw a reading: one word's map large, what might have stood in its place, and the maps of all words below.
 
@@ -242,6 +259,7 @@ def reading_figure(
         index: the word that is drawn large; counted from 0, the end mark last.
         alone: the labels that the model chose when nobody helped; words that differ stand in orange italics.
         title: stands above.
+        view: what the captioner's encoder sees of the photograph (`images.square`).
     """
     labels = reading.labels
     rows = -(-len(labels) // _COLUMNS)
@@ -252,11 +270,11 @@ def reading_figure(
     if reading.forced or list(alone or labels) != labels:
         figure.text(0.98, 1 - 0.12 / height, "[given by you]   orange: not what it says alone", ha="right", **style)
     large = figure.add_axes((0.02, 1 - 3.35 / height, 2.95 / 9, 2.95 / height))
-    large.imshow(plots.lit(photo, reading.alphas[index : index + 1], 336)[0])
+    large.imshow(plots.lit(photo, reading.alphas[index : index + 1], 336, view)[0])
     bars = figure.add_axes((0.475, 1 - 3.1 / height, 0.42, 2.2 / height))
     _draw_alternatives(bars, reading, index)
     maps = figure.add_axes((0.02, 0.05 / height, 0.96, 1.05 * rows / height))
-    _draw_maps(maps, plots.lit(photo, reading.alphas, _SMALL), reading, index, alone or labels)
+    _draw_maps(maps, plots.lit(photo, reading.alphas, _SMALL, view), reading, index, alone or labels)
     for axis in (large, maps):
         axis.set_axis_off()
     return figure
@@ -286,7 +304,7 @@ def _draw_maps(axis: Axes, maps: np.ndarray, reading: "Reading", index: int, alo
     step, below = _SMALL + 12, _SMALL + 30
     for i, (label, small) in enumerate(zip(reading.labels, maps, strict=True)):
         x, y = step * (i % _COLUMNS), below * (i // _COLUMNS)
-        axis.imshow(small, extent=(x, x + _SMALL, y + _SMALL, y), zorder=1)
+        _inside(axis, small, (x, y, _SMALL, _SMALL), zorder=1, downwards=True)
         changed = i >= len(alone) or alone[i] != label
         style = {"color": _CHANGED, "style": "italic"} if changed else {"color": "black"}
         name = f"[{label}]" if i < reading.forced else label

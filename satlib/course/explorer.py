@@ -55,7 +55,7 @@ class Reading:
 def annotate(captioner: Captioner, picture: Image.Image) -> Tensor:
     """The annotation vectors (L, D) of one picture: what `read` takes."""
     with torch.inference_mode():
-        return captioner.annotations(to_tensor(square(to_rgb(picture)))[None].to(captioner.device))[0]
+        return captioner.annotations(to_tensor(square(to_rgb(picture), captioner.view))[None].to(captioner.device))[0]
 
 
 @torch.inference_mode()
@@ -184,7 +184,8 @@ class Explorer:
         model, picture = self._chosen
         title = f"{model}   |   {picture}   |   temperature of the attention: {self.temperature.value:.2g}"
         alone = self._alone[model, picture].labels
-        return drawings.reading_figure(self._pictures[picture], self.reading, self.word.value, alone, title)
+        view = self._captioners[model].view
+        return drawings.reading_figure(self._pictures[picture], self.reading, self.word.value, alone, title, view)
 
     @property
     def _chosen(self) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from satlib.encoders import Encoder
 from satlib.errors import SatlibError
-from satlib.images import square
+from satlib.images import centre, with_shortest
 
 WINDOW, SHORTEST = 160, 256  # pixels of a view, and of the shortest side of the photograph that it is cut from
 
@@ -198,7 +198,7 @@ def side_holding(weights: Tensor, share: float) -> int:
 def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: float = 0.0) -> Image.Image:
     """A photograph moved, enlarged or turned, seen through a window of 160 x 160 (Zeiler and Fergus, figure 5).
 
-    The photograph is scaled as for the encoder, its shortest side to 256, and the window is smaller than the encoder's, so
+    The photograph is scaled as for the view "crop" (`images.square`), its shortest side to 256, and the window is smaller than the encoder's, so
     that what comes in at its border is the photograph's own and never a black edge.
 
     Args:
@@ -213,7 +213,8 @@ def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: f
     farthest = (SHORTEST - WINDOW) // 2
     if abs(shift) > farthest or scale < 1 or (shift and (angle or scale > 1)):
         raise SatlibError(f"shift by at most {farthest} pixels, or scale by at least 1 or turn, with no shift then")
-    wide = square(photo, SHORTEST, SHORTEST)
+    wide = photo.resize(with_shortest(photo.size, SHORTEST), Image.Resampling.BILINEAR)
+    wide = centre(wide, SHORTEST, SHORTEST)
     if angle:
         wide = wide.rotate(angle, Image.Resampling.BICUBIC)
     low, high = SHORTEST / 2 - WINDOW / 2 / scale, SHORTEST / 2 + WINDOW / 2 / scale

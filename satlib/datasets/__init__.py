@@ -44,11 +44,13 @@ class CaptionSet:
         name: what it is called in reports and feature stores.
         examples: all of them, in the order of their source.
         draw: makes the image of an example that has no file.
+        home: the folder of its images, absolute; None where they are drawn or come out of shards.
     """
 
     name: str
     examples: tuple[Example, ...]
     draw: Callable[[Example], Image.Image] | None = None
+    home: Path | None = None
 
     def __len__(self) -> int:
         """The number of images, all splits together."""

@@ -33,7 +33,7 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
     if (folder / "dataset_coco.json").is_file():
         require_files(photos, hint)
         splits, captions = karpathy.read(folder / "dataset_coco.json")
-        return assemble("coco", captions, splits, lambda key: folder / key, require_images)
+        return assemble("coco", captions, splits, lambda key: folder / key, require_images, folder)
     files = {part: folder / "annotations" / f"captions_{part}.json" for part in ("train2014", "val2014")}
     require_files([*files.values(), *photos], hint)
     training, held_out = (read(path, part) for part, path in files.items())
@@ -44,7 +44,7 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
         | dict.fromkeys(shuffled[:size], "dev")
         | dict.fromkeys(shuffled[size : 2 * size], "test")
     )
-    return assemble("coco", training | held_out, splits, lambda key: folder / key, require_images)
+    return assemble("coco", training | held_out, splits, lambda key: folder / key, require_images, folder)
 
 
 def read(path: Path, part: str) -> dict[str, list[str]]:

@@ -37,7 +37,7 @@ def load_8k(folder: Path, require_images: bool = True) -> CaptionSet:
                 )
             splits[key] = split
     captions = read_captions(texts / "Flickr8k.token.txt", TOKEN, "IMAGE.jpg#NUMBER<tab>CAPTION")
-    return assemble("flickr8k", captions, splits, lambda key: photos / key, require_images)
+    return assemble("flickr8k", captions, splits, lambda key: photos / key, require_images, photos)
 
 
 def load_30k(folder: Path, require_images: bool = True) -> CaptionSet:
@@ -64,7 +64,7 @@ def load_30k(folder: Path, require_images: bool = True) -> CaptionSet:
         captions = read_captions(token, TOKEN, "IMAGE.jpg#NUMBER<tab>CAPTION")
     elif csv.is_file():
         captions = read_captions(csv, KAGGLE, "IMAGE.jpg| NUMBER| CAPTION", header=True)
-    return assemble("flickr30k", captions, splits, lambda key: photos / key, require_images)
+    return assemble("flickr30k", captions, splits, lambda key: photos / key, require_images, photos)
 
 
 def read_captions(path: Path, pattern: re.Pattern[str], form: str, header: bool = False) -> dict[str, list[str]]:

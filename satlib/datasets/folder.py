@@ -76,7 +76,9 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
         raise SatlibError(
             f"{folder}: by hash no image falls into {' and '.join(empty)}; add images or a column split (train, dev, test)"
         )
-    return assemble(folder.resolve().name, captions, decided, lambda key: folder / key, require_images, str(folder))
+    return assemble(
+        folder.resolve().name, captions, decided, lambda key: folder / key, require_images, folder, str(folder)
+    )
 
 
 def by_hash(key: str) -> str:

@@ -32,7 +32,7 @@ def load(path: Path, root: Path | None = None, require_images: bool = True) -> C
     photos = next((folder for folder in candidates if (folder / first).is_file()), None)
     if photos is None:  # the first image is not there: take the folder that exists at all, so that the message names it
         photos = next((folder for folder in candidates if folder.name in FOLDERS[1:] and folder.is_dir()), path.parent)
-    return assemble(name, captions, splits, lambda key: photos / key, require_images, str(path))
+    return assemble(name, captions, splits, lambda key: photos / key, require_images, photos, str(path))
 
 
 def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:

@@ -117,6 +117,7 @@ def assemble(
     splits: Mapping[str, str],
     locate: Callable[[str], Path],
     require_images: bool,
+    home: Path,
     called: str = "",
 ) -> CaptionSet:
     """Put a caption set together.
@@ -127,6 +128,7 @@ def assemble(
         splits: key -> split, in the order of the examples; keys of `captions` in no split are left out.
         locate: key -> path of the image.
         require_images: refuse absent image files.
+        home: the folder that all images lie in.
         called: what `load` was asked for, where that is not the name (a path).
 
     Raises:
@@ -149,7 +151,7 @@ def assemble(
             f"{name}: {_few([example.key for example in missing], 'image')} listed but absent from {folder}; "
             f"put them there, or see all with: satlib data check {called or name}"
         )
-    return CaptionSet(name, examples)
+    return CaptionSet(name, examples, home=home.resolve())
 
 
 def _few(keys: Sequence[str], noun: str) -> str:

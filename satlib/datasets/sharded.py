@@ -52,15 +52,16 @@ class Picture(str):
         """
         return images.decode(self._content, self._where)
 
-    def pixels(self) -> Tensor:
+    def pixels(self, view: str) -> Tensor:
         """The image as an encoder takes it, (3, 224, 224) of uint8: decoded when it is first asked for, then kept.
 
         Raises:
-            SatlibError: it cannot be read.
+            SatlibError: it cannot be read, or no view is called that.
         """
-        if self._pixels is None:
-            self._pixels = images.to_tensor(images.square(self.photo()))
-        return self._pixels
+        kept = self._pixels
+        if kept is None or kept[0] != view:
+            kept = self._pixels = (view, images.to_tensor(images.square(self.photo(), view)))
+        return kept[1]
 
 
 class Shards(CaptionSet):

@@ -1,0 +1,258 @@
+"""Computing a feature store (`satlib.features`): once, and afterwards only what is new, has changed or was damaged.
+
+Each process (`satlib.distributed`) writes its rows into the array where no row of the manifest lies, and notes them in a
+journal of its own; the manifest is replaced last. Whatever kills an extraction, the old manifest still holds, and the journals
+say what need not be computed again.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from satlib import distributed
+from satlib.datasets import CaptionSet
+from satlib.encoders import Encoder
+from satlib.errors import SatlibError
+from satlib.features import (
+    ARRAY,
+    FORMAT,
+    MADE_BY,
+    MANIFEST,
+    FeatureStore,
+    Pixels,
+    Record,
+    fingerprint,
+    fingerprints,
+    home_of,
+    made_by,
+    read_ahead,
+    read_manifest,
+    read_row,
+    size_of,
+    write_manifest,
+)
+from satlib.files import read_json, write_json, write_text
+
+_JOURNAL = "images-{}.partial"
+
+
+def extract(
+    data: CaptionSet,
+    encoder: Encoder,
+    folder: Path,
+    device: str | torch.device = "cpu",
+    batch_size: int = 32,
+    progress: bool = True,
+    view: str = "whole",
+) -> FeatureStore:
+    """Compute the annotation vectors of every image of a set, or of those that a store there lacks, and open the store.
+
+    Images whose content is as it was are left alone; those that are new, have changed, or whose vectors are damaged are
+    computed, and those that are gone are left out. A stopped extraction goes on where it stopped, on any number of processes.
+
+    Args:
+        data: the set.
+        encoder: what computes them.
+        folder: the store's.
+        device: where.
+        batch_size: images at a time.
+        progress: show a bar, and a line that says what has changed.
+        view: what the encoder sees of a photograph (`images.square`).
+
+    Raises:
+        SatlibError: the store there is another one, an image cannot be read, or the disk is too small.
+    """
+    ranks = distributed.current()
+    description = {
+        "format": FORMAT,
+        "data": data.name,
+        "home": home_of(data),
+        **made_by(encoder, view),
+        "grid": list(encoder.grid),
+        "dim": encoder.dim,
+    }
+    plan = ranks.from_first(lambda: _plan(data, folder, description))
+    if plan.told and progress and ranks.first:
+        tqdm.write(f"{folder}: {plan.told}")
+    if not plan.finished:
+        todo = plan.todo[len(plan.todo) * ranks.rank // ranks.size : len(plan.todo) * (ranks.rank + 1) // ranks.size]
+        try:
+            _compute(data, encoder.to(device), folder, todo, batch_size, view, progress and ranks.first)
+            ranks.any()  # waits for all rows
+            ranks.from_first(lambda: _finish(data, folder, description, plan.kept))
+        except OSError as error:
+            raise SatlibError(
+                f"cannot write {folder / ARRAY}: {error.strerror}; free some space and run the same command again"
+            ) from error
+    return FeatureStore(folder)
+
+
+class _Plan(NamedTuple):
+    """What an extraction has to do: (key, row) of what is to be computed; what stays; what has changed, in words."""
+
+    todo: list[tuple[str, int]]
+    kept: dict[str, Record]
+    told: str
+    finished: bool
+
+
+def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _Plan:
+    """Compare a set with the store in a folder, if there is one, and with what a stopped extraction left there."""
+    old, stored = read_manifest(folder) if (folder / MANIFEST).is_file() else ({}, {})
+    partial = folder / (MANIFEST + ".partial")
+    begun = read_json(partial) if partial.is_file() else {}
+    for state, found in (("a feature store made", old), ("an unfinished extraction", begun)):
+        other = [field for field in ("format", *MADE_BY) if found and found.get(field) != description[field]]
+        if other:
+            raise SatlibError(
+                f"{folder} holds {state} with another value of {', '.join(other)}; delete it, or repeat the command that it was "
+                "made with"
+            )
+    known = stored | _journals(folder)
+    examples = {example.key: example for example in data.examples}
+    now = fingerprints(data, [examples[key] for key in known if key in examples])
+    same = {key: record for key, record in known.items() if now.get(key) == record[1:3]}
+    kept = _undamaged(folder / ARRAY, same, 2 * description["dim"] * int(np.prod(description["grid"])))
+    taken = {
+        record.row for record in known.values()
+    }  # the rows of the old manifest, too: it holds until it is replaced
+    free = (row for row in itertools.count() if row not in taken)
+    todo = [(key, next(free)) for key in examples if key not in kept]
+    if finished := not todo and stored.keys() == examples.keys() and old.get("home") == description["home"]:
+        return _Plan([], kept, "", finished)
+    counts = {
+        "new": sum(key not in stored and key not in kept for key in examples),
+        "changed": sum(key in now and key not in same for key in stored),
+        "damaged": len(same) - len(kept),
+        "gone": sum(key not in examples for key in stored),
+    }
+    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if old and old["home"] != description["home"]:
+        said = ", ".join([f"moved here from {old['home']}", *([said] if said else [])])
+    write_json(partial, description)
+    _begin_again(folder, {key: record for key, record in kept.items() if stored.get(key) != record})
+    rows = 1 + max((row for _, row in todo), default=-1)
+    _require_space(folder, rows * 2 * description["dim"] * int(np.prod(description["grid"])) - size_of(folder / ARRAY))
+    told = f"{said}; {len(todo)} of {len(examples)} images to compute" if old else ""
+    return _Plan(todo, kept, told, finished)
+
+
+def _undamaged(array: Path, records: Mapping[str, Record], size: int) -> dict[str, Record]:
+    """The records whose rows, of `size` bytes each, have their checksum."""
+    if not records or not array.is_file():
+        return {}
+    row = bytearray(size)
+    with (
+        open(array, "rb", buffering=0) as file,
+        tqdm(total=len(records), unit="img", desc="comparing checksums", delay=2, leave=False) as bar,
+    ):
+        kept = {}
+        for key, record in sorted(records.items(), key=lambda item: item[1].row):
+            if read_row(file, record.row, row) and zlib.crc32(row) == record.crc32:
+                kept[key] = record
+            bar.update()
+    return kept
+
+
+def _compute(
+    data: CaptionSet,
+    encoder: Encoder,
+    folder: Path,
+    todo: Sequence[tuple[str, int]],
+    batch_size: int,
+    view: str,
+    progress: bool,
+) -> None:
+    """Write the vectors of some images into their rows, and note each in this process's journal once it is safe on disk."""
+    # Channels last: a third to a half faster on a CPU (`satlib bench extraction`), the same numbers to rounding.
+    encoder = encoder.to(memory_format=torch.channels_last).eval()
+    pixels = Pixels(data, view, cache_bytes=0)
+    examples = {example.key: example for example in data.examples}
+
+    def read(batch: Sequence[tuple[str, int]]) -> tuple[Tensor, list[tuple[int, str]]]:
+        keys = [key for key, _ in batch]
+        return pixels.read(keys), [fingerprint(data, examples[key]) for key in keys]
+
+    batches = [todo[start : start + batch_size] for start in range(0, len(todo), batch_size)]
+    name = f"{data.name} by {encoder.name}"
+    bar = tqdm(total=len(todo), unit="img", desc=name, disable=not progress)
+    journal_path = folder / _JOURNAL.format(distributed.current().rank)
+    (folder / ARRAY).touch()
+    with (
+        bar,
+        open(folder / ARRAY, "r+b", buffering=0) as array,
+        open(journal_path, "a", encoding="utf-8") as journal,
+        torch.inference_mode(),
+    ):
+        journal.write("\n")  # ends what a kill left of a line
+        for batch, (batch_pixels, prints) in zip(batches, read_ahead(read, batches, threads=4), strict=True):
+            vectors = encoder(batch_pixels.to(encoder.mean.device, non_blocking=True)).to("cpu", torch.float16)
+            if not torch.isfinite(vectors).all():
+                raise SatlibError(f"{encoder.name} gives values beyond float16 near image {batch[0][0]}")
+            contents = [one.contiguous().numpy().tobytes() for one in vectors]
+            for (_, row), content in zip(batch, contents, strict=True):
+                _write_row(array, row, content)
+            os.fsync(array.fileno())
+            for (key, row), printed, content in zip(batch, prints, contents, strict=True):
+                journal.write(_line(key, Record(row, *printed, zlib.crc32(content))))
+            journal.flush()
+            bar.update(len(batch))
+
+
+def _finish(data: CaptionSet, folder: Path, description: dict[str, Any], kept: Mapping[str, Record]) -> None:
+    """Replace the manifest by one of all images, and forget the journals."""
+    known = {**kept, **_journals(folder)}
+    write_manifest(folder, description, {example.key: known[example.key] for example in data.examples})
+    for left_over in (folder / (MANIFEST + ".partial"), *folder.glob(_JOURNAL.format("*"))):
+        left_over.unlink()
+
+
+def _begin_again(folder: Path, kept: Mapping[str, Record]) -> None:
+    """Put what still holds of all journals into one, so that nothing else of them is ever believed."""
+    journals = list(folder.glob(_JOURNAL.format("*")))
+    write_text(folder / _JOURNAL.format("begun"), "".join(_line(key, record) for key, record in kept.items()))
+    for path in journals:
+        if path.name != _JOURNAL.format("begun"):
+            path.unlink()
+
+
+def _line(key: str, record: Record) -> str:
+    return json.dumps([key, *record]) + "\n"
+
+
+def _journals(folder: Path) -> dict[str, Record]:
+    """What stopped extractions noted; a line that a kill cut short does not count."""
+    records = {}
+    for path in sorted(folder.glob(_JOURNAL.format("*"))):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                key, *values = json.loads(line)
+                records[key] = Record(*values)
+            except (TypeError, ValueError):  # half a line
+                continue
+    return records
+
+
+def _write_row(array: BinaryIO, row: int, content: bytes) -> None:
+    array.seek(row * len(content))
+    left = memoryview(content)
+    while left:  # a disk that fills up may take a part
+        left = left[array.write(left) :]
+
+
+def _require_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise SatlibError(
+            f"{folder} has {free / 1e9:.1f} GB free and the features need {needed / 1e9:.1f} GB; free some space or name another folder"
+        )
