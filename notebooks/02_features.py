@@ -71,13 +71,14 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # $a_1, \dots, a_{196}$. Nothing else is passed on to the decoder: a bag of places.
 #
 # VGG-19's weights come with the installation. One forward pass over five photographs keeps five layers on the way, named by block and number:
-# `conv5_4` is the fourth convolution of the fifth block, after its ReLU. That is the paper's layer.
+# `conv5_4` is the fourth convolution of the fifth block, after its ReLU. That is the paper's layer. The view is the paper's, too: the middle of each
+# photograph. The recipes of this package squeeze the whole photograph to the square instead, so that nothing is cut off (`encoder.view`).
 
 # %%
 encoder = encoders.create("vgg19").requires_grad_(False).to(device)
 names = [path.stem for path in demo.photographs()]
 photos = [open_photo(path) for path in demo.photographs()]
-squares = [square(photo) for photo in photos]  # shortest side to 256, the middle 224 x 224
+squares = [square(photo, "crop") for photo in photos]  # the paper's view: shortest side to 256, the middle 224 x 224
 pixels = torch.stack([to_tensor(each) for each in squares]).float().to(device).requires_grad_(True)
 
 trace = seeing.look(encoder, pixels, LAYERS)
@@ -290,11 +291,12 @@ assert (near > far + 0.25).all()
 
 # %%
 root = find_root("flickr8k")
-folder = None if root is None else features.folder(root, "flickr8k", "vgg19")
+flickr8k = None if root is None else load("flickr8k", root)
+folder = None if root is None else features.folder(root, flickr8k, "vgg19")
 if folder is None or not (folder / "manifest.json").is_file():
     print("Flickr8k's features are not here; the five photographs above must do.")
 else:
-    flickr8k, big = load("flickr8k", root), features.FeatureStore(folder)
+    big = features.FeatureStore(folder)
     many = flickr8k.split("test")[:1000]
     best = []  # for each photograph and query (cosine, place)
     for start in range(0, len(many), 50):
@@ -859,7 +861,8 @@ assert min(by_encoder) > 3 * max(abs(gain) for gain in by_attention)
 # <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.extraction.extract | tests/test_features.py::TestStore::test_it_holds_what_the_encoder_gives -->
 #
 # The encoder is frozen, so a photograph's vectors are the same in every epoch. Flickr8k has 8,000 photographs; twenty epochs would compute
-# each of them twenty times. `satlib.extraction.extract` writes them to a file of float16 numbers that is memory-mapped, and goes on where it stopped.
+# each of them twenty times. `satlib.extraction.extract` writes them to a file of float16 numbers, and resumes where it stopped. Beside them it keeps each photograph's size, hash and checksum:
+# run it again after a photograph was added or replaced, and it computes that one alone.
 #
 # **What do you expect to see?** Reading 200 kB, or multiplying 20 billion pairs of numbers: by what factor is reading faster? And what does float16 cost?
 
@@ -876,14 +879,13 @@ clock = (
 )  # on a CPU, its own time: other programs do not count
 with tempfile.TemporaryDirectory() as place_on_disk:
     began = clock()
-    store = extraction.extract(few, encoder, Path(place_on_disk) / "few-vgg19", device, progress=False)
+    store = extraction.extract(few, encoder, Path(place_on_disk) / "few-vgg19", device, progress=False, view="crop")
     computing = (clock() - began) / len(keys)
     began = clock()
     for _ in range(20):
         read = store.read(keys)
     reading = (clock() - began) / (20 * len(keys))
     bytes_each = sum(path.stat().st_size for path in store.folder.glob("*.f16")) / len(keys)
-    del store  # it is mapped
 
 exact = a[: len(keys)].cpu()
 error = ((read - exact).norm() / exact.norm()).item()

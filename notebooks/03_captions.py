@@ -47,7 +47,7 @@ from satlib.batching import Batch, Pair, SameLengthBatches, pairs
 from satlib.datasets import MAX_REFERENCES, Example, counts, find_root, folder, karpathy, load, scenes
 from satlib.decoder import Decoder, DecoderConfig
 from satlib.errors import SatlibError
-from satlib.images import open_photo, square
+from satlib.images import open_photo
 from satlib.objectives import negative_log_likelihood, word_losses
 from satlib.text import END, UNKNOWN, Vocabulary, tokenise
 
@@ -123,7 +123,7 @@ assert not any("sixth" in caption for caption in mine.examples[0].references)
 
 figure, axes = plt.subplots(1, len(mine), figsize=(6.4, 2.1), layout="constrained")
 for axis, each in zip(axes, mine.examples, strict=True):
-    axis.imshow(square(open_photo(each.path)))
+    axis.imshow(open_photo(each.path))
     axis.set_title(f"{each.split} ({len(each.references)})", fontsize=9)
     axis.set_xlabel(textwrap.fill(each.references[0], 24), fontsize=7.5)
     axis.set(xticks=[], yticks=[])

@@ -66,7 +66,7 @@ plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right"
 
 # %%
 photographs = {path.stem: images.open_photo(path) for path in demo.photographs()}
-cat = images.square(photographs["chelsea"])  # (224, 224), as the encoder takes it
+cat = images.square(photographs["chelsea"], "crop")  # its middle, (224, 224)
 with torch.inference_mode():
     vgg = encoders.create("vgg19")
     a_cat = vgg(images.to_tensor(cat)[None])[0]  # (196, 512)

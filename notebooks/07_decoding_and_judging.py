@@ -285,7 +285,7 @@ assert entropies == sorted(entropies), "the hotter, the more even"
 photographer = Captioner.load(shipped.model())
 paths = [path for path in demo.photographs() if path.stem in ("astronaut", "motorcycle_left", "grace_hopper")][:2]
 photos = [open_photo(path) for path in paths]
-batch = torch.stack([to_tensor(square(photo)) for photo in photos])
+batch = torch.stack([to_tensor(square(photo, photographer.view)) for photo in photos])
 with torch.inference_mode():
     seen = photographer.annotations(batch)  # (B, L, D)
 generator = torch.Generator().manual_seed(SEED)
@@ -303,7 +303,7 @@ figure, axes = plt.subplots(
     len(photos), 2, figsize=(8.6, 1.9 * len(photos)), width_ratios=(1, 3.6), layout="constrained"
 )
 for image, (photo, (left, right)) in enumerate(zip(photos, np.atleast_2d(axes), strict=True)):
-    left.imshow(square(photo))
+    left.imshow(photo)
     lines = [
         f"{name:15} {each.log_probability:6.1f}  "
         + "\n".join(textwrap.wrap(" ".join(photographer.vocabulary.decode(each.words)), 46, subsequent_indent=" " * 24))
@@ -896,7 +896,7 @@ assert right(forced) < 25 < right(generated) - 30
 # A public re-implementation of the paper with VGG-19 reports 64.8 for BLEU-1 and 15.5 for BLEU-4, measured on forced words: a high first and a low fourth figure are their signature.
 
 # %%
-store = None if root is None else features.folder(root, "flickr8k", "efficientnet-lite0")
+store = None if root is None else features.folder(root, flickr8k, "efficientnet-lite0")
 if flickr8k is None or not store.is_dir():
     print("Flickr8k's features are not here (satlib features flickr8k-lite0-soft)")
 else:

@@ -228,7 +228,7 @@ folder.save(scenes.load(train=64, dev=12, test=2, seed=SEED), work / "small")
 data = datasets.load(str(work / "small"))
 encoder = encoders.create(patches.NAME)
 began = time.perf_counter()
-store = extraction.extract(data, encoder, features.folder(work, data.name, encoder.name), progress=False)
+store = extraction.extract(data, encoder, features.folder(work, data, encoder.name), progress=False)
 print(f"{len(store)} images, {len(store) / (time.perf_counter() - began):.0f} a second")
 
 BASE = (
@@ -828,9 +828,9 @@ assert "decoder.hidden" in differ
 # And where the data and the means are here, the notebook does the larger thing by itself: an epoch of Flickr8k by its own recipe.
 
 # %%
-stored = None if root is None else features.folder(root, "flickr8k", "vgg19")
+real = None if root is None else datasets.load("flickr8k", root, require_images=False)
+stored = None if root is None else features.folder(root, real, "vgg19")
 if stored is not None and (stored / "manifest.json").is_file() and place.type == "cuda":
-    real = datasets.load("flickr8k", root, require_images=False)
     chosen = recipe.load("flickr8k-soft", ["training.epochs=1", "training.schedule=constant"])
     training.train(chosen, real, features.FeatureStore(stored), work / "flickr8k", place, progress=False)
     (epoch,) = log("flickr8k")

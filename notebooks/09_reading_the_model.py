@@ -133,7 +133,7 @@ else:
     photographs = {each.key: flickr8k.photo(each) for each in flickr8k.split("test")[:8]}
 described = dict(zip(photographs, photographer.caption(list(photographs.values())), strict=True))
 drawings.gallery_figure(
-    [(plots.view(photo, 336), described[name].words, (), "") for name, photo in photographs.items()]
+    [(plots.scaled(photo, 336), described[name].words, (), "") for name, photo in photographs.items()]
 )
 
 # %% [markdown]
@@ -172,7 +172,7 @@ for kind, figures in moves.items():
 # %%
 cat = next((path for path in demo.photographs() if path.stem == "chelsea"), demo.photographs()[0])
 with torch.inference_mode():
-    a = encoders.create("vgg19")(to_tensor(square(open_photo(cat)))[None])[0]  # (196, 512)
+    a = encoders.create("vgg19")(to_tensor(square(open_photo(cat), "crop"))[None])[0]  # (196, 512)
 directions = functional.normalize(a, dim=1)
 weights = torch.softmax(30 * directions @ directions[5 * 14 + 3], 0).view(14, 14)
 large = weights.numpy().repeat(16, axis=0).repeat(16, axis=1)  # (14, 14) -> (224, 224)
@@ -185,7 +185,7 @@ for axis in (0, 1):
     smooth = np.apply_along_axis(np.convolve, axis, mirrored, bell, mode="valid")
 torch.testing.assert_close(torch.tensor(smooth).float(), plots.upsample(weights[None])[0], rtol=1e-4, atol=1e-7)
 
-photo = square(open_photo(cat))
+photo = square(open_photo(cat), "crop")
 panels = {
     "asked at the eye": photo,
     "weights, 16 by 16 pixels each": np.sqrt(large),  # the root, so that small weights can be seen, too

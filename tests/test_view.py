@@ -1,0 +1,160 @@
+"""What an encoder sees of a photograph is the recipe's choice, and every part of satlib sees the same of it."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from PIL import Image
+
+from satlib import cli, encoders, evaluation, images, plots, recipe, shipped, training
+from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.course import explorer
+from satlib.datasets.sharded import Picture
+from satlib.errors import SatlibError
+from satlib.features import Pixels
+from satlib.streaming import Pictures
+from satlib.text import Vocabulary
+from satlib.training import CHECKPOINT
+
+WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+
+
+@pytest.fixture
+def photo():
+    """Red at the sides, which the crop does not see, and noise in the middle."""
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 600, 3), dtype=np.uint8)
+    pixels[:, :150] = pixels[:, 450:] = (255, 0, 0)
+    return Image.fromarray(pixels)
+
+
+def captioner(view):
+    torch.manual_seed(0)
+    made = Captioner(tiny.the_recipe(f"encoder.view={view}"), WORDS, encoders.create("tiny")).eval()
+    with torch.no_grad():
+        for parameter in made.decoder.parameters():
+            parameter.mul_(3)
+    return made
+
+
+@pytest.mark.parametrize("view", images.VIEWS)
+class TestEveryPartSeesTheSame:
+    def pixels(self, photo, view):
+        return images.to_tensor(images.square(photo, view))
+
+    def test_the_captioner(self, photo, view, monkeypatch):
+        seen, true = [], Captioner.hypotheses
+        monkeypatch.setattr(
+            Captioner, "hypotheses", lambda self, batch, *a: seen.append(batch) or true(self, batch, *a)
+        )
+        captioner(view).caption([photo])
+        assert torch.equal(seen[0][0], self.pixels(photo, view))
+
+    def test_what_training_and_features_read(self, photo, view):
+        data = tiny.data()
+        object.__setattr__(data, "draw", lambda example: photo)
+        assert torch.equal(Pixels(data, view).read(["train-0"])[0], self.pixels(photo, view))
+
+    def test_a_stream(self, photo, view, tmp_path):
+        photo.save(tmp_path / "a.png")
+        key = Picture("a", (tmp_path / "a.png").read_bytes(), "a.png")
+        for _ in range(2):  # also when it is asked for by two readers in turn
+            for each in images.VIEWS:
+                assert torch.equal(Pictures(each).read([key])[0], self.pixels(photo, each))
+
+    def test_the_explorer(self, photo, view):
+        made = captioner(view)
+        with torch.inference_mode():
+            direct = made.annotations(self.pixels(photo, view)[None])[0]
+        assert torch.equal(explorer.annotate(made, photo), direct)
+
+    def test_a_model_file_and_an_evaluation_carry_it(self, view, tmp_path):
+        captioner(view).save(tmp_path / "model.safetensors")
+        loaded = Captioner.load(tmp_path / "model.safetensors")
+        assert loaded.view == view
+        data = tiny.data()
+        assert evaluation.evaluate(loaded, data, Pixels(data), progress=False)["view"] == view
+
+
+def test_the_views_differ(photo):
+    whole, crop = (images.to_tensor(images.square(photo, view))[0].float().mean() for view in images.VIEWS)
+    assert whole > crop + 20  # red
+
+
+class TestFilesThatStateNoView:
+    """Before there was a choice, the middle was cut out."""
+
+    def without(self, path, header_key="recipe"):
+        header, tensors = read_safetensors(path)
+        del header[header_key]["encoder"]["view"]
+        write_safetensors(path, tensors, header)
+
+    def test_a_model(self, tmp_path):
+        captioner("whole").save(tmp_path / "model.safetensors")
+        self.without(tmp_path / "model.safetensors")
+        assert Captioner.load(tmp_path / "model.safetensors").view == "crop"
+
+    def train(self, run, *changes):
+        data = tiny.data()
+        training.train(tiny.the_recipe("training.epochs=1", *changes), data, tiny.Reader(), run, progress=False)
+
+    def test_a_checkpoint_goes_on_with_its_own_view_alone(self, tmp_path):
+        self.train(tmp_path, "encoder.view=crop")
+        self.without(tmp_path / CHECKPOINT)
+        self.train(tmp_path, "encoder.view=crop", "training.epochs=2")
+        self.without(tmp_path / CHECKPOINT)
+        with pytest.raises(SatlibError, match=r"was begun with another encoder\.view"):
+            self.train(tmp_path, "training.epochs=3")
+
+    def test_what_is_stated_is_not_changed(self):
+        stated = tiny.the_recipe("encoder.view=whole").to_dict()
+        assert recipe.completed(stated) == stated
+        assert recipe.completed({"name": "x"}) == {"name": "x", "encoder": {"view": "crop"}}
+        with pytest.raises(SatlibError, match="must be a table of values"):
+            recipe.from_dict(recipe.completed({"name": "x", "encoder": 3}))
+
+
+def test_every_recipe_for_photographs_states_it():
+    for name in recipe.names():
+        if not name.startswith("scenes"):
+            text = (recipe.importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text()
+            assert '\nview = "whole"' in text, name
+
+
+@pytest.mark.parametrize("name", shipped.models())
+def test_every_model_that_comes_with_satlib_states_it(name):
+    header, _ = read_safetensors(shipped.model(name))
+    assert header["recipe"]["encoder"]["view"] == "whole"
+
+
+def test_the_results_state_it():
+    for path in shipped.evaluations():
+        assert json.loads(path.read_text())["view"] == "whole", path
+
+
+def test_another_view_is_refused(capsys):
+    assert cli.main(["features", "flickr8k-soft", "--set", "encoder.view=middle"]) == 2
+    assert "encoder.view must be one of whole, crop, not 'middle'" in capsys.readouterr().err
+
+
+def test_the_pictures_of_caption_are_drawn_by_the_models_view(photo, tmp_path, capsys, monkeypatch):
+    """Where the encoder saw nothing the picture stays dark."""
+    drawn, true = [], plots.spread
+    monkeypatch.setattr(plots, "spread", lambda *a: drawn.append(true(*a)) or drawn[-1])
+    photo.save(tmp_path / "photo.png")
+    for view in images.VIEWS:
+        captioner(view).save(tmp_path / f"{view}.safetensors")
+        options = ["--model", tmp_path / f"{view}.safetensors", "--pictures", tmp_path / view, "--device", "cpu"]
+        assert cli.main(["caption", str(tmp_path / "photo.png"), *map(str, options)]) == 0
+    whole, crop = (maps[0] for maps in drawn)
+    assert whole.shape == crop.shape == (224, 448)
+    assert whole[:, 0].min() > 0
+    assert crop[:, 110].max() == 0
+    assert crop[112, 224] > 0
