@@ -46,7 +46,7 @@ from satlib.objectives import (
     movement,
     negative_log_likelihood,
 )
-from satlib.recipe import Recipe, TrainingConfig
+from satlib.recipe import Recipe, TrainingConfig, from_dict
 from satlib.streaming import StreamedBatches
 from satlib.teaching import Teachers, taught_loss
 from satlib.text import Vocabulary
@@ -165,7 +165,7 @@ class _Session:
                 f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
             )
         captions = (caption for example in train_examples for caption in example.references)
-        known = (recipe.data.vocabulary_size, recipe.data.min_count)
+        known = (recipe.data.vocabulary_size, recipe.data.min_count, recipe.data.language)
         vocabulary = data.vocabulary(*known) if streamed else Vocabulary.from_captions(captions, *known)
         config = recipe.training
         torch.manual_seed(config.seed)
@@ -539,13 +539,14 @@ class _Session:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"
             )
-        before, now = header["recipe"], self.recipe.to_dict()
+        # Through a recipe, so that a value which is newer than the checkpoint has its default there.
+        before, now = from_dict(header["recipe"]).to_dict(), self.recipe.to_dict()
         changed = [
             f"{section}.{key}"
             for section in now
             if section not in ("name", "decoding")  # how captions are generated, and how long to train, may change
             for key in now[section]
-            if before.get(section, {}).get(key) != now[section][key]
+            if before[section][key] != now[section][key]
             and (section, key) not in (("training", "epochs"), ("training", "patience"))
         ]
         if changed:
