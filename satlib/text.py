@@ -33,7 +33,7 @@ _WORD = rf"{_RUN}(?:{_JOINER}{_RUN})*+|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b"
 _CLUSTER = rf"(?=[\p{{L}}\p{{N}}])\X{_MARKS}"  # the marks: Burmese has vowel signs outside the clusters of UAX 29
 _WORDS = regex.compile(rf"{_WORD}|(?:\p{{WB=Katakana}}{_MARKS})++|{_CLUSTER}")
 _CHARACTERS = regex.compile(rf"{_WORD}|{_CLUSTER}")
-_SPACELESS = regex.compile(rf"(?!{_LETTER})[\p{{L}}\p{{N}}]")
+_CHARACTER = regex.compile(rf"(?!{_LETTER})[\p{{L}}\p{{N}}]")
 _INVISIBLE = regex.compile(r"\p{WB=Format}+")
 
 
@@ -78,16 +78,17 @@ def written(words: Iterable[str], language: str = "") -> str:
     >>> written(["穿", "nike", "的", "人"], "zh")
     '穿 nike 的人'
     """
-    line, spaceless = "", False
+    line, before = "", False
     for word in words:
-        before, spaceless = spaceless, bool(language) and _SPACELESS.match(word) is not None
-        line += word if not line or (before and spaceless) else f" {word}"
+        now = bool(language) and is_character(word)
+        line += word if not line or (before and now) else f" {word}"
+        before = now
     return line
 
 
-def spaceless(text: str) -> int:
-    """How many characters of a text are of scripts that are written without spaces between words."""
-    return len(_SPACELESS.findall(text))
+def is_character(word: str) -> bool:
+    """Whether a word is a character of a script without spaces between words, such as Chinese."""
+    return _CHARACTER.match(word) is not None
 
 
 def _check_language(language: str) -> None:
