@@ -21,8 +21,8 @@ LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "th": "Thai", "lo": "Lao", "km":
 
 # The word boundaries of Unicode (UAX 29, by the Word_Break property), with a few changes for captions: "_", ":" and "." never
 # join ("3 p.m." is three words), hyphens do, and so do the signs for numbers that are not digits ("m²"). Marks and joiners
-# belong to the letter before them (rule WB4). A letter outside LETTER is of a script without spaces: its grapheme cluster is a
-# token (WB999), except that katakana stay together (WB13).
+# belong to the letter before them (rule WB4). A letter outside LETTER is of a script without spaces and a token by itself
+# (WB999), except that katakana stay together (WB13).
 _MARKS = r"[\p{WB=Extend}\p{WB=ZWJ}]*+"
 _LETTER = r"[\p{WB=ALetter}\p{WB=Hebrew_Letter}\p{WB=Numeric}\p{No}]"
 # The middle dot of Catalan ("col·lega"), and the quotation mark of Hebrew abbreviations (WB7b), join as well.
@@ -30,7 +30,9 @@ _JOINER = r"(?:[-']|(?<=l)·(?=l)|(?<=\p{WB=Hebrew_Letter})[\"״](?=\p{WB=Hebrew
 _RUN = rf"(?:{_LETTER}{_MARKS})++"
 # A clitic that stands alone ("dog 's") is a word too.
 _WORD = rf"{_RUN}(?:{_JOINER}{_RUN})*+|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b"
-_CLUSTER = rf"(?=[\p{{L}}\p{{N}}])\X{_MARKS}"  # the marks: Burmese has vowel signs outside the clusters of UAX 29
+# A letter, its marks, and the vowel AM of Thai and Lao: a grapheme cluster as of Unicode 15.0 (and Burmese signs that were outside it). The library's \X follows later
+# versions, which join what Khmer writes below the line: a model's tokens would depend on the version installed.
+_CLUSTER = rf"[\p{{L}}\p{{N}}]{_MARKS}(?:[\u0e33\u0eb3]{_MARKS})?"
 _WORDS = regex.compile(rf"{_WORD}|(?:\p{{WB=Katakana}}{_MARKS})++|{_CLUSTER}")
 _CHARACTERS = regex.compile(rf"{_WORD}|{_CLUSTER}")
 _CHARACTER = regex.compile(rf"(?!{_LETTER})[\p{{L}}\p{{N}}]")

@@ -94,7 +94,7 @@ def test_words_of_other_scripts(caption, words):
         ("ja", "カ\u3099ラス 2つ", "ガ ラ ス 2 つ"),
         ("th", "ผู้ชายวิ่ง น้ำ ๑๒", "ผู้ ช า ย วิ่ ง น้ำ ๑๒"),
         ("lo", "ຜູ້ຊາຍ", "ຜູ້ ຊ າ ຍ"),
-        ("km", "ស្ត្រីម្នាក់", "ស្ត្រី ម្នា ក់"),
+        ("km", "ស្ត្រីម្នាក់", "ស្ ត្ រី ម្ នា ក់"),
         ("my", "မိန်းကလေး", "မိ န်း က လေး"),
     ],
 )
@@ -102,6 +102,11 @@ def test_characters_of_languages_without_spaces(language, caption, words):
     found = tokenise(caption, language)
     assert found == words.split()
     assert tokenise(written(found, language), language) == found
+
+
+@pytest.mark.parametrize("caption", ["一个葛󠄀城的男人", "コーヒーを飲むガラスの人", "ผู้ชายกำลังดื่มน้ำ", "ຜູ້ຊາຍກຳລັງດື່ມນ້ຳ"])
+def test_characters_are_grapheme_clusters(caption):
+    assert tokenise(caption, "th") == regex.findall(r"\X", unicodedata.normalize("NFC", caption))
 
 
 def test_writing():
