@@ -26,7 +26,7 @@ from satlib.encoders import Encoder
 from satlib.errors import SatlibError
 from satlib.files import replacing
 from satlib.recipe import Recipe
-from satlib.text import Vocabulary
+from satlib.text import Vocabulary, written
 
 FORMAT = "satlib captioner 1"
 STORAGE = ("float32", "float16", "int8")
@@ -41,25 +41,36 @@ class Caption:
         log_probability: natural logarithm of p(y|a), the end mark included.
         alphas: (C, h, w): the map of each word, and last that of the end mark; each sums to 1.
         betas: (C,): how much of the context vector the gate let through.
+        language: that of the vocabulary (`text.Vocabulary`).
     """
 
     words: list[str]
     log_probability: float
     alphas: Tensor
     betas: Tensor
+    language: str = ""
 
     @property
     def text(self) -> str:
-        """The words as a line."""
-        return " ".join(self.words)
+        """The words as a line, as the language writes them."""
+        return written(self.words, self.language)
 
 
 class Captioner(nn.Module):
     """Encoder, decoder and vocabulary, and the recipe that made them."""
 
     def __init__(self, recipe: Recipe, vocabulary: Vocabulary, encoder: Encoder) -> None:
-        """Put a captioner with a fresh decoder together."""
+        """Put a captioner with a fresh decoder together.
+
+        Raises:
+            SatlibError: the recipe and the vocabulary are not for the same language.
+        """
         super().__init__()
+        if vocabulary.language != recipe.data.language:
+            raise SatlibError(
+                f"the recipe has data.language = {recipe.data.language!r}, but the vocabulary was made with "
+                f"{vocabulary.language!r}; make it again with the recipe's language"
+            )
         self.recipe = recipe
         self.vocabulary = vocabulary
         self.encoder = encoder
@@ -162,7 +173,8 @@ class Captioner(nn.Module):
     def read(self, hypothesis: Hypothesis) -> Caption:
         """A hypothesis in words, its maps on the encoder's grid."""
         alphas = hypothesis.alphas.view(-1, *self.encoder.grid)
-        return Caption(self.vocabulary.decode(hypothesis.words), hypothesis.log_probability, alphas, hypothesis.betas)
+        words, language = self.vocabulary.decode(hypothesis.words), self.vocabulary.language
+        return Caption(words, hypothesis.log_probability, alphas, hypothesis.betas, language)
 
     def save(self, path: Path, storage: str = "float32", card: dict[str, Any] | None = None) -> None:
         """Write the captioner, whole or not at all.
@@ -210,7 +222,7 @@ class Captioner(nn.Module):
             raise SatlibError(
                 f"{path} was trained with other weights of {encoder.name} than those installed here; install the same ones or train again"
             )
-        captioner = cls(made_by, Vocabulary(header["vocabulary"]), encoder)
+        captioner = cls(made_by, Vocabulary(header["vocabulary"], made_by.data.language), encoder)
         captioner.own_attention = header.get("own attention")
         captioner.origins = tuple(header.get("origins", ()))
         try:

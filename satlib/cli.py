@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from satlib.recipe import Recipe
 
 LOOKS = ("expected", "probable", "sample")  # as satlib.attention has them
+LANGUAGES = ("zh", "ja", "th", "lo", "km", "my")  # as satlib.text has them
 MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 BENCHES = ("step", "growth", "epoch", "extraction", "beam", "loader", "memory")
 DESCRIPTION = """\
@@ -92,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument(
         "name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, your own folder, or shards"
     )
+    _language_option(data)
     _data_option(data)
 
     scenes = command(
@@ -112,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     shards.add_argument("--images-per-shard", type=_positive, default=1000, help="at most")
     shards.add_argument("--train-images", type=_positive, help="how many of training, from the first; all by default")
+    _language_option(shards)
     _data_option(shards)
 
     features = command("features", _features, "compute the annotation vectors of a recipe's images, once; resumes")
@@ -287,6 +290,15 @@ def _data_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FOLDER", help="where data sets lie; $SATLIB_DATA or ./data by default")
 
 
+def _language_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--language",
+        choices=LANGUAGES,
+        default="",
+        help="of the captions, where it has no spaces between words: what data.language of the recipe will be",
+    )
+
+
 def _attention_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attention",
@@ -321,7 +333,7 @@ def _data(options: argparse.Namespace) -> int:
         return 0
     from satlib.datasets import check
 
-    report = check.check(options.name, root)
+    report = check.check(options.name, root, language=options.language)
     print(report)
     return 0 if report.ok else 2
 
@@ -342,13 +354,15 @@ def _shards(options: argparse.Namespace) -> int:
 
     some = options.train_images or 0
     data = datasets.load(options.name, datasets.data_root(options.data), train_images=some)
-    index = shards.write(data, options.folder, options.split or datasets.SPLITS, options.images_per_shard, some)
+    splits = options.split or datasets.SPLITS
+    index = shards.write(data, options.folder, splits, options.images_per_shard, some, language=options.language)
     for split, written in index["splits"].items():
         images, captions, size = (sum(shard[what] for shard in written) for what in ("images", "captions", "bytes"))
         print(
             f"{split:5} {images:9,} images, {captions:10,} captions, {len(written):5,} shards, {size / 1e6:10,.1f} MB"
         )
-    print(f"in {options.folder}; next: satlib train RECIPE --set data.name={options.folder}")
+    language = f" --set data.language={options.language}" if options.language else ""
+    print(f"in {options.folder}; next: satlib train RECIPE --set data.name={options.folder}{language}")
     return 0
 
 

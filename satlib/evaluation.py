@@ -61,11 +61,12 @@ def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
     """Corpus BLEU-4 in percent on satlib's own tokens: for choosing an epoch, the same with and without Java."""
     references = {
-        example.key: [" ".join(tokenise(reference)) for reference in example.references] for example in examples
+        example.key: [" ".join(tokenise(reference, captions[example.key].language)) for reference in example.references]
+        for example in examples
     }
     with contextlib.redirect_stdout(io.StringIO()):
         score, _ = Bleu(4).compute_score(
-            references, {example.key: [captions[example.key].text] for example in examples}
+            references, {example.key: [" ".join(captions[example.key].words)] for example in examples}
         )
     return 100 * score[3]
 
@@ -99,8 +100,9 @@ def evaluate(
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
     scores = metrics.score(
-        {key: caption.text for key, caption in captions.items()},
+        {key: " ".join(caption.words) for key, caption in captions.items()},
         {example.key: example.references for example in examples},
+        language=captioner.vocabulary.language,
     )
     recipe = captioner.recipe
     figures = dict(scores.values) | maps(captions.values())

@@ -23,20 +23,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import regex
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from satlib.errors import SatlibError
+from satlib.text import LANGUAGES, normalise, tokenise
 
 PTB = "COCO tools: PTB tokenizer, lower case, no punctuation, on both sides"
+CHARACTERS = "data.language = {}: characters, Latin words and digits whole, lower case, no punctuation, on both sides"
 WITHOUT_JAVA = (
     "no Java: nltk's Treebank tokenizer, lower case, no punctuation, on both sides; close to the COCO tools, not equal"
 )
 GET_JAVA = (
     "install Java (apt install default-jre-headless, brew install openjdk, or conda install openjdk) and evaluate again"
 )
+
+_FULL_STOPS = regex.compile(r"(?![\x00-\x7f])\p{Terminal_Punctuation}")  # and commas, of other scripts
 
 _COCO_TOOLS = Path(ptbtokenizer.__file__).resolve().parents[1]
 _PTB_JAR = _COCO_TOOLS / "tokenizer" / ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
@@ -76,6 +81,7 @@ def score(
     *,
     meteor: bool = True,
     timeout: float = 600.0,
+    language: str = "",
 ) -> Scores:
     """Measure one caption per image against its references.
 
@@ -86,6 +92,8 @@ def score(
         references: the same keys to raw human captions, any number from 1 on.
         meteor: False leaves out METEOR and SPICE, which take ten seconds and more to start.
         timeout: seconds after which a Java program is stopped; its figure is then missing, with a note.
+        language: one of `text.LANGUAGES`, whose words the PTB tokenizer cannot find: captions are split into characters
+            then (`text.tokenise`), and METEOR and SPICE, which know English, are left out.
 
     Raises:
         SatlibError: nothing to measure, keys that differ, or an image without a reference.
@@ -94,8 +102,11 @@ def score(
     keys = list(hypotheses)
     captions = [hypotheses[key] for key in keys] + [caption for key in keys for caption in references[key]]
     notes = []
-    java = java_available()
-    if not java:
+    java = not language and java_available()
+    if language:
+        words, protocol = [" ".join(tokenise(caption, language)) for caption in captions], CHARACTERS.format(language)
+        notes.append(f"METEOR and SPICE are left out: they know English, not {LANGUAGES[language]}")
+    elif not java:
         notes.append(f"METEOR is missing and words are split by nltk: no working Java was found; {GET_JAVA}")
     else:
         try:
@@ -103,7 +114,7 @@ def score(
         except _JavaError as error:
             java = False
             notes.append(f"METEOR is missing and words are split by nltk: the PTB tokenizer {error}; {GET_JAVA}")
-    if not java:
+    if not java and not language:
         words, protocol = treebank_tokenise(captions), WITHOUT_JAVA
 
     rest = iter(words[len(keys) :])
@@ -208,6 +219,8 @@ def _check(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]
 def _one_line(caption: str) -> str:
     """A caption on one line: any line break, tab, control character or `|||` would shift the captions after it."""
     whole = caption.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair cannot be written
+    # Tokenizers know the punctuation of English alone: a danda or an ideographic full stop would be a word, or end one.
+    whole = _FULL_STOPS.sub(" ", normalise(whole))
     return " ".join(re.sub(r"[\x00-\x1f\x7f]|\|\|\|", " ", whole).split())
 
 

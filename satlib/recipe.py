@@ -15,6 +15,7 @@ from satlib.errors import SatlibError
 from satlib.images import VIEWS
 from satlib.objectives import HardConfig
 from satlib.reward import RewardConfig
+from satlib.text import LANGUAGES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,6 +28,7 @@ class DataConfig:
     """Which captions, and how they become ids."""
 
     name: str = "flickr8k"  # a data set's name, or the path of your own, or where shards lie
+    language: str = ""  # zh | ja | th | lo | km | my: a token is a character (satlib.text); "" where words have spaces
     vocabulary_size: int = 10_000  # K at most, special words included
     min_count: int = 1  # words seen less often in training are unknown
     max_length: int = 40  # longer training captions are left out
@@ -127,6 +129,7 @@ _SECTIONS: dict[str, type] = {
     "decoding": DecodingConfig,
 }
 _CHOICES = {
+    ("data", "language"): ("", *LANGUAGES),
     ("encoder", "view"): VIEWS,
     ("decoder", "attention"): ("soft", "hard", "none"),
     ("decoder", "energy"): ("additive", "concat", "general", "dot"),
@@ -281,7 +284,8 @@ def _checked(section: str, key: str, value: Any, kind: type) -> Any:
         raise SatlibError(f"{section}.{key} must be {_KINDS[kind]}, not {value!r}")
     choices = _CHOICES.get((section, key))
     if choices and value not in choices:
-        raise SatlibError(f"{section}.{key} must be one of {', '.join(choices)}, not {value!r}")
+        names = ", ".join(choice or '"" (none)' for choice in choices)
+        raise SatlibError(f"{section}.{key} must be one of {names}, not {value!r}")
     least = _AT_LEAST.get((section, key))
     if least is not None and not value >= least:
         raise SatlibError(f"{section}.{key} must be at least {least}, not {value!r}")

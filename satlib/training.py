@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from satlib import distributed, plots, reward
-from satlib import recipe as recipes
 from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import CaptionSet, Example
@@ -47,7 +46,7 @@ from satlib.objectives import (
     movement,
     negative_log_likelihood,
 )
-from satlib.recipe import Recipe, TrainingConfig
+from satlib.recipe import Recipe, TrainingConfig, completed, from_dict
 from satlib.streaming import StreamedBatches
 from satlib.teaching import Teachers, taught_loss
 from satlib.text import Vocabulary
@@ -166,7 +165,7 @@ class _Session:
                 f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
             )
         captions = (caption for example in train_examples for caption in example.references)
-        known = (recipe.data.vocabulary_size, recipe.data.min_count)
+        known = (recipe.data.vocabulary_size, recipe.data.min_count, recipe.data.language)
         vocabulary = data.vocabulary(*known) if streamed else Vocabulary.from_captions(captions, *known)
         config = recipe.training
         torch.manual_seed(config.seed)
@@ -540,13 +539,15 @@ class _Session:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"
             )
-        before, now = recipes.completed(header["recipe"]), self.recipe.to_dict()
+        # Through a recipe, so that a value which is newer than the checkpoint has its default there.
+        before = from_dict(completed(header["recipe"])).to_dict()
+        now = self.recipe.to_dict()
         changed = [
             f"{section}.{key}"
             for section in now
             if section not in ("name", "decoding")  # how captions are generated, and how long to train, may change
             for key in now[section]
-            if before.get(section, {}).get(key) != now[section][key]
+            if before[section][key] != now[section][key]
             and (section, key) not in (("training", "epochs"), ("training", "patience"))
         ]
         if changed:

@@ -1,11 +1,33 @@
+import re
 import string
+import unicodedata
 
 import pytest
-from hypothesis import given
+import regex
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from satlib import shipped
+from satlib.captioner import read_safetensors
+from satlib.datasets import counts, scenes
 from satlib.errors import SatlibError
-from satlib.text import END, UNKNOWN, Vocabulary, tokenise
+from satlib.text import END, UNKNOWN, Vocabulary, normalise, tokenise, written
+
+ZWNJ, ZWJ = "\u200c", "\u200d"
+# What English was split by before there were other scripts; the vocabularies that satlib carries were made with it.
+ENGLISH = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b")
+LATIN = "".join(
+    c for c in map(chr, range(0xC0, 0x180)) if c.isalpha() and c not in "İŉ"
+)  # these two lower to a letter and a mark
+
+
+def english(caption):
+    return ENGLISH.findall(caption.lower().replace("\u2019", "'"))
+
+
+def of_kind(text, kinds):
+    """The characters of a text that are of the general categories `kinds`, in order."""
+    return [c for c in text if unicodedata.category(c)[0] in kinds]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +51,135 @@ def test_tokenising_is_idempotent_and_lower_case(caption):
     words = tokenise(caption)
     assert tokenise(" ".join(words)) == words
     assert all(not (set(word) & set(string.ascii_uppercase + string.whitespace)) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("caption", "words"),
+    [
+        # Devanagari: vowel signs, virama, nukta, a conjunct kept open by ZWJ or ZWNJ; the danda ends a sentence
+        ("कुत्ता सड़क पर दौड़ रहा है।", ["कुत्ता", "सड़क", "पर", "दौड़", "रहा", "है"]),
+        (f"क्{ZWJ}ष श्री{ZWNJ}मान", [f"क्{ZWJ}ष", f"श्री{ZWNJ}मान"]),
+        ("ஒரு நாய் ஓடுகிறது", ["ஒரு", "நாய்", "ஓடுகிறது"]),
+        (f"مرد می{ZWNJ}دود", ["مرد", f"می{ZWNJ}دود"]),
+        ("رَجُلٌ يَرْكُضُ، في الشارع؟", ["رَجُلٌ", "يَرْكُضُ", "في", "الشارع"]),
+        ("شارع ٣", ["شارع", "٣"]),
+        ("יֶלֶד רָץ בְּצה\"ל, ג'ירפה", ["יֶלֶד", "רָץ", 'בְּצה"ל', "ג'ירפה"]),
+        ('הוא אמר "שלום"', ["הוא", "אמר", "שלום"]),
+        ("한 남자가 달린다.", ["한", "남자가", "달린다"]),
+        ("Một người đàn ông mặc áo đỏ", ["một", "người", "đàn", "ông", "mặc", "áo", "đỏ"]),
+        ("L’été à la col·lecció", ["l'été", "à", "la", "col·lecció"]),
+        ("Собака бежит", ["собака", "бежит"]),
+        ("ΣΚΥΛΟΣ", ["σκυλος"]),
+        # lower case is Unicode's, not Turkish: a dotted capital leaves its dot behind as a mark, a dotless one gets a dot
+        ("İstanbul'da IŞIK", ["i\u0307stanbul'da", "işik"]),
+        ("2 dogs 👩‍👩‍👧 👍🏽 🇩🇪 run 3.5 km²", ["2", "dogs", "run", "3", "5", "km²"]),
+        ("Dampf\u00adschiff \u200fשלום\u200f", ["dampfschiff", "שלום"]),
+        # without spaces: characters, and katakana together
+        ("一个男人穿T恤，３个", ["一", "个", "男", "人", "穿", "t", "恤", "３", "个"]),
+        ("コーヒーを飲む女の人。", ["コーヒー", "を", "飲", "む", "女", "の", "人"]),
+        ("น้ำ 2 ที่", ["น้ำ", "2", "ที่"]),
+    ],
+)
+def test_words_of_other_scripts(caption, words):
+    words = [unicodedata.normalize("NFC", word) for word in words]
+    for form in ("NFC", "NFD"):
+        assert tokenise(unicodedata.normalize(form, caption)) == words
+
+
+@pytest.mark.parametrize(
+    ("language", "caption", "words"),
+    [
+        ("zh", "一个穿Nike T恤的男人。", "一 个 穿 nike t 恤 的 男 人"),
+        ("ja", "コーヒーを飲む、女の人", "コ ー ヒ ー を 飲 む 女 の 人"),
+        ("ja", "カ\u3099ラス 2つ", "ガ ラ ス 2 つ"),
+        ("th", "ผู้ชายวิ่ง น้ำ ๑๒", "ผู้ ช า ย วิ่ ง น้ำ ๑๒"),
+        ("lo", "ຜູ້ຊາຍ", "ຜູ້ ຊ າ ຍ"),
+        ("km", "ស្ត្រីម្នាក់", "ស្ ត្ រី ម្ នា ក់"),
+        ("my", "မိန်းကလေး", "မိ န်း က လေး"),
+    ],
+)
+def test_characters_of_languages_without_spaces(language, caption, words):
+    found = tokenise(caption, language)
+    assert found == words.split()
+    assert tokenise(written(found, language), language) == found
+
+
+@pytest.mark.parametrize("caption", ["一个葛󠄀城的男人", "コーヒーを飲むガラスの人", "ผู้ชายกำลังดื่มน้ำ", "ຜູ້ຊາຍກຳລັງດື່ມນ້ຳ"])
+def test_characters_are_grapheme_clusters(caption):
+    assert tokenise(caption, "th") == regex.findall(r"\X", unicodedata.normalize("NFC", caption))
+
+
+def test_writing():
+    assert written(tokenise("一个穿Nike Air鞋的男人", "zh"), "zh") == "一个穿 nike air 鞋的男人"
+    assert written(["a", "dog"]) == written(["a", "dog"], "zh") == "a dog"
+    assert written(["人", "人"]) == "人 人"
+    assert written([], "zh") == ""
+
+
+def test_unknown_languages_are_refused():
+    for wrong in (lambda: tokenise("a", "en"), lambda: Vocabulary(["a"], "en")):
+        with pytest.raises(SatlibError, match=r"data\.language is one of zh, .*not 'en'"):
+            wrong()
+
+
+WORD_BREAKS = regex.compile(r"(?w)\b", regex.V1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "a\u0308 n\u0646\u200d ",
+            "AAA",
+            "A00A",
+            "\u05d0\u05d0'a",
+            f"क्{ZWJ}ष",
+            "カタカナー",
+            "ひらがな",
+            "漢字",
+            "한국",
+        ),
+        *("a カb", "ก็ดี", "1a2", "e\u0301a"),
+    ],
+)
+def test_words_are_those_of_uax_29(text):
+    """Against the boundaries of the library's own WORD flag, where captions change nothing about the rules."""
+    segments = [segment for segment in WORD_BREAKS.split(text.lower()) if any(map(str.isalnum, segment))]
+    assert tokenise(text) == [unicodedata.normalize("NFC", segment) for segment in segments]
+
+
+@given(st.text())
+@example("I\u0307 \u0130 \u0345 \u0e33\u0301 a\u00ad\u0301")
+@example("e\u0301-\u0301 '\u0301s \u3099カ")
+def test_any_text(caption):
+    for language in ("", "ja"):
+        words = tokenise(caption, language)
+        assert words == tokenise(unicodedata.normalize("NFC", caption), language)
+        assert words == tokenise(unicodedata.normalize("NFD", caption), language)
+        assert words == tokenise(" ".join(words), language)
+        assert all(word and unicodedata.category(word[0])[0] != "M" for word in words)
+        assert of_kind("".join(words), "LN") == of_kind(normalise(caption.lower()), "LN")
+
+
+@given(st.text(alphabet=string.printable + "\u2019"))
+@example("dog 's dog's _'s 's_ 'sa rock-'n'-roll -a- a--b a'-b")
+def test_ascii_is_split_as_it_always_was(caption):
+    assert tokenise(caption) == tokenise(caption, "zh") == english(caption)
+
+
+@given(st.text(alphabet=string.ascii_letters + string.digits + LATIN + " -'_.,:;!²½"))
+def test_latin_is_split_as_it_always_was(caption):
+    assert tokenise(caption) == english(unicodedata.normalize("NFC", caption))
+
+
+def test_the_words_that_satlib_carries_are_still_words():
+    words = {word for split in counts.read().values() for word in split.words}
+    assert len(words) > 8000
+    for name in shipped.models():
+        words.update(read_safetensors(shipped.model(name))[0]["vocabulary"])
+    assert all(tokenise(word) == [word] == english(word) for word in words)
+    captions = [caption for each in scenes.load(train=300, dev=0, test=0).examples for caption in each.references]
+    assert [tokenise(caption) for caption in captions] == [english(caption) for caption in captions]
 
 
 def test_ids_are_ordered_by_frequency_then_alphabet():
@@ -55,12 +206,19 @@ def test_save_and_load(tmp_path):
     vocabulary.save(tmp_path / "v.json")
     assert Vocabulary.load(tmp_path / "v.json") == vocabulary
     assert Vocabulary.load(tmp_path / "v.json").hash == vocabulary.hash
+    assert (tmp_path / "v.json").read_text().startswith("[")  # as it always was
+    chinese = Vocabulary.from_captions(["一个男人"], language="zh")
+    chinese.save(tmp_path / "zh.json")
+    assert Vocabulary.load(tmp_path / "zh.json") == chinese != Vocabulary(chinese.words[2:])
+    assert Vocabulary.load(tmp_path / "zh.json").hash == chinese.hash != Vocabulary(chinese.words[2:]).hash
+    assert chinese.encode("男人 ok") == [chinese.words.index("男"), chinese.words.index("人"), UNKNOWN]
     (tmp_path / "v.json").write_text('["a", "b')
     with pytest.raises(SatlibError, match="not complete JSON"):
         Vocabulary.load(tmp_path / "v.json")
-    (tmp_path / "v.json").write_text('{"a": 1}')
-    with pytest.raises(SatlibError, match="not a vocabulary"):
-        Vocabulary.load(tmp_path / "v.json")
+    for wrong in ('{"a": 1}', '{"language": 1, "words": ["a"]}', "3"):
+        (tmp_path / "v.json").write_text(wrong)
+        with pytest.raises(SatlibError, match="not a vocabulary"):
+            Vocabulary.load(tmp_path / "v.json")
 
 
 def test_no_words_is_an_error():

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from satlib.datasets import SPLITS, CaptionSet, Example, data_root, load
 from satlib.datasets.reading import absent
 from satlib.datasets.sharded import Shards
+from satlib.datasets.wording import warnings
 from satlib.errors import SatlibError
 from satlib.text import Vocabulary, tokenise
 
@@ -46,6 +47,7 @@ class Report:
         opened: how many images were opened (or drawn).
         missing: keys of images whose file is not there.
         unreadable: one line for every image that cannot be read.
+        warnings: one line for each thing that looks wrong in the captions (`satlib.datasets.wording`).
     """
 
     name: str
@@ -55,6 +57,7 @@ class Report:
     opened: int
     missing: tuple[str, ...]
     unreadable: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -78,10 +81,11 @@ class Report:
         )
         lines += [f"  missing: {key}" for key in self.missing]
         lines += [f"  {line}" for line in self.unreadable]
+        lines += [f"warning: {line}" for line in self.warnings]
         return "\n".join(lines)
 
 
-def check(name: str, root: Path | None = None, size: int = 10_000, progress: bool = True) -> Report:
+def check(name: str, root: Path | None = None, size: int = 10_000, progress: bool = True, language: str = "") -> Report:
     """Look at all of a caption set: captions, splits, and every image, opened (or drawn) once.
 
     Args:
@@ -89,6 +93,7 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
         root: the data root.
         size: K at most of the vocabulary that coverage is measured with.
         progress: show a bar while images are opened.
+        language: what the recipe's data.language will be; shards have their own.
 
     Raises:
         SatlibError: there is no such set, or its captions cannot be read.
@@ -96,26 +101,27 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
     root = data_root() if root is None else root
     data = load(name, root, require_images=False)
     if isinstance(data, Shards):
-        return _check_shards(data, size, progress)
+        return _check_shards(data, size, progress, language or data.language)
     missing = absent(data.examples)
     gone = {example.key for example in missing}
     there = [example for example in data.examples if example.key not in gone]
     unreadable = tuple(line for line in _read(data, there, progress) if line)
     train = [caption for example in data.split("train") for caption in example.references]
-    vocabulary = Vocabulary.from_captions(train, size=size) if train else None
+    vocabulary = Vocabulary.from_captions(train, size, language=language) if train else None
     paths = [str(example.path.parent) for example in data.examples if example.path is not None]
     return Report(
         name=data.name,
         where=os.path.commonpath(paths) if paths else "drawn, needs no file",
-        splits={split: _describe(data.split(split), vocabulary) for split in SPLITS if data.split(split)},
+        splits={split: _describe(data.split(split), vocabulary, language) for split in SPLITS if data.split(split)},
         vocabulary=len(vocabulary) if vocabulary else 0,
         opened=len(there) - len(unreadable),
         missing=tuple(example.key for example in missing),
         unreadable=unreadable,
+        warnings=tuple(warnings(data.examples, language)),
     )
 
 
-def _check_shards(data: Shards, size: int, progress: bool) -> Report:
+def _check_shards(data: Shards, size: int, progress: bool, language: str) -> Report:
     """The same of shards: each is read once, captions are kept and images are not."""
     found: dict[str, list[Example]] = {}
     unreadable = []
@@ -128,15 +134,16 @@ def _check_shards(data: Shards, size: int, progress: bool) -> Report:
                     if line := _problem(picture.photo):
                         unreadable.append(line)
                     bar.update()
-    vocabulary = data.vocabulary(size, 1) if "train" in found else None
+    vocabulary = data.vocabulary(size, 1, language) if "train" in found else None
     return Report(
         name=data.name,
         where=data.place,
-        splits={split: _describe(examples, vocabulary) for split, examples in found.items()},
+        splits={split: _describe(examples, vocabulary, language) for split, examples in found.items()},
         vocabulary=len(vocabulary) if vocabulary else 0,
         opened=len(data) - len(unreadable),
         missing=(),
         unreadable=tuple(unreadable),
+        warnings=tuple(warnings([example for examples in found.values() for example in examples], language)),
     )
 
 
@@ -161,8 +168,8 @@ def _read(data: CaptionSet, examples: Sequence[Example], progress: bool) -> Iter
         )
 
 
-def _describe(examples: Sequence[Example], vocabulary: Vocabulary | None) -> Split:
-    captions = [tokenise(caption) for example in examples for caption in example.references]
+def _describe(examples: Sequence[Example], vocabulary: Vocabulary | None, language: str) -> Split:
+    captions = [tokenise(caption, language) for example in examples for caption in example.references]
     lengths = [len(words) for words in captions]
     tokens = [word for words in captions for word in words]
     distinct = set(tokens)

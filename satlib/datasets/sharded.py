@@ -94,6 +94,11 @@ class Shards(CaptionSet):
         """The number of images, all splits together."""
         return sum(shard["images"] for shards in self.index["splits"].values() for shard in shards)
 
+    @property
+    def language(self) -> str:
+        """What their words were counted for; "" in an index from before there was a choice."""
+        return self.index.get("language", "")
+
     @cached_property
     def examples(self) -> tuple[Example, ...]:
         """Those of dev and test."""
@@ -115,15 +120,20 @@ class Shards(CaptionSet):
             self._held[name] = tuple(found)
         return self._held[name]
 
-    def vocabulary(self, size: int, min_count: int) -> Vocabulary:
+    def vocabulary(self, size: int, min_count: int, language: str = "") -> Vocabulary:
         """Of the training captions, by the counts of the index.
 
         Raises:
-            SatlibError: no training images are in these shards.
+            SatlibError: no training images are in these shards, or their words were counted for another language.
         """
         if "train" not in self.index["splits"]:
             raise SatlibError(f"{self.place} has shards of {', '.join(self.index['splits'])} alone; write train too")
-        return Vocabulary.from_counts(self.index["words"], size, min_count)
+        if self.language != language:
+            raise SatlibError(
+                f"the words in {self.place} were counted for data.language = {self.language!r}, not {language!r}; "
+                f"set data.language to that, or write the shards again with the language that you want (--language)"
+            )
+        return Vocabulary.from_counts(self.index["words"], size, min_count, language)
 
     def read(self, shard: int, split: str = "train") -> Iterator[tuple[Picture, tuple[str, ...]]]:
         """The images of a shard with their captions, one after another; nothing is decoded.

@@ -38,6 +38,7 @@ def write(
     images_per_shard: int = 1000,
     train_images: int = 0,
     progress: bool = True,
+    language: str = "",
 ) -> dict[str, Any]:
     """Write a caption set as shards; give their index.
 
@@ -48,6 +49,7 @@ def write(
         images_per_shard: at most.
         train_images: how many of training, from the first; 0: all.
         progress: show a bar.
+        language: what the recipe's data.language will be: it decides what is counted as a word.
 
     Raises:
         SatlibError: there are shards already, no image is in those splits, an image cannot be read, or the disk is full.
@@ -55,11 +57,12 @@ def write(
     if (folder / INDEX).exists():
         raise SatlibError(f"{folder / INDEX} is there already; name another folder")
     index: dict[str, Any] = {"format": FORMAT, "data": data.name, "splits": {}, "lengths": {}, "words": {}}
+    index["language"] = language
     for split in splits:
         examples = data.split(split)
         if split == "train":
             examples = examples[: train_images or None]
-            captions = [tokenise(caption) for example in examples for caption in example.references]
+            captions = [tokenise(caption, language) for example in examples for caption in example.references]
             index["lengths"] = {str(n): count for n, count in sorted(Counter(map(len, captions)).items())}
             index["words"] = dict(Counter(word for words in captions for word in words).most_common())
             # Mixed once here: a stream mixes only what is near, and a folder may be sorted by what it shows.

@@ -1,0 +1,219 @@
+"""A language without spaces between words travels: recipe, vocabulary, model, shards, scores; and captions that look wrong."""
+
+import json
+import re
+from collections import Counter
+
+import pytest
+import tiny
+import torch
+from PIL import Image
+
+from satlib import cli, datasets, encoders, evaluation, metrics, plots, recipe, training
+from satlib.captioner import Caption, Captioner, read_safetensors, write_safetensors
+from satlib.datasets import Example, check, scenes, shards, wording
+from satlib.errors import SatlibError
+from satlib.reward import Consensus, RewardConfig
+from satlib.text import END, LANGUAGES, Vocabulary
+
+COLOURS, SHAPES = ("红色", "蓝色", "绿色"), ("圆", "方块", "星")
+CHINESE = "data.language=zh"
+
+
+class Reader:
+    """Annotation vectors by key, from nowhere."""
+
+    def read(self, keys):
+        return torch.stack(
+            [torch.randn(4, tiny.DIM, generator=torch.Generator().manual_seed(len(key))) for key in keys]
+        )
+
+
+@pytest.fixture(autouse=True)
+def _tiny_encoder(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An own folder with Chinese captions: 12 images of training, 4 of dev, 4 of test."""
+    place, rows = tmp_path / "photos", ["image,caption,split"]
+    place.mkdir()
+    for i in range(20):
+        split, what = "train" if i < 12 else "dev" if i < 16 else "test", COLOURS[i % 3] + SHAPES[i // 3 % 3]
+        Image.new("RGB", (8, 8)).save(place / f"{i}.png")
+        rows += [f"{i}.png,左边有一个{what}。,{split}", f"{i}.png,一个{what}在T恤上,{split}"]
+    (place / "captions.csv").write_text("\n".join(rows), encoding="utf-8")
+    return place
+
+
+def train(folder, run, *changes):
+    chosen = tiny.the_recipe("training.epochs=1", "decoding.max_length=20", *changes)
+    return training.train(chosen, datasets.load(str(folder)), Reader(), run, progress=False)
+
+
+def test_chinese_from_a_folder_to_scores(folder, tmp_path):
+    run = tmp_path / "run"
+    captioner = train(folder, run, CHINESE, "training.learning_rate=0.05", "training.epochs=8")
+    assert captioner.vocabulary.language == captioner.recipe.data.language == "zh"
+    assert {"红", "圆", "t", "恤"} < set(captioner.vocabulary.words)
+    assert Vocabulary.load(run / "vocabulary.json") == captioner.vocabulary
+    data = datasets.load(str(folder))
+    found = evaluation.evaluate(captioner, data, Reader(), progress=False)
+    assert found["protocol"] == metrics.CHARACTERS.format("zh")
+    assert "data.language = zh: characters" in found["protocol"]
+    assert "METEOR" not in found["metrics"]
+    assert any("METEOR and SPICE are left out" in note and "Chinese" in note for note in found["notes"])
+    assert found["metrics"]["BLEU-4"] > 20  # words of whole sentences would agree in nothing
+    captions = evaluation.generate(captioner, Reader(), data.split("test"), progress=False)
+    assert evaluation.quick_bleu(captions, data.split("test")) == pytest.approx(found["metrics"]["BLEU-4"])
+    for key, caption in captions.items():
+        assert len(caption.words) > 5
+        assert found["captions"][key] == caption.text == "".join(caption.words).replace("t恤", " t 恤")
+    consensus, words = Consensus(data.split("test"), captioner.vocabulary, RewardConfig()), captioner.vocabulary.words
+    each = [consensus(key, [*map(words.index, caption.words), END]) for key, caption in captions.items()]
+    rewarded = consensus.mean({key: caption.words for key, caption in captions.items()})
+    assert rewarded == pytest.approx(sum(each) / len(each))
+    assert rewarded > 0.5
+
+
+def test_the_language_of_a_run_is_kept(folder, tmp_path):
+    train(folder, tmp_path / "run", CHINESE)
+    with pytest.raises(SatlibError, match=r"another data\.language|other training captions"):
+        train(folder, tmp_path / "run")
+    with pytest.raises(SatlibError, match="another vocabulary"):
+        training.train(
+            tiny.the_recipe(), datasets.load(str(folder)), Reader(), tmp_path / "new", start=tmp_path / "run"
+        )
+    with pytest.raises(SatlibError, match=r"data\.language = 'zh', but the vocabulary was made with ''"):
+        Captioner(tiny.the_recipe(CHINESE), Vocabulary(["人"]), encoders.create("tiny"))
+    with pytest.raises(SatlibError, match=r'data\.language must be one of "" \(none\), zh, ja'):
+        recipe.load("own-folder", ["data.language=en"])
+
+
+def test_files_from_before_there_were_languages(tmp_path):
+    """A model and a checkpoint of which the recipe has no data.language: the model loads, the run goes on."""
+    run = tmp_path / "run"
+    train_tiny = lambda epochs: training.train(  # noqa: E731
+        tiny.the_recipe(f"training.epochs={epochs}"), tiny.data(), tiny.Reader(), run, progress=False
+    )
+    train_tiny(1)
+    for name in (training.MODEL, training.CHECKPOINT):
+        header, tensors = read_safetensors(run / name)
+        del header["recipe"]["data"]["language"]
+        write_safetensors(run / name, tensors, header)
+    assert Captioner.load(run).vocabulary.language == ""
+    train_tiny(2)
+    assert len((run / training.LOG).read_text().splitlines()) == 2
+
+
+def test_shards_have_a_language(folder, tmp_path, capsys):
+    place = tmp_path / "shards"
+    assert cli.main(["shards", str(folder), str(place), "--language", "zh"]) == 0
+    assert f"--set data.name={place} --set data.language=zh" in capsys.readouterr().out
+    index = json.loads((place / shards.INDEX).read_text())
+    assert index["language"] == "zh"
+    captions = [caption for each in datasets.load(str(folder)).split("train") for caption in each.references]
+    by_hand = Counter(len(re.findall(r"[a-zA-Z]+|[\u4e00-\u9fff]", caption)) for caption in captions)
+    assert index["lengths"] == {str(length): count for length, count in by_hand.items()}
+    data = datasets.load(str(place))
+    assert data.vocabulary(100, 1, "zh").language == "zh"
+    with pytest.raises(SatlibError, match=r"counted for data\.language = 'zh', not ''.*--language"):
+        data.vocabulary(100, 1)
+    assert check.check(str(place), progress=False).warnings == ()
+    del index["language"]  # as before there was a choice
+    (place / shards.INDEX).write_text(json.dumps(index))
+    assert datasets.load(str(place)).vocabulary(100, 1).language == ""
+
+
+@pytest.mark.parametrize("java", [pytest.param(True, marks=pytest.mark.needs_java), False])
+def test_scores_see_one_spelling_and_no_foreign_full_stop(java, monkeypatch):
+    """A generated caption is in NFC and has no punctuation; the references of it may have both."""
+    if not java:
+        monkeypatch.setattr(metrics, "java_available", lambda: False)
+    spoken = {"a": "कुत्ता दौड़ रहा है यहाँ", "b": "café au lait noir", "c": "رجل يركض في الشارع"}
+    human = {
+        "a": ["कुत्ता दौड़ रहा है यहाँ।"],
+        "b": ["cafe\u0301 au lait\u00ad noir"],
+        "c": ["\u200fرجل، يركض في الشارع؟"],
+    }
+    values = metrics.score(spoken, human, meteor=False).values
+    assert values["BLEU-4"] == pytest.approx(100)
+
+
+def test_caption_text_without_a_language():
+    assert Caption(["人", "a"], 0.0, torch.ones(3, 1, 1), torch.ones(3)).text == "人 a"
+
+
+def examples(*captions):
+    return [Example(f"{i}.jpg", "train", (caption,)) for i, caption in enumerate(captions)]
+
+
+@pytest.mark.parametrize(
+    ("captions", "words"),
+    [
+        (
+            ("一个男人在跑步", "a dog"),
+            ("1 of 2 captions", "--set data.language=zh (Chinese)", "0.jpg: '一个男人在跑步'"),
+        ),
+        (("公園で女の人がコーヒーを飲む",), ("--set data.language=ja (Japanese)",)),
+        (("ผู้ชายกำลังวิ่ง",), ("--set data.language=th (Thai)",)),
+        (("ຜູ້ຊາຍແລ່ນ",), ("--set data.language=lo (Lao)",)),
+        (("ស្ត្រីម្នាក់",), ("--set data.language=km (Khmer)",)),
+        (("မိန်းကလေး",), ("--set data.language=my (Burmese)",)),
+        (("a dog", "un cafÃ© noir 中"), ("1 of 2", "another encoding", "1.jpg: 'un cafÃ© noir 中'", "UTF-8")),
+        (("itâ€™s",), ("another encoding",)),
+        (("a caf\ufffd",), ("another encoding",)),
+        (("कुत ् त ा",), ("without its letter", "join the two")),
+        (("c h i l d r e n run",), ("mostly single letters", "remove the spaces")),
+        (("a сat",), ("mix Latin with Cyrillic", "in one alphabet")),  # the letter is Cyrillic
+        (("dog " * 41,), ("longer than 40 tokens", "data.max_length", "decoding.max_length")),
+    ],
+)
+def test_captions_that_look_wrong(captions, words):
+    (line,) = wording.warnings(examples(*captions))
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        *(
+            "A dog's T-shirt, 3 p.m.!",
+            "naïve café, Ärger, 5 °C, «À» – “so” I’m a b c",
+            "कुत्ता दौड़ रहा है।",
+            "큰 개 두 마리",
+        ),
+        *(
+            "Một người đàn ông",
+            "رَجُلٌ يَرْكُضُ",
+            "שָׁלוֹם",
+            "İstanbul’da",
+            "Собака и я",
+            "❤ ️ dog",
+            "cafe\u0301",
+            "a β-test in µm",
+        ),
+    ],
+)
+def test_captions_that_are_right(caption):
+    assert wording.warnings(examples(caption)) == []
+
+
+def test_scenes_and_a_language_that_is_set_give_no_warning():
+    assert wording.warnings(scenes.load(train=200, dev=20, test=20).examples) == []
+    assert wording.warnings(examples("一个男人在跑步"), "zh") == []
+    assert wording.warnings(examples(*["a dog"] * 200, "一个男人在跑步")) == []  # one in many is nobody's mistake
+    assert "longer" in wording.warnings(examples("男" * 41), "zh")[0]
+
+
+def test_data_check_warns_and_does_not_fail(folder, capsys):
+    assert cli.main(["data", "check", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "warning: 40 of 40 captions are in a script without spaces" in shown
+    assert "0.png" in shown
+    assert cli.main(["data", "check", str(folder), "--language", "zh"]) == 0
+    assert "warning" not in capsys.readouterr().out
+    assert tuple(LANGUAGES) == cli.LANGUAGES
