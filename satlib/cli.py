@@ -5,6 +5,7 @@ Each command's work is done elsewhere; here options become calls and errors beco
 
 import argparse
 import itertools
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -138,6 +139,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODEL",
         help="a run or model whose word probabilities are learnt from too (objective.teaching); several times for several; also "
         "the name of one that comes with satlib",
+    )
+    train.add_argument(
+        "--checkpoint-every",
+        type=_at_least_zero,
+        default=600.0,  # training.SAVE_SECONDS
+        metavar="SECONDS",
+        help="write a checkpoint within an epoch when the last one is this old",
     )
     _data_option(train)
     _device_option(train)
@@ -279,6 +287,16 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _at_least_zero(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number of at least 0, not {text}")
+    return value
+
+
 def _numbers(text: str) -> list[int]:
     return [_positive(each) for each in text.split(",")]
 
@@ -393,7 +411,10 @@ def _train(options: argparse.Namespace) -> int:
             for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
         ]
         start = options.start and shipped.or_shipped(options.start)
-        training.train(chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers)
+        training.train(
+            chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
+            save_seconds=options.checkpoint_every,
+        )  # fmt: skip
         first = distributed.current().first
     if first:
         print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")

@@ -53,7 +53,7 @@ from satlib.text import Vocabulary
 
 CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
 FORMAT = "satlib checkpoint 1"
-SAVE_SECONDS = 600.0  # a checkpoint is written after every epoch, and within one whenever the last is older than this
+SAVE_SECONDS = 600.0  # a checkpoint is written after every epoch, and within one whenever the last is this old
 LOGGED = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
 STILL = 0.02  # total variation between the maps of consecutive words below which a map stands still
 
@@ -103,6 +103,7 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     prepare: Callable[[Captioner], None] | None = None,
     teachers: Sequence[tuple[Captioner, Reader]] = (),
+    save_seconds: float = SAVE_SECONDS,
 ) -> Captioner:
     """Train a captioner, or go on with a run that was stopped; give the best one, which is also in the run's folder.
 
@@ -119,12 +120,13 @@ def train(
         on_epoch: called with each finished epoch's record, once it is safe on disk; what it raises ends the training.
         prepare: called with the fresh captioner, to change a part of it before anything else is done.
         teachers: trained models whose word probabilities are learnt from too (`satlib.teaching`), each with its reader.
+        save_seconds: how old the last checkpoint may get before one is written within an epoch; 0: one after every batch.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
         SatlibError: the folder holds another run, `start` does not fit, or the loss is no longer finite.
     """
-    session = _Session(recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers)
+    session = _Session(recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds)
     with _stop_requests() as stop:
         session.run(stop, on_epoch)
     return Captioner.load(run / MODEL, device) if session.ranks.first else session.captioner
@@ -153,8 +155,10 @@ class _Session:
         start: Path | None = None,
         prepare: Callable[[Captioner], None] | None = None,
         teachers: Sequence[tuple[Captioner, Reader]] = (),
+        save_seconds: float = SAVE_SECONDS,
     ) -> None:
         self.recipe, self.reader, self.folder, self.device = recipe, reader, run, device
+        self.save_seconds = save_seconds
         self.ranks = distributed.current()
         self.show = progress and self.ranks.first
         streamed = isinstance(data, Shards)
@@ -272,7 +276,7 @@ class _Session:
                             f"{self._so_far()}, {self.progress.words / self.progress.seconds:.0f} words/s",
                             refresh=False,
                         )
-                    if stopping or time.monotonic() - self.saved > SAVE_SECONDS:
+                    if stopping or time.monotonic() - self.saved >= self.save_seconds:
                         self._save_checkpoint()
                     if stopping:
                         raise Interrupted(
@@ -565,12 +569,7 @@ class _Session:
                 f"{path} does not fit its recipe ({str(error).splitlines()[-1].strip()}): another version of satlib made it; "
                 "name another folder with --run"
             ) from error
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            if name.startswith("optimiser."):
-                _, i, key = name.split(".")
-                state.setdefault(int(i), {})[key] = value
-        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        _restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
         torch.set_rng_state(tensors["random"])
         if self.device.type == "cuda" and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
@@ -657,6 +656,21 @@ def _without_frozen(captioner: nn.Module) -> dict[str, Tensor]:
 def _restore(captioner: Captioner, tensors: dict[str, Tensor], prefix: str) -> None:
     part = captioner if captioner.recipe.encoder.train else captioner.decoder
     part.load_state_dict(_part(tensors, prefix))
+
+
+def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Give an optimiser its state back: tensors by "i.key", of the i-th parameter."""
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, value in tensors.items():
+        i, key = name.split(".")
+        parameter = parameters[int(i)]
+        if value.shape == parameter.shape:
+            # A file's tensors are contiguous. torch's fused Adam goes through weights and moments as they lie in memory: those
+            # of a weight that is channels last must lie as it does.
+            value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+        state[int(i)][key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
 "features", "changes": [section.key=value, ...], "double": float64?, "start": a run?, "teacher": a run?,
-"signal": [rank, update or image, number]?, "seconds": training.SAVE_SECONDS?, "peak": the likeliest places?,
+"signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?,
 "unweighed": shares without weights?}. Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to
 losses.json.
 """
@@ -48,7 +48,7 @@ def train(job):
             os.kill(os.getpid(), kind)
 
     training._Session._update = watched
-    training.SAVE_SECONDS = job.get("seconds", training.SAVE_SECONDS)
+    seconds = job.get("seconds", training.SAVE_SECONDS)
     if "peak" in job:  # the likeliest place in the stead of a sample: what two runs can be compared by
         HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))
     if "unweighed" in job:
@@ -59,7 +59,7 @@ def train(job):
     with distributed.launched(torch.device("cpu")) as device:
         start = Path(job["start"]) if "start" in job else None
         teachers = [(Captioner.load(Path(job["teacher"])), Reader())] if "teacher" in job else []
-        training.train(chosen, data, reader, Path(job["folder"]), device, False, start, teachers=teachers)
+        training.train(chosen, data, reader, Path(job["folder"]), device, False, start, teachers=teachers, save_seconds=seconds)
         if distributed.current().first:
             (Path(job["folder"]) / "losses.json").write_text(json.dumps(losses))
 
