@@ -126,7 +126,9 @@ def train(
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
         SatlibError: the folder holds another run, `start` does not fit, or the loss is no longer finite.
     """
-    session = _Session(recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds)
+    session = _Session(
+        recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds
+    )
     with _stop_requests() as stop:
         session.run(stop, on_epoch)
     return Captioner.load(run / MODEL, device) if session.ranks.first else session.captioner
