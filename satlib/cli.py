@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which images")
     evaluate.add_argument("--beam", type=_positive, help="beam width; as the recipe says by default")
     evaluate.add_argument(
-        "--length-normalisation", type=float, help="rank by log p / C^this; as the recipe says by default"
+        "--length-normalisation", type=_at_least_zero, help="rank by log p / C^this; as the recipe says by default"
     )
     evaluate.add_argument(
         "--look", choices=LOOKS, help="what hard attention sees when it generates; as the recipe says by default"
@@ -218,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     mix.add_argument("b", type=Path, metavar="B", help="the other; the mixture captions by its recipe")
     mix.add_argument("run", type=Path, metavar="RUN", help="a new folder for the mixture")
-    mix.add_argument("--share", type=float, default=0.5, help="of B's weights, 0 to 1; choose it on dev")
+    mix.add_argument("--share", type=_finite, default=0.5, help="of B's weights, 0 to 1; choose it on dev")
 
     export = command("export", _export, "write a model as a small file to give away; evaluate it before you do")
     export.add_argument("model", type=Path, help=MODEL)
@@ -287,14 +287,18 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _at_least_zero(text: str) -> float:
+def _finite(text: str, but: str = "", least: float = -math.inf) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a finite number of at least 0, not {text}")
+    if not (math.isfinite(value) and value >= least):
+        raise argparse.ArgumentTypeError(f"must be a finite number{but}, not {text}")
     return value
+
+
+def _at_least_zero(text: str) -> float:
+    return _finite(text, " of at least 0", 0.0)
 
 
 def _numbers(text: str) -> list[int]:

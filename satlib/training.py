@@ -28,11 +28,12 @@ from tqdm import tqdm
 
 from satlib import distributed, plots, reward
 from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
-from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.captioner import Captioner, read_safetensors, require_finite, write_safetensors
 from satlib.datasets import CaptionSet, Example
 from satlib.datasets.sharded import Shards
 from satlib.decoder import State
 from satlib.decoding import rollout
+from satlib.device import precision
 from satlib.encoders import create
 from satlib.errors import SatlibError
 from satlib.evaluation import generate, quick_bleu
@@ -212,7 +213,9 @@ class _Session:
         else:
             self.captions_hash = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         self.progress = Progress()
-        self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+        self.low = precision(config.precision, device)
+        # Small gradients are nothing in fp16: the loss is scaled up, by as much as large ones allow.
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.low == torch.float16)
         self.saved = time.monotonic()
         found = self.ranks.from_first(lambda: self._begin(start))
         if found is not None:
@@ -309,20 +312,24 @@ class _Session:
     def _update(self, batch: Batch, annotations: Tensor) -> None:
         config, step = self.recipe.training, self.progress.epoch * len(self.batches) + self.progress.batch
         self.ranks.seed(config.seed, step)
-        with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
+        with nullcontext() if self.low == torch.float32 else torch.autocast(self.device.type, self.low):
             work = self.work(batch, annotations)
         if not torch.isfinite(work.loss):
             raise self._not_finite("loss", work.loss, batch)
         self.optimiser.zero_grad(set_to_none=True)
-        (work.loss * batch.weight).backward()
+        self.scaler.scale(work.loss * batch.weight).backward()
         if self.bound is not None:
             self.ranks.mean(self.bound.average, batch.weight)
+        self.scaler.unscale_(self.optimiser)
         norm = nn.utils.clip_grad_norm_(self.captioner.parameters(), config.clip or math.inf)
-        if not torch.isfinite(norm):  # checked before the step, so that no broken weight is ever kept
+        # Checked before the step, so that no broken weight is ever kept. A scale that is too large makes it infinite as well.
+        if not torch.isfinite(norm) and self.scaler.get_scale() <= 1:
             raise self._not_finite("gradient's norm", norm, batch)
         self._set_learning_rate(step)
-        self.optimiser.step()
-        if config.average:
+        scale = self.scaler.get_scale()
+        self.scaler.step(self.optimiser)  # not where a gradient has overflowed
+        self.scaler.update()
+        if config.average and self.scaler.get_scale() >= scale:
             # While few batches were seen, the average forgets faster: it would hold the random weights of the start otherwise.
             update_average(self.averaged, self.captioner, min(config.average, (1 + step) / (10 + step)))
         own = work.captions * (batch.weight > 0)  # a process without a row of its own went through another's
@@ -446,6 +453,12 @@ class _Session:
             record["gradient_spread"] = self._gradient_spread()
         if self.reward is not None:
             record["dev_reward"] = self.dev_reward.mean({key: caption.words for key, caption in generated.items()})
+        for name, value in record.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise SatlibError(
+                    f"after epoch {p.epoch + 1} {name} is {value}, which is not finite; lower training.learning_rate in a new run, or "
+                    "compute the features again"
+                )
         record["kept"] = best is None or judged(record, config.select) > judged(best, config.select)
         return record
 
@@ -513,6 +526,7 @@ class _Session:
             "teachers": self.teachers.hashes if self.teachers else None,
             "origins": self.captioner.origins,
             "progress": asdict(self.progress),
+            "scaler": self.scaler.state_dict(),
         }
         write_safetensors(self.folder / CHECKPOINT, tensors, header)
         self.saved = time.monotonic()
@@ -558,6 +572,7 @@ class _Session:
             raise SatlibError(
                 f"{self.folder} was begun with another {changed[0]}; name another folder with --run, or repeat the first command"
             )
+        require_finite(tensors, path)
         self.progress = Progress(**header["progress"])
         self.captioner.origins = self.averaged.origins = tuple(header.get("origins", ()))
         try:
@@ -572,6 +587,10 @@ class _Session:
                 "name another folder with --run"
             ) from error
         _restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
+        if self.scaler.is_enabled() and header.get(
+            "scaler"
+        ):  # none by another device, where "auto" was another precision
+            self.scaler.load_state_dict(header["scaler"])
         torch.set_rng_state(tensors["random"])
         if self.device.type == "cuda" and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)

@@ -1,7 +1,9 @@
 """A run that was interrupted ends with the bits of the run that was not: shipped recipes, their own encoders and optimisers."""
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 from tools_path import kills
 
 from satlib import datasets, plots, recipe, training
-from satlib.captioner import Captioner, read_safetensors
+from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import scenes, shards
 from satlib.features import Pixels
 from satlib.streaming import Pictures
@@ -24,6 +26,7 @@ CASES = {
     "hard": ("scenes-hard",),
     "none": ("scenes-none",),
     "averaged": ("scenes-soft", "training.average=0.9"),
+    "fp16": ("scenes-soft", "training.precision=fp16", "training.average=0.9"),
     "RMSProp": ("flickr8k-soft-rmsprop", *SCENES_ENCODER),
     "fine-tuned": ("flickr8k-lite0-soft", "encoder.train=true"),
     "frozen": ("flickr8k-lite0-soft",),
@@ -99,3 +102,58 @@ def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, t
         torch.manual_seed(7)  # another process has other random numbers
     train(CASES[name], data, tmp_path / "stopped", **more)
     assert kills.differences(tmp_path / "whole", tmp_path / "stopped") == []
+
+
+def test_the_real_command_interrupted_by_signals(capsys):
+    """`python tools/kills.py` does the same with more of them."""
+    few = ["--kills", "3", "--images", "4", "--set", "training.epochs=2", "--set", "decoder.hidden=16"]
+    assert kills.main(few) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1].startswith("3 interruptions of ")
+    assert said[-1].endswith(" of scenes-soft: 0 of these runs differ from the one without a stop")
+    assert all(line.endswith("): the same bits") for line in said[1:-1])
+
+
+class TestDifferences:
+    @pytest.fixture
+    def pair(self, trained, tmp_path):
+        """Two copies of a run, to be changed."""
+        for name in ("one", "other"):
+            shutil.copytree(trained["soft"], tmp_path / name)
+        return tmp_path / "one", tmp_path / "other"
+
+    def test_none(self, pair):
+        assert kills.differences(*pair) == []
+
+    @pytest.mark.parametrize("file", [training.CHECKPOINT, training.MODEL])
+    def test_a_bit_of_a_tensor(self, pair, file):
+        header, tensors = read_safetensors(pair[1] / file)
+        name = min(name for name, value in tensors.items() if value.is_floating_point() and value.numel() > 1)
+        tensors[name].view(-1)[0] = -0.0
+        write_safetensors(pair[1] / file, tensors, header)
+        once = read_safetensors(pair[1] / file)[1]
+        once[name].view(-1)[0] = 0.0
+        write_safetensors(pair[0] / file, once, header)
+        assert kills.differences(*pair) == [f"{file}: {name}"]
+
+    def test_a_tensor_too_few_and_another_header(self, pair):
+        header, tensors = read_safetensors(pair[1] / training.CHECKPOINT)
+        del tensors["random"]
+        header["progress"]["words"] += 1
+        header["progress"]["seconds"] += 1.0
+        write_safetensors(pair[1] / training.CHECKPOINT, tensors, header)
+        found = kills.differences(*pair)
+        assert found == [f"{training.CHECKPOINT}: random", f"{training.CHECKPOINT}: progress of its header"]
+
+    def test_the_log_but_for_its_clock(self, pair):
+        (line,) = (pair[1] / training.LOG).read_text().splitlines()
+        record = json.loads(line)
+        (pair[1] / training.LOG).write_text(json.dumps(record | {"seconds": 1e3, "tokens_per_second": 1e3}))
+        assert kills.differences(*pair) == []
+        (pair[1] / training.LOG).write_text(json.dumps(record | {"dev_nll": 1.0}))
+        assert kills.differences(*pair) == [training.LOG]
+
+    def test_other_files(self, pair):
+        (pair[1] / "vocabulary.json").write_text("[]")
+        (pair[1] / ".model.safetensors.x.partial").write_text("left over")
+        assert kills.differences(*pair) == [".model.safetensors.x.partial is in one of them only", "vocabulary.json"]
