@@ -6,7 +6,7 @@ they are the ones that the decoder was trained with.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,11 +155,21 @@ class Captioner(nn.Module):
         length_normalisation: float | None = None,
         max_length: int | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses for each of a batch of images (B, 3, 224, 224) or annotation vectors (B, L, D), best first."""
+        """The best hypotheses for each of a batch of images (B, 3, 224, 224) or annotation vectors (B, L, D), best first.
+
+        Raises:
+            SatlibError: annotation vectors are not finite.
+        """
         was_training = self.training
         self.eval()
         defaults = self.recipe.decoding
         a = self.annotations(batch.to(self.device))
+        finite = torch.isfinite(a).flatten(1).all(1)
+        if not finite.all():
+            raise SatlibError(
+                f"the annotation vectors of image {finite.tolist().index(False) + 1} of {len(a)} are not finite; compute them "
+                "again with: satlib features RECIPE"
+            )
         beam = defaults.beam if beam is None else beam
         max_length = defaults.max_length if max_length is None else max_length
         if beam == 1:
@@ -183,6 +193,9 @@ class Captioner(nn.Module):
             path: the file.
             storage: "float32", "float16", or "int8": matrices as 8-bit integers with one scale a row, a quarter of the size.
             card: what people should know about it (data, terms, figures), kept in the header.
+
+        Raises:
+            SatlibError: an unknown storage, or a weight that is not finite or beyond what the storage can hold.
         """
         if storage not in STORAGE:
             raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
@@ -199,14 +212,20 @@ class Captioner(nn.Module):
             "own attention": self.own_attention,
             "origins": self.origins,
         }
-        write_safetensors(path, dict(_stored(kept, storage)), header)
+        stored = dict(_stored(kept, storage))
+        for name in beyond(stored):
+            if beyond({name: kept[name.removesuffix(":scale")]}):
+                raise SatlibError(f"cannot write {path}: {name} holds values that are not finite; train again")
+            raise SatlibError(f"cannot write {path}: {name} holds values beyond float16; store it as float32")
+        write_safetensors(path, stored, header)
 
     @classmethod
     def load(cls, path: Path | str, device: str | torch.device = "cpu") -> "Captioner":
         """Read what `save` wrote; a run's folder stands for its `model.safetensors`.
 
         Raises:
-            SatlibError: the file is missing, cut short, a pickle or something else, or the encoder here has other weights.
+            SatlibError: the file is missing, cut short, a pickle or something else, a weight in it is not finite, or the encoder
+                here has other weights.
         """
         path = Path(path)
         path = path / "model.safetensors" if path.is_dir() else path
@@ -225,9 +244,11 @@ class Captioner(nn.Module):
         captioner = cls(made_by, Vocabulary(header["vocabulary"], made_by.data.language), encoder)
         captioner.own_attention = header.get("own attention")
         captioner.origins = tuple(header.get("origins", ()))
+        restored = dict(_restored(tensors))
+        require_finite(restored, path)
         try:
             (captioner if trained else captioner.decoder).load_state_dict(
-                {name if trained else name.removeprefix("decoder."): value for name, value in _restored(tensors)}
+                {name if trained else name.removeprefix("decoder."): value for name, value in restored.items()}
             )
         except RuntimeError as error:  # names or shapes that do not fit
             raise SatlibError(
@@ -279,6 +300,21 @@ def write_safetensors(path: Path, tensors: dict[str, Tensor], header: dict[str, 
         except safetensors.SafetensorError as error:  # a full disk is not an OSError there
             reason = " ".join(str(error).split())
             raise SatlibError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
+
+
+def beyond(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of those that hold NaN or infinity."""
+    return [name for name, value in tensors.items() if not torch.isfinite(value).all()]
+
+
+def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse what a file holds where a value is NaN or infinite.
+
+    Raises:
+        SatlibError: the first such tensor's name.
+    """
+    for name in beyond(tensors):
+        raise SatlibError(f"{path}: {name} holds values that are not finite; copy the file again or train again")
 
 
 def _is_pickle(path: Path) -> bool:

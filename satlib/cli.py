@@ -5,6 +5,7 @@ Each command's work is done elsewhere; here options become calls and errors beco
 
 import argparse
 import itertools
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -142,6 +143,13 @@ def _parser() -> argparse.ArgumentParser:
         help="a run or model whose word probabilities are learnt from too (objective.teaching); several times for several; also "
         "the name of one that comes with satlib",
     )
+    train.add_argument(
+        "--checkpoint-every",
+        type=_at_least_zero,
+        default=600.0,  # training.SAVE_SECONDS
+        metavar="SECONDS",
+        help="write a checkpoint within an epoch when the last one is this old",
+    )
     _data_option(train)
     _device_option(train)
     _attention_option(train)
@@ -167,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--split", choices=("train", "dev", "test"), default="test", help="which images")
     evaluate.add_argument("--beam", type=_positive, help="beam width; as the recipe says by default")
     evaluate.add_argument(
-        "--length-normalisation", type=float, help="rank by log p / C^this; as the recipe says by default"
+        "--length-normalisation", type=_at_least_zero, help="rank by log p / C^this; as the recipe says by default"
     )
     evaluate.add_argument(
         "--look", choices=LOOKS, help="what hard attention sees when it generates; as the recipe says by default"
@@ -213,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     mix.add_argument("b", type=Path, metavar="B", help="the other; the mixture captions by its recipe")
     mix.add_argument("run", type=Path, metavar="RUN", help="a new folder for the mixture")
-    mix.add_argument("--share", type=float, default=0.5, help="of B's weights, 0 to 1; choose it on dev")
+    mix.add_argument("--share", type=_finite, default=0.5, help="of B's weights, 0 to 1; choose it on dev")
 
     export = command("export", _export, "write a model as a small file to give away; evaluate it before you do")
     export.add_argument("model", type=Path, help=MODEL)
@@ -280,6 +288,20 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
     return int(text)
+
+
+def _finite(text: str, but: str = "", least: float = -math.inf) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= least):
+        raise argparse.ArgumentTypeError(f"must be a finite number{but}, not {text}")
+    return value
+
+
+def _at_least_zero(text: str) -> float:
+    return _finite(text, " of at least 0", 0.0)
 
 
 def _numbers(text: str) -> list[int]:
@@ -407,7 +429,10 @@ def _train(options: argparse.Namespace) -> int:
             for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
         ]
         start = options.start and shipped.or_shipped(options.start)
-        training.train(chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers)
+        training.train(
+            chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
+            save_seconds=options.checkpoint_every,
+        )  # fmt: skip
         first = distributed.current().first
     if first:
         print(f"the best epoch's model is {run / training.MODEL}; next: satlib evaluate {run}")

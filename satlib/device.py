@@ -18,3 +18,16 @@ def choose(name: str = "auto") -> torch.device:
         usable = ", ".join(kind for kind, is_there in there.items() if is_there)
         raise SatlibError(f"there is no device {name!r} here; choose among auto, {usable}")
     return torch.device(name)
+
+
+def precision(name: str, device: torch.device) -> torch.dtype:
+    """What matrix products are computed in, by `training.precision`: auto, float32, bf16 or fp16.
+
+    "auto" is bf16 on a GPU that multiplies it itself, fp16 on any other GPU (older ones only emulate bf16, which is slower than
+    float32), and float32 everywhere else.
+    """
+    if name == "auto":
+        if device.type != "cuda":
+            return torch.float32
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    return {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]

@@ -71,7 +71,10 @@ class Ranks:
         module.work, module.parts = work, nn.ModuleList(parts)
         if next(module.parameters()).is_cuda:
             nn.SyncBatchNorm.convert_sync_batchnorm(module)
-        return DistributedDataParallel(module, find_unused_parameters=partly)
+            return DistributedDataParallel(module, find_unused_parameters=partly)
+        made = DistributedDataParallel(module, find_unused_parameters=partly)
+        made.register_comm_hook(None, _mean_by_rank)
+        return made
 
     def total(self, values: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
         """Sums over the ranks, of those `names` that any of them has; each rank gives the same ones."""
@@ -114,6 +117,18 @@ class _Work(nn.Module):
     def forward(self, *batch: Any) -> Any:
         """As `work`."""
         return self.work(*batch)
+
+
+def _mean_by_rank(_: object, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+    """The mean of the ranks' gradients, added up in the order of ranks.
+
+    gloo's own sum begins at a rank that depends on where a gradient lies in its bucket, and DistributedDataParallel fills its buckets
+    otherwise after the first batch: from three ranks on, a run that was resumed would round otherwise than one that was not.
+    """
+    own, size = bucket.buffer(), distributed.get_world_size()
+    parts = [torch.empty_like(own) for _ in range(size)]
+    gathered = distributed.all_gather(parts, own, async_op=True).get_future()
+    return gathered.then(lambda _: sum(parts[1:], parts[0]) / size)
 
 
 def current() -> Ranks:

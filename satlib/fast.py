@@ -104,7 +104,8 @@ def steps(decoder: "Decoder", view: "View", state: "State", gates_words: Tensor)
     weights = torch.cat([part for part in parts if part is not None])
     split = (4 * n, 0 if query is None else len(query), 0 if gate is None else 1)
     look = attention.choose if isinstance(attention, HardAttention) else None
-    low = torch.bfloat16 if torch.is_autocast_enabled(view.a.device.type) else None
+    kind = view.a.device.type
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     expected = view.expected if attention.training else None
     plan = _Plan(split, look, expected, isinstance(attention, NoAttention), low)
     bias = None if gate is None else gate.bias

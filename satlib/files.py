@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -46,8 +47,23 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as readable JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    """Write a value as readable JSON, whole or not at all.
+
+    Raises:
+        SatlibError: it holds NaN or infinity, which JSON does not have, or cannot be written.
+    """
+    for name, number in _not_finite(value):
+        raise SatlibError(f"cannot write {path}: {name} is {number}; check the model and the data that it comes from")
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _not_finite(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Where in nested dictionaries and lists there is a number that is not finite: "metrics.BLEU-1"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield name, value
+    elif isinstance(value, dict | list | tuple):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _not_finite(each, f"{name}.{key}" if name else str(key))
 
 
 def read_json(path: Path) -> Any:

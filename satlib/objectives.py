@@ -208,5 +208,5 @@ def log_probability(alphas: Tensor, places: Tensor) -> Tensor:
 
 
 def _precise(values: Tensor) -> Tensor:
-    """At least float32: sums and logarithms of bf16 lose too much."""
+    """At least float32: sums and logarithms of bf16 and float16 lose too much."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

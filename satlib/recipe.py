@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.resources
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class TrainingConfig:
     patience: int = 10  # epochs without a better one before stopping
     clip: float = 5.0  # largest norm of the gradient; 0: no clipping
     average: float = 0.0  # decay of the moving average of the weights that is evaluated and kept; 0: none
-    precision: str = "auto"  # auto | float32 | bf16; auto is bf16 on CUDA
+    precision: str = "auto"  # auto | float32 | bf16 | fp16; auto: see satlib.device.precision
     seed: int = 0
 
 
@@ -140,7 +141,7 @@ _CHOICES = {
     ("training", "optimiser"): ("adam", "rmsprop"),
     ("training", "schedule"): ("constant", "cosine"),
     ("training", "select"): ("bleu4", "nll", "reward"),
-    ("training", "precision"): ("auto", "float32", "bf16"),
+    ("training", "precision"): ("auto", "float32", "bf16", "fp16"),
     ("decoding", "look"): LOOKS,
 }
 # The smallest value that makes sense, for every number that has one.
@@ -279,9 +280,14 @@ def from_dict(values: dict[str, Any]) -> Recipe:
 
 def _checked(section: str, key: str, value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
     if type(value) is not kind:
         raise SatlibError(f"{section}.{key} must be {_KINDS[kind]}, not {value!r}")
+    if kind is float and not math.isfinite(value):
+        raise SatlibError(f"{section}.{key} must be a finite number, not {value!r}")
     choices = _CHOICES.get((section, key))
     if choices and value not in choices:
         names = ", ".join(choice or '"" (none)' for choice in choices)
@@ -289,8 +295,6 @@ def _checked(section: str, key: str, value: Any, kind: type) -> Any:
     least = _AT_LEAST.get((section, key))
     if least is not None and not value >= least:
         raise SatlibError(f"{section}.{key} must be at least {least}, not {value!r}")
-    if value == float("inf"):
-        raise SatlibError(f"{section}.{key} must be a finite number, not {value!r}")
     if (section, key) in _BELOW_ONE and not value < 1:
         raise SatlibError(f"{section}.{key} must be below 1, not {value!r}")
     return value

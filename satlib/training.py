@@ -28,11 +28,12 @@ from tqdm import tqdm
 
 from satlib import distributed, plots, reward
 from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
-from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.captioner import Captioner, read_safetensors, require_finite, write_safetensors
 from satlib.datasets import CaptionSet, Example
 from satlib.datasets.sharded import Shards
 from satlib.decoder import State
 from satlib.decoding import rollout
+from satlib.device import precision
 from satlib.encoders import create
 from satlib.errors import SatlibError
 from satlib.evaluation import generate, quick_bleu
@@ -53,7 +54,7 @@ from satlib.text import Vocabulary
 
 CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
 FORMAT = "satlib checkpoint 1"
-SAVE_SECONDS = 600.0  # a checkpoint is written after every epoch, and within one whenever the last is older than this
+SAVE_SECONDS = 600.0  # a checkpoint is written after every epoch, and within one whenever the last is this old
 LOGGED = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
 STILL = 0.02  # total variation between the maps of consecutive words below which a map stands still
 
@@ -103,6 +104,7 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     prepare: Callable[[Captioner], None] | None = None,
     teachers: Sequence[tuple[Captioner, Reader]] = (),
+    save_seconds: float = SAVE_SECONDS,
 ) -> Captioner:
     """Train a captioner, or go on with a run that was stopped; give the best one, which is also in the run's folder.
 
@@ -119,12 +121,15 @@ def train(
         on_epoch: called with each finished epoch's record, once it is safe on disk; what it raises ends the training.
         prepare: called with the fresh captioner, to change a part of it before anything else is done.
         teachers: trained models whose word probabilities are learnt from too (`satlib.teaching`), each with its reader.
+        save_seconds: how old the last checkpoint may get before one is written within an epoch; 0: one after every batch.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
         SatlibError: the folder holds another run, `start` does not fit, or the loss is no longer finite.
     """
-    session = _Session(recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers)
+    session = _Session(
+        recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds
+    )
     with _stop_requests() as stop:
         session.run(stop, on_epoch)
     return Captioner.load(run / MODEL, device) if session.ranks.first else session.captioner
@@ -153,8 +158,10 @@ class _Session:
         start: Path | None = None,
         prepare: Callable[[Captioner], None] | None = None,
         teachers: Sequence[tuple[Captioner, Reader]] = (),
+        save_seconds: float = SAVE_SECONDS,
     ) -> None:
         self.recipe, self.reader, self.folder, self.device = recipe, reader, run, device
+        self.save_seconds = save_seconds
         self.ranks = distributed.current()
         self.show = progress and self.ranks.first
         streamed = isinstance(data, Shards)
@@ -206,7 +213,9 @@ class _Session:
         else:
             self.captions_hash = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         self.progress = Progress()
-        self.bf16 = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+        self.low = precision(config.precision, device)
+        # Small gradients are nothing in fp16: the loss is scaled up, by as much as large ones allow.
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.low == torch.float16)
         self.saved = time.monotonic()
         found = self.ranks.from_first(lambda: self._begin(start))
         if found is not None:
@@ -272,7 +281,7 @@ class _Session:
                             f"{self._so_far()}, {self.progress.words / self.progress.seconds:.0f} words/s",
                             refresh=False,
                         )
-                    if stopping or time.monotonic() - self.saved > SAVE_SECONDS:
+                    if stopping or time.monotonic() - self.saved >= self.save_seconds:
                         self._save_checkpoint()
                     if stopping:
                         raise Interrupted(
@@ -303,20 +312,24 @@ class _Session:
     def _update(self, batch: Batch, annotations: Tensor) -> None:
         config, step = self.recipe.training, self.progress.epoch * len(self.batches) + self.progress.batch
         self.ranks.seed(config.seed, step)
-        with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
+        with nullcontext() if self.low == torch.float32 else torch.autocast(self.device.type, self.low):
             work = self.work(batch, annotations)
         if not torch.isfinite(work.loss):
             raise self._not_finite("loss", work.loss, batch)
         self.optimiser.zero_grad(set_to_none=True)
-        (work.loss * batch.weight).backward()
+        self.scaler.scale(work.loss * batch.weight).backward()
         if self.bound is not None:
             self.ranks.mean(self.bound.average, batch.weight)
+        self.scaler.unscale_(self.optimiser)
         norm = nn.utils.clip_grad_norm_(self.captioner.parameters(), config.clip or math.inf)
-        if not torch.isfinite(norm):  # checked before the step, so that no broken weight is ever kept
+        # Checked before the step, so that no broken weight is ever kept. A scale that is too large makes it infinite as well.
+        if not torch.isfinite(norm) and self.scaler.get_scale() <= 1:
             raise self._not_finite("gradient's norm", norm, batch)
         self._set_learning_rate(step)
-        self.optimiser.step()
-        if config.average:
+        scale = self.scaler.get_scale()
+        self.scaler.step(self.optimiser)  # not where a gradient has overflowed
+        self.scaler.update()
+        if config.average and self.scaler.get_scale() >= scale:
             # While few batches were seen, the average forgets faster: it would hold the random weights of the start otherwise.
             update_average(self.averaged, self.captioner, min(config.average, (1 + step) / (10 + step)))
         own = work.captions * (batch.weight > 0)  # a process without a row of its own went through another's
@@ -440,6 +453,12 @@ class _Session:
             record["gradient_spread"] = self._gradient_spread()
         if self.reward is not None:
             record["dev_reward"] = self.dev_reward.mean({key: caption.words for key, caption in generated.items()})
+        for name, value in record.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise SatlibError(
+                    f"after epoch {p.epoch + 1} {name} is {value}, which is not finite; lower training.learning_rate in a new run, or "
+                    "compute the features again"
+                )
         record["kept"] = best is None or judged(record, config.select) > judged(best, config.select)
         return record
 
@@ -507,6 +526,7 @@ class _Session:
             "teachers": self.teachers.hashes if self.teachers else None,
             "origins": self.captioner.origins,
             "progress": asdict(self.progress),
+            "scaler": self.scaler.state_dict(),
         }
         write_safetensors(self.folder / CHECKPOINT, tensors, header)
         self.saved = time.monotonic()
@@ -554,6 +574,7 @@ class _Session:
             raise SatlibError(
                 f"{self.folder} was begun with another {changed[0]}; name another folder with --run, or repeat the first command"
             )
+        require_finite(tensors, path)
         self.progress = Progress(**header["progress"])
         self.captioner.origins = self.averaged.origins = tuple(header.get("origins", ()))
         try:
@@ -567,12 +588,11 @@ class _Session:
                 f"{path} does not fit its recipe ({str(error).splitlines()[-1].strip()}): another version of satlib made it; "
                 "name another folder with --run"
             ) from error
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            if name.startswith("optimiser."):
-                _, i, key = name.split(".")
-                state.setdefault(int(i), {})[key] = value
-        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        _restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
+        if self.scaler.is_enabled() and header.get(
+            "scaler"
+        ):  # none by another device, where "auto" was another precision
+            self.scaler.load_state_dict(header["scaler"])
         torch.set_rng_state(tensors["random"])
         if self.device.type == "cuda" and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.device)
@@ -659,6 +679,21 @@ def _without_frozen(captioner: nn.Module) -> dict[str, Tensor]:
 def _restore(captioner: Captioner, tensors: dict[str, Tensor], prefix: str) -> None:
     part = captioner if captioner.recipe.encoder.train else captioner.decoder
     part.load_state_dict(_part(tensors, prefix))
+
+
+def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Give an optimiser its state back: tensors by "i.key", of the i-th parameter."""
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, value in tensors.items():
+        i, key = name.split(".")
+        parameter = parameters[int(i)]
+        if value.shape == parameter.shape:
+            # A file's tensors are contiguous. torch's fused Adam goes through weights and moments as they lie in memory: those
+            # of a weight that is channels last must lie as it does.
+            value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+        state[int(i)][key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Processes of one run, forked from one that has imported everything: torchrun without its four seconds a process.
 
 Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
-"features", "changes": [section.key=value, ...], "double": float64?, "start": a run?, "teacher": a run?,
-"signal": [rank, update or image, number]?, "seconds": training.SAVE_SECONDS?, "peak": the likeliest places?,
+"features", "recipe": a shipped one, on scenes?, "changes": [section.key=value, ...], "double": float64?, "start": a run?, "teacher": a run?,
+"signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?,
 "unweighed": shares without weights?}. Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to
 losses.json.
 """
@@ -20,9 +20,10 @@ from pathlib import Path
 import tiny
 import torch
 
-from satlib import distributed, encoders, extraction, features, plots, training
+from satlib import distributed, encoders, extraction, features, plots, recipe, training
 from satlib.attention import HardAttention
 from satlib.captioner import Captioner
+from satlib.datasets import scenes
 from satlib.errors import SatlibError
 
 
@@ -47,18 +48,23 @@ def train(job):
             os.kill(os.getpid(), kind)
 
     training._Session._update = watched
-    training.SAVE_SECONDS = job.get("seconds", training.SAVE_SECONDS)
+    seconds = job.get("seconds", training.SAVE_SECONDS)
     if "peak" in job:  # the likeliest place in the stead of a sample: what two runs can be compared by
         HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))
     if "unweighed" in job:
         share = distributed.Ranks.share
         distributed.Ranks.share = lambda ranks, batch: dataclasses.replace(share(ranks, batch), weight=1.0)
-    chosen, data = tiny.the_recipe(*job["changes"]), tiny.data()
+    if "recipe" in job:
+        chosen, data = recipe.load(job["recipe"], job["changes"]), scenes.load(5, 2, 0)
+    else:
+        chosen, data = tiny.the_recipe(*job["changes"]), tiny.data()
     reader = features.Pixels(data) if chosen.encoder.train else Reader()
     with distributed.launched(torch.device("cpu")) as device:
         start = Path(job["start"]) if "start" in job else None
         teachers = [(Captioner.load(Path(job["teacher"])), Reader())] if "teacher" in job else []
-        training.train(chosen, data, reader, Path(job["folder"]), device, False, start, teachers=teachers)
+        training.train(
+            chosen, data, reader, Path(job["folder"]), device, False, start, teachers=teachers, save_seconds=seconds
+        )
         if distributed.current().first:
             (Path(job["folder"]) / "losses.json").write_text(json.dumps(losses))
 

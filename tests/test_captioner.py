@@ -1,6 +1,7 @@
 """A captioner comes back from its file as it was; every other file is refused in one line that says why."""
 
 import json
+import math
 
 import pytest
 import tiny
@@ -178,6 +179,53 @@ class TestRefusals:
         del tensors["decoder.output.bias"]
         write_safetensors(path, tensors, header)
         assert "does not fit its own recipe" in error(path)
+
+
+class TestNotFinite:
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+    def test_is_not_written(self, captioner, tmp_path, storage, value):
+        with torch.no_grad():
+            captioner.decoder.output.weight[2, 3] = value
+        with pytest.raises(
+            SatlibError, match=r"model\.safetensors: decoder\.output\.weight(:scale)? holds values that are not finite"
+        ):
+            captioner.save(tmp_path / "model.safetensors", storage)
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("storage", ["float16", "int8"])
+    def test_beyond_the_storage(self, captioner, tmp_path, storage):
+        """float16 ends at 65,504; matrices in int8 have a scale, vectors are in float16 there too."""
+        with torch.no_grad():
+            captioner.decoder.output.bias[1] = 1e5
+        with pytest.raises(SatlibError, match=r"decoder\.output\.bias .* beyond float16; store it as float32"):
+            captioner.save(tmp_path / "model.safetensors", storage)
+        captioner.save(tmp_path / "model.safetensors")
+        assert Captioner.load(tmp_path).decoder.output.bias[1] == 1e5
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    def test_is_not_read(self, captioner, tmp_path, value):
+        path = tmp_path / "model.safetensors"
+        captioner.save(path)
+        header, tensors = read_safetensors(path)
+        tensors["decoder.gates_word.bias"][7] = value
+        write_safetensors(path, tensors, header)
+        assert "decoder.gates_word.bias holds values that are not finite" in error(path)
+
+    def test_nor_is_a_scale(self, captioner, tmp_path):
+        path = tmp_path / "model.safetensors"
+        captioner.save(path, "int8")
+        header, tensors = read_safetensors(path)
+        tensors["decoder.output.weight:scale"][0] = math.nan
+        write_safetensors(path, tensors, header)
+        assert "decoder.output.weight holds values that are not finite" in error(path)
+
+    @pytest.mark.parametrize("beam", [1, 3])
+    def test_annotation_vectors(self, captioner, beam):
+        a = tiny.Reader().read(["test-0", "test-1"])
+        a[1, 2, 3] = math.nan
+        with pytest.raises(SatlibError, match="annotation vectors of image 2 of 2 are not finite"):
+            captioner.hypotheses(a, beam)
 
 
 class TestCaption:

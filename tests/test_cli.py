@@ -179,6 +179,9 @@ class TestTheWholeWay:
         assert all(torch.equal(value, whole[name]) for name, value in mixed.items())
         assert "is there already; name another folder" in mistake(capsys, *command)
         assert "give a number from 0 to 1" in mistake(capsys, *command[:3], tmp_path / "other", "--share", "-1")
+        for share in ("nan", "inf", "half"):
+            said = mistake(capsys, *command[:3], tmp_path / "other", "--share", share)
+            assert f"argument --share: must be a finite number, not {share}" in said
         assert not (tmp_path / "other").exists()
 
     def test_train_again_is_done(self, run, folder, capsys):
@@ -373,3 +376,13 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(cli, "_info", interrupted)
     assert cli.main(["info"]) == 130
     assert capsys.readouterr().err == "satlib: stopped; what was finished is kept\n"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1,5", ""])
+@pytest.mark.parametrize(
+    ("option", "command"),
+    [("--length-normalisation", ["evaluate", "x"]), ("--checkpoint-every", ["train", "scenes-soft"])],
+)
+def test_numbers_of_at_least_zero(capsys, option, command, value):
+    said = mistake(capsys, *command, f"{option}={value}")
+    assert f"argument {option}: must be a finite number of at least 0, not {value}" in said

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import ranks
 import torch
+from tools_path import kills
 
 from satlib import cli, distributed, recipe
 from satlib.batching import Batch
@@ -158,6 +159,10 @@ class TestEquality:
         assert max(apart(record(tmp_path), once(1, *SURE, double=True))) > 1e-4
 
 
+SCENES = (
+    "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8", "decoding.max_length=8",
+    "training.batch_size=5", "training.epochs=2",
+)  # fmt: skip
 CASES = {
     "soft, with dropout": (),
     "hard": ("decoder.attention=hard", "hard.baseline=learned"),
@@ -182,6 +187,16 @@ class TestStops:
         assert 9 * progress["epoch"] + progress["batch"] in (11, 12)
         finished(do(2, tmp_path, *CASES[case]))
         self.same(tmp_path, once(2, *CASES[case]))
+
+    @pytest.mark.parametrize(("size", "attention"), [(2, "soft"), (3, "hard")])
+    def test_scenes_by_their_own_recipe(self, do, tmp_path, size, attention):
+        """The shipped recipe's encoder and optimiser. From three ranks on, a sum's bits depend on who comes first."""
+        job = {"recipe": f"scenes-{attention}"}
+        finished(do(size, tmp_path / "whole", *SCENES, **job))
+        statuses, _ = do(size, tmp_path / "stopped", *SCENES, signal=[1, 3, signal.SIGTERM], **job)
+        assert statuses == [130] * size
+        finished(do(size, tmp_path / "stopped", *SCENES, **job))
+        assert kills.differences(tmp_path / "whole", tmp_path / "stopped") == []
 
     def test_killed_and_resumed_is_the_run_that_was_not(self, do, tmp_path, once):
         case = "soft, with dropout"

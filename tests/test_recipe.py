@@ -102,7 +102,7 @@ def test_the_last_change_wins():
         ("decoder.energy=Dot", "decoder.energy must be one of additive, concat, general, dot"),
         ("training.optimiser=sgd", "training.optimiser must be one of adam, rmsprop"),
         ("training.schedule=linear", "training.schedule must be one of constant, cosine"),
-        ("training.precision=fp16", "training.precision must be one of auto, float32, bf16"),
+        ("training.precision=fp8", "training.precision must be one of auto, float32, bf16, fp16"),
     ],
 )
 def test_a_wrong_change_is_one_line(change, says):
@@ -139,10 +139,22 @@ def test_shares_are_below_one(section, key):
     refused(lambda: recipe.from_dict({section: {key: 1}}), f"{section}.{key} must be below 1, not 1.0")
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("key", ["learning_rate", "clip", "average"])
-def test_numbers_are_finite(key, value):
-    refused(lambda: recipe.from_dict({"training": {key: value}}), f"training.{key}")
+FLOATS = [
+    (section, field.name)
+    for section, kind in recipe._SECTIONS.items()
+    for field in dataclasses.fields(kind)
+    if type(field.default) is float
+]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1" + 400 * "0"])
+@pytest.mark.parametrize(("section", "key"), FLOATS)
+def test_numbers_are_finite(tmp_path, section, key, value):
+    """In a file as by --set; a whole number of 400 digits is beyond every float."""
+    (tmp_path / "mine.toml").write_text(f"[{section}]\n{key} = {value}\n")
+    for change in ([f"{section}.{key}={value}"], []):
+        name = "flickr8k-soft" if change else str(tmp_path / "mine.toml")
+        refused(lambda name=name, change=change: recipe.load(name, change), f"{section}.{key} must be a finite number")
 
 
 def test_a_frozen_encoder_has_trained_weights():

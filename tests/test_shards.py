@@ -291,7 +291,7 @@ class TestTraining:
             if len(done) == batch:
                 raise RuntimeError("killed")
             if len(done) == batch - 1:  # the last one done is followed by a checkpoint
-                patch.setattr(training, "SAVE_SECONDS", 0.0)
+                session.save_seconds = 0.0
             done.append(update(session, *arguments))
 
         with monkeypatch.context() as patch:

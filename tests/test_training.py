@@ -38,6 +38,7 @@ CASES = {
         "objective.label_smoothing=0.1",
     ),
     "rmsprop": ("training.optimiser=rmsprop", "training.learning_rate=0.001"),
+    "fp16": ("training.precision=fp16", "training.average=0.9"),
     "an encoder that trains": ("encoder.train=true", "encoder.pretrained=false", "training.average=0.9"),
 }
 AVERAGED = "adam, averaged, warm-up and cosine"
@@ -303,6 +304,21 @@ class TestNotFinite:
         with pytest.raises(SatlibError, match=r"the loss is nan at batch .*, images train-7; lower"):
             train(tmp_path, "training.batch_size=1", reader=self.Broken())
 
+    def test_what_dev_says(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(training, "dev_nll", lambda *arguments: math.nan)
+        with pytest.raises(SatlibError, match=r"after epoch 1 dev_nll .* is not finite; lower"):
+            train(tmp_path)
+        assert not (tmp_path / MODEL).exists()
+
+    @pytest.mark.parametrize("name", ["model.output.bias", "optimiser.0.exp_avg", "average.output.bias"])
+    def test_a_checkpoint(self, tmp_path, name):
+        train(tmp_path, "training.epochs=1", "training.average=0.9")
+        header, tensors = read_safetensors(tmp_path / CHECKPOINT)
+        tensors[name].view(-1)[0] = math.nan
+        write_safetensors(tmp_path / CHECKPOINT, tensors, header)
+        with pytest.raises(SatlibError, match=rf"checkpoint\.safetensors: {name} holds values that are not finite"):
+            train(tmp_path, "training.average=0.9")
+
     @pytest.mark.parametrize("clip", [0, 5])
     def test_a_gradient_under_a_finite_loss(self, tmp_path, monkeypatch, clip):
         true = training.negative_log_likelihood
@@ -314,6 +330,52 @@ class TestNotFinite:
         with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 1 of epoch 1"):
             train(tmp_path, f"training.clip={clip}")
         assert all(value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values())
+
+
+class TestScaledLoss:
+    """fp16: the loss is scaled up, so that small gradients survive; where large ones overflow the step is left out."""
+
+    FP16 = ("training.precision=fp16", "training.average=0.9", "training.epochs=1")
+
+    @pytest.mark.parametrize("optimiser", ["adam", "rmsprop"])
+    def test_an_overflow_leaves_the_step_out(self, tmp_path, monkeypatch, optimiser):
+        update, seen = training._Session._update, []
+
+        def watched(session, *arguments):
+            if not seen:
+                session.scaler._init_scale = 2.0**22  # too much for float16
+            before = session.captioner.state_dict(), session.averaged.state_dict(), session.scaler.get_scale()
+            weights = [{name: value.clone() for name, value in each.items()} for each in before[:2]]
+            update(session, *arguments)
+            now = session.captioner.state_dict(), session.averaged.state_dict()
+            seen.append((before[2], session.scaler.get_scale(), *map(equal, weights, now)))
+
+        monkeypatch.setattr(training._Session, "_update", watched)
+        train(tmp_path, *self.FP16, f"training.optimiser={optimiser}")
+        assert seen[0] == (2.0**22, 2.0**21, True, True)
+        assert all(still == averaged == (after < before) for before, after, still, averaged in seen)
+        assert seen[-1][2:] == (False, False)
+        header, tensors = read_safetensors(tmp_path / CHECKPOINT)
+        assert header["scaler"]["scale"] == seen[-1][1]
+        assert tensors["optimiser.0.step"] == sum(not still for _, _, still, _ in seen)
+
+    def test_a_loss_that_is_not_finite_still_ends_the_run(self, tmp_path):
+        with pytest.raises(SatlibError, match=r"the loss is nan at batch .*, images train-7; lower"):
+            train(tmp_path, *self.FP16, "training.batch_size=1", reader=TestNotFinite.Broken())
+
+    def test_a_gradient_that_no_scale_helps_ends_the_run(self, tmp_path, monkeypatch):
+        true = training.negative_log_likelihood
+
+        def infinitely_steep(logits, captions, smoothing=0.0):
+            return true(logits, captions, smoothing) + (0 * logits.float().flatten(1).sum(1)).sqrt()
+
+        monkeypatch.setattr(training, "negative_log_likelihood", infinitely_steep)
+        with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 8 of epoch 2"):
+            train(tmp_path, "training.precision=fp16")
+
+    def test_other_precisions_have_no_scale(self, tmp_path):
+        train(tmp_path, "training.epochs=1")
+        assert read_safetensors(tmp_path / CHECKPOINT)[0]["scaler"] == {}
 
 
 def test_a_full_disk_leaves_the_old_files_and_one_line(tmp_path, whole):
@@ -490,6 +552,13 @@ class TestRun:
         train(tmp_path / "bf16", "training.precision=bf16", "training.epochs=2")
         train(tmp_path / "float32", "training.epochs=2")
         short, long = (records(tmp_path / name)[1]["train_nll"] for name in ("bf16", "float32"))
+        assert short == pytest.approx(long, rel=0.05)
+        assert short != long
+
+    def test_fp16(self, tmp_path):
+        train(tmp_path / "fp16", "training.precision=fp16", "training.epochs=2")
+        train(tmp_path / "float32", "training.epochs=2")
+        short, long = (records(tmp_path / name)[1]["train_nll"] for name in ("fp16", "float32"))
         assert short == pytest.approx(long, rel=0.05)
         assert short != long
 

@@ -5,4 +5,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
+import kills  # noqa: F401
+
 import exercises  # noqa: F401

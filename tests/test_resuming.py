@@ -1,0 +1,159 @@
+"""A run that was interrupted ends with the bits of the run that was not: shipped recipes, their own encoders and optimisers."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+
+import pytest
+import torch
+from tools_path import kills
+
+from satlib import datasets, plots, recipe, training
+from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.datasets import scenes, shards
+from satlib.features import Pixels
+from satlib.streaming import Pictures
+
+SMALL = (
+    "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
+    "training.batch_size=4", "training.epochs=2", "decoding.max_length=8",
+)  # fmt: skip
+SCENES_ENCODER = ("encoder.name=small", "encoder.pretrained=false", "encoder.train=true", "encoder.scale=1")
+CASES = {
+    "soft": ("scenes-soft",),
+    "hard": ("scenes-hard",),
+    "none": ("scenes-none",),
+    "averaged": ("scenes-soft", "training.average=0.9"),
+    "fp16": ("scenes-soft", "training.precision=fp16", "training.average=0.9"),
+    "RMSProp": ("flickr8k-soft-rmsprop", *SCENES_ENCODER),
+    "fine-tuned": ("flickr8k-lite0-soft", "encoder.train=true"),
+    "frozen": ("flickr8k-lite0-soft",),
+    "soft rewards": ("flickr8k-soft-reward", *SCENES_ENCODER),
+    "hard rewards": ("flickr8k-hard-reward", *SCENES_ENCODER),
+    "taught": ("scenes-hard",),
+    "streamed": ("scenes-soft", "data.train_images=0", "data.buffer=6"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_drawing(monkeypatch):
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Five scenes to train on, two to judge by; as drawn, and in shards."""
+    drawn = scenes.load(5, 2, 0)
+    folder = tmp_path_factory.mktemp("shards")
+    shards.write(drawn, folder, ["train", "dev"], images_per_shard=2, progress=False)
+    return drawn, datasets.load(str(folder))
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """Models to begin with or to learn from, by attention."""
+    made = {}
+    for attention in ("soft", "hard"):
+        made[attention] = tmp_path_factory.mktemp(attention)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+            train((f"scenes-{attention}", "training.epochs=1"), data, made[attention])
+    return made
+
+
+def train(case, data, folder, **more):
+    name, *changes = case
+    chosen = recipe.load(name, [*SMALL, *changes])
+    streamed = any(change.startswith("data.buffer") for change in changes)
+    reader = Pictures() if streamed else Pixels(data[0])
+    return training.train(chosen, data[streamed], reader, folder, progress=False, **more)
+
+
+@contextlib.contextmanager
+def stopped(epoch, batch):
+    """A request to stop when so many epochs, and so many batches of the next, are done."""
+    update = training._Session._update
+
+    def watched(session, *arguments):
+        update(session, *arguments)
+        if (session.progress.epoch, session.progress.batch) == (epoch, batch):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training._Session, "_update", watched)
+        yield
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, trained, tmp_path):
+    more = {}
+    if "rewards" in name:
+        more["start"] = trained[name.split()[0]]
+    if name == "taught":
+        more["teachers"] = [(Captioner.load(trained["soft"]), Pixels(data[0]))]
+    train(CASES[name], data, tmp_path / "whole", **more)
+    for moment in ((0, 1), (1, 1)):
+        with stopped(*moment), pytest.raises(training.Interrupted):
+            train(CASES[name], data, tmp_path / "stopped", **more)
+        progress = read_safetensors(tmp_path / "stopped" / training.CHECKPOINT)[0]["progress"]
+        assert (progress["epoch"], progress["batch"]) == moment
+        torch.manual_seed(7)  # another process has other random numbers
+    train(CASES[name], data, tmp_path / "stopped", **more)
+    assert kills.differences(tmp_path / "whole", tmp_path / "stopped") == []
+
+
+def test_the_real_command_interrupted_by_signals(capsys):
+    """`python tools/kills.py` does the same with more of them."""
+    few = ["--kills", "3", "--images", "4", "--set", "training.epochs=2", "--set", "decoder.hidden=16"]
+    assert kills.main(few) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1].startswith("3 interruptions of ")
+    assert said[-1].endswith(" of scenes-soft: 0 of these runs differ from the one without a stop")
+    assert all(line.endswith("): the same bits") for line in said[1:-1])
+
+
+class TestDifferences:
+    @pytest.fixture
+    def pair(self, trained, tmp_path):
+        """Two copies of a run, to be changed."""
+        for name in ("one", "other"):
+            shutil.copytree(trained["soft"], tmp_path / name)
+        return tmp_path / "one", tmp_path / "other"
+
+    def test_none(self, pair):
+        assert kills.differences(*pair) == []
+
+    @pytest.mark.parametrize("file", [training.CHECKPOINT, training.MODEL])
+    def test_a_bit_of_a_tensor(self, pair, file):
+        header, tensors = read_safetensors(pair[1] / file)
+        name = min(name for name, value in tensors.items() if value.is_floating_point() and value.numel() > 1)
+        tensors[name].view(-1)[0] = -0.0
+        write_safetensors(pair[1] / file, tensors, header)
+        once = read_safetensors(pair[1] / file)[1]
+        once[name].view(-1)[0] = 0.0
+        write_safetensors(pair[0] / file, once, header)
+        assert kills.differences(*pair) == [f"{file}: {name}"]
+
+    def test_a_tensor_too_few_and_another_header(self, pair):
+        header, tensors = read_safetensors(pair[1] / training.CHECKPOINT)
+        del tensors["random"]
+        header["progress"]["words"] += 1
+        header["progress"]["seconds"] += 1.0
+        write_safetensors(pair[1] / training.CHECKPOINT, tensors, header)
+        found = kills.differences(*pair)
+        assert found == [f"{training.CHECKPOINT}: random", f"{training.CHECKPOINT}: progress of its header"]
+
+    def test_the_log_but_for_its_clock(self, pair):
+        (line,) = (pair[1] / training.LOG).read_text().splitlines()
+        record = json.loads(line)
+        (pair[1] / training.LOG).write_text(json.dumps(record | {"seconds": 1e3, "tokens_per_second": 1e3}))
+        assert kills.differences(*pair) == []
+        (pair[1] / training.LOG).write_text(json.dumps(record | {"dev_nll": 1.0}))
+        assert kills.differences(*pair) == [training.LOG]
+
+    def test_other_files(self, pair):
+        (pair[1] / "vocabulary.json").write_text("[]")
+        (pair[1] / ".model.safetensors.x.partial").write_text("left over")
+        assert kills.differences(*pair) == [".model.safetensors.x.partial is in one of them only", "vocabulary.json"]
