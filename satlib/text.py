@@ -30,8 +30,9 @@ _JOINER = r"(?:[-']|(?<=l)·(?=l)|(?<=\p{WB=Hebrew_Letter})[\"״](?=\p{WB=Hebrew
 _RUN = rf"(?:{_LETTER}{_MARKS})++"
 # A clitic that stands alone ("dog 's") is a word too.
 _WORD = rf"{_RUN}(?:{_JOINER}{_RUN})*+|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b"
-# A letter, its marks, and the vowel AM of Thai and Lao: a grapheme cluster as of Unicode 15.0 (and Burmese signs that were outside it). The library's \X follows later
-# versions, which join what Khmer writes below the line: a model's tokens would depend on the version installed.
+# A letter, its marks, and the vowel AM of Thai and Lao: a grapheme cluster as of Unicode 15.0, but with the Burmese signs that
+# it leaves out. The library's \X follows later versions, which join what Khmer writes below the line: a model's tokens
+# would depend on the version installed.
 _CLUSTER = rf"[\p{{L}}\p{{N}}]{_MARKS}(?:[\u0e33\u0eb3]{_MARKS})?"
 _WORDS = regex.compile(rf"{_WORD}|(?:\p{{WB=Katakana}}{_MARKS})++|{_CLUSTER}")
 _CHARACTERS = regex.compile(rf"{_WORD}|{_CLUSTER}")

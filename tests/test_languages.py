@@ -14,7 +14,7 @@ from satlib.captioner import Caption, Captioner, read_safetensors, write_safeten
 from satlib.datasets import Example, check, scenes, shards, wording
 from satlib.errors import SatlibError
 from satlib.reward import Consensus, RewardConfig
-from satlib.text import END, LANGUAGES, Vocabulary
+from satlib.text import END, LANGUAGES, UNKNOWN, Vocabulary
 
 COLOURS, SHAPES = ("红色", "蓝色", "绿色"), ("圆", "方块", "星")
 CHINESE = "data.language=zh"
@@ -37,13 +37,16 @@ def _tiny_encoder(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    """An own folder with Chinese captions: 12 images of training, 4 of dev, 4 of test."""
+    """An own folder with Chinese captions: 12 images of training, 4 of dev, 4 of test.
+
+    The name in katakana is four tokens with a language and one without: it shows where the language got lost.
+    """
     place, rows = tmp_path / "photos", ["image,caption,split"]
     place.mkdir()
     for i in range(20):
         split, what = "train" if i < 12 else "dev" if i < 16 else "test", COLOURS[i % 3] + SHAPES[i // 3 % 3]
         Image.new("RGB", (8, 8)).save(place / f"{i}.png")
-        rows += [f"{i}.png,左边有一个{what}。,{split}", f"{i}.png,一个{what}在T恤上,{split}"]
+        rows += [f"{i}.png,左边有一个{what}。,{split}", f"{i}.png,一个{what}在カメラー的T恤上,{split}"]
     (place / "captions.csv").write_text("\n".join(rows), encoding="utf-8")
     return place
 
@@ -57,7 +60,8 @@ def test_chinese_from_a_folder_to_scores(folder, tmp_path):
     run = tmp_path / "run"
     captioner = train(folder, run, CHINESE, "training.learning_rate=0.05", "training.epochs=8")
     assert captioner.vocabulary.language == captioner.recipe.data.language == "zh"
-    assert {"红", "圆", "t", "恤"} < set(captioner.vocabulary.words)
+    assert {"红", "圆", "t", "恤", "メ"} < set(captioner.vocabulary.words)
+    assert UNKNOWN not in captioner.vocabulary.encode("カメラー")
     assert Vocabulary.load(run / "vocabulary.json") == captioner.vocabulary
     data = datasets.load(str(folder))
     found = evaluation.evaluate(captioner, data, Reader(), progress=False)
@@ -115,7 +119,7 @@ def test_shards_have_a_language(folder, tmp_path, capsys):
     index = json.loads((place / shards.INDEX).read_text())
     assert index["language"] == "zh"
     captions = [caption for each in datasets.load(str(folder)).split("train") for caption in each.references]
-    by_hand = Counter(len(re.findall(r"[a-zA-Z]+|[\u4e00-\u9fff]", caption)) for caption in captions)
+    by_hand = Counter(len(re.findall(r"[a-zA-Z]+|[\u30a0-\u30ff\u4e00-\u9fff]", caption)) for caption in captions)
     assert index["lengths"] == {str(length): count for length, count in by_hand.items()}
     data = datasets.load(str(place))
     assert data.vocabulary(100, 1, "zh").language == "zh"
@@ -140,6 +144,14 @@ def test_scores_see_one_spelling_and_no_foreign_full_stop(java, monkeypatch):
     }
     values = metrics.score(spoken, human, meteor=False).values
     assert values["BLEU-4"] == pytest.approx(100)
+
+
+def test_quick_bleu_splits_references_as_the_captions_were():
+    words = ["赤", "い", "ガ", "ラ", "ス"]
+    caption = Caption(words, 0.0, torch.ones(6, 1, 1), torch.ones(6), "ja")
+    assert caption.text == "赤いガラス"
+    only = [Example("a", "dev", ("赤いガラス。",))]
+    assert evaluation.quick_bleu({"a": caption}, only) == pytest.approx(100)
 
 
 def test_caption_text_without_a_language():
@@ -215,5 +227,9 @@ def test_data_check_warns_and_does_not_fail(folder, capsys):
     assert "warning: 40 of 40 captions are in a script without spaces" in shown
     assert "0.png" in shown
     assert cli.main(["data", "check", str(folder), "--language", "zh"]) == 0
-    assert "warning" not in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "warning" not in shown
+    train = datasets.load(str(folder)).split("train")
+    known = {c for each in train for c in "".join(each.references).lower() if c.isalpha()}
+    assert f"K = {len(known) + 2}" in shown
     assert tuple(LANGUAGES) == cli.LANGUAGES
