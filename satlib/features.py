@@ -28,7 +28,7 @@ from satlib.encoders import SIZE, Encoder
 from satlib.errors import SatlibError
 from satlib.files import read_json, write_text
 
-FORMAT = "satlib features 2"
+FORMAT = "satlib features 2"  # to be changed with whatever `images.square` gives of a photograph
 SAMPLE = 5  # images by which a store of the first format, which does not know its images, is tried
 TOLERANCE = 0.05  # and how far their vectors may lie from it, over their norm: float16 and other processors give .001
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"

@@ -7,9 +7,11 @@ Reads jobs from standard input, a line of JSON each: {"size": processes, "folder
 losses.json.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -100,6 +102,15 @@ def process(job, rank, port, said):
     return 0
 
 
+def free_port():
+    """A port that nobody listens on, below those that a system gives to connections going out: one of them could take it again."""
+    while True:
+        with socket.socket() as free, contextlib.suppress(OSError):
+            port = random.randrange(15000, 32000)
+            free.bind(("127.0.0.1", port))
+            return port
+
+
 def main():
     torch.set_num_threads(1)
     encoders._BUILDERS["tiny"] = tiny.build
@@ -108,9 +119,7 @@ def main():
         training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), Reader(), Path(folder), progress=False)
     for line in sys.stdin:
         job = json.loads(line)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         with tempfile.TemporaryFile("w+") as said:
             children = []
             for rank in range(job["size"]):
