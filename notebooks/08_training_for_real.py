@@ -505,7 +505,7 @@ assert weight == 1
 # - softmax, logarithms and the penalty are taken in float32 (`satlib.objectives` widens before it sums);
 # - nothing is divided by a scale, and no step is skipped.
 #
-# `training.precision` says which: `auto` is bf16 on CUDA and float32 elsewhere. The same small training in both:
+# `training.precision` says which: `auto` is bf16 on a GPU that supports it natively, fp16 with a scaled loss on older ones, and float32 elsewhere. The same small training in both:
 
 # %%
 train("bf16", "training.precision=bf16", "training.epochs=2")

@@ -589,9 +589,8 @@ class _Session:
                 "name another folder with --run"
             ) from error
         _restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
-        if self.scaler.is_enabled() and header.get(
-            "scaler"
-        ):  # none by another device, where "auto" was another precision
+        # There is none from another device on which "auto" was another precision.
+        if self.scaler.is_enabled() and header.get("scaler"):
             self.scaler.load_state_dict(header["scaler"])
         torch.set_rng_state(tensors["random"])
         if self.device.type == "cuda" and "random.cuda" in tensors:

@@ -342,22 +342,41 @@ class TestScaledLoss:
         update, seen = training._Session._update, []
 
         def watched(session, *arguments):
-            if not seen:
-                session.scaler._init_scale = 2.0**22  # too much for float16
-            before = session.captioner.state_dict(), session.averaged.state_dict(), session.scaler.get_scale()
-            weights = [{name: value.clone() for name, value in each.items()} for each in before[:2]]
+            if len(seen) == 2:
+                session.scaler._scale.fill_(2.0**22)  # too much for float16
+            scale = session.scaler.get_scale()
+            before = [
+                {name: value.clone() for name, value in each.state_dict().items()}
+                for each in (session.captioner, session.averaged)
+            ]
             update(session, *arguments)
             now = session.captioner.state_dict(), session.averaged.state_dict()
-            seen.append((before[2], session.scaler.get_scale(), *map(equal, weights, now)))
+            seen.append((scale, session.scaler.get_scale(), *map(equal, before, now)))
 
         monkeypatch.setattr(training._Session, "_update", watched)
         train(tmp_path, *self.FP16, f"training.optimiser={optimiser}")
-        assert seen[0] == (2.0**22, 2.0**21, True, True)
+        assert seen[2] == (2.0**22, 2.0**21, True, True)
         assert all(still == averaged == (after < before) for before, after, still, averaged in seen)
         assert seen[-1][2:] == (False, False)
         header, tensors = read_safetensors(tmp_path / CHECKPOINT)
         assert header["scaler"]["scale"] == seen[-1][1]
         assert tensors["optimiser.0.step"] == sum(not still for _, _, still, _ in seen)
+
+    def test_what_is_clipped_is_not_scaled(self, tmp_path, monkeypatch):
+        clip, norms = nn.utils.clip_grad_norm_, []
+
+        def watched(parameters, most):
+            norms.append(clip(parameters, most).item())
+            return torch.tensor(norms[-1])
+
+        monkeypatch.setattr(nn.utils, "clip_grad_norm_", watched)
+        for precision in ("float32", "fp16"):
+            train(
+                tmp_path / precision, "training.epochs=1", "training.batch_size=60", f"training.precision={precision}"
+            )
+        exact, rounded = norms[: len(norms) // 2], norms[len(norms) // 2 :]
+        assert rounded == pytest.approx(exact, rel=0.01)
+        assert rounded != exact
 
     def test_a_loss_that_is_not_finite_still_ends_the_run(self, tmp_path):
         with pytest.raises(SatlibError, match=r"the loss is nan at batch .*, images train-7; lower"):
