@@ -870,7 +870,7 @@ plots.compare_figure(photo, [(f"{word} ...", each.words[:5], each.alphas[:5]) fo
 captioner = Captioner.load(shipped.model())
 root = find_root("flickr8k")
 if root is None:
-    photo = photographs["astronaut"]
+    photo = photographs["motorcycle_left"]
 else:
     flickr8k = load("flickr8k", root)
     photo = flickr8k.photo(flickr8k.split("test")[0])
