@@ -98,7 +98,7 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
         setattr(other.func, "attr" if owner is not None else "id", _EXCHANGED[name])
         yield other
     for i, keyword in enumerate(node.keywords):
-        if keyword.arg is not None:
+        if keyword.arg not in (None, "device"):  # on a CPU every device is the same
             yield ast.Call(node.func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
     for i in range(len(node.args) - 1):
         one, other = node.args[i : i + 2]
@@ -126,7 +126,7 @@ def _skipped(node: ast.AST, parent: ast.AST, field: str) -> bool:
         parent, (ast.Raise, ast.Assert)
     ):
         return True
-    if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+    if field == "decorator_list" or (isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING"):
         return True
     return isinstance(node, (ast.JoinedStr, ast.Assert)) or (isinstance(node, ast.Constant) and node.value is None)
 
@@ -176,7 +176,7 @@ def mutants(tree: ast.Module) -> list[Mutant]:
                 elif isinstance(child, ast.comprehension):
                     for i in range(len(child.ifs)):
                         changed(child, "ifs", i, None, here, name)
-                if field != "decorator_list" and not text:
+                if not text:
                     walk(child, here, name, inside or isinstance(child, ast.FunctionDef))
 
     walk(tree, None, "", False)
