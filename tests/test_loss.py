@@ -101,6 +101,8 @@ class TestEquation14:
         penalty = torch.stack([(1 - caption.sum(0)).square().sum() for caption in output.alphas])
         expected = (-log_p.sum(1) - 0.6 * score - 0.3 * spread + weight * penalty).mean()
         torch.testing.assert_close(work.loss, expected)
+        torch.testing.assert_close(work.sums["nll"], -log_p.sum(1).mean())
+        assert not any(work.sums[name].requires_grad for name in ("nll", "reward", "baseline"))
         parts = (output.logits, output.alphas)
         found, by_hand = (torch.autograd.grad(each, parts, retain_graph=True) for each in (work.loss, expected))
         torch.testing.assert_close(found, by_hand)

@@ -95,6 +95,17 @@ class TestVariationalBound:
         with pytest.raises(SatlibError, match=r"needs hard\.samples of at least 2"):
             VariationalBound(HardConfig(baseline="other-samples", samples=1), hidden=4)
 
+    def test_other_samples_are_those_of_the_same_caption(self):
+        """Two captions of one word, three samples each: each one's baseline is the mean of its two neighbours."""
+        log_p = torch.tensor([-1.0, -2.0, -6.0, -3.0, -3.0, -9.0])
+        logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 1).log().unsqueeze(1)
+        alphas, places = torch.full((6, 1, 2), 0.5), torch.zeros(6, 1, dtype=torch.long)
+        output = Output(logits, alphas, torch.ones(6, 1), places, torch.zeros(6, 1, 4))
+        bound = VariationalBound(HardConfig(baseline="other-samples", samples=3), hidden=4)
+        found = bound(output, torch.zeros(6, 1, dtype=torch.long))
+        assert found.baseline.tolist() == pytest.approx([-4, -3.5, -1.5, -6, -6, -3])
+        assert found.advantage.tolist() == pytest.approx([3, 1.5, -4.5, 3, 3, -6])
+
     @pytest.mark.parametrize(("estimator", "places"), [("gumbel", [[0, 1]]), ("score-function", None)])
     def test_without_samples_to_score_it_is_the_likelihood_alone(self, estimator, places):
         """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing is left to log, and what is logged has no gradient."""
