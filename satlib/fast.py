@@ -105,7 +105,7 @@ def steps(decoder: "Decoder", view: "View", state: "State", gates_words: Tensor)
     split = (4 * n, 0 if query is None else len(query), 0 if gate is None else 1)
     look = attention.choose if isinstance(attention, HardAttention) else None
     low = torch.bfloat16 if torch.is_autocast_enabled(view.a.device.type) else None
-    expected = view.expected if attention.training else None
+    expected = None if look is None else view.expected
     plan = _Plan(split, look, expected, isinstance(attention, NoAttention), low)
     bias = None if gate is None else gate.bias
     found = _Loop.apply(plan, view.a, view.keys, *state, gates_words, weights, decoder.gates_context.weight, v, bias)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import fast
+from satlib import attention, fast
 from satlib.decoder import Decoder, DecoderConfig
 from satlib.objectives import (
     HardConfig,
@@ -182,3 +182,88 @@ def test_says_what_it_does_not_do(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(a, captions)
+
+
+class Own(attention.SoftAttention):
+    """What a learner may put in the place of soft attention."""
+
+
+class TestServes:
+    """Which loop is taken, and when that is said."""
+
+    def test_wherever_it_can_on_a_cpu(self, monkeypatch):
+        monkeypatch.delenv(fast.SWITCH, raising=False)
+        for kind in KINDS:
+            model, a, _ = made(*kind, (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+            for value, served in (("1", True), ("0", False), ("auto", True)):
+                with fast.switched(value), warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    assert fast.serves(model, a) is served
+            assert fast.serves(model, a)
+
+    def test_elsewhere_only_where_it_is_asked_for(self, monkeypatch):
+        model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+        for value, served in (("auto", False), ("1", True), ("0", False)):
+            monkeypatch.setenv(fast.SWITCH, value)
+            assert fast.serves(model, a.to("meta")) is served
+
+    @pytest.mark.parametrize(("value", "said"), [("auto", False), ("1", True)])
+    @pytest.mark.parametrize("own", [Own(attention.DotEnergy(6, 6, 6)), attention.SoftAttention(torch.nn.Identity())])
+    def test_a_learners_own_attention_or_energy_runs_in_the_plain_loop(self, monkeypatch, own, value, said):
+        """And is told so only where the fast one was asked for."""
+        monkeypatch.setenv(fast.SWITCH, value)
+        model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+        model.attention = own
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            assert not fast.serves(model, a)
+        assert len(heard) == said
+
+    def test_gumbel_is_drawn_in_the_plain_loop_in_training_and_says_so(self, monkeypatch):
+        monkeypatch.delenv(fast.SWITCH, raising=False)
+        model, a, _ = made("hard", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+        model.attention.temperature = 1.0
+        with pytest.warns(UserWarning, match="no Gumbel-softmax"):
+            assert not fast.serves(model, a)
+        assert fast.serves(model.eval(), a)
+
+    def test_the_loop_that_serves_is_the_one_that_runs(self, monkeypatch):
+        model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+        steps, ran = fast.steps, []
+        monkeypatch.setattr(fast, "steps", lambda *inputs: ran.append(1) or steps(*inputs))
+        for value, runs in (("0", 0), ("1", 1)):
+            with fast.switched(value):
+                model(a, captions)
+            assert len(ran) == runs
+
+    def test_the_switch_is_put_back(self, monkeypatch):
+        monkeypatch.setenv(fast.SWITCH, "as it was")
+        with fast.switched("0"):
+            assert fast.os.environ[fast.SWITCH] == "0"
+        assert fast.os.environ[fast.SWITCH] == "as it was"
+        monkeypatch.delenv(fast.SWITCH)
+        with pytest.raises(ZeroDivisionError), fast.switched("1"):
+            _ = 1 / 0
+        assert fast.SWITCH not in fast.os.environ
+
+
+@pytest.mark.parametrize("look", ["expected", "probable", "sample"])
+def test_rows_with_the_expectation_outside_of_training(monkeypatch, look):
+    """Where a place is chosen, a marked row has the expectation, in training or not."""
+    model, a, captions = made("hard", "general", (4, 9, 8, 8, 9, 12, 5), torch.float64, False)
+    model.attention.look = look
+    coins = torch.tensor([True, False, True, False])
+    agree(*both(monkeypatch, model, a, captions, coins, 3), bound=1e-9)
+
+
+def test_keys_about_as_steep_as_exponentials_bear(monkeypatch):
+    """Keys between 15 and 40: on both sides of where tanh itself is taken, queries as large and of the other sign."""
+    for large in (15.0, 19.9, 20.1, 40.0):
+        model, a, captions = made("soft", "additive", (3, 5, 6, 6, 4, 9, 3), torch.float64, False)
+        with torch.no_grad():
+            annotation, state = model.attention.energy.annotation, model.attention.energy.state
+            annotation.weight.mul_(large / annotation(a).abs().max())
+            annotation.bias.zero_()
+            annotation.weight.mul_(large / annotation(a).abs().max())
+            state.weight.mul_(200)
+        agree(*both(monkeypatch, model, a, captions, None, 3), bound=1e-9)
