@@ -245,3 +245,61 @@ class TestEnds:
         assert [[h.words for h in image] for image in found] == [
             [h.words for h in beam_search(eager, a[i : i + 1], 3, 4)[0]] for i in range(len(a))
         ]
+
+
+def test_captions_of_one_word_at_most():
+    model, a = decoder(0)
+    assert max(len(h.words) for h in [*greedy(model, a, 1), *sample(model, a, 1)]) == 1
+
+
+def test_sampling_draws_from_the_generator_that_is_given():
+    model, a = decoder(1, sharpness=0.5)
+    before = torch.get_rng_state()
+    one, other = (sample(model, a, generator=torch.Generator().manual_seed(4)) for _ in range(2))
+    assert [h.words for h in one] == [h.words for h in other]
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_is_not_given():
+    """A beam of 3, 30 words, temperature 1, no normalisation of lengths."""
+    endless, a = with_bias(-20.0)
+    assert {len(h.words) for h in [*greedy(endless, a), *sample(endless, a), *beam_search(endless, a)[0]]} == {30}
+    model, a = decoder(1, sharpness=1.0)
+    drawn = sample(model, a, 5, generator=torch.Generator().manual_seed(0))
+    assert [h.words for h in drawn] == [
+        h.words for h in sample(model, a, 5, 1.0, generator=torch.Generator().manual_seed(0))
+    ]
+    for one, other in zip(beam_search(model, a), beam_search(model, a, 3, 30, 0.0), strict=True):
+        assert [(h.words, h.log_probability) for h in one] == [(h.words, h.log_probability) for h in other]
+        assert len(one) == 3
+
+
+def plain_beam_search(model, a, beam, max_length, normalisation):
+    """By its definition, for one image, hypothesis by hypothesis, to the longest length."""
+    living, ended = [([], 0.0)], []
+    for t in range(max_length + 1):
+        candidates = []
+        for words, total in living:
+            output = model(a, torch.tensor([[*words, END]]))
+            log_p = output.logits[0, -1].log_softmax(0).tolist()
+            candidates += [
+                (total + log_p[word], [*words, word]) for word in ([END] if t == max_length else [END, *WORDS])
+            ]
+        candidates.sort(reverse=True)
+        ended += [
+            (total / (t + 1) ** normalisation, words[:-1]) for total, words in candidates[:beam] if words[-1] == END
+        ]
+        living = [(words, total) for total, words in candidates if words[-1] != END][:beam]
+    return sorted(ended, reverse=True)[:beam]
+
+
+@pytest.mark.parametrize("normalisation", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("beam", [1, 2, 3])
+def test_a_narrow_beam_is_the_plain_one(beam, normalisation):
+    for seed in range(4):
+        model, a = decoder(seed, sharpness=1.0 + seed)
+        for image, found in enumerate(beam_search(model, a, beam, 4, normalisation)):
+            expected = plain_beam_search(model, a[image : image + 1], beam, 4, normalisation)
+            assert [h.words for h in found] == [words for _, words in expected]
+            scores = [h.log_probability / (len(h.words) + 1) ** normalisation for h in found]
+            assert scores == pytest.approx([score for score, _ in expected])

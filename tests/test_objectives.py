@@ -127,6 +127,45 @@ class TestVariationalBound:
         assert bound.average.tolist() == [0]
         assert torch.autograd.grad(found.loss, output.alphas, allow_unused=True) == (None,)
 
+    @pytest.mark.parametrize("baseline", ["moving-average", "learned"])
+    def test_a_decoder_in_double_precision_has_its_averages_in_float32(self, baseline):
+        log_p = torch.tensor([[-1.0, -2.0]]).double()
+        logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
+        output = Output(
+            logits, torch.full((1, 2, 2), 0.5), torch.ones(1, 2), torch.tensor([[0, 1]]), torch.ones(1, 2, 4).double()
+        )
+        bound = VariationalBound(HardConfig(baseline=baseline), hidden=4)
+        found = bound(output, torch.zeros(1, 2, dtype=torch.long))
+        assert found.advantage.tolist() == [-3, -3]
+        assert bound.average.tolist() == pytest.approx([-0.3])
+
+    def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
+        """By squares of what the average leaves: rewards of -3, a baseline of 0 from its zero weights, one place of two."""
+        log_p = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
+        logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
+        states = torch.randn(2, 2, 4, requires_grad=True)
+        output = Output(logits, torch.full((2, 2, 2), 0.5), torch.ones(2, 2), torch.tensor([[0, 1], [-1, -1]]), states)
+        bound = VariationalBound(HardConfig(baseline="learned", lambda_e=0.0, lambda_r=0.0), hidden=4)
+        loss = bound(output, torch.zeros(2, 2, dtype=torch.long)).loss
+        assert loss.item() == pytest.approx(3 + 9)
+        by_weight, by_states = torch.autograd.grad(loss, (bound.learned.weight, states), allow_unused=True)
+        torch.testing.assert_close(by_weight, (2 * 3 * states[0].detach()).mean(0, keepdim=True))
+        assert by_states is None
+        everywhere = output._replace(places=torch.full((2, 2), -1))
+        assert bound(everywhere, torch.zeros(2, 2, dtype=torch.long)).loss.item() == pytest.approx(3)
+
+    def test_in_evaluation_the_average_stays(self):
+        bound = VariationalBound(HardConfig(), hidden=4).eval()
+        output = Output(
+            torch.zeros(1, 1, 2),
+            torch.full((1, 1, 2), 0.5),
+            torch.ones(1, 1),
+            torch.tensor([[0]]),
+            torch.zeros(1, 1, 4),
+        )
+        bound(output, torch.zeros(1, 1, dtype=torch.long))
+        assert bound.average.tolist() == [0]
+
     def test_what_is_not_given_is_the_papers(self):
         """Section 4.1: one sample, the expectation for half of the images, the whole sentence's reward and its moving average."""
         given = HardConfig(

@@ -17,7 +17,7 @@ _COMPARISONS = {
     **{ast.In: (ast.NotIn,), ast.NotIn: (ast.In,)},
 }
 # x.name(...) and name(x) that may be forgotten, leaving x.
-_FORGOTTEN = {"detach", "clone", "contiguous", "to", "cpu", "abs", "square", "sqrt", "log", "exp", "tanh", "clamp"}
+_FORGOTTEN = {"detach", "clone", "contiguous", "to", "abs", "square", "sqrt", "log", "exp", "tanh", "clamp"}
 _FORGOTTEN |= {"masked_fill", "flip", "cumsum", "mul_", "add_", "expand_as", "sigmoid", "dropout", "_precise"}
 _FORGOTTEN |= {"sorted", "reversed", "isfinite", "permutation", "float", "int"}
 _EXCHANGED = {"sum": "mean", "mean": "sum", "max": "min", "min": "max", "argmax": "argmin", "all": "any", "any": "all"}
@@ -98,7 +98,8 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
         setattr(other.func, "attr" if owner is not None else "id", _EXCHANGED[name])
         yield other
     for i, keyword in enumerate(node.keywords):
-        if keyword.arg not in (None, "device"):  # on a CPU every device is the same
+        # On a CPU every device is the same, and `strict` is an assertion, which no right call breaks.
+        if keyword.arg not in (None, "device", "strict"):
             yield ast.Call(node.func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
     for i in range(len(node.args) - 1):
         one, other = node.args[i : i + 2]
@@ -127,6 +128,8 @@ def _skipped(node: ast.AST, parent: ast.AST, field: str) -> bool:
     ):
         return True
     if field == "decorator_list" or (isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING"):
+        return True
+    if isinstance(parent, ast.keyword) and parent.arg in ("device", "strict"):
         return True
     return isinstance(node, (ast.JoinedStr, ast.Assert)) or (isinstance(node, ast.Constant) and node.value is None)
 
