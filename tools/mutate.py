@@ -48,6 +48,7 @@ TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it
     "batching": ("tests/test_batching.py",),
     "reward": (
         _REWARD + "TestConsensus",
+        _REWARD + "TestConsensusParts",
         _REWARD + "test_self_critical_by_hand",
         _REWARD + "test_places_drawn_after_the_end_do_not_count",
         _REWARD + "test_bad_options",

@@ -93,7 +93,7 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
     method = owner is not None and _name(owner) not in _MODULES | {"self"}
     if name in _FORGOTTEN and (method or node.args):
         yield owner if method else node.args[0]
-    if name in _EXCHANGED:
+    if name in _EXCHANGED and (owner is not None or name not in ("sum", "mean")):  # there is no function mean()
         other = copy.deepcopy(node)
         setattr(other.func, "attr" if owner is not None else "id", _EXCHANGED[name])
         yield other
