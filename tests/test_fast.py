@@ -267,3 +267,17 @@ def test_keys_about_as_steep_as_exponentials_bear(monkeypatch):
             annotation.weight.mul_(large / annotation(a).abs().max())
             state.weight.mul_(200)
         agree(*both(monkeypatch, model, a, captions, None, 3), bound=1e-9)
+
+
+@pytest.mark.parametrize("steep", [1.0, 100.0])
+def test_some_rows_at_a_time(monkeypatch, steep):
+    """As many as the cache holds of r, L x width numbers of 8 bytes a row; and torch has nothing to warn of at the last few."""
+    keys, v, q = steep * torch.randn(5, 6, 4).double(), torch.randn(1, 4).double(), torch.randn(5, 4).double()
+    expected = (keys + q.unsqueeze(1)).tanh() @ v[0] - v.sum()
+    for fits, rows in ((0, 1), (1, 1), (2, 2), (2.9, 2), (4, 4), (9, 5)):
+        monkeypatch.setattr(fast, "CACHE", int(fits * 6 * 4 * 8 / torch.get_num_threads()))
+        made = fast._Tanh(keys, v)
+        assert made.rows == len(made.space) == rows
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            torch.testing.assert_close(made.energies(q), expected)
