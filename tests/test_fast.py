@@ -281,3 +281,16 @@ def test_some_rows_at_a_time(monkeypatch, steep):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             torch.testing.assert_close(made.energies(q), expected)
+
+
+def test_the_gradient_that_comes_in_is_left_alone(monkeypatch):
+    """It may be somebody else's too: autograd does not copy what it hands on."""
+    monkeypatch.setenv(fast.SWITCH, "1")
+    model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
+    state = model.initial_state(a)
+    found = fast.steps(model, model.view(a), state, torch.randn(2, 3, 24).double())
+    given = [torch.randn_like(each) for each in found[:4]]
+    before = [each.clone() for each in given]
+    torch.autograd.grad(found[:4], list(model.attention.parameters()), given)
+    for now, was in zip(given, before, strict=True):
+        assert torch.equal(now, was)

@@ -23,6 +23,7 @@ _FORGOTTEN |= {"sorted", "reversed", "isfinite", "permutation", "float", "int"}
 _EXCHANGED = {"sum": "mean", "mean": "sum", "max": "min", "min": "max", "argmax": "argmin", "all": "any", "any": "all"}
 _EXCHANGED |= {"zeros": "ones", "new_zeros": "new_ones", "new_ones": "new_zeros", "zeros_like": "ones_like"}
 _KEPT_DECORATORS = {"dataclass", "property", "staticmethod", "classmethod", "contextmanager"}
+_COMMUTATIVE = {"mul", "add", "max", "min", "maximum", "minimum", "isclose"}
 _MODULES = {"torch", "nn", "functional", "math", "np"}
 
 
@@ -103,7 +104,8 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
             yield ast.Call(node.func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
     for i in range(len(node.args) - 1):
         one, other = node.args[i : i + 2]
-        if type(one) is type(other) and not isinstance(one, (ast.Constant, ast.Starred)):
+        alike = type(one) is type(other) and not isinstance(one, (ast.Constant, ast.Starred))
+        if alike and name not in _COMMUTATIVE:
             yield ast.Call(node.func, [*node.args[:i], other, one, *node.args[i + 2 :]], node.keywords)
 
 
