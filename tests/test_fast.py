@@ -286,7 +286,7 @@ def test_some_rows_at_a_time(monkeypatch, steep):
 def test_the_gradient_that_comes_in_is_left_alone(monkeypatch):
     """It may be somebody else's too: autograd does not copy what it hands on."""
     monkeypatch.setenv(fast.SWITCH, "1")
-    model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
+    model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
     state = model.initial_state(a)
     found = fast.steps(model, model.view(a), state, torch.randn(2, 3, 24).double())
     given = [torch.randn_like(each) for each in found[:4]]
