@@ -63,6 +63,9 @@ class TestTeachers:
         with torch.no_grad(), hard.looking("expected"):
             mean = (2 * word_by_word(soft, keys, captions) + word_by_word(hard, keys, captions)) / 3
         torch.testing.assert_close(q, mean)
+        assert not q.requires_grad
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(taught.probabilities(keys, captions).sum(2), torch.ones(2, 4))
         torch.testing.assert_close(q.sum(2), torch.ones(2, 4))
         state = torch.get_rng_state()
         taught.probabilities(keys, captions)

@@ -92,7 +92,8 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
     name = _name(node)
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     method = owner is not None and _name(owner) not in _MODULES | {"self"}
-    if name in _FORGOTTEN and (method or node.args):
+    moved = name == "to" and any(_name(each) == "device" for each in node.args)  # on a CPU nothing moves
+    if name in _FORGOTTEN and (method or node.args) and not moved:
         yield owner if method else node.args[0]
     if name in _EXCHANGED and (owner is not None or name not in ("sum", "mean")):  # there is no function mean()
         other = copy.deepcopy(node)
