@@ -296,8 +296,10 @@ def plain_beam_search(model, a, beam, max_length, normalisation):
 @pytest.mark.parametrize("normalisation", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("beam", [1, 2, 3])
 def test_a_narrow_beam_is_the_plain_one(beam, normalisation):
-    for seed in range(4):
-        model, a = decoder(seed, sharpness=1.0 + seed)
+    for seed in (0, 7, 9):
+        model, a = decoder(seed, sharpness=2.0)
+        with torch.no_grad():
+            model.output.bias[END] += 1  # short captions end beside long ones that overtake them
         for image, found in enumerate(beam_search(model, a, beam, 4, normalisation)):
             expected = plain_beam_search(model, a[image : image + 1], beam, 4, normalisation)
             assert [h.words for h in found] == [words for _, words in expected]

@@ -23,7 +23,7 @@ _FORGOTTEN |= {"sorted", "reversed", "isfinite", "permutation", "float", "int"}
 _EXCHANGED = {"sum": "mean", "mean": "sum", "max": "min", "min": "max", "argmax": "argmin", "all": "any", "any": "all"}
 _EXCHANGED |= {"zeros": "ones", "new_zeros": "new_ones", "new_ones": "new_zeros", "zeros_like": "ones_like"}
 _KEPT_DECORATORS = {"dataclass", "property", "staticmethod", "classmethod", "contextmanager"}
-_COMMUTATIVE = {"mul", "add", "max", "min", "maximum", "minimum", "isclose"}
+_COMMUTATIVE = {"mul", "add", "max", "min", "maximum", "minimum", "isclose", "promote_types"}
 _MODULES = {"torch", "nn", "functional", "math", "np"}
 
 
