@@ -104,3 +104,4 @@ class TestImageBatches:
         assert order(0, epoch=1) == order(0, epoch=1) == order(epoch=1)
         assert len({str(order(seed, epoch=epoch)) for seed in (0, 1) for epoch in (1, 2)}) == 4
         assert order(0, epoch=1)[0] != [f"{i}" for i in range(32)]
+        assert [len(batch.keys) for batch in ImageBatches([f"{i}" for i in range(70)]).epoch(0)] == [32, 32, 6]

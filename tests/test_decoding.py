@@ -305,3 +305,20 @@ def test_a_narrow_beam_is_the_plain_one(beam, normalisation):
             assert [h.words for h in found] == [words for _, words in expected]
             scores = [h.log_probability / (len(h.words) + 1) ** normalisation for h in found]
             assert scores == pytest.approx([score for score, _ in expected])
+
+
+def test_draws_at_a_low_temperature_are_the_most_probable_words():
+    model, a = decoder(22, sharpness=2.0)
+    drawn = sample(model, a, 5, temperature=1e-3)
+    assert [h.words for h in drawn] == [h.words for h in greedy(model, a, 5)]
+    assert {tuple(h.words) for _ in range(9) for h in sample(model, a[:1], 5)} != {tuple(drawn[0].words)}
+
+
+def test_ids_are_numbers_of_python():
+    model, a = decoder(0, sharpness=0.5)
+    hypotheses = [
+        *greedy(model, a, 3),
+        *sample(model, a, 3),
+        *(h for image in beam_search(model, a, 2, 3) for h in image),
+    ]
+    assert {type(word) for h in hypotheses for word in h.words} == {int}

@@ -44,7 +44,9 @@ def both(monkeypatch, *arguments):
     found = []
     for switch in ("1", "0"):
         monkeypatch.setenv(fast.SWITCH, switch)
-        found.append(loss_of(*arguments))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch warns where it has to change the shape of an output
+            found.append(loss_of(*arguments))
     return found
 
 
@@ -294,3 +296,22 @@ def test_the_gradient_that_comes_in_is_left_alone(monkeypatch):
     torch.autograd.grad(found[:4], list(model.attention.parameters()), given)
     for now, was in zip(given, before, strict=True):
         assert torch.equal(now, was)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_keys_of_one_sign_and_queries_of_the_other(sign):
+    """tanh of nearly 0, out of keys and queries of 100: exponentials would be nothing times infinity."""
+    keys, v = sign * (100 + torch.rand(3, 6, 4)).double(), torch.randn(1, 4).double()
+    q = -sign * (100 + torch.rand(3, 4)).double()
+    expected = (keys + q.unsqueeze(1)).tanh() @ v[0] - v.sum()
+    torch.testing.assert_close(fast._Tanh(keys, v).energies(q), expected)
+
+
+def test_gradients_of_gradients_are_refused(monkeypatch):
+    """They would be wrong: the gradient written by hand has none."""
+    monkeypatch.setenv(fast.SWITCH, "1")
+    model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
+    weight = model.attention.energy.state.weight
+    (gradient,) = torch.autograd.grad(model(a, captions).logits.square().sum(), weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
