@@ -86,6 +86,11 @@ class TestLoss:
         by_hand = -(0.5 * p[0, 0, 0].log() + 0.25 * p[0, 0, 1].log() + 0.25 * p[0, 0, 2].log() + p[0, 1, 0].log())
         torch.testing.assert_close(taught_loss(p.log() + 3, q), by_hand.view(1))
 
+    def test_logits_in_bf16_are_reckoned_in_float32(self):
+        logits, q = (8 * torch.randn(2, 30, 50)).bfloat16(), torch.randn(2, 30, 50).softmax(2)
+        expected = -(q.double() * logits.double().log_softmax(2)).sum((1, 2))
+        torch.testing.assert_close(taught_loss(logits, q).double(), expected, rtol=1e-5, atol=0)
+
     def test_sure_teachers_are_the_true_captions(self):
         logits, captions = torch.randn(3, 4, 7), torch.randint(7, (3, 4))
         sure = torch.nn.functional.one_hot(captions, 7).float()

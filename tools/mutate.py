@@ -215,6 +215,7 @@ def main() -> int:
             share = 1 - missed / max(1, len(tried))
             enough = enough and share >= LEAST
             table.append((module, len(every), len(chosen), len(excused), len(tried) - missed, f"{share:.1%}"))
+    gc.unfreeze()
     print(f"{'module':12} {'changes':>8} {'tried':>8} {'judged':>8} {'caught':>8} {'share':>8}")
     for row in table:
         print(f"{row[0]:12} " + " ".join(f"{value:>8}" for value in row[1:]))
