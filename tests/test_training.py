@@ -537,3 +537,27 @@ def test_captions_come_back_from_their_batches():
         for key, row in zip(batch.keys, batch.captions.tolist(), strict=True)
     )
     assert found == sorted((e.key, c.lower().rstrip(".")) for e in examples for c in e.references)
+
+
+class TestOnEpoch:
+    def train(self, folder, on_epoch):
+        chosen = tiny.the_recipe()
+        return training.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, on_epoch=on_epoch)
+
+    def test_it_is_told_each_record_once_that_is_safe(self, tmp_path):
+        heard = []
+
+        def on_epoch(record):
+            heard.append(record)
+            assert json.loads((tmp_path / LOG).read_text().splitlines()[-1]) == record
+
+        self.train(tmp_path, on_epoch)
+        assert [record["epoch"] for record in heard] == [1, 2, 3]
+
+    def test_a_request_to_stop_between_two_epochs(self, tmp_path):
+        """It comes when the epoch's last batch is long done; at the last epoch there is nothing left to stop."""
+        with pytest.raises(training.Interrupted, match="stopped after epoch 1; the same command goes on"):
+            self.train(tmp_path, lambda record: os.kill(os.getpid(), signal.SIGINT))
+        assert len((tmp_path / LOG).read_text().splitlines()) == 1
+        self.train(tmp_path, lambda record: record["epoch"] == 3 and os.kill(os.getpid(), signal.SIGINT))
+        assert len((tmp_path / LOG).read_text().splitlines()) == 3
