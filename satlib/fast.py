@@ -106,7 +106,7 @@ def steps(decoder: "Decoder", view: "View", state: "State", gates_words: Tensor)
     look = attention.choose if isinstance(attention, HardAttention) else None
     kind = view.a.device.type
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    expected = view.expected if attention.training else None
+    expected = None if look is None else view.expected
     plan = _Plan(split, look, expected, isinstance(attention, NoAttention), low)
     bias = None if gate is None else gate.bias
     found = _Loop.apply(plan, view.a, view.keys, *state, gates_words, weights, decoder.gates_context.weight, v, bias)

@@ -92,3 +92,27 @@ def test_without_attention_every_place_weighs_the_same():
 def test_unknown_names_and_widths_that_do_not_fit(arguments, message):
     with pytest.raises(SatlibError, match=message):
         attention.create(*arguments)
+
+
+SIZES = {  # W_a, W_h and v of each energy for D = 3 and n = 5, the states' own size
+    "additive": {"annotation.weight": (6, 3), "annotation.bias": (6,), "state.weight": (6, 5), "energy.weight": (1, 6)},
+    "concat": {"joint.weight": (6, 8), "energy.weight": (1, 6)},
+    "general": {"bilinear.weight": (5, 3)},
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_states_of_another_size_than_annotation_vectors(name):
+    """No weight more than the energy's formula has, and the formula's value."""
+    energy = attention.ENERGIES[name](3, 5, WIDTH).double()
+    assert {each: tuple(weight.shape) for each, weight in energy.named_parameters()} == SIZES[name]
+    a, h = torch.randn(B, L, 3).double(), torch.randn(B, 5).double()
+    expected = [[by_loop(name, energy, a[b, i], h[b]) for i in range(L)] for b in range(B)]
+    torch.testing.assert_close(energy(energy.keys(a), h), torch.tensor(expected).double())
+
+
+@pytest.mark.parametrize("dim", [1, D])
+def test_the_keys_without_attention_are_one_place(dim):
+    none, a = attention.create("none", "additive", dim, N, WIDTH), torch.randn(B, L, dim)
+    assert none.keys(a).shape == (B, 1, dim)
+    torch.testing.assert_close(none(a, none.keys(a), torch.randn(B, N)).z, a.mean(1))

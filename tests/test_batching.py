@@ -1,10 +1,11 @@
 from collections import Counter
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib.batching import Pair, SameLengthBatches, pairs
+from satlib.batching import ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.errors import SatlibError
 from satlib.text import END, Vocabulary
 
@@ -57,3 +58,50 @@ class TestPairs:
     def test_nothing_left_is_an_error(self):
         with pytest.raises(SatlibError, match="none of the 1 images has a caption of 1 to 2 known words"):
             pairs([self.example("a a a")], self.vocabulary, max_length=2)
+
+
+class TestSameLengthBatches:
+    def test_by_hand(self):
+        """Five captions of one word and one of two, in batches of two: 2 + 2 + 1, and 1."""
+        some = [*(Pair(f"{i}", (2 + i, END)) for i in range(5)), Pair("long", (7, 8, END))]
+        drawn = SameLengthBatches(some, 2, seed=1).epoch(0)
+        assert sorted(len(batch.keys) for batch in drawn) == [1, 1, 2, 2]
+        assert {batch.weight for batch in drawn} == {1.0}  # of one process, which has all of it
+        assert {batch.captions.dtype for batch in drawn} == {torch.long}
+
+    def test_the_order_does_not_depend_on_which_length_comes_first(self):
+        mixed = [Pair(f"{i}", (*[2] * (1 + i % 3), END)) for i in range(30)]
+        kept = {length: [pair for pair in mixed if len(pair.caption) == length] for length in (2, 3, 4)}
+        one = SameLengthBatches([*kept[2], *kept[3], *kept[4]], 4).epoch(0)
+        other = SameLengthBatches([*kept[4], *kept[2], *kept[3]], 4).epoch(0)
+        assert [batch.keys for batch in one] == [batch.keys for batch in other]
+
+    def test_sixty_four_captions_and_the_seed_0_unless_told(self):
+        many = [Pair(f"{i}", (2, END)) for i in range(65)]
+        assert [b.keys for b in SameLengthBatches(many).epoch(2)] == [
+            b.keys for b in SameLengthBatches(many, 64, 0).epoch(2)
+        ]
+
+
+class TestImageBatches:
+    @given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5), st.integers(0, 3))
+    @settings(max_examples=30, deadline=None)
+    def test_every_image_exactly_once_and_no_captions(self, images, batch_size, seed, epoch):
+        batches = ImageBatches([f"{i}.jpg" for i in range(images)], batch_size, seed)
+        drawn = batches.epoch(epoch)
+        assert sorted(key for batch in drawn for key in batch.keys) == sorted(f"{i}.jpg" for i in range(images))
+        full, rest = divmod(images, batch_size)
+        assert [len(batch.keys) for batch in drawn] == [batch_size] * full + [rest] * (rest > 0)
+        assert len(batches) == len(drawn)
+        for batch in drawn:
+            assert batch.captions.shape == (len(batch.keys), 0)
+            assert batch.captions.dtype == torch.long
+
+    def test_the_order_is_fixed_by_seed_and_epoch(self):
+        def order(*seed, epoch):
+            return [batch.keys for batch in ImageBatches([f"{i}" for i in range(64)], 32, *seed).epoch(epoch)]
+
+        assert order(0, epoch=1) == order(0, epoch=1) == order(epoch=1)
+        assert len({str(order(seed, epoch=epoch)) for seed in (0, 1) for epoch in (1, 2)}) == 4
+        assert order(0, epoch=1)[0] != [f"{i}" for i in range(32)]
+        assert [len(batch.keys) for batch in ImageBatches([f"{i}" for i in range(70)]).epoch(0)] == [32, 32, 6]

@@ -102,3 +102,66 @@ def test_every_weight_learns():
         name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.abs().sum() > 0
     ]
     assert not silent
+
+
+def test_the_end_mark_has_an_embedding_like_any_word():
+    model = decoder()
+    assert torch.equal(model.embed(torch.tensor([[0, 1]])), model.embedding.weight[:2].unsqueeze(0))
+
+
+def test_fresh_weights():
+    """Words between -0.1 and 0.1, spread evenly; the matrix of h_{t-1} with columns of length 1, each at right angles to the others."""
+    model = decoder(embedding=400)
+    words = model.embedding.weight.detach()
+    assert words.abs().max() <= 0.1
+    assert words.min() < -0.09
+    assert words.max() > 0.09
+    assert abs(words.mean()) < 0.01
+    W_h = model.gates_state.weight.detach()
+    torch.testing.assert_close(W_h.T @ W_h, torch.eye(8).double(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("expected", [None, torch.tensor([True, False, False])])
+def test_selected_views_are_those_of_the_images(expected):
+    model, a = decoder(), torch.randn(B, L, D).double()
+    view = model.view(a, expected)
+    chosen = view.select(torch.tensor([2, 0, 0, 1]))
+    again = model.view(a[[2, 0, 0, 1]])
+    torch.testing.assert_close(chosen.a, again.a)
+    torch.testing.assert_close(chosen.keys, again.keys)
+    assert chosen.expected is None if expected is None else chosen.expected.tolist() == [False, True, True, False]
+
+
+def test_the_initial_mlp_drops_between_its_layers_and_logits_twice():
+    """In training, with a share of 1 in 2: what is kept is doubled. Before the last layer, and on h_t alone."""
+    model = decoder(dropout=0.5).train()
+    first, *_, last, _ = model.initial_h
+    seen = []
+    last.register_forward_hook(lambda layer, inputs, output: seen.append(inputs[0]))
+    a = torch.randn(400, L, D).double()
+    model.initial_state(a)
+    kept = torch.relu(first(a.mean(1)))
+    assert ((seen[0] == 0) | torch.isclose(seen[0], 2 * kept)).all()
+    share = (seen[0][kept > 0] == 0).double().mean().item()
+    assert share == pytest.approx(0.5, abs=0.1)
+    embedded, h, z = torch.randn(4, 7).double(), torch.ones(4, 8).double(), torch.randn(4, D).double()
+    torch.manual_seed(3)
+    found = model.logits(embedded, h, z)
+    torch.manual_seed(3)
+    drop = torch.nn.functional.dropout
+    deep = embedded + model.output_state(drop(h, 0.5)) + z @ model.output_context.weight.T
+    torch.testing.assert_close(found, drop(deep, 0.5) @ model.output.weight.T + model.output.bias)
+
+
+def test_what_is_not_given_is_the_papers_model():
+    given = DecoderConfig(
+        embedding=512,
+        hidden=512,
+        attention="soft",
+        energy="additive",
+        attention_hidden=256,
+        gate=True,
+        output_tanh=False,
+        dropout=0.5,
+    )
+    assert DecoderConfig() == given

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from satlib.decoder import Decoder, DecoderConfig
-from satlib.decoding import beam_search, greedy, sample
+from satlib.decoding import beam_search, greedy, rollout, sample
 from satlib.errors import SatlibError
 from satlib.text import END, UNKNOWN
 
@@ -157,3 +157,168 @@ def test_senseless_arguments():
         beam_search(model, a, beam=0)
     with pytest.raises(SatlibError, match="at least 1 word"):
         greedy(model, a, max_length=0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
+def test_a_rollout_by_hand(temperature):
+    """log_p at temperature 1, log_policy at that of the draw and among the words that may follow; the maps; 0 after the end."""
+    model, a = decoder(22, sharpness=2.0)
+    a = a.repeat_interleave(5, 0)
+    made = rollout(model, model.view(a), model.initial_state(a), 4, temperature, torch.Generator().manual_seed(2))
+    assert made.places is None
+    lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
+    assert made.lengths.tolist() == lengths
+    assert made.words.shape[1] == max(lengths) <= 5  # four words and the end
+    assert min(lengths) < max(lengths)
+    for row, length in enumerate(lengths):
+        output = model(a[row : row + 1], made.words[row : row + 1, :length])
+        assert (made.words[row, length:] == END).all()
+        assert (made.log_p[row, length:] == 0).all()
+        assert (made.log_policy[row, length:] == 0).all()
+        torch.testing.assert_close(made.alphas[row, :length], output.alphas[0])
+        torch.testing.assert_close(made.betas[row, :length], output.betas[0])
+        for t in range(length):
+            word, log_p = made.words[row, t], output.logits[0, t].log_softmax(0)
+            may_follow = [END] if t == 4 else [END, *WORDS]
+            share = (log_p[may_follow] / (temperature or 1.0)).softmax(0)
+            assert made.log_p[row, t].item() == pytest.approx(log_p[word].item())
+            assert made.log_policy[row, t].item() == pytest.approx(
+                share[may_follow.index(word)].log().item(), abs=1e-12
+            )
+            if temperature == 0:
+                assert word == may_follow[int(log_p[may_follow].argmax())]
+
+
+def test_a_rollout_is_differentiable_and_greedy_is_not():
+    model, a = decoder(7)
+    made = rollout(model, model.view(a), model.initial_state(a), 3)
+    assert made.log_p.requires_grad
+    assert made.log_policy.requires_grad
+    assert not any(h.alphas.requires_grad or h.betas.requires_grad for h in greedy(model, a, 3))
+    assert not any(h.alphas.requires_grad for found in beam_search(model, a, 2, 3) for h in found)
+
+
+def steps_of(search, model, *arguments, **more):
+    """How many words a search asks the decoder for."""
+    counted = 0
+    with pytest.MonkeyPatch.context() as patch:
+        step = model.step
+
+        def counting(*inputs):
+            nonlocal counted
+            counted += 1
+            return step(*inputs)
+
+        patch.setattr(model, "step", counting)
+        search(model, *arguments, **more)
+    return counted
+
+
+def with_bias(end):
+    """A model that hardly sees what it has said, and wants to end that much."""
+    model, a = decoder(3, sharpness=0.01)
+    with torch.no_grad():
+        model.output.bias.zero_()
+        model.output.bias[END] = end
+    return model, a
+
+
+class TestEnds:
+    """A search stops when nothing can change any more, and not before."""
+
+    def test_greedy_and_sampling_when_every_caption_has_ended(self):
+        eager, a = with_bias(20.0)
+        assert steps_of(greedy, eager, a, 9) == steps_of(sample, eager, a, 9) == 1
+        assert steps_of(greedy, with_bias(-20.0)[0], a, 9) == 10
+
+    def test_the_beam_when_no_living_hypothesis_can_overtake(self):
+        eager, a = with_bias(20.0)
+        # "" ends at the first step; the second best, of one word, at the second, and then two of two have ended.
+        assert steps_of(beam_search, eager, a, 1, 9) == 1
+        assert steps_of(beam_search, eager, a, 2, 9) == 2
+        assert steps_of(beam_search, with_bias(-20.0)[0], a, 2, 9) == 10
+
+    def test_one_image_waits_for_the_others(self):
+        """What an image finds does not change while others go on."""
+        eager, a = with_bias(1.0)
+        found = beam_search(eager, a, 3, 4)
+        assert [[h.words for h in image] for image in found] == [
+            [h.words for h in beam_search(eager, a[i : i + 1], 3, 4)[0]] for i in range(len(a))
+        ]
+
+
+def test_captions_of_one_word_at_most():
+    model, a = decoder(0)
+    assert max(len(h.words) for h in [*greedy(model, a, 1), *sample(model, a, 1)]) == 1
+
+
+def test_sampling_draws_from_the_generator_that_is_given():
+    model, a = decoder(1, sharpness=0.5)
+    before = torch.get_rng_state()
+    one, other = (sample(model, a, generator=torch.Generator().manual_seed(4)) for _ in range(2))
+    assert [h.words for h in one] == [h.words for h in other]
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_is_not_given():
+    """A beam of 3, 30 words, temperature 1, no normalisation of lengths."""
+    endless, a = with_bias(-20.0)
+    assert {len(h.words) for h in [*greedy(endless, a), *sample(endless, a), *beam_search(endless, a)[0]]} == {30}
+    model, a = decoder(1, sharpness=1.0)
+    drawn = sample(model, a, 5, generator=torch.Generator().manual_seed(0))
+    assert [h.words for h in drawn] == [
+        h.words for h in sample(model, a, 5, 1.0, generator=torch.Generator().manual_seed(0))
+    ]
+    for one, other in zip(beam_search(model, a), beam_search(model, a, 3, 30, 0.0), strict=True):
+        assert [(h.words, h.log_probability) for h in one] == [(h.words, h.log_probability) for h in other]
+        assert len(one) == 3
+
+
+def plain_beam_search(model, a, beam, max_length, normalisation):
+    """By its definition, for one image, hypothesis by hypothesis, to the longest length."""
+    living, ended = [([], 0.0)], []
+    for t in range(max_length + 1):
+        candidates = []
+        for words, total in living:
+            output = model(a, torch.tensor([[*words, END]]))
+            log_p = output.logits[0, -1].log_softmax(0).tolist()
+            candidates += [
+                (total + log_p[word], [*words, word]) for word in ([END] if t == max_length else [END, *WORDS])
+            ]
+        candidates.sort(reverse=True)
+        ended += [
+            (total / (t + 1) ** normalisation, words[:-1]) for total, words in candidates[:beam] if words[-1] == END
+        ]
+        living = [(words, total) for total, words in candidates if words[-1] != END][:beam]
+    return sorted(ended, reverse=True)[:beam]
+
+
+@pytest.mark.parametrize("normalisation", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("beam", [1, 2, 3])
+def test_a_narrow_beam_is_the_plain_one(beam, normalisation):
+    for seed in (0, 7, 9):
+        model, a = decoder(seed, sharpness=2.0)
+        with torch.no_grad():
+            model.output.bias[END] += 1  # short captions end beside long ones that overtake them
+        for image, found in enumerate(beam_search(model, a, beam, 4, normalisation)):
+            expected = plain_beam_search(model, a[image : image + 1], beam, 4, normalisation)
+            assert [h.words for h in found] == [words for _, words in expected]
+            scores = [h.log_probability / (len(h.words) + 1) ** normalisation for h in found]
+            assert scores == pytest.approx([score for score, _ in expected])
+
+
+def test_draws_at_a_low_temperature_are_the_most_probable_words():
+    model, a = decoder(22, sharpness=2.0)
+    drawn = sample(model, a, 5, temperature=1e-3)
+    assert [h.words for h in drawn] == [h.words for h in greedy(model, a, 5)]
+    assert {tuple(h.words) for _ in range(9) for h in sample(model, a[:1], 5)} != {tuple(drawn[0].words)}
+
+
+def test_ids_are_numbers_of_python():
+    model, a = decoder(0, sharpness=0.5)
+    hypotheses = [
+        *greedy(model, a, 3),
+        *sample(model, a, 3),
+        *(h for image in beam_search(model, a, 2, 3) for h in image),
+    ]
+    assert {type(word) for h in hypotheses for word in h.words} == {int}

@@ -60,7 +60,7 @@ def test_answers_turn_green(page, lab, tmp_path):  # noqa: F811
 
     page.keyboard.press("Control+s")
     path = folder / f"{source.stem}.ipynb"
-    for _ in range(60):
+    for _ in range(480):
         page.wait_for_timeout(500)
         if any("is right" in str(cell.get("outputs")) for cell in nbformat.read(path, 4).cells):
             break

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import fast
+from satlib import attention, fast
 from satlib.decoder import Decoder, DecoderConfig
 from satlib.objectives import (
     HardConfig,
@@ -44,7 +44,9 @@ def both(monkeypatch, *arguments):
     found = []
     for switch in ("1", "0"):
         monkeypatch.setenv(fast.SWITCH, switch)
-        found.append(loss_of(*arguments))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch warns where it has to change the shape of an output
+            found.append(loss_of(*arguments))
     return found
 
 
@@ -183,3 +185,134 @@ def test_says_what_it_does_not_do(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(a, captions)
+
+
+class Own(attention.SoftAttention):
+    """What a learner may put in the place of soft attention."""
+
+
+class TestServes:
+    """Which loop is taken, and when that is said."""
+
+    def test_wherever_it_can_on_a_cpu(self, monkeypatch):
+        monkeypatch.delenv(fast.SWITCH, raising=False)
+        for kind in KINDS:
+            model, a, _ = made(*kind, (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+            for value, served in (("1", True), ("0", False), ("auto", True)):
+                with fast.switched(value), warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    assert fast.serves(model, a) is served
+            assert fast.serves(model, a)
+
+    def test_elsewhere_only_where_it_is_asked_for(self, monkeypatch):
+        model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+        for value, served in (("auto", False), ("1", True), ("0", False)):
+            monkeypatch.setenv(fast.SWITCH, value)
+            assert fast.serves(model, a.to("meta")) is served
+
+    @pytest.mark.parametrize(("value", "said"), [("auto", False), ("1", True)])
+    @pytest.mark.parametrize("own", [Own(attention.DotEnergy(6, 6, 6)), attention.SoftAttention(torch.nn.Identity())])
+    def test_a_learners_own_attention_or_energy_runs_in_the_plain_loop(self, monkeypatch, own, value, said):
+        """And is told so only where the fast one was asked for."""
+        monkeypatch.setenv(fast.SWITCH, value)
+        model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+        model.attention = own
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            assert not fast.serves(model, a)
+        assert len(heard) == said
+
+    def test_gumbel_is_drawn_in_the_plain_loop_in_training_and_says_so(self, monkeypatch):
+        monkeypatch.delenv(fast.SWITCH, raising=False)
+        model, a, _ = made("hard", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+        model.attention.temperature = 1.0
+        with pytest.warns(UserWarning, match="no Gumbel-softmax"):
+            assert not fast.serves(model, a)
+        assert fast.serves(model.eval(), a)
+
+    def test_the_loop_that_serves_is_the_one_that_runs(self, monkeypatch):
+        model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
+        steps, ran = fast.steps, []
+        monkeypatch.setattr(fast, "steps", lambda *inputs: ran.append(1) or steps(*inputs))
+        for value, runs in (("0", 0), ("1", 1)):
+            with fast.switched(value):
+                model(a, captions)
+            assert len(ran) == runs
+
+    def test_the_switch_is_put_back(self, monkeypatch):
+        monkeypatch.setenv(fast.SWITCH, "as it was")
+        with fast.switched("0"):
+            assert fast.os.environ[fast.SWITCH] == "0"
+        assert fast.os.environ[fast.SWITCH] == "as it was"
+        monkeypatch.delenv(fast.SWITCH)
+        with pytest.raises(ZeroDivisionError), fast.switched("1"):
+            _ = 1 / 0
+        assert fast.SWITCH not in fast.os.environ
+
+
+@pytest.mark.parametrize("look", ["expected", "probable", "sample"])
+def test_rows_with_the_expectation_outside_of_training(monkeypatch, look):
+    """Where a place is chosen, a marked row has the expectation, in training or not."""
+    model, a, captions = made("hard", "general", (4, 9, 8, 8, 9, 12, 5), torch.float64, False)
+    model.attention.look = look
+    coins = torch.tensor([True, False, True, False])
+    agree(*both(monkeypatch, model, a, captions, coins, 3), bound=1e-9)
+
+
+def test_keys_about_as_steep_as_exponentials_bear(monkeypatch):
+    """Keys between 15 and 40: on both sides of where tanh itself is taken, queries as large and of the other sign."""
+    for large in (15.0, 19.9, 20.1, 40.0):
+        model, a, captions = made("soft", "additive", (3, 5, 6, 6, 4, 9, 3), torch.float64, False)
+        with torch.no_grad():
+            annotation, state = model.attention.energy.annotation, model.attention.energy.state
+            annotation.weight.mul_(large / annotation(a).abs().max())
+            annotation.bias.zero_()
+            annotation.weight.mul_(large / annotation(a).abs().max())
+            state.weight.mul_(200)
+        agree(*both(monkeypatch, model, a, captions, None, 3), bound=1e-9)
+
+
+@pytest.mark.parametrize("steep", [1.0, 100.0])
+def test_some_rows_at_a_time(monkeypatch, steep):
+    """As many as the cache holds of r, L x width numbers of 8 bytes a row; and torch has nothing to warn of at the last few."""
+    keys, v, q = steep * torch.randn(5, 6, 4).double(), torch.randn(1, 4).double(), torch.randn(5, 4).double()
+    expected = (keys + q.unsqueeze(1)).tanh() @ v[0] - v.sum()
+    for fits, rows in ((0, 1), (1, 1), (2, 2), (2.9, 2), (4, 4), (9, 5)):
+        monkeypatch.setattr(fast, "CACHE", int(fits * 6 * 4 * 8 / torch.get_num_threads()))
+        made = fast._Tanh(keys, v)
+        assert made.rows == len(made.space) == rows
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            torch.testing.assert_close(made.energies(q), expected)
+
+
+def test_the_gradient_that_comes_in_is_left_alone(monkeypatch):
+    """It may be somebody else's too: autograd does not copy what it hands on."""
+    monkeypatch.setenv(fast.SWITCH, "1")
+    model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
+    state = model.initial_state(a)
+    found = fast.steps(model, model.view(a), state, torch.randn(2, 3, 24).double())
+    given = [torch.randn_like(each) for each in found[:4]]
+    before = [each.clone() for each in given]
+    torch.autograd.grad(found[:4], list(model.attention.parameters()), given)
+    for now, was in zip(given, before, strict=True):
+        assert torch.equal(now, was)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_keys_of_one_sign_and_queries_of_the_other(sign):
+    """tanh of nearly 0, out of keys and queries of 100: exponentials would be nothing times infinity."""
+    keys, v = sign * (100 + torch.rand(3, 6, 4)).double(), torch.randn(1, 4).double()
+    q = -sign * (100 + torch.rand(3, 4)).double()
+    expected = (keys + q.unsqueeze(1)).tanh() @ v[0] - v.sum()
+    torch.testing.assert_close(fast._Tanh(keys, v).energies(q), expected)
+
+
+def test_gradients_of_gradients_are_refused(monkeypatch):
+    """They would be wrong: the gradient written by hand has none."""
+    monkeypatch.setenv(fast.SWITCH, "1")
+    model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
+    weight = model.attention.energy.state.weight
+    (gradient,) = torch.autograd.grad(model(a, captions).logits.square().sum(), weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()

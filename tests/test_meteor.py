@@ -55,6 +55,21 @@ class TestMeteor:
         f_mean = precision * recall / (0.85 * precision + 0.15 * recall)
         assert found == pytest.approx(f_mean * (1 - 0.6 * (2 / 3) ** 0.2))
 
+    def test_by_hand_with_words_that_no_one_else_says(self):
+        # Partners: "a dog" in one chunk, "runs" in another: 1.75 of the caption's weight of 3.25, of 3.5 there.
+        found = meteor.meteor(
+            ["a", "dog", "often", "runs", "today"], [["on", "grass", "a", "dog", "slowly", "runs"]], {"a", "on"}
+        )
+        precision, recall = 1.75 / 3.25, 1.75 / 3.5
+        f_mean = precision * recall / (0.85 * precision + 0.15 * recall)
+        assert found == pytest.approx(f_mean * (1 - 0.6 * (2 / 3) ** 0.2))
+
+    def test_only_equal_texts_have_no_penalty(self):
+        # One chunk in both, but a word is missing on one side, and the other way round.
+        f_mean = 0.5 / (0.85 + 0.15 * 0.5), 0.5 / (0.85 * 0.5 + 0.15)
+        found = meteor.meteor(["dog"], [["dog", "runs"]], ()), meteor.meteor(["dog", "runs"], [["dog"]], ())
+        assert found == pytest.approx([(1 - 0.6) * f_mean[0], (1 - 0.6 * 1**0.2) * f_mean[1]])
+
     def test_of_equal_texts_is_one_and_of_disjoint_ones_nothing(self):
         assert meteor.meteor([3, 4, 5], [[9], [3, 4, 5]], {4}) == 1
         assert meteor.meteor([3, 4], [[5, 6]], {4}) == 0

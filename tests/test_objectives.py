@@ -3,7 +3,18 @@ import math
 import pytest
 import torch
 
-from satlib.objectives import doubly_stochastic_penalty, entropy, movement, negative_log_likelihood
+from satlib.decoder import Output
+from satlib.errors import SatlibError
+from satlib.objectives import (
+    HardConfig,
+    VariationalBound,
+    doubly_stochastic_penalty,
+    entropy,
+    log_probability,
+    movement,
+    negative_log_likelihood,
+    word_losses,
+)
 
 
 def test_penalty_by_hand():
@@ -49,3 +60,136 @@ def test_low_precision_is_added_up_in_float32(low):
     logits = torch.zeros(1, 4200, 4, dtype=low)
     nll = negative_log_likelihood(logits, torch.zeros(1, 4200, dtype=torch.long))
     torch.testing.assert_close(nll, torch.tensor([4200 * math.log(4)]))
+
+
+def test_every_word_has_its_own_loss():
+    p = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]])
+    losses = word_losses(p.log(), torch.tensor([[0, 2]]))
+    torch.testing.assert_close(losses, torch.tensor([[-math.log(0.5), -math.log(0.7)]]))
+
+
+def test_bf16_is_reckoned_in_float32():
+    """Within float32's error of the same rounded numbers in float64: sums of bf16 would be off by a hundredth."""
+    logits, captions = (8 * torch.randn(4, 30, 50)).bfloat16(), torch.randint(0, 50, (4, 30))
+    alphas = torch.randn(4, 30, 20).softmax(2).bfloat16()
+    places = torch.randint(0, 20, (4, 30))
+    p = alphas.double()
+    for found, expected in (
+        (word_losses(logits, captions), -logits.double().log_softmax(2).gather(2, captions.unsqueeze(2)).squeeze(2)),
+        (doubly_stochastic_penalty(alphas), (1 - p.sum(1)).square().sum(1)),
+        (entropy(alphas), -(p * p.log()).sum(2)),
+        (movement(alphas), (p[:, 1:] - p[:, :-1]).abs().sum(2) / 2),
+        (log_probability(alphas, places), p.gather(2, places.unsqueeze(2)).squeeze(2).log()),
+    ):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_place_of_no_weight_has_a_finite_log_probability_and_no_part_in_the_entropy():
+    alphas = torch.tensor([[[1.0, 0.0]]], requires_grad=True)
+    assert log_probability(alphas, torch.tensor([[1]])).item() == pytest.approx(math.log(2.0**-126))
+    assert log_probability(alphas, torch.tensor([[0]])).item() == 0
+    assert entropy(alphas).item() == 0
+
+
+class TestVariationalBound:
+    def test_begins_with_no_baseline(self):
+        bound = VariationalBound(HardConfig(baseline="learned"), hidden=4)
+        assert bound.average.tolist() == [0]
+        assert bound.learned.weight.tolist() == [[0] * 4]
+        assert bound.learned.bias.tolist() == [0]
+
+    def test_has_an_average_for_each_number_of_words_up_to_the_longest_caption_of_the_recipes(self):
+        """40 words and the end mark; place 0 of the buffer is not used."""
+        assert VariationalBound(HardConfig(reward="to-come"), hidden=4).average.tolist() == [0] * 42
+
+    def test_other_samples_need_another_sample(self):
+        with pytest.raises(SatlibError, match=r"needs hard\.samples of at least 2"):
+            VariationalBound(HardConfig(baseline="other-samples", samples=1), hidden=4)
+
+    def test_other_samples_are_those_of_the_same_caption(self):
+        """Two captions of one word, three samples each: each one's baseline is the mean of its two neighbours."""
+        log_p = torch.tensor([-1.0, -2.0, -6.0, -3.0, -3.0, -9.0])
+        logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 1).log().unsqueeze(1)
+        alphas, places = torch.full((6, 1, 2), 0.5), torch.zeros(6, 1, dtype=torch.long)
+        output = Output(logits, alphas, torch.ones(6, 1), places, torch.zeros(6, 1, 4))
+        bound = VariationalBound(HardConfig(baseline="other-samples", samples=3), hidden=4)
+        found = bound(output, torch.zeros(6, 1, dtype=torch.long))
+        assert found.baseline.tolist() == pytest.approx([-4, -3.5, -1.5, -6, -6, -3])
+        assert found.advantage.tolist() == pytest.approx([3, 1.5, -4.5, 3, 3, -6])
+
+    @pytest.mark.parametrize(("estimator", "places"), [("gumbel", [[0, 1]]), ("score-function", None)])
+    def test_without_samples_to_score_it_is_the_likelihood_alone(self, estimator, places):
+        """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing is left to log, and what is logged has no gradient."""
+        logits = torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]]).log().requires_grad_()
+        output = Output(
+            logits,
+            torch.full((1, 2, 2), 0.5, requires_grad=True),
+            torch.ones(1, 2),
+            None if places is None else torch.tensor(places),
+            torch.zeros(1, 2, 4),
+        )
+        bound = VariationalBound(HardConfig(estimator=estimator), hidden=4)
+        found = bound(output, torch.tensor([[0, 1]]))
+        assert found.loss.item() == pytest.approx(math.log(8))
+        assert found.nll.tolist() == pytest.approx([math.log(8)])
+        assert found.loss.requires_grad
+        assert not found.nll.requires_grad
+        assert found.advantage.shape == found.baseline.shape == (0,)
+        assert bound.average.tolist() == [0]
+        assert torch.autograd.grad(found.loss, output.alphas, allow_unused=True) == (None,)
+
+    @pytest.mark.parametrize("baseline", ["moving-average", "learned"])
+    def test_a_decoder_in_double_precision_has_its_averages_in_float32(self, baseline):
+        log_p = torch.tensor([[-1.0, -2.0]]).double()
+        logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
+        output = Output(
+            logits, torch.full((1, 2, 2), 0.5), torch.ones(1, 2), torch.tensor([[0, 1]]), torch.ones(1, 2, 4).double()
+        )
+        bound = VariationalBound(HardConfig(baseline=baseline), hidden=4)
+        found = bound(output, torch.zeros(1, 2, dtype=torch.long))
+        assert found.advantage.tolist() == [-3, -3]
+        assert bound.average.tolist() == pytest.approx([-0.3])
+
+    def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
+        """By squares of what the average leaves: rewards of -3, a baseline of 0 from its zero weights, one place of two."""
+        log_p = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
+        logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
+        states = torch.randn(2, 2, 4, requires_grad=True)
+        output = Output(logits, torch.full((2, 2, 2), 0.5), torch.ones(2, 2), torch.tensor([[0, 1], [-1, -1]]), states)
+        bound = VariationalBound(HardConfig(baseline="learned", lambda_e=0.0, lambda_r=0.0), hidden=4)
+        loss = bound(output, torch.zeros(2, 2, dtype=torch.long)).loss
+        assert loss.item() == pytest.approx(3 + 9)
+        by_weight, by_states = torch.autograd.grad(loss, (bound.learned.weight, states), allow_unused=True)
+        torch.testing.assert_close(by_weight, (2 * 3 * states[0].detach()).mean(0, keepdim=True))
+        assert by_states is None
+        everywhere = output._replace(places=torch.full((2, 2), -1))
+        assert bound(everywhere, torch.zeros(2, 2, dtype=torch.long)).loss.item() == pytest.approx(3)
+
+    def test_in_evaluation_the_average_stays(self):
+        bound = VariationalBound(HardConfig(), hidden=4).eval()
+        output = Output(
+            torch.zeros(1, 1, 2),
+            torch.full((1, 1, 2), 0.5),
+            torch.ones(1, 1),
+            torch.tensor([[0]]),
+            torch.zeros(1, 1, 4),
+        )
+        bound(output, torch.zeros(1, 1, dtype=torch.long))
+        assert bound.average.tolist() == [0]
+
+    def test_what_is_not_given_is_the_papers(self):
+        """Section 4.1: one sample, the expectation for half of the images, the whole sentence's reward and its moving average."""
+        given = HardConfig(
+            estimator="score-function",
+            samples=1,
+            expectation=0.5,
+            anneal=0.0,
+            reward="sentence",
+            baseline="moving-average",
+            lambda_r=1.0,
+            lambda_e=0.01,
+            temperature=1.0,
+            official=False,
+        )
+        assert HardConfig() == given

@@ -294,3 +294,42 @@ class TestTraining:
 def test_bad_options(change, message):
     with pytest.raises(SatlibError, match=message):
         tiny.the_recipe(change)
+
+
+class TestConsensusParts:
+    MEASURES = ("cider", "bleu1", "bleu4", "meteor")
+
+    @pytest.mark.parametrize("name", MEASURES)
+    def test_each_measure_alone(self, name):
+        """With a weight of 0.3 it is rewarded by itself, and no other one is counted."""
+        only = dict.fromkeys(self.MEASURES, 0.0) | {name: 0.3}
+        made, vocabulary = consensus([["a dog runs"], ["a cat sits", "one cat"]], reward.RewardConfig(**only))
+        ids = [*vocabulary.encode("a cat runs"), END]
+        worth = dict(zip(("bleu1", "bleu4"), made.bleu("1", ids), strict=True))
+        worth |= {"cider": made.cider("1", ids), "meteor": made.meteor("1", ids)}
+        assert worth[name] > 0
+        assert made("1", ids) == pytest.approx(0.3 * worth[name])
+
+    def test_the_mean_over_images_by_their_words(self):
+        made, vocabulary = consensus([["a dog runs"], ["a cat sits"]])
+        said = {"0": ["a", "dog"], "1": ["a", "cat", "sits"]}
+        each = [made(key, [*vocabulary.encode(" ".join(words)), END]) for key, words in said.items()]
+        assert each[0] != each[1]
+        assert made.mean(said) == pytest.approx((each[0] + each[1]) / 2)
+
+    def test_what_is_not_given_is_cider_of_five_captions(self):
+        given = reward.RewardConfig(samples=5, cider=1.0, bleu1=0.0, bleu4=0.0, meteor=0.0, temperature=0.5)
+        assert reward.RewardConfig() == given
+
+    def test_two_samples_are_enough(self):
+        consensus([["a dog"]], reward.RewardConfig(samples=2))
+        log_p = torch.tensor([-1.0, -2.0])
+        assert reward.self_critical(log_p, torch.tensor([3.0, 1.0]), 2).item() == pytest.approx((2 * 1 - 2 * 2) / 2)
+
+    def test_function_words_are_looked_up_by_their_ids(self):
+        """Only "a" is one here: it counts 1 of 7 of the weight of "a dog runs"."""
+        made, vocabulary = consensus([["a dog runs"]])
+        assert made._function == frozenset(vocabulary.encode("a"))
+        alone = made.meteor("0", [*vocabulary.encode("a"), END])
+        precision, recall = 1.0, 0.25 / 1.75
+        assert alone == pytest.approx(0.4 * precision * recall / (0.85 * precision + 0.15 * recall))

@@ -63,6 +63,9 @@ class TestTeachers:
         with torch.no_grad(), hard.looking("expected"):
             mean = (2 * word_by_word(soft, keys, captions) + word_by_word(hard, keys, captions)) / 3
         torch.testing.assert_close(q, mean)
+        assert not q.requires_grad
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(taught.probabilities(keys, captions).sum(2), torch.ones(2, 4))
         torch.testing.assert_close(q.sum(2), torch.ones(2, 4))
         state = torch.get_rng_state()
         taught.probabilities(keys, captions)
@@ -82,6 +85,11 @@ class TestLoss:
         p = torch.tensor([[[0.2, 0.3, 0.5], [0.7, 0.2, 0.1]]])
         by_hand = -(0.5 * p[0, 0, 0].log() + 0.25 * p[0, 0, 1].log() + 0.25 * p[0, 0, 2].log() + p[0, 1, 0].log())
         torch.testing.assert_close(taught_loss(p.log() + 3, q), by_hand.view(1))
+
+    def test_logits_in_bf16_are_reckoned_in_float32(self):
+        logits, q = (8 * torch.randn(2, 30, 50)).bfloat16(), torch.randn(2, 30, 50).softmax(2)
+        expected = -(q.double() * logits.double().log_softmax(2)).sum((1, 2))
+        torch.testing.assert_close(taught_loss(logits, q).double(), expected, rtol=1e-5, atol=0)
 
     def test_sure_teachers_are_the_true_captions(self):
         logits, captions = torch.randn(3, 4, 7), torch.randint(7, (3, 4))

@@ -201,15 +201,15 @@ class TestResuming:
         assert writes > 9  # recipe, vocabulary, checkpoint; then model, checkpoint, log and curves after each epoch
 
     def test_kill_9_at_random_moments(self, tmp_path):
-        changes = (*CASES[AVERAGED], "training.epochs=8")
-        folder = tmp_path / "killed"
-        moments, deadline = random.Random(), time.monotonic() + 120
+        """A training of minutes, so that it is at work whenever the signal comes; what is compared ends with its next epoch."""
+        changes = (*CASES[AVERAGED], "training.schedule=constant", "training.patience=999")
+        folder, moments = tmp_path / "killed", random.Random()
 
         def written():
             return (folder / CHECKPOINT).stat().st_mtime_ns if (folder / CHECKPOINT).exists() else 0
 
         with subprocess.Popen(
-            [sys.executable, tiny.__file__, str(folder), *changes],
+            [sys.executable, tiny.__file__, str(folder), *changes, "training.epochs=999"],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -221,7 +221,7 @@ class TestResuming:
                 print("train", file=trainer.stdin)
                 process = int(trainer.stdout.readline())
                 while written() == before:
-                    assert time.monotonic() < deadline
+                    assert trainer.poll() is None
                     time.sleep(0.002)
                 time.sleep(moments.uniform(0, 0.15))
                 os.kill(process, signal.SIGKILL)
@@ -231,9 +231,14 @@ class TestResuming:
                 if (folder / LOG).exists():
                     assert all(json.loads(line)["epoch"] for line in (folder / LOG).read_text().splitlines())
             trainer.stdin.close()
-        train(folder, *changes)
-        train(tmp_path / "whole", *changes)
-        assert_same(folder, tmp_path / "whole")
+        epochs = f"training.epochs={read_safetensors(folder / CHECKPOINT)[0]['progress']['epoch'] + 1}"
+        train(folder, *changes, epochs)
+        train(tmp_path / "whole", *changes, epochs)
+        ((checkpoint, _, log), *tensors), ((checkpoint_there, _, log_there), *tensors_there) = map(
+            state, (folder, tmp_path / "whole")
+        )
+        assert (checkpoint, log) == (checkpoint_there, log_there)  # the best model may still say epochs=999
+        assert all(equal(here, there) for here, there in zip(tensors, tensors_there, strict=True))
 
 
 class TestRefusals:
@@ -620,3 +625,27 @@ def test_captions_come_back_from_their_batches():
         for key, row in zip(batch.keys, batch.captions.tolist(), strict=True)
     )
     assert found == sorted((e.key, c.lower().rstrip(".")) for e in examples for c in e.references)
+
+
+class TestOnEpoch:
+    def train(self, folder, on_epoch):
+        chosen = tiny.the_recipe()
+        return training.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, on_epoch=on_epoch)
+
+    def test_it_is_told_each_record_once_that_is_safe(self, tmp_path):
+        heard = []
+
+        def on_epoch(record):
+            heard.append(record)
+            assert json.loads((tmp_path / LOG).read_text().splitlines()[-1]) == record
+
+        self.train(tmp_path, on_epoch)
+        assert [record["epoch"] for record in heard] == [1, 2, 3]
+
+    def test_a_request_to_stop_between_two_epochs(self, tmp_path):
+        """It comes when the epoch's last batch is long done; at the last epoch there is nothing left to stop."""
+        with pytest.raises(training.Interrupted, match="stopped after epoch 1; the same command goes on"):
+            self.train(tmp_path, lambda record: os.kill(os.getpid(), signal.SIGINT))
+        assert len((tmp_path / LOG).read_text().splitlines()) == 1
+        self.train(tmp_path, lambda record: record["epoch"] == 3 and os.kill(os.getpid(), signal.SIGINT))
+        assert len((tmp_path / LOG).read_text().splitlines()) == 3

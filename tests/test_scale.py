@@ -1,0 +1,89 @@
+"""`encoder.scale`: a model that scales by 1/4 is the model that does not, on annotation vectors that are 1/4 as large."""
+
+import json
+
+import pytest
+import tiny
+import torch
+
+from satlib import encoders, evaluation, images, plots, training
+from satlib.captioner import Captioner
+from satlib.teaching import Teachers
+from satlib.text import Vocabulary
+
+WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    # Drawing takes longer than training here.
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+
+
+class Scaled(tiny.Reader):
+    """The same annotation vectors, a quarter as large: exact, since 1/4 is a power of two."""
+
+    def read(self, keys):
+        return super().read(keys) / 4
+
+
+def both(train):
+    """What `train(recipe changes, reader)` gives where the model scales, and where its reader has done so."""
+    return train("encoder.scale=0.25", tiny.Reader()), train("encoder.scale=1.0", Scaled())
+
+
+def test_annotations_are_scaled_from_pixels_and_from_vectors():
+    made = Captioner(tiny.the_recipe("encoder.scale=0.25"), WORDS, encoders.create("tiny")).eval()
+    batch = torch.stack([images.to_tensor(tiny.draw(example)) for example in tiny.data().examples[:3]])
+    with torch.inference_mode():
+        stored = made.encoder(batch)
+        assert torch.equal(made.annotations(batch), stored / 4)
+        assert torch.equal(made.annotations(stored), stored / 4)
+        assert torch.equal(Captioner(tiny.the_recipe(), WORDS, made.encoder).annotations(batch), stored)
+
+
+@pytest.mark.parametrize("attention", ["soft", "hard"])
+def test_it_reaches_the_training_and_every_figure_of_dev(tmp_path, attention):
+    """By the log (loss, penalty, NLL and BLEU on dev, the gradient's spread), the weights and the captions of test."""
+
+    def train(scale, reader):
+        chosen = tiny.the_recipe(scale, f"decoder.attention={attention}", "training.epochs=2")
+        trained = training.train(chosen, tiny.data(), reader, tmp_path / scale, progress=False)
+        log = [json.loads(line) for line in (tmp_path / scale / training.LOG).read_text().splitlines()]
+        captions = evaluation.generate(trained, reader, tiny.data().split("test"), progress=False)
+        clock = ("seconds", "tokens_per_second")
+        return (
+            [{name: value for name, value in record.items() if name not in clock} for record in log],
+            [value.tolist() for value in trained.state_dict().values()],
+            {key: (caption.words, caption.log_probability) for key, caption in captions.items()},
+        )
+
+    scaled, beforehand = both(train)
+    assert scaled == beforehand
+
+
+def test_it_reaches_training_on_rewards(tmp_path):
+    def train(scale, reader):
+        begun, rewarded = tmp_path / scale, tmp_path / f"{scale} rewarded"
+        training.train(tiny.the_recipe(scale, "training.epochs=1"), tiny.data(), reader, begun, progress=False)
+        chosen = tiny.the_recipe(scale, "training.epochs=1", "objective.maximise=reward")
+        trained = training.train(chosen, tiny.data(), reader, rewarded, progress=False, start=begun)
+        return [value.tolist() for value in trained.state_dict().values()]
+
+    scaled, beforehand = both(train)
+    assert scaled == beforehand
+
+
+def test_it_reaches_teachers():
+    def probabilities(scale, reader):
+        torch.manual_seed(0)
+        teacher = Captioner(tiny.the_recipe(scale), WORDS, encoders.create("tiny"))
+        return Teachers([(teacher, reader)], WORDS).probabilities(
+            ["train-0", "train-1"], torch.tensor([[2, 3], [4, 5]])
+        )
+
+    assert torch.equal(*both(probabilities))
+    assert not torch.equal(
+        probabilities("encoder.scale=0.25", tiny.Reader()), probabilities("encoder.scale=1.0", tiny.Reader())
+    )

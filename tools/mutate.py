@@ -1,0 +1,226 @@
+"""Do the tests hold the package? `python tools/mutate.py [satlib/attention.py ...] [--sample N] [--seed 0] [--processes 1]`.
+
+Each module is changed in one place at a time (an operator, a sign, a comparison, a constant, an axis, a dropped statement,
+argument, `detach` or decorator, ...), and the tests that should hold that module are run until one fails. A change that no test
+notices is printed: either a test is missing, or the change is no mistake; the latter are listed, each with its reason,
+in tools/mutate-judged.toml and do not count. Exit status 1 where less than 95 % of the rest of a module's changes are caught.
+
+A parent imports torch and the tests' libraries once, and each change is tried in a fork of it, which imports satlib afresh.
+"""
+
+import argparse
+import ast
+import gc
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import hypothesis
+import pytest
+from mutate_source import Mutant, mutants
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+JUDGED = Path(__file__).with_name("mutate-judged.toml")
+LEAST = 0.95  # share that must be caught
+MEMORY = 6 * 2**30  # bytes that the tests of a change may take
+_HARD, _REWARD, _TEACHING = "tests/test_hard.py::", "tests/test_reward.py::", "tests/test_teaching.py::"
+TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it, the quick ones first
+    "attention": ("tests/test_attention.py", "tests/test_soft_attention.py", _HARD + "TestLooking"),
+    "decoder": ("tests/test_decoder.py", "tests/test_fast.py", "tests/test_soft_attention.py"),
+    "fast": ("tests/test_fast.py",),
+    "objectives": ("tests/test_objectives.py", "tests/test_loss.py", _HARD + "TestTerms", _HARD + "TestLooking"),
+    "decoding": ("tests/test_decoding.py",),
+    "batching": ("tests/test_batching.py",),
+    "reward": (
+        _REWARD + "TestConsensus",
+        _REWARD + "TestConsensusParts",
+        _REWARD + "test_self_critical_by_hand",
+        _REWARD + "test_places_drawn_after_the_end_do_not_count",
+        _REWARD + "test_bad_options",
+    ),
+    "meteor": ("tests/test_meteor.py",),
+    "teaching": (
+        "tests/test_scale.py::test_it_reaches_teachers",
+        _TEACHING + "TestLoss",
+        _TEACHING + "TestTeachers",
+        _TEACHING + "TestTraining::test_the_loss_is_shared_out",
+    ),
+    "training": ("tests/test_loss.py", "tests/test_scale.py", "tests/test_training.py", _HARD + "TestTraining"),
+}
+# Tests that start Java, or other processes that would import what is not changed.
+LEFT_OUT = ("program_told_to_do_with_equal_words", "who_taught_it", "evaluated_by_each_look", "kill_9")
+# Imported before forking, satlib thrown out again: what a child needs not load.
+LOADED = ("torch._dynamo", "satlib.training", "satlib.evaluation", "nltk.translate.bleu_score", "hypothesis.strategies")
+
+
+class _Changed(importlib.machinery.SourceFileLoader):
+    """Loads a module from a syntax tree."""
+
+    tree: ast.Module
+
+    def get_code(self, fullname: str) -> object:
+        """The tree's code."""
+        return compile(ast.fix_missing_locations(self.tree), self.path, "exec")
+
+
+class _Finder:
+    """Finds one module, changed."""
+
+    def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
+        self.name = name
+        self.loader = _Changed(name, str(path))
+        self.loader.tree = tree
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        """The spec of that module alone."""
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_file_location(name, self.loader.path, loader=self.loader)
+
+
+class Tests:
+    """Runs a module's tests in forks of this process, `processes` at a time."""
+
+    def __init__(self, module: str, processes: int, folder: Path) -> None:
+        self.module, self.processes, self.folder = module, processes, folder
+        self.path = ROOT / f"satlib/{module}.py"
+        self.tree = ast.parse(self.path.read_text(encoding="utf-8"))
+
+    def whole(self) -> float:
+        """Seconds of processor time that the tests take without a change.
+
+        Raises:
+            SystemExit: they fail.
+        """
+        _, status, used = os.wait4(self._start(None, 600), 0)
+        if os.waitstatus_to_exitcode(status) != 0:
+            raise SystemExit(f"the tests of {self.module} fail without any change: {' '.join(TESTS[self.module])}")
+        return used.ru_utime + used.ru_stime
+
+    def survivors(self, chosen: Sequence[Mutant], seconds: float) -> Iterator[Mutant]:
+        """The changes that no test notices. One that takes more than `seconds` of processor time is noticed."""
+        running: dict[int, tuple[Mutant, float]] = {}
+        left = list(reversed(chosen))
+        while left or running:
+            while left and len(running) < self.processes:
+                mutant = left.pop()
+                running[self._start(mutant, seconds)] = mutant, time.monotonic() + 20 * seconds
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if not process:
+                time.sleep(0.01)
+                for process, (_, deadline) in running.items():
+                    if time.monotonic() > deadline:  # asleep: it uses no processor time
+                        os.killpg(process, signal.SIGKILL)
+                continue
+            mutant, _ = running.pop(process)
+            shutil.rmtree(self.folder / str(process), ignore_errors=True)
+            if os.waitstatus_to_exitcode(status) == 0:
+                yield mutant
+
+    def _start(self, mutant: Mutant | None, seconds: float) -> int:
+        """Fork a process whose exit status is pytest's."""
+        process = os.fork()
+        if process:
+            return process
+        status = 1
+        try:
+            os.setsid()
+            quiet = os.open(os.devnull, os.O_RDWR)
+            for number in range(3):
+                os.dup2(quiet, number)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            if mutant is not None:
+                mutant.apply()
+            sys.meta_path.insert(0, _Finder(f"satlib.{self.module}", self.path, self.tree))
+            given = [
+                "-x",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:unraisableexception",
+                f"--basetemp={self.folder / str(os.getpid())}",
+            ]
+            given += ["-k", " and ".join(f"not {name}" for name in LEFT_OUT), *TESTS[self.module]]
+            status = int(pytest.main(given))
+        finally:
+            os._exit(status)
+
+
+def load() -> None:
+    """Import what the tests need; then forget satlib, so that a child imports it with its change."""
+    sys.path.insert(0, str(ROOT))
+    os.chdir(ROOT)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # nbval takes longer to load than most tests to run
+    for name in LOADED:
+        importlib.import_module(name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "satlib"]:
+        del sys.modules[name]
+    # The same examples for every change, none from an earlier one; to fail is enough.
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutate", database=None, derandomize=True, phases=phases)
+    hypothesis.settings.load_profile("mutate")
+    gc.freeze()  # a child collects garbage several times, and none of it is here
+
+
+def main() -> int:
+    """See the top of this file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", help="modules as satlib/attention.py; all that have tests here if left out")
+    parser.add_argument("--sample", type=int, metavar="N", help="try N of each module's changes, drawn by lot")
+    parser.add_argument("--seed", type=int, default=0, help="of the lot")
+    parser.add_argument("--processes", type=int, default=1)
+    arguments = parser.parse_args()
+    modules = [Path(name).stem for name in arguments.files] or list(TESTS)
+    if unknown := set(modules) - set(TESTS):
+        parser.error(
+            f"no tests are named for {', '.join(sorted(unknown))}; TESTS in {Path(__file__).name} is the table"
+        )
+    judged = {
+        (each["module"], each["where"], each["before"], each["after"]): each["reason"]
+        for each in tomllib.loads(JUDGED.read_text(encoding="utf-8"))["judged"]
+    }
+    load()
+    table, enough = [], True
+    with tempfile.TemporaryDirectory() as folder:
+        for module in modules:
+            tests = Tests(module, arguments.processes, Path(folder))
+            every = mutants(tests.tree)
+            chosen = every
+            if arguments.sample is not None and arguments.sample < len(every):
+                chosen = sorted(random.Random(arguments.seed).sample(every, arguments.sample), key=lambda m: m.line)
+            excused = {m for m in chosen if (module, m.where, m.before, m.after) in judged}
+            tried = [m for m in chosen if m not in excused]
+            limit = 3 * tests.whole() + 10
+            missed = 0
+            for m in tests.survivors(tried, limit):
+                missed += 1
+                print(f"satlib/{module}.py:{m.line} ({m.where}): {m.before}  ->  {m.after}", flush=True)
+            share = 1 - missed / max(1, len(tried))
+            enough = enough and share >= LEAST
+            table.append((module, len(every), len(chosen), len(excused), len(tried) - missed, f"{share:.1%}"))
+    gc.unfreeze()
+    print(f"{'module':12} {'changes':>8} {'tried':>8} {'judged':>8} {'caught':>8} {'share':>8}")
+    for row in table:
+        print(f"{row[0]:12} " + " ".join(f"{value:>8}" for value in row[1:]))
+    return 0 if enough else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
