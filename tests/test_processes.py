@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from satlib import datasets, encoders, features, recipe, training
+from satlib import datasets, encoders, extraction, recipe, training
 from satlib.course import patches, processes
 from satlib.datasets import folder, scenes
 
@@ -20,7 +20,7 @@ def test_two_processes(tmp_path):
     folder.save(scenes.load(4, 1, 0), tmp_path / "few")
     changes = (f"data.name={tmp_path / 'few'}", *CHANGES)
     data = datasets.load(str(tmp_path / "few"))
-    store = features.extract(data, encoders.create(patches.NAME), tmp_path / "store", progress=False)
+    store = extraction.extract(data, encoders.create(patches.NAME), tmp_path / "store", progress=False)
     training.train(recipe.load("own-folder", changes), data, store, tmp_path / "one", progress=False)
     processes.train(2, "own-folder", changes, store.folder, tmp_path / "two")
     (one,), (two,) = (
