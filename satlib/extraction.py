@@ -58,7 +58,7 @@ def extract(
     """Compute the annotation vectors of every image of a set, or of those that a store there lacks, and open the store.
 
     Images whose content is as it was are left alone; those that are new, have changed, or whose vectors are damaged are
-    computed, and those that are gone are left out. A stopped extraction goes on where it stopped, on any number of processes.
+    computed, and those that are gone are dropped. A stopped extraction resumes where it stopped, on any number of processes.
 
     Args:
         data: the set.
@@ -138,12 +138,12 @@ def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _Plan:
     }
     said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     if old and old["home"] != description["home"]:
-        said = ", ".join([f"moved here from {old['home']}", *([said] if said else [])])
+        said = ", ".join([f"moved from {old['home']}", *([said] if said else [])])
     write_json(partial, description)
     _begin_again(folder, {key: record for key, record in kept.items() if stored.get(key) != record})
     rows = 1 + max((row for _, row in todo), default=-1)
     _require_space(folder, rows * 2 * description["dim"] * int(np.prod(description["grid"])) - size_of(folder / ARRAY))
-    told = f"{said}; {len(todo)} of {len(examples)} images to compute" if old else ""
+    told = f"{said}; computing {len(todo):,} of {len(examples):,} images" if old else ""
     return _Plan(todo, kept, told, finished)
 
 

@@ -131,14 +131,14 @@ class FeatureStore:
                 )
         if self._knows_its_images and self.manifest["home"] != home_of(data):
             raise SatlibError(
-                f"the feature store {self.folder} was made of {self.manifest['home']}, not of {home_of(data)}; run satlib "
-                "features again, which compares the images and computes those that differ"
+                f"the feature store {self.folder} was made from {self.manifest['home']}, not from {home_of(data)}; run satlib "
+                "features again, which compares the images and computes only those that differ"
             )
         missing = [example.key for example in examples if example.key not in self]
         if missing:
             raise SatlibError(
-                f"the feature store {self.folder} lacks {len(missing)} images, {missing[0]} first; run satlib features again, "
-                "which computes those alone"
+                f"the feature store {self.folder} lacks {_images(len(missing))} (the first is {missing[0]}); run satlib features "
+                "again, which computes only what is missing"
             )
         if not self._knows_its_images:
             self._try(encoder, data, examples, view)
@@ -147,8 +147,8 @@ class FeatureStore:
         changed = [key for key, found in prints.items() if found != self._records[key][1:3]]
         if changed:
             raise SatlibError(
-                f"{len(changed)} images have changed since the feature store {self.folder} was made, {changed[0]} first; run "
-                "satlib features again, which computes those alone"
+                f"{_images(len(changed))} changed after the feature store {self.folder} was made (the first is {changed[0]}); run "
+                "satlib features again, which computes only what has changed"
             )
 
     @property
@@ -165,14 +165,19 @@ class FeatureStore:
         if not (apart < TOLERANCE).all():
             key = keys[int(apart.nan_to_num(torch.inf).argmax())]
             raise SatlibError(
-                f"the feature store {self.folder}, which an older satlib made, holds other vectors of {key} than {encoder.name} gives "
-                f"of it now (view {view!r}); make a new store with: satlib features RECIPE"
+                f"the feature store {self.folder}, made by an older satlib, does not hold what {encoder.name} computes for {key} now "
+                f"(view {view!r}); make a new store with: satlib features RECIPE"
             )
         tqdm.write(
-            f"warning: the feature store {self.folder} was made by an older satlib, which noted the names of its images and not "
-            f"their content; {len(keys)} of {len(examples)} were compared and agree. To have all checked, make it anew: satlib features RECIPE",
+            f"warning: the feature store {self.folder} was made by an older satlib, which recorded the names of its images but not "
+            f"their content; {len(keys)} of {len(examples)} images were computed again and agree. To check them all, make a new "
+            "store with: satlib features RECIPE",
             file=sys.stderr,
         )
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count:,} images"
 
 
 def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> Path:

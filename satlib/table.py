@@ -142,7 +142,9 @@ def render(rows: Sequence[Row], style: str = "text") -> str:
             "Entropy of the maps in nats (an even map of 7x7: 3.89, of 14x14: 5.28); movement: total variation between words, 0 to 1."
         )
     if any(row.ours and row.data != "scenes" for row in rows):
-        notes.append('View: "whole" photographs, squeezed to a square, or the middle "crop", as in the paper.')
+        notes.append(
+            'After the encoder, what it sees: "whole", the photograph squeezed to a square, or "crop", its middle, as in the paper.'
+        )
     if "pointing" in columns:
         notes.append(
             "Pointing: words whose map has its peak on the object that they name, where the place of objects is known."

@@ -203,7 +203,9 @@ class TestRefusals:
         store = make(tmp_path)
         more = (*DATA.examples, Example("dev-9", "dev", ("a",)))
         said = error(store.check, encoders.create("tiny"), DATA, more)
-        assert "lacks 1 images, dev-9 first; run satlib features again, which computes those alone" in said
+        assert (
+            "lacks 1 image (the first is dev-9); run satlib features again, which computes only what is missing" in said
+        )
 
     @pytest.mark.parametrize("change", [-IMAGE, -1])
     def test_an_array_that_is_too_short(self, tmp_path, change):
@@ -282,7 +284,7 @@ class TestItsOwnImages:
         a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
         made = self.make(root, a).folder
         made.rename(features.folder(root, b, "tiny"))
-        assert f"was made of {a.home}, not of {b.home}; run satlib features again" in error(self.open, root, b)
+        assert f"was made from {a.home}, not from {b.home}; run satlib features again" in error(self.open, root, b)
         self.assert_right(self.make(root, b), b)
 
     def test_a_set_that_moved_is_compared_and_not_computed_again(self, root, monkeypatch, capsys):
@@ -294,7 +296,7 @@ class TestItsOwnImages:
         with monkeypatch.context() as patch:
             patch.setattr(encoders.Encoder, "forward", lambda *_: pytest.fail("an image was encoded"))
             self.make(root.parent / "moved", moved, progress=True)
-        assert f"moved here from {data.home}; 0 of 10 images to compute" in capsys.readouterr().out
+        assert f"moved from {data.home}; computing 0 of 10 images" in capsys.readouterr().out
         self.assert_right(self.open(root.parent / "moved", moved), moved)
 
     def test_only_what_is_new_or_changed_is_computed_and_a_line_says_so(self, root, tmp_path, monkeypatch, capsys):
@@ -307,8 +309,8 @@ class TestItsOwnImages:
         lines = (folder / "captions.csv").read_text().splitlines()
         (folder / "captions.csv").write_text("\n".join([*lines[:-1], "new.png,A new dog.,train"]))
         data = datasets.load(str(folder))
-        assert "lacks 1 images, new.png first" in error(self.open, root, data)
-        assert "1 images have changed since" in error(
+        assert "lacks 1 image (the first is new.png)" in error(self.open, root, data)
+        assert "1 image changed after" in error(
             lambda: open_store(root, data, encoders.create("tiny"), "whole", data.split("train")[:4])
         )
         assert len(self.open(root, data, "dev").read(["4.png"])) == 1  # of which nothing has changed
@@ -317,7 +319,7 @@ class TestItsOwnImages:
             patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.key) or true(data, e))
             store = self.make(root, data, progress=True)
         assert read == ["3.png", "new.png"]
-        assert "1 new, 1 changed, 1 gone; 2 of 10 images to compute" in capsys.readouterr().out
+        assert "1 new, 1 changed, 1 gone; computing 2 of 10 images" in capsys.readouterr().out
         self.assert_right(store, data)
         self.assert_right(self.open(root, data), data)
         assert torch.equal(store.read(["0.png"]), before)
@@ -331,7 +333,7 @@ class TestItsOwnImages:
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert "1 images have changed since" in error(self.open, root, data)
+        assert "1 image changed after" in error(self.open, root, data)
 
     def test_a_stopped_update_leaves_the_old_store_whole(self, root, tmp_path, monkeypatch):
         data = self.photos(tmp_path / "photos")
@@ -363,7 +365,7 @@ class TestItsOwnImages:
         for _ in range(2):  # a refusal is not forgotten
             assert "the vectors of 2.png in" in error(store.read, ["1.png", "2.png"])
         self.make(root, data, progress=True)
-        assert "1 damaged; 1 of 10 images to compute" in capsys.readouterr().out
+        assert "1 damaged; computing 1 of 10 images" in capsys.readouterr().out
         self.assert_right(self.open(root, data), data)
 
     def old_store(self, root, data, view="crop"):
@@ -387,7 +389,7 @@ class TestItsOwnImages:
         store = open_store(root, data, encoder, "crop", data.examples)
         said = capsys.readouterr().err
         assert "warning: the feature store" in said
-        assert "5 of 10 were compared and agree" in said
+        assert "5 of 10 images were computed again and agree" in said
         with torch.inference_mode():
             direct = encoder(Pixels(data, "crop").read(["7.png"]))
         torch.testing.assert_close(store.read(["7.png"]), direct, rtol=2**-10, atol=1e-3)
@@ -396,7 +398,7 @@ class TestItsOwnImages:
         a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
         self.old_store(root, a)
         encoder = encoders.create("tiny")
-        said = "which an older satlib made, holds other vectors of"
+        said = "made by an older satlib, does not hold what tiny computes for"
         assert said in error(open_store, root, a, encoder, "whole", a.examples)
         assert said in error(open_store, root, b, encoder, "crop", b.examples)
 
