@@ -171,6 +171,8 @@ class TestInterruption:
             tiny.data(train=9, dev=4, test=1),
             draw=lambda e: tiny.draw(dataclasses.replace(e, key="dev-77") if e.key == "train-2" else e),
         )
+        # By the second of two processes, whose journal is read after the first one's.
+        (tmp_path / "stopped" / "images-0.partial").rename(tmp_path / "stopped" / "images-1.partial")
         store, fresh = make(tmp_path / "stopped", other), make(tmp_path / "fresh", other)
         keys = [example.key for example in other.examples]
         assert torch.equal(store.read(keys), fresh.read(keys))

@@ -111,6 +111,9 @@ def test_a_map_lies_where_the_encoder_looked():
     crop = plots.spread((512, 256), right, (256, 512), "crop")[0]
     assert crop[16:240, 350:368].min() > 0.99
     assert crop[:, 368:].max() == 0
+    narrow = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 128), "crop")[0]  # drawn a quarter as wide
+    assert (narrow > 0).sum() == 224 * 56
+    assert narrow[16:240, 36:92].min() > 0.99
 
 
 @pytest.mark.parametrize("count", [1, 7])
