@@ -214,6 +214,26 @@ class TestWhatIsLogged:
         assert not session.captioner.training
         assert max(lengths) == 13  # decoding.max_length and the end mark
 
+    @pytest.mark.parametrize("further", [0, 1])
+    def test_rewards_of_captions_that_end_at_once(self, tmp_path, monkeypatch, further):
+        """All 40 end with their first word, but for one that has a second: movement is over such steps, 0 without any."""
+        seen = []
+        monkeypatch.setattr(training, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
+        begun = tmp_path / "begun"
+        training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
+        session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
+
+        def alive(made):
+            mask = torch.zeros(made.words.shape, dtype=torch.bool)
+            mask[:, 0], mask[0, 1] = True, bool(further)
+            return mask
+
+        monkeypatch.setattr(training.reward, "alive", alive)
+        work = session._expected_reward(batch, a)
+        one, other = seen[0].alphas[0, :2].detach()
+        assert work.sums["movement"].item() == pytest.approx(further * (one - other).abs().sum().item() / 2)
+        assert work.words == 5 * B + further
+
 
 class TestUpdate:
     """One update against the gradient of the loss that `_likelihood` gives, without dropout."""

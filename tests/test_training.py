@@ -799,13 +799,17 @@ class TestSession:
         session._tell(record | {"train_reward": 0.25, "dev_reward": 0.5})
         assert "train reward 0.250, dev reward 0.500, dev 3.500 nats" in capsys.readouterr().out
 
-    def test_a_checkpoint_of_a_gpu_goes_on_on_a_cpu(self, tmp_path):
+    def test_a_checkpoint_of_a_gpu_goes_on_on_a_cpu(self, tmp_path, monkeypatch):
+        """With the CPU's random numbers; nothing is said to a GPU, of which there need be none."""
         train(tmp_path, "training.epochs=1")
         header, tensors = read_safetensors(tmp_path / CHECKPOINT)
         write_safetensors(tmp_path / CHECKPOINT, tensors | {"random.cuda": torch.zeros(16, dtype=torch.uint8)}, header)
+        told = []
+        monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: told.append(given))
         torch.manual_seed(8)
         begin(tmp_path, "training.epochs=1")
         assert torch.equal(torch.get_rng_state(), tensors["random"])
+        assert told == []
 
     def test_a_log_that_a_kill_left_behind_is_written_again(self, tmp_path):
         train(tmp_path, "training.epochs=1")

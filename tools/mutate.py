@@ -81,6 +81,7 @@ TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it
         "tests/test_scale.py",
         _REWARD + "TestTraining::test_the_epoch_is_chosen_by_the_reward_of_greedy_captions",
         _REWARD + "TestTraining::test_needs_a_model_to_begin_with",
+        _TEACHING + "TestTraining::test_the_loss_is_shared_out",
         _TEACHING + "TestTraining::test_resumed_is_the_run_that_was_not_stopped_and_by_the_same_teachers",
         _TEACHING + "TestTraining::test_not_with_rewards",
         _SHARDS + "test_what_a_stream_cannot_do",
