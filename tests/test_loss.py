@@ -3,6 +3,10 @@
 Neither the values nor the gradients here come from `satlib.objectives`: both are written out.
 """
 
+import math
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import tiny
 import torch
@@ -140,3 +144,155 @@ class TestEquation14:
                 expected = -2 * weight / (5 * B) * (1 - alphas[:length].sum(0))
                 torch.testing.assert_close(found[:length], expected.expand(length, -1))
                 assert (found[length:] == 0).all()
+
+
+class TestWhatIsLogged:
+    """The means beside the loss, worked out place by place, word by word."""
+
+    @staticmethod
+    def of_maps(alphas, lengths):
+        """The mean entropy of a word's map, and the mean total variation between those of consecutive words."""
+        maps = [row[:length] for row, length in zip(alphas.tolist(), lengths, strict=True)]
+        entropies = [-sum(p * math.log(p) for p in word) for row in maps for word in row]
+        moved = [
+            sum(abs(p - q) for p, q in zip(one, other, strict=True)) / 2 for row in maps for one, other in pairwise(row)
+        ]
+        return mean(entropies), mean(moved)
+
+    def test_likelihood(self, tmp_path):
+        session, batch, a, seen = begin(tmp_path)
+        work = session._likelihood(batch, a)
+        (output,) = seen
+        logged = [work.sums[name].item() for name in ("entropy", "movement")]
+        assert logged == pytest.approx(self.of_maps(output.alphas, [batch.captions.shape[1]] * B), rel=1e-4)
+        assert (work.captions, work.words) == (B, batch.captions.numel())
+        assert session.captioner.training
+
+    def test_maps_of_one_word_do_not_move(self, tmp_path):
+        session, batch, a, _ = begin(tmp_path)
+        assert "movement" not in session._likelihood(replace(batch, captions=batch.captions[:, :1]), a).sums
+        assert "movement" in session._likelihood(replace(batch, captions=batch.captions[:, :2]), a).sums
+
+    def test_hard_attention(self, tmp_path):
+        """The mean log p(y) of the captions that sampled, and the average that it is held against."""
+        session, batch, a, seen = begin(tmp_path, "decoder.attention=hard")
+        session.bound.average.fill_(-7.0)
+        work = session._likelihood(batch, a)
+        (output,) = seen
+        sampled = (output.places >= 0).all(1)
+        assert 0 < sampled.sum() < B
+        log_p = of_words(output.logits, batch.captions).sum(1)
+        torch.testing.assert_close(work.sums["reward"], log_p[sampled].mean().detach())
+        assert work.sums["baseline"].item() == pytest.approx(-7)
+        torch.testing.assert_close(session.bound.average, 0.9 * torch.tensor([-7.0]) + 0.1 * log_p.mean().detach())
+
+    def test_where_every_image_takes_the_expectation_there_is_no_reward(self, tmp_path):
+        session, batch, a, _ = begin(tmp_path, "decoder.attention=hard", "hard.anneal=0.5")  # it begins with 1
+        assert set(session._likelihood(batch, a).sums) == {"nll", "penalty", "entropy", "movement"}
+
+    def test_an_average_for_each_number_of_words_to_come(self, tmp_path):
+        """Captions of at most 6 words and an end mark: 7 to come, at most; the official variant works in one process."""
+        session, *_ = begin(
+            tmp_path, "decoder.attention=hard", "hard.reward=to-come", "hard.official=true", "data.max_length=6"
+        )
+        assert session.bound.average.tolist() == [0.0] * 8
+
+    def test_rewards(self, tmp_path, monkeypatch):
+        seen = []
+        monkeypatch.setattr(training, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
+        begun = tmp_path / "begun"
+        training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
+        session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
+        work = session._expected_reward(batch, a)
+        (made,) = seen
+        lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
+        keys = [key for key in batch.keys for _ in range(5)]
+        rewards = [session.reward(k, row[:n]) for k, row, n in zip(keys, made.words.tolist(), lengths, strict=True)]
+        logged = [work.sums[name].item() for name in ("reward", "entropy", "movement")]
+        assert logged == pytest.approx([mean(rewards), *self.of_maps(made.alphas.detach(), lengths)], rel=1e-4)
+        assert (work.captions, work.words) == (5 * B, sum(lengths))
+        assert not session.captioner.training
+        assert max(lengths) == 13  # decoding.max_length and the end mark
+
+    @pytest.mark.parametrize("further", [0, 1])
+    def test_rewards_of_captions_that_end_at_once(self, tmp_path, monkeypatch, further):
+        """All 40 end with their first word, but for one that has a second: movement is over such steps, 0 without any."""
+        seen = []
+        monkeypatch.setattr(training, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
+        begun = tmp_path / "begun"
+        training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
+        session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
+
+        def alive(made):
+            mask = torch.zeros(made.words.shape, dtype=torch.bool)
+            mask[:, 0], mask[0, 1] = True, bool(further)
+            return mask
+
+        monkeypatch.setattr(training.reward, "alive", alive)
+        work = session._expected_reward(batch, a)
+        one, other = seen[0].alphas[0, :2].detach()
+        assert work.sums["movement"].item() == pytest.approx(further * (one - other).abs().sum().item() / 2)
+        assert work.words == 5 * B + further
+
+
+class TestUpdate:
+    """One update against the gradient of the loss that `_likelihood` gives, without dropout."""
+
+    STILL = ("decoder.dropout=0.0", "training.learning_rate=0")
+
+    def gradients(self, folder, *changes, weight=1.0, updates=1):
+        """(What the update leaves in `grad`, the gradient by itself), each as one vector; and the session."""
+        session, batch, a, _ = begin(folder, *self.STILL, *changes)
+        parameters = [p for p in session.captioner.parameters() if p.requires_grad]
+        loss = session._likelihood(batch, a).loss
+        alone = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
+        for _ in range(updates):
+            session._update(replace(batch, weight=weight), a)
+        return torch.cat([p.grad.flatten() for p in parameters]), alone, session
+
+    @pytest.mark.parametrize("updates", [1, 3])
+    def test_the_gradient_is_that_of_this_batch_alone(self, tmp_path, updates):
+        found, alone, session = self.gradients(tmp_path, "training.clip=0", updates=updates)
+        torch.testing.assert_close(found, alone)
+        assert session.progress.batch == updates
+
+    def test_a_share_is_weighted_in_the_gradient_and_counted_whole_in_the_log(self, tmp_path):
+        found, alone, session = self.gradients(tmp_path, "training.clip=0", weight=0.25)
+        torch.testing.assert_close(found, alone / 4)
+        assert session.progress.captions == B
+
+    def test_a_share_without_a_row_counts_nothing(self, tmp_path):
+        found, _, session = self.gradients(tmp_path, weight=0.0)
+        assert not found.any()
+        p = session.progress
+        assert (p.batch, p.words, p.captions, p.sampled) == (1, 0, 0, 0)
+        assert set(p.sums.values()) == {0.0}
+
+    def test_clipped_to_a_length(self, tmp_path):
+        found, alone, _ = self.gradients(tmp_path, "training.clip=0.01")
+        assert alone.norm() > 0.02
+        torch.testing.assert_close(found, alone * 0.01 / alone.norm(), rtol=1e-3, atol=1e-8)
+
+    def test_sums_over_captions(self, tmp_path):
+        """Two updates at a learning rate of 0: twice the loss of 8 captions."""
+        session, batch, a, _ = begin(tmp_path, *self.STILL)
+        work = session._likelihood(batch, a)
+        for _ in range(2):
+            session._update(batch, a)
+        p = session.progress
+        assert p.sums == pytest.approx({name: 2 * B * value.item() for name, value in work.sums.items()}, rel=1e-5)
+        assert (p.words, p.captions, p.sampled) == (2 * batch.captions.numel(), 2 * B, 0)
+
+    def test_the_learning_rate_of_a_batch_in_a_later_epoch(self, tmp_path):
+        """Batch 3 of epoch 2: so many were done as an epoch has, and 2; the warm-up takes 100."""
+        session, batch, a, _ = begin(tmp_path, "training.warmup=100", "training.learning_rate=0.5")
+        session.progress.epoch, session.progress.batch = 1, 2
+        session._update(batch, a)
+        expected = 0.5 * (len(session.batches) + 3) / 100
+        assert [group["lr"] for group in session.optimiser.param_groups] == [pytest.approx(expected)]
+
+    def test_a_learned_baseline_is_learnt(self, tmp_path):
+        session, batch, a, _ = begin(tmp_path, "decoder.attention=hard", "hard.baseline=learned")
+        session._update(batch, a)
+        assert session.bound.learned.bias.item() != 0
+        assert session.progress.sampled == session.progress.captions == B

@@ -649,3 +649,224 @@ class TestOnEpoch:
         assert len((tmp_path / LOG).read_text().splitlines()) == 1
         self.train(tmp_path, lambda record: record["epoch"] == 3 and os.kill(os.getpid(), signal.SIGINT))
         assert len((tmp_path / LOG).read_text().splitlines()) == 3
+
+
+def begin(folder, *changes, show=False, reader=None, **more):
+    """A session of the tiny world in which nothing is trained yet."""
+    return training._Session(
+        tiny.the_recipe(*changes), tiny.data(), reader or tiny.Reader(), folder, torch.device("cpu"), show, **more
+    )
+
+
+class TestSession:
+    def test_what_a_sum_is_divided_by(self):
+        progress = training.Progress(words=30, captions=6, sampled=4)
+        names = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
+        assert [progress.count(name) for name in names] == [30, 6, 6, 6, 4, 4]
+
+    def test_the_best_is_the_last_that_was_kept(self):
+        history = [{"epoch": epoch, "kept": epoch in (1, 3)} for epoch in (1, 2, 3, 4)]
+        assert training.Progress(history=history).best()["epoch"] == 3
+        assert training.Progress(history=history[:2]).best()["epoch"] == 1
+        assert training.Progress().best() is None
+
+    def test_what_an_epoch_is_worth(self):
+        record = {"dev_nll": 2.5, "dev_bleu4": 31.0, "dev_reward": 0.75}
+        assert [training.judged(record, select) for select in ("nll", "bleu4", "reward")] == [-2.5, 31.0, 0.75]
+
+    def test_when_it_has_finished(self, tmp_path):
+        """10 epochs, a patience of 3; the best is epoch 2."""
+        session = begin(tmp_path, "training.epochs=10", "training.patience=3")
+        history = [{"epoch": epoch, "kept": epoch == 2} for epoch in range(1, 11)]
+        for epoch, finished in ((0, False), (1, False), (2, False), (4, False), (5, True), (9, True)):
+            session.progress = training.Progress(epoch=epoch, history=history[:epoch])
+            assert session._finished() == finished, epoch
+        session.progress = training.Progress(epoch=10, history=[{"epoch": 10, "kept": True}])
+        assert session._finished()
+
+    def test_the_share_that_is_done(self, tmp_path):
+        session = begin(tmp_path, "training.epochs=4")
+        assert len(session.batches) == 9
+        for epoch, batch, done in ((0, 0, 0), (0, 3, 1 / 12), (1, 0, 1 / 4), (3, 6, 11 / 12)):
+            session.progress = training.Progress(epoch=epoch, batch=batch)
+            assert session._done() == pytest.approx(done)
+
+    def test_a_record_by_hand(self, tmp_path, monkeypatch):
+        """30 nats over 12 words, 4 captions, 2 of them sampled, in 2.04 seconds."""
+        monkeypatch.setattr(training, "dev_nll", lambda *given: 3.5)
+        monkeypatch.setattr(training, "quick_bleu", lambda *given: 12.5)
+        session = begin(tmp_path)
+        sums = {"nll": 30.0, "penalty": 6.0, "entropy": 5.0, "movement": 1.0, "reward": -16.0, "baseline": -8.0}
+        session.progress = training.Progress(1, 8, sums, 12, 4, 2, 2.04, [{"epoch": 1, "dev_bleu4": 13, "kept": True}])
+        assert session._judge() == {
+            **{"event": "epoch", "epoch": 2, "train_nll": 2.5, "train_penalty": 1.5, "train_entropy": 1.25},
+            **{"train_movement": 0.25, "train_reward": -8.0, "train_baseline": -4.0, "dev_nll": 3.5, "dev_bleu4": 12.5},
+            **{"learning_rate": 0.01, "seconds": 2.0, "tokens_per_second": 5.9, "kept": False},
+        }
+        for before, kept in ((12.5, False), (12.4, True)):
+            session.progress.history[0]["dev_bleu4"] = before
+            assert session._judge()["kept"] is kept
+        session.progress.seconds = 0.0  # a clock that stands still
+        assert session._judge()["tokens_per_second"] == 12e9
+
+    def test_seconds_are_those_since_the_epoch_began(self, tmp_path, monkeypatch):
+        """Half a second a look, one look when the epoch begins and one after each batch."""
+        ticks = iter(range(1000))
+        clock = type("Clock", (), {"perf_counter": lambda: next(ticks) / 2, "monotonic": lambda: 0.0})
+        monkeypatch.setattr(training, "time", clock)
+        train(tmp_path, "training.epochs=2")
+        log = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+        assert [record["seconds"] for record in log] == [batches_of_an_epoch() / 2] * 2
+
+    @pytest.mark.parametrize(
+        ("limit", "written"), [(0.0, [*range(1, 10)]), (2.0, [2, 4, 6, 8]), (3.0, [3, 6, 9]), (10.0, [])]
+    )
+    def test_a_checkpoint_within_an_epoch_by_its_age(self, tmp_path, monkeypatch, limit, written):
+        """A clock that goes on by 1 with each of 9 batches; before the first and after the epoch one is written anyway."""
+        update, save, now, saved = training._Session._update, training._Session._save_checkpoint, [0.0], []
+
+        def ticking(session, *given):
+            now[0] += 1
+            update(session, *given)
+
+        def counted(session):
+            saved.append(session.progress.batch)
+            save(session)
+
+        monkeypatch.setattr(training.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(training._Session, "_update", ticking)
+        monkeypatch.setattr(training._Session, "_save_checkpoint", counted)
+        session = begin(tmp_path, "training.epochs=1", save_seconds=limit)
+        session.run(training._StopRequest(), None)
+        assert saved == [0, *written, 0]
+
+    def test_images_are_drawn_once_and_not_for_a_run_that_has_finished(self, tmp_path, monkeypatch):
+        prepared = []
+        monkeypatch.setattr(Pixels, "prepare", lambda reader, keys, progress: prepared.append((keys, progress)))
+        changes = ("training.epochs=1", "data.train_images=8")
+        for _ in range(2):
+            train(tmp_path, *changes, reader=Pixels(tiny.data()))
+        assert prepared == [([f"train-{i}" for i in range(8)], False)]
+
+    def test_a_bar_shows_what_is_done_and_is_closed(self, tmp_path, monkeypatch):
+        bars = []
+
+        class Bar(training.tqdm):
+            def __init__(self, **given):
+                bars.append(self)
+                self.given, self.said = given, []
+                super().__init__(**given)
+
+            def set_postfix_str(self, text, refresh):
+                self.said.append((self.n, text))
+
+        with stopped_after(3, signal.SIGINT), pytest.raises(training.Interrupted):
+            train(tmp_path, "training.epochs=2")
+        monkeypatch.setattr(training, "tqdm", Bar)
+        begin(tmp_path, "training.epochs=2", show=True).run(training._StopRequest(), None)
+        assert [bar.given["desc"] for bar in bars] == ["epoch 1/2", "epoch 2/2"]
+        assert [(bar.total, bar.given["initial"], bar.n, bar.unit) for bar in bars] == [
+            (9, 3, 9, "batch"),
+            (9, 0, 9, "batch"),
+        ]
+        assert [n for n, _ in bars[0].said] == [4, 5, 6, 7, 8, 9]
+        assert not bars[0]._instances
+        assert all(math.isfinite(float(text.split()[1].removesuffix("/word,"))) for _, text in bars[0].said)
+
+    def test_without_a_bar_nothing_is_said(self, tmp_path, capsys):
+        train(tmp_path, "training.epochs=1")
+        train(tmp_path, "training.epochs=2")
+        assert capsys.readouterr() == ("", "")
+
+    def test_what_is_said_so_far(self, tmp_path):
+        session = begin(tmp_path)
+        session.progress = training.Progress(sums={"nll": 30.0, "reward": 3.0}, words=12, captions=4, sampled=4)
+        assert session._so_far() == "loss 2.500/word"
+        session.reward = object()
+        assert session._so_far() == "reward 0.750"
+
+    @pytest.mark.parametrize(
+        ("attention", "moved", "warned"), [("soft", 0.019, 1), ("soft", 0.02, 0), ("soft", None, 0), ("none", 0.0, 0)]
+    )
+    def test_what_is_said_after_an_epoch(self, tmp_path, capsys, attention, moved, warned):
+        session = begin(tmp_path, f"decoder.attention={attention}")
+        record = {"epoch": 4, "train_nll": 2.5, "dev_nll": 3.5, "dev_bleu4": 12.5, "seconds": 7.0}
+        session._tell(record if moved is None else record | {"train_movement": moved})
+        told = capsys.readouterr().out
+        assert told.startswith("epoch 4: train 2.500, dev 3.500 nats per word, dev BLEU-4 12.5 (greedy), 7 s\n")
+        assert told.count("warning: the map hardly depends on the word") == warned
+        session.reward = object()
+        session._tell(record | {"train_reward": 0.25, "dev_reward": 0.5})
+        assert "train reward 0.250, dev reward 0.500, dev 3.500 nats" in capsys.readouterr().out
+
+    def test_a_checkpoint_of_a_gpu_goes_on_on_a_cpu(self, tmp_path, monkeypatch):
+        """With the CPU's random numbers; nothing is said to a GPU, of which there need be none."""
+        train(tmp_path, "training.epochs=1")
+        header, tensors = read_safetensors(tmp_path / CHECKPOINT)
+        write_safetensors(tmp_path / CHECKPOINT, tensors | {"random.cuda": torch.zeros(16, dtype=torch.uint8)}, header)
+        told = []
+        monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: told.append(given))
+        torch.manual_seed(8)
+        begin(tmp_path, "training.epochs=1")
+        assert torch.equal(torch.get_rng_state(), tensors["random"])
+        assert told == []
+
+    def test_a_log_that_a_kill_left_behind_is_written_again(self, tmp_path):
+        train(tmp_path, "training.epochs=1")
+        before = (tmp_path / LOG).read_bytes()
+        (tmp_path / LOG).unlink()
+        begin(tmp_path, "training.epochs=1")
+        assert (tmp_path / LOG).read_bytes() == before
+
+    def test_a_gradients_spread_by_hand(self, tmp_path, monkeypatch):
+        """Eight estimates, half (1, 2) and half (3, 2): variances 8/7 and 0, a mean of (2, 2)."""
+        session = begin(tmp_path, "decoder.attention=hard")
+        modes, left = [], [torch.tensor([1.0 + 2 * (i % 2), 2.0]) for i in range(8)]
+
+        def grad(loss, energy):
+            modes.append((session.captioner.decoder.training, session.captioner.decoder.attention.training))
+            return (left.pop(),)
+
+        monkeypatch.setattr(torch.autograd, "grad", grad)
+        assert session._gradient_spread() == pytest.approx(math.sqrt(8 / 7) / math.sqrt(8))
+        assert modes == [(False, True)] * 8
+        assert session.bound.training
+
+    def test_a_gradients_spread_leaves_the_training_alone(self, tmp_path):
+        """Neither the random numbers nor the moving average change, and so it says the same twice; at first all take the expectation."""
+        session = begin(tmp_path, "decoder.attention=hard")
+        random, average = torch.get_rng_state(), session.bound.average.clone()
+        first = session._gradient_spread()
+        assert first > 0.01
+        assert torch.equal(torch.get_rng_state(), random)
+        assert torch.equal(session.bound.average, average)
+        torch.manual_seed(11)
+        assert session._gradient_spread() == first
+        certain = begin(tmp_path / "certain", "decoder.attention=hard", "hard.anneal=0.5")
+        assert certain._gradient_spread() < 1e-6
+
+    def test_a_second_ctrl_c_stops_at_once_and_a_second_sigterm_does_not(self):
+        with training._stop_requests() as request:
+            assert not request.requested
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert request.requested
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def test_what_a_broken_batch_says(self, tmp_path):
+        session = begin(tmp_path)
+        session.progress = training.Progress(epoch=1, batch=2)
+        batch = next(iter(session.batches.epoch(0)))
+        for count, named in ((3, "images a, b, c; lower"), (4, "images a, b, c, ...; lower")):
+            some = dataclasses.replace(batch, keys=list("abcd")[:count])
+            said = str(session._not_finite("loss", torch.tensor(math.inf), some))
+            assert said.startswith(f"the loss is inf at batch 3 of epoch 2, {named}")
+
+    def test_a_start_gives_its_weights_to_the_average_too(self, tmp_path):
+        begun = train(tmp_path / "begun", "training.epochs=1")
+        session = begin(tmp_path / "run", "training.average=0.9", start=tmp_path / "begun")
+        for captioner in (session.captioner, session.averaged):
+            assert equal(captioner.state_dict(), begun.state_dict())
+            assert captioner.origins == ("begun from tiny",)
+        assert session.averaged is not session.captioner
