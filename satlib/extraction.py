@@ -122,10 +122,10 @@ def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _Plan:
     examples = {example.key: example for example in data.examples}
     now = fingerprints(data, [examples[key] for key in known if key in examples])
     same = {key: record for key, record in known.items() if now.get(key) == record[1:3]}
-    kept = _undamaged(folder / ARRAY, same, 2 * description["dim"] * int(np.prod(description["grid"])))
-    taken = {
-        record.row for record in known.values()
-    }  # the rows of the old manifest, too: it holds until it is replaced
+    row_bytes = 2 * description["dim"] * int(np.prod(description["grid"]))
+    kept = _undamaged(folder / ARRAY, same, row_bytes)
+    # The rows of the old manifest, too: it holds until it is replaced.
+    taken = {record.row for record in known.values()}
     free = (row for row in itertools.count() if row not in taken)
     todo = [(key, next(free)) for key in examples if key not in kept]
     if finished := not todo and stored.keys() == examples.keys() and old.get("home") == description["home"]:
@@ -142,7 +142,7 @@ def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _Plan:
     write_json(partial, description)
     _begin_again(folder, {key: record for key, record in kept.items() if stored.get(key) != record})
     rows = 1 + max((row for _, row in todo), default=-1)
-    _require_space(folder, rows * 2 * description["dim"] * int(np.prod(description["grid"])) - size_of(folder / ARRAY))
+    _require_space(folder, rows * row_bytes - size_of(folder / ARRAY))
     told = f"{said}; computing {len(todo):,} of {len(examples):,} images" if old else ""
     return _Plan(todo, kept, told, finished)
 
@@ -180,8 +180,9 @@ def _compute(
     examples = {example.key: example for example in data.examples}
 
     def read(batch: Sequence[tuple[str, int]]) -> tuple[Tensor, list[tuple[int, str]]]:
-        keys = [key for key, _ in batch]
-        return pixels.read(keys), [fingerprint(data, examples[key]) for key in keys]
+        # The fingerprints first: an image that is replaced in between then differs from what is noted, and is computed again.
+        prints = [fingerprint(data, examples[key]) for key, _ in batch]
+        return pixels.read([key for key, _ in batch]), prints
 
     batches = [todo[start : start + batch_size] for start in range(0, len(todo), batch_size)]
     name = f"{data.name} by {encoder.name}"

@@ -230,10 +230,12 @@ def fingerprint(data: CaptionSet, example: Example) -> tuple[int, str]:
     else:
         try:
             content = example.path.read_bytes()
-        except OSError as error:
+        except FileNotFoundError as error:
             raise SatlibError(
-                f"cannot read the image {example.path}: {error.strerror}; see: satlib data check {data.name}"
+                f"the image {example.path} does not exist; see all that are missing with: satlib data check {data.name}"
             ) from error
+        except OSError as error:
+            raise SatlibError(f"cannot read the image {example.path}: {error.strerror}; check the file") from error
     return len(content), hashlib.sha256(content).hexdigest()
 
 

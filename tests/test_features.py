@@ -354,6 +354,28 @@ class TestItsOwnImages:
         assert read == ["4.png"]  # the first four were noted
         self.assert_right(store, data)
 
+    def test_an_image_replaced_while_it_is_read_is_noticed_afterwards(self, root, tmp_path, monkeypatch):
+        data, true = self.photos(tmp_path / "photos"), CaptionSet.photo
+
+        def photo(data, example):
+            seen = true(data, example)
+            if example.key == "2.png":
+                self.paint(example.path, 79)
+            return seen
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CaptionSet, "photo", photo)
+            self.make(root, data)
+        assert "1 image changed after" in error(self.open, root, data)
+        self.assert_right(self.make(root, data), data)
+
+    def test_an_image_that_is_gone_is_named(self, root, tmp_path):
+        data = self.photos(tmp_path / "photos")
+        self.make(root, data)
+        data.examples[1].path.unlink()
+        said = error(self.open, root, data)
+        assert f"the image {data.examples[1].path} does not exist; see all that are missing" in said
+
     @pytest.mark.parametrize("damage", [lambda byte: 0, lambda byte: byte ^ 4])
     def test_damaged_bytes_are_noticed_and_mended(self, root, tmp_path, damage, capsys):
         data = self.photos(tmp_path / "photos")
