@@ -111,6 +111,8 @@ def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _Plan:
     old, stored = read_manifest(folder) if (folder / MANIFEST).is_file() else ({}, {})
     partial = folder / (MANIFEST + ".partial")
     begun = read_json(partial) if partial.is_file() else {}
+    if not isinstance(begun, dict):
+        raise SatlibError(f"{partial} is no feature store's manifest; delete {folder} and run satlib features again")
     for state, found in (("a feature store made", old), ("an unfinished extraction", begun)):
         other = [field for field in ("format", *MADE_BY) if found and found.get(field) != description[field]]
         if other:

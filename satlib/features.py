@@ -232,7 +232,7 @@ def fingerprint(data: CaptionSet, example: Example) -> tuple[int, str]:
             content = example.path.read_bytes()
         except FileNotFoundError as error:
             raise SatlibError(
-                f"the image {example.path} does not exist; see all that are missing with: satlib data check {data.name}"
+                f"the image {example.path} does not exist; put it back, or delete its captions"
             ) from error
         except OSError as error:
             raise SatlibError(f"cannot read the image {example.path}: {error.strerror}; check the file") from error

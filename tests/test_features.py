@@ -161,6 +161,10 @@ class TestInterruption:
         with pytest.raises(SatlibError, match="another value of view"):
             extract(DATA, encoders.create("tiny"), tmp_path, progress=False, view="crop")
 
+    def test_a_manifest_of_something_else_beside_it(self, tmp_path):
+        (tmp_path / (MANIFEST + ".partial")).write_text("[1]")
+        assert "is no feature store's manifest; delete" in error(make, tmp_path)
+
     def test_images_that_change_or_come_while_it_is_stopped(self, tmp_path, monkeypatch):
         """What was noted of an image that is another one now does not count."""
         with monkeypatch.context() as patch:
@@ -374,7 +378,7 @@ class TestItsOwnImages:
         self.make(root, data)
         data.examples[1].path.unlink()
         said = error(self.open, root, data)
-        assert f"the image {data.examples[1].path} does not exist; see all that are missing" in said
+        assert f"the image {data.examples[1].path} does not exist; put it back, or delete its captions" in said
 
     @pytest.mark.parametrize("damage", [lambda byte: 0, lambda byte: byte ^ 4])
     def test_damaged_bytes_are_noticed_and_mended(self, root, tmp_path, damage, capsys):
