@@ -132,15 +132,14 @@ class HardAttention(nn.Module):
     Attributes:
         look: what stands for s_t outside of training: "expected" (z = sum_i alpha_ti a_i, as the official code has it),
             "probable" (the place with the largest weight) or "sample".
-        temperature: None to sample, its gradient being the objective's affair (`objectives.VariationalBound`); or that of
-            a straight-through Gumbel-softmax in training: one place forward, a softmax of this temperature backward.
+
+    In training a place is sampled; the gradient of the samples is left to the loss (`objectives.VariationalBound`).
     """
 
-    def __init__(self, energy: nn.Module, look: str = "expected", temperature: float | None = None) -> None:
+    def __init__(self, energy: nn.Module, look: str = "expected") -> None:
         super().__init__()
         self.energy = energy
         self.look = look
-        self.temperature = temperature
 
     def keys(self, a: Tensor) -> Tensor:
         """What the energy needs of the annotation vectors a (B, L, D), once per image."""
@@ -165,20 +164,11 @@ class HardAttention(nn.Module):
             h: the state.
             expected: (B,) bool, where places are drawn: rows whose sample is replaced by its expectation (section 4.1, end).
         """
-        energies = self.energy(keys, h)
-        alpha = torch.softmax(energies, dim=1)
-        if not self.training or self.temperature is None:
-            place = self.choose(alpha)
-            if place is None:
-                return Look(_expectation(alpha, a), alpha)
-            z = _pick(a, place)
-        else:
-            # The largest of energies with Gumbel noise is a sample of Multinoulli(alpha) (Jang et al., 2017).
-            noisy = energies - torch.empty_like(energies).exponential_().log()
-            place = noisy.argmax(1)
-            relaxed = torch.softmax(noisy / self.temperature, dim=1)
-            one_hot = nn.functional.one_hot(place, alpha.shape[1]).to(alpha.dtype)
-            z = _expectation(one_hot + relaxed - relaxed.detach(), a)
+        alpha = torch.softmax(self.energy(keys, h), dim=1)
+        place = self.choose(alpha)
+        if place is None:
+            return Look(_expectation(alpha, a), alpha)
+        z = _pick(a, place)
         if expected is not None:
             z = torch.where(expected.unsqueeze(1), _expectation(alpha, a), z)
             place = place.masked_fill(expected, -1)

@@ -79,8 +79,6 @@ class Captioner(nn.Module):
         self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
-            if recipe.hard.estimator == "gumbel":
-                self.decoder.attention.temperature = recipe.hard.temperature
         encoder.requires_grad_(recipe.encoder.train)
 
     def train(self, mode: bool = True) -> "Captioner":

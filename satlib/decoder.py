@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from satlib import attention, fast
+from satlib import attention
 
 
 @dataclass(frozen=True)
@@ -162,20 +162,16 @@ class Decoder(nn.Module):
             expected: (B,) bool, for hard attention in training: rows that take the expectation in place of the sample.
         """
         view, state = self.view(a, expected), self.initial_state(a)
-        first = state.h
         embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
         gates_words = self.gates_word(embedded)
-        if fast.serves(self, a):
-            h, z, alphas, betas, places = fast.steps(self, view, state, gates_words)
-            states = torch.cat([first.unsqueeze(1), h[:, :-1]], 1)
-            return Output(self.logits(embedded, h, z), alphas, betas, places, states)
-        steps = []
+        states, steps = [state], []
         for t in range(captions.shape[1]):
-            steps.append(self.step(view, state, gates_words[:, t]))
-            state = steps[-1].state
+            step = self.step(view, states[t], gates_words[:, t])
+            states.append(step.state)
+            steps.append(step)
         h, z, alphas, betas = (
             torch.stack(parts, 1) for parts in zip(*((s.state.h, s.z, s.alpha, s.beta) for s in steps), strict=True)
         )
-        states = torch.cat([first.unsqueeze(1), h[:, :-1]], 1)
         places = None if steps[0].place is None else torch.stack([s.place for s in steps], 1)
-        return Output(self.logits(embedded, h, z), alphas, betas, places, states)
+        before = torch.stack([s.h for s in states[:-1]], 1)
+        return Output(self.logits(embedded, h, z), alphas, betas, places, before)
