@@ -266,8 +266,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--batches", type=_numbers, default=[32, 64, 256], metavar="B,...", help="captions at a time")
     bench.add_argument(
         "--contestants",
-        default="textbook,plain,fast",
-        help="of textbook, plain, fast, compiled; ratios are to the first",
+        default="baseline,plain,fast",
+        help="of baseline, plain, fast, compiled; ratios are to the first",
     )
     bench.add_argument("--precisions", default="float32", help="of float32, bf16")
     bench.add_argument("--rounds", type=_positive, default=5, help="turns of each contestant")
@@ -650,9 +650,9 @@ def _bench(options: argparse.Namespace) -> int:
     unknown = set(parts) - set(BENCHES)
     if unknown:
         raise SatlibError(f"bench has no part {sorted(unknown)[0]!r}; choose among {', '.join(BENCHES)}")
-    from satlib import bench_report
+    from satlib.bench.report import Bench
 
-    bench_report.run(parts, options)
+    Bench(options).run(parts)
     return 0
 
 
