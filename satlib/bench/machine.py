@@ -4,8 +4,9 @@ import ctypes
 import os
 import platform
 import re
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,15 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def ceiling(sizes: Sizes, device: torch.device, bf16: bool = False, turns: int = 5) -> tuple[float, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+
+
+def ceiling(n: int, K: int, device: torch.device, bf16: bool = False, turns: int = 5) -> tuple[float, float]:
     """The machine's peak rates: operations per second of a large matrix product, bytes per second of a copy."""
-    x = torch.randn(768, sizes.n, device=device, dtype=torch.bfloat16 if bf16 else torch.float32)
-    y = torch.randn(sizes.n, sizes.K, device=device, dtype=x.dtype)
+    x = torch.randn(768, n, device=device, dtype=torch.bfloat16 if bf16 else torch.float32)
+    y = torch.randn(n, K, device=device, dtype=x.dtype)
     source = torch.randn(2**25, device=device)
     target, scores, rate, bandwidth = torch.empty_like(source), x @ y, 0.0, 0.0
     repeats = 50 if device.type == "cuda" else 1
@@ -39,7 +45,7 @@ def ceiling(sizes: Sizes, device: torch.device, bf16: bool = False, turns: int =
             target.copy_(source)
         synchronise(device)
         end = clock()
-        rate = max(rate, repeats * 2 * x.numel() * sizes.K / (middle - start))
+        rate = max(rate, repeats * 2 * x.numel() * K / (middle - start))
         bandwidth = max(bandwidth, repeats * 2 * 4 * source.numel() / (end - middle))
     return rate, bandwidth
 

@@ -141,60 +141,6 @@ def must_do(sizes: Sizes, B: int, C: int) -> Work:
     return Work(once + looking + 3 * 2 * B * C * of_words + 3 * 2 * 2 * B * n * n, traffic)
 
 
-def step(self, a: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
-        """Forward, backward, clip, Adam, as in training: -> the loss."""
-        with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
-            if isinstance(self.model, Baseline):
-                loss = self.model.loss(a, captions, lengths)
-            else:
-                loss = caption_loss(self.forward, a, captions).loss
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
-        self.optimiser.step()
-        return loss.detach()
-
-    def turn(self, a: Tensor, shift: float = 0.5) -> Took:
-        """Its batches, timed one after the other."""
-        with fast.switched("1" if self.name == "fast" else "0"):
-            words, batches = 0, list(self.batches(a, shift))
-            synchronise(self.device)
-            clock, cpu = time.perf_counter(), time.process_time()
-            for batch in batches:
-                self.step(*batch)
-                words += int(batch[2].sum())
-            synchronise(self.device)
-            return Took(words, time.perf_counter() - clock, time.process_time() - cpu)
-
-
-class Work(NamedTuple):
-    """The least work of a turn: operations of matrix products, and bytes that must pass through memory."""
-
-    operations: float
-    bytes: float
-
-
-def must_do(sizes: Sizes, B: int, C: int) -> Work:
-    """Count one step: B captions of C words.
-
-    A product (x, y) by (y, z) is 2 x y z operations, forward once and backward twice, or once where its input needs no gradient.
-    Bytes, at 4 each: annotation vectors and keys are read once forward and once backward for every word, and the gradient of the
-    keys is read and written; Adam and clipping pass over weights, gradients and two moments.
-    """
-    L, D, n, K = sizes.L, sizes.D, sizes.n, sizes.K
-    once = 2 * 2 * B * (L * D * n + 2 * D * n)  # keys, and the first layers of the initial MLPs
-    looking = 2 * 2 * B * C * L * (D + n)  # z and energies; backward as many again
-    of_words = n * 4 * n + n * (5 * n + 1) + D * 4 * n + n * n + D * n + n * K  # gates by word, by h, by z; output
-    weights = n * K * 2 + n * 4 * n * 2 + D * n * 4 + D * 4 * n + n * n * 5
-    traffic = 4 * (B * C * L * (2 * D + 4 * n) + 10 * weights)
-    return Work(once + looking + 3 * 2 * B * C * of_words + 3 * 2 * 2 * B * n * n, traffic)
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
-
-
 def step(
     sizes: Sizes,
     contestants: Sequence[str] = ("baseline", "plain", "fast"),
@@ -216,12 +162,12 @@ def step(
     field = [Contestant(name, sizes, device, which == "bf16") for which in precisions for name in contestants]
     memory = {one.label: peak_memory(lambda one=one: one.turn(a, 1 - 1e-9), device) for one in field}
     turns: dict[str, list[Took]] = {one.label: [] for one in field}
-    best = {which: ceiling(sizes, device, which == "bf16") for which in precisions}
+    best = {which: ceiling(sizes.n, sizes.K, device, which == "bf16") for which in precisions}
     for number in range(rounds):
         for one in field:
             turns[one.label].append(one.turn(a, (number + 0.5) / rounds))
         best = {
-            which: tuple(map(max, best[which], ceiling(sizes, device, which == "bf16", 1)))  # type: ignore[misc]
+            which: tuple(map(max, best[which], ceiling(sizes.n, sizes.K, device, which == "bf16", 1)))  # type: ignore[misc]
             for which in precisions
         }
     first = turns[field[0].label]
