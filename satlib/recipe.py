@@ -73,6 +73,9 @@ class TrainingConfig:
     patience: int = 10  # epochs without a better one before stopping
     clip: float = 5.0  # largest norm of the gradient; 0: no clipping
     average: float = 0.0  # decay of the moving average of the weights that is evaluated and kept; 0: none
+    loop: str = (
+        "plain"  # plain (Decoder.step, word by word) | fast (satlib.fast: the same values, a third of the memory)
+    )
     precision: str = "auto"  # auto | float32 | bf16 | fp16; auto: see satlib.device.precision
     seed: int = 0
 
@@ -135,11 +138,11 @@ _CHOICES = {
     ("decoder", "attention"): ("soft", "hard", "none"),
     ("decoder", "energy"): ("additive", "concat", "general", "dot"),
     ("objective", "maximise"): ("likelihood", "reward"),
-    ("hard", "estimator"): ("score-function", "gumbel"),
     ("hard", "reward"): ("sentence", "to-come"),
     ("hard", "baseline"): ("moving-average", "none", "other-samples", "learned"),
     ("training", "optimiser"): ("adam", "rmsprop"),
     ("training", "schedule"): ("constant", "cosine"),
+    ("training", "loop"): ("plain", "fast"),
     ("training", "select"): ("bleu4", "nll", "reward"),
     ("training", "precision"): ("auto", "float32", "bf16", "fp16"),
     ("decoding", "look"): LOOKS,
@@ -164,7 +167,6 @@ _AT_LEAST: dict[tuple[str, str], float] = {
     ("hard", "anneal"): 0,
     ("hard", "lambda_r"): 0,
     ("hard", "lambda_e"): 0,
-    ("hard", "temperature"): 1e-3,
     ("reward", "samples"): 2,
     ("reward", "cider"): 0,
     ("reward", "bleu1"): 0,
@@ -302,11 +304,14 @@ def _checked(section: str, key: str, value: Any, kind: type) -> Any:
 
 # What files that were written before an option existed were made with.
 _BEFORE = {("encoder", "view"): "crop"}
+_REMOVED = ("estimator", "temperature", "official")
 
 
 def completed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe of a model or a checkpoint, as `Recipe.to_dict` wrote it, with what an older satlib did without stating it."""
     whole = dict(values)
+    if isinstance(whole.get("hard"), Mapping):
+        whole["hard"] = {key: value for key, value in whole["hard"].items() if key not in _REMOVED}
     for (section, key), value in _BEFORE.items():
         if isinstance(whole.get(section, {}), Mapping):  # anything else is refused where the recipe is built
             whole[section] = {key: value, **whole.get(section, {})}

@@ -29,7 +29,6 @@ from satlib.datasets import Example
 from satlib.decoding import Rollout
 from satlib.errors import SatlibError
 from satlib.meteor import function_words, meteor
-from satlib.objectives import log_probability
 from satlib.text import END, Vocabulary
 
 LONGEST = 4  # words of an n-gram
@@ -46,27 +45,6 @@ class RewardConfig:
     bleu4: float = 0.0  # weight of sentence BLEU-4 (0 to 1)
     meteor: float = 0.0  # weight of METEOR of equal words (0 to 1): the references' words, said at all
     temperature: float = 0.5  # words are drawn from, and made likelier under, p(y_t)^(1/temperature)
-
-
-def self_critical(log_p: Tensor, rewards: Tensor, samples: int) -> Tensor:
-    """What falls where rewarded captions become likelier: minus the estimate above, of log p and rewards (B N,), -> ()."""
-    grouped = rewards.unflatten(0, (-1, samples))
-    others = (grouped.sum(1, keepdim=True) - grouped) / (samples - 1)
-    return -((grouped - others).flatten() * log_p).mean()
-
-
-def policy(made: Rollout) -> Tensor:
-    """Log-probability of all that was drawn for each caption (B,): its words, and with hard attention its places."""
-    log_p = made.log_policy.sum(1)
-    if made.places is not None:
-        drawn = alive(made) & (made.places >= 0)
-        log_p = log_p + (log_probability(made.alphas, made.places.clamp(min=0)) * drawn).sum(1)
-    return log_p
-
-
-def alive(made: Rollout) -> Tensor:
-    """True up to each caption's end mark, (B, C)."""
-    return torch.arange(made.words.shape[1], device=made.words.device) < made.lengths.unsqueeze(1)
 
 
 class Consensus:

@@ -18,6 +18,7 @@ from satlib.captioner import Captioner
 from satlib.encoders import weights_hash
 from satlib.errors import SatlibError
 from satlib.features import Reader
+from satlib.recipe import Recipe
 from satlib.text import Vocabulary
 
 
@@ -45,6 +46,23 @@ class Teachers:
         self.hashes = [weights_hash(captioner) for captioner, _ in teachers]
         self.origins = tuple(dict.fromkeys(f"taught by {captioner.recipe.name}" for captioner, _ in teachers))
 
+    @classmethod
+    def of(
+        cls, teachers: Sequence[tuple[Captioner, Reader]], vocabulary: Vocabulary, recipe: Recipe
+    ) -> "Teachers | None":
+        """The teachers of a run; None where it has none.
+
+        Raises:
+            SatlibError: the recipe maximises a reward, or a teacher has another vocabulary.
+        """
+        if not teachers:
+            return None
+        if recipe.objective.maximise == "reward":
+            raise SatlibError(
+                'distillation uses the words of true captions: leave --teacher out where objective.maximise = "reward"'
+            )
+        return cls(teachers, vocabulary)
+
     @torch.no_grad()
     def probabilities(self, keys: Sequence[str], captions: Tensor) -> Tensor:
         """q(k|y_<t,a) of every word: the images' keys, their captions (B, C) -> (B, C, K). Hard teachers see the expected context."""
@@ -55,8 +73,3 @@ class Teachers:
                 logits = captioner.decoder(a, captions).logits
             total = total + logits.softmax(2, dtype=torch.promote_types(logits.dtype, torch.float32))
         return total / len(self._teachers)
-
-
-def taught_loss(logits: Tensor, q: Tensor) -> Tensor:
-    """-sum_t sum_k q_tk log p_tk: (B, C, K), (B, C, K) -> (B,)."""
-    return -(q * logits.to(q.dtype).log_softmax(2)).sum((1, 2))

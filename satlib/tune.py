@@ -22,6 +22,7 @@ from satlib.errors import SatlibError
 from satlib.features import Reader
 from satlib.files import write_json, write_text
 from satlib.recipe import Recipe
+from satlib.validation import dev_score
 
 if TYPE_CHECKING:
     import optuna
@@ -190,7 +191,7 @@ def _run(
 
     def judge(record: Mapping[str, Any]) -> None:
         nonlocal best
-        best = max(best, training.judged(record, varied.training.select))
+        best = max(best, dev_score(record, varied.training.select))
         trial.report(best, record["epoch"])
         if trial.should_prune():
             raise optuna.TrialPruned

@@ -182,7 +182,7 @@ class TestStops:
         """One rank is asked, all stop after the same batch, one says so."""
         statuses, said = do(2, tmp_path, *CASES[case], signal=[1, 11, signal.SIGTERM])
         assert statuses == [130, 130]
-        assert "the same command goes on from there" in said
+        assert "the same command resumes it" in said
         progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
         assert 9 * progress["epoch"] + progress["batch"] in (11, 12)
         finished(do(2, tmp_path, *CASES[case]))
@@ -240,7 +240,7 @@ class TestStops:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (("decoder.attention=hard", "hard.official=true"), "hard.official sums over a whole batch"),
+        (("decoder.attention=hard", "hard.lambda_r=-1"), "hard.lambda_r must be at least 0"),
         (("objective.maximise=reward",), "give a trained one with --start"),
     ],
 )

@@ -96,7 +96,6 @@ def test_is_trained(tmp_path, place, monkeypatch, capsys):
     """The same function as satlib's gives the same weights; and it is this function that the training calls."""
     monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
     monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
-    monkeypatch.setenv("SATLIB_FAST", "0")
     attend, calls, weights = plugged.load(place(RIGHT)), [], {}
 
     def counted(e, a):

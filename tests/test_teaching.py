@@ -10,8 +10,8 @@ from satlib import encoders, evaluation, plots, training
 from satlib.captioner import Captioner
 from satlib.decoder import State
 from satlib.errors import SatlibError
-from satlib.objectives import negative_log_likelihood
-from satlib.teaching import Teachers, taught_loss
+from satlib.objectives import distillation_loss, negative_log_likelihood
+from satlib.teaching import Teachers
 
 
 @pytest.fixture(autouse=True)
@@ -84,21 +84,21 @@ class TestLoss:
         q = torch.tensor([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]])
         p = torch.tensor([[[0.2, 0.3, 0.5], [0.7, 0.2, 0.1]]])
         by_hand = -(0.5 * p[0, 0, 0].log() + 0.25 * p[0, 0, 1].log() + 0.25 * p[0, 0, 2].log() + p[0, 1, 0].log())
-        torch.testing.assert_close(taught_loss(p.log() + 3, q), by_hand.view(1))
+        torch.testing.assert_close(distillation_loss(p.log() + 3, q), by_hand.view(1))
 
     def test_logits_in_bf16_are_reckoned_in_float32(self):
         logits, q = (8 * torch.randn(2, 30, 50)).bfloat16(), torch.randn(2, 30, 50).softmax(2)
         expected = -(q.double() * logits.double().log_softmax(2)).sum((1, 2))
-        torch.testing.assert_close(taught_loss(logits, q).double(), expected, rtol=1e-5, atol=0)
+        torch.testing.assert_close(distillation_loss(logits, q).double(), expected, rtol=1e-5, atol=0)
 
     def test_sure_teachers_are_the_true_captions(self):
         logits, captions = torch.randn(3, 4, 7), torch.randint(7, (3, 4))
         sure = torch.nn.functional.one_hot(captions, 7).float()
-        torch.testing.assert_close(taught_loss(logits, sure), negative_log_likelihood(logits, captions))
+        torch.testing.assert_close(distillation_loss(logits, sure), negative_log_likelihood(logits, captions))
 
     def test_nothing_pulls_at_one_who_says_what_they_say(self):
         logits = torch.randn(3, 4, 7, requires_grad=True)
-        (gradient,) = torch.autograd.grad(taught_loss(logits, logits.detach().softmax(2)).sum(), logits)
+        (gradient,) = torch.autograd.grad(distillation_loss(logits, logits.detach().softmax(2)).sum(), logits)
         assert gradient.abs().max() < 1e-6
 
 
@@ -108,7 +108,7 @@ class TestTraining:
         """At a teaching of w, the gradient is (1 - w) times that without teachers and w times that of their loss alone."""
         found = {}
         for w, teachers in (("alone", []), (0.0, [teacher]), (0.25, [teacher]), (0.75, [teacher])):
-            session = training._Session(
+            session = training.Trainer(
                 tiny.the_recipe(
                     f"decoder.attention={attention}",
                     f"objective.teaching={w if teachers else 0.5}",
@@ -124,7 +124,7 @@ class TestTraining:
             )
             batch = session.batches.epoch(0)[0]
             torch.manual_seed(0)
-            found[w] = session._likelihood(batch, tiny.Reader().read(batch.keys)).loss
+            found[w] = session._caption_loss(batch, tiny.Reader().read(batch.keys)).loss
         torch.testing.assert_close(found[0.0], found["alone"])
         torch.testing.assert_close(found[0.25], (2 * found[0.0] + found[0.75]) / 3)
         assert not torch.isclose(found[0.0], found[0.75])
@@ -171,7 +171,7 @@ class TestTraining:
         assert Captioner.load(teacher).origins == ()
 
     def test_not_with_rewards(self, teacher, tmp_path):
-        with pytest.raises(SatlibError, match="teachers teach the words of true captions"):
+        with pytest.raises(SatlibError, match="distillation uses the words of true captions"):
             run(tmp_path / "run", "objective.maximise=reward", teachers=[teacher])
         assert not (tmp_path / "run").exists()
 

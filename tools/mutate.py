@@ -45,6 +45,7 @@ TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it
     "attention": ("tests/test_attention.py", "tests/test_soft_attention.py", _HARD + "TestLooking"),
     "decoder": ("tests/test_decoder.py", "tests/test_fast.py", "tests/test_soft_attention.py"),
     "fast": ("tests/test_fast.py",),
+    "fast_loop": ("tests/test_fast.py",),
     "objectives": ("tests/test_objectives.py", "tests/test_loss.py", _HARD + "TestTerms", _HARD + "TestLooking"),
     "decoding": ("tests/test_decoding.py",),
     "batching": ("tests/test_batching.py",),
