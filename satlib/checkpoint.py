@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from satlib.captioner import Captioner, read_safetensors, require_finite, write_safetensors
+from satlib.distributed import Ranks
 from satlib.errors import SatlibError
-from satlib.objectives import VariationalBound
+from satlib.objectives import BatchLoss, VariationalBound
 from satlib.optimisation import create_optimiser, trained_part
 from satlib.recipe import Recipe, completed, from_dict
 
 CHECKPOINT = "checkpoint.safetensors"
 FORMAT = "satlib checkpoint 1"
+LOGGED = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
 # Options that may change when a run is resumed, beside [decoding]: how long to train.
 _FREE = {("training", "epochs"), ("training", "patience")}
 
@@ -39,6 +41,18 @@ class Progress:
     sampled: int = 0  # captions of batches that have a reward: places or words were sampled
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per finished epoch
+
+    def add(self, result: BatchLoss, weight: float, ranks: Ranks) -> None:
+        """Count a batch of which this process computed `result`; 0 is the weight of a share without a row of its own."""
+        own = result.captions * (weight > 0)
+        sums = {name: value.item() * own for name, value in result.means.items()}
+        counts = {"words": result.words * (weight > 0), "captions": own, "sampled": own * ("reward" in sums)}
+        self.batch += 1
+        for name, value in ranks.total(sums | counts, (*LOGGED, *counts)).items():
+            if name in counts:
+                setattr(self, name, getattr(self, name) + int(value))
+            else:
+                self.sums[name] = self.sums.get(name, 0.0) + value
 
     def count(self, name: str) -> int:
         """The divisor that turns a sum into its mean: words for the NLL, captions for the rest."""
@@ -170,9 +184,12 @@ def save(path: Path, state: RunState, identity: Identity) -> None:
     write_safetensors(path, state.tensors(), header)
 
 
-def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A checkpoint's header and tensors, as they are in the file."""
-    return read_safetensors(path)
+def find(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """The header and tensors of a run's checkpoint, None without one; files that a killed process left half written go."""
+    for left_over in folder.glob(".*.partial"):
+        left_over.unlink(missing_ok=True)
+    path = folder / CHECKPOINT
+    return read_safetensors(path) if path.is_file() else None
 
 
 def start_from(path: Path, state: RunState) -> None:

@@ -6,6 +6,8 @@ a difference. The loop itself is in `satlib.fast_loop`.
 """
 
 import copy
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,18 @@ TOLERANCE = 1e-8  # relative distance of the two loops in float64; measured dist
 _DECODER = ("forward", "step", "view")
 _ATTENTIONS = (SoftAttention, HardAttention, NoAttention)
 _ENERGIES = (AdditiveEnergy, ConcatEnergy, GeneralEnergy, DotEnergy, type(None))
+
+
+def loop(decoder: Decoder, name: str) -> Callable[..., Output]:
+    """The way through a caption that `training.loop` names: the decoder itself ("plain"), or `forward` ("fast").
+
+    Raises:
+        SatlibError: "fast" would compute something else than this decoder.
+    """
+    if name == "plain":
+        return decoder
+    check(decoder)
+    return partial(forward, decoder)
 
 
 def forward(decoder: Decoder, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
@@ -81,10 +95,10 @@ def _difference(decoder: Decoder) -> str | None:
     a = torch.randn(3, 5, D, generator=generator, dtype=torch.float64)
     captions = torch.randint(0, K, (3, 4), generator=generator)
     results: list[dict[str, Tensor]] = []
-    for loop in (lambda *inputs: forward(twin, *inputs), twin):
+    for run in (partial(forward, twin), twin):
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(0)
-            output = loop(a, captions)
+            output = run(a, captions)
             twin.zero_grad()
             (output.logits.square().sum() + output.alphas.square().sum() + output.betas.square().sum()).backward()
         values = {name: value.detach() for name, value in output._asdict().items() if value is not None}

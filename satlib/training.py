@@ -42,7 +42,6 @@ from satlib.validation import describe, dev_score, epoch_record
 
 MODEL, LOG = "model.safetensors", "log.jsonl"
 SAVE_SECONDS = 600.0  # a checkpoint is written after every epoch, and within one whenever the last is this old
-LOGGED = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
 
 
 def train(
@@ -113,7 +112,7 @@ class Trainer:
         self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
-        self.decode = self._loop()
+        self.decode = fast.loop(self.captioner.decoder, recipe.training.loop)
         self.teachers = Teachers.of(teachers, self.data.vocabulary, recipe)
         self.captioner.origins = self.teachers.origins if self.teachers else ()
         self.identity = Identity(recipe, self.data.hash, self.teachers.hashes if self.teachers else None)
@@ -136,19 +135,11 @@ class Trainer:
         """How far the run has come."""
         return self.state.progress
 
-    def _loop(self) -> Callable[..., Any]:
-        """The decoder's way through a caption, by `training.loop`."""
-        if self.recipe.training.loop == "plain":
-            return self.captioner.decoder
-        fast.check(self.captioner.decoder)
-        return partial(fast.forward, self.captioner.decoder)
-
     def _begin(self, start: Path | None) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """The checkpoint to resume from; or None for a new run, whose folder is then made."""
-        for left_over in self.folder.glob(".*.partial"):  # by a process that was killed while writing
-            left_over.unlink(missing_ok=True)
-        if (self.folder / CHECKPOINT).is_file():
-            return checkpoint.load(self.folder / CHECKPOINT)
+        found = checkpoint.find(self.folder)
+        if found is not None:
+            return found
         if (self.folder / MODEL).exists():
             raise SatlibError(
                 f"{self.folder} holds a finished model without a checkpoint; name another folder with --run"
@@ -259,20 +250,7 @@ class Trainer:
         if config.average and state.scaler.get_scale() >= scale:
             # A smaller decay in the first batches: the average would otherwise keep the random initial weights.
             update_average(state.averaged, self.captioner, min(config.average, (1 + step) / (10 + step)))
-        self._count(batch, result)
-
-    def _count(self, batch: Batch, result: BatchLoss) -> None:
-        """Add a batch's values to the epoch's sums, over all processes."""
-        own = result.captions * (batch.weight > 0)  # a process without a row of its own computed another's
-        sums = {name: value.item() * own for name, value in result.means.items()}
-        counts = {"words": result.words * (batch.weight > 0), "captions": own, "sampled": own * ("reward" in sums)}
-        p = self.progress
-        p.batch += 1
-        for name, value in self.ranks.total(sums | counts, (*LOGGED, *counts)).items():
-            if name in counts:
-                setattr(p, name, getattr(p, name) + int(value))
-            else:
-                p.sums[name] = p.sums.get(name, 0.0) + value
+        p.add(result, batch.weight, self.ranks)
 
     def _caption_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
         """Equation 14 or hard attention's bound, for a batch of captions."""

@@ -41,6 +41,34 @@ MEMORY = 6 * 2**30  # bytes that the tests of a change may take
 _HARD, _REWARD, _TEACHING = "tests/test_hard.py::", "tests/test_reward.py::", "tests/test_teaching.py::"
 _TRAINING, _SHARDS = "tests/test_training.py::", "tests/test_shards.py::TestTraining::"
 _STOPPED = _TRAINING + "TestResuming::test_stopped_and_resumed_is_the_run_that_was_not"
+_RUNS = (
+    "tests/test_loss.py",
+    *(
+        _TRAINING + name
+        for name in ("TestSchedule", "TestSession", "TestOptimiser", "TestOnEpoch", "TestNotFinite", "TestRefusals")
+    ),
+    _TRAINING + "TestScaledLoss",
+    _TRAINING + "test_stops_after_patience_and_keeps_the_best",
+    _TRAINING + "TestRun::test_a_run_is_a_folder",
+    _TRAINING + "TestRun::test_the_log_says_the_loss_of_the_training",
+    _TRAINING + "TestRun::test_dev_nll_is_the_mean_over_words_of_one_caption_at_a_time",
+    _TRAINING + "TestRun::test_scenes_by_an_encoder_from_scratch",
+    _STOPPED + "[1.5-adam, averaged, warm-up and cosine]",
+    _STOPPED + "[0.2-an encoder that trains]",
+    _TRAINING + "TestResuming::test_more_epochs_go_on_where_fewer_ended",
+    _TRAINING + "TestResuming::test_handlers_are_given_back",
+    "tests/test_scale.py",
+    _REWARD + "TestTraining::test_the_epoch_is_chosen_by_the_reward_of_greedy_captions",
+    _REWARD + "TestTraining::test_needs_a_model_to_begin_with",
+    _TEACHING + "TestTraining::test_the_loss_is_shared_out",
+    _TEACHING + "TestTraining::test_resumed_is_the_run_that_was_not_stopped_and_by_the_same_teachers",
+    _TEACHING + "TestTraining::test_not_with_rewards",
+    _SHARDS + "test_what_a_stream_cannot_do",
+    _HARD + "TestTraining::test_begins_with_the_weights_of_a_soft_model",
+    _HARD + "TestTraining::test_start_of_another_shape_is_refused",
+    _HARD + "TestTraining::test_start_with_another_vocabulary_is_refused",
+    _HARD + "TestTraining::test_resumed_is_the_run_that_was_not_stopped",
+)
 TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it, the quick ones first
     "attention": ("tests/test_attention.py", "tests/test_soft_attention.py", _HARD + "TestLooking"),
     "decoder": ("tests/test_decoder.py", "tests/test_fast.py", "tests/test_soft_attention.py"),
@@ -63,34 +91,7 @@ TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it
         _TEACHING + "TestTeachers",
         _TEACHING + "TestTraining::test_the_loss_is_shared_out",
     ),
-    "training": (
-        "tests/test_loss.py",
-        *(
-            _TRAINING + name
-            for name in ("TestSchedule", "TestSession", "TestOptimiser", "TestOnEpoch", "TestNotFinite", "TestRefusals")
-        ),
-        _TRAINING + "TestScaledLoss",
-        _TRAINING + "test_stops_after_patience_and_keeps_the_best",
-        _TRAINING + "TestRun::test_a_run_is_a_folder",
-        _TRAINING + "TestRun::test_the_log_says_the_loss_of_the_training",
-        _TRAINING + "TestRun::test_dev_nll_is_the_mean_over_words_of_one_caption_at_a_time",
-        _TRAINING + "TestRun::test_scenes_by_an_encoder_from_scratch",
-        _STOPPED + "[1.5-adam, averaged, warm-up and cosine]",
-        _STOPPED + "[0.2-an encoder that trains]",
-        _TRAINING + "TestResuming::test_more_epochs_go_on_where_fewer_ended",
-        _TRAINING + "TestResuming::test_handlers_are_given_back",
-        "tests/test_scale.py",
-        _REWARD + "TestTraining::test_the_epoch_is_chosen_by_the_reward_of_greedy_captions",
-        _REWARD + "TestTraining::test_needs_a_model_to_begin_with",
-        _TEACHING + "TestTraining::test_the_loss_is_shared_out",
-        _TEACHING + "TestTraining::test_resumed_is_the_run_that_was_not_stopped_and_by_the_same_teachers",
-        _TEACHING + "TestTraining::test_not_with_rewards",
-        _SHARDS + "test_what_a_stream_cannot_do",
-        _HARD + "TestTraining::test_begins_with_the_weights_of_a_soft_model",
-        _HARD + "TestTraining::test_start_of_another_shape_is_refused",
-        _HARD + "TestTraining::test_start_with_another_vocabulary_is_refused",
-        _HARD + "TestTraining::test_resumed_is_the_run_that_was_not_stopped",
-    ),
+    **dict.fromkeys(("training", "checkpoint", "optimisation", "validation", "training_data"), _RUNS),
 }
 # Tests that start Java, or other processes that would import what is not changed.
 LEFT_OUT = ("program_told_to_do_with_equal_words", "who_taught_it", "evaluated_by_each_look", "kill_9")
