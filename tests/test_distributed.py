@@ -322,7 +322,7 @@ def test_torchrun(tmp_path, capsys):
     epoch = read_safetensors(tmp_path / "run" / CHECKPOINT)[0]["progress"]["epoch"]
     assert epoch >= 1
     assert cli.main([*command, "--set", f"training.epochs={epoch + 1}"]) == 0
-    assert f"going on with {tmp_path / 'run'} after epoch {epoch}" in "".join(capsys.readouterr())
+    assert f"resuming {tmp_path / 'run'} after epoch {epoch}" in "".join(capsys.readouterr())
 
 
 class TestCommands:
