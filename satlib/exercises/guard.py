@@ -213,10 +213,10 @@ def _time(seconds: float) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        # An alarm may be on its way to another thread; the default action, put back at once, would end the whole process.
-        # To ignore a signal discards those that are pending.
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        signal.signal(signal.SIGALRM, before)
+        # One more alarm may be on its way, through another thread. The default action would let it end the whole process, so
+        # `alarm`, which does nothing from here on, stays where no other handler was.
+        if before != signal.SIG_DFL:
+            signal.signal(signal.SIGALRM, before)
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
 
