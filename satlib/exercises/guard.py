@@ -194,8 +194,8 @@ def _time(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
-    # The alarm rings after `seconds` and then four times as often. Rings are counted, and not the seconds of the clock, because a
-    # process that was stopped, or whose machine was, hears a single one for all the time that it has lost.
+    # The alarm rings after `seconds`, then every quarter of that. The limit counts rings, not seconds of the clock: a process that
+    # was stopped (a computer that slept, a busy server) gets one ring for all the time that it lost.
     rings, most = 0, 1 + 4 * (PATIENCE - 1)
 
     def alarm(number: int, frame: FrameType | None) -> None:
