@@ -135,7 +135,7 @@ def run(observe: Callable[[], Any], code: Any, seconds: float) -> tuple[Any, Pri
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):
-            return observe(), printed
+            return _call(observe), printed
     except Failed:
         raise
     except _TimeUp:
@@ -171,22 +171,39 @@ def _line(error: BaseException, code: Any) -> str:
     return found
 
 
+def _call(observe: Callable[[], Any]) -> Any:
+    """Call it. _TimeUp is raised while this function is on the stack and never outside of it."""
+    return observe()
+
+
+def _inside(frame: FrameType | None) -> bool:
+    """Whether a frame belongs to `_call` or to something that it called."""
+    while frame is not None and frame.f_code is not _call.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextlib.contextmanager
 def _time(seconds: float) -> Iterator[None]:
-    """Raise _TimeUp inside the block when its time is up, again and again until it gets through.
+    """Raise _TimeUp inside `_call` when its time is up, again and again until the call ends.
 
-    A loop around `try: ... except: pass` swallows most of these, but not one that comes between two rounds. Only in the main
+    A loop around `try: ... except: pass` swallows most of these, but not one that comes between two rounds. Once `_call` has
+    been left, a late alarm does nothing: raised there, it would break the clean-up, or whatever runs next. Only in the main
     thread of a system with signals; a timer that was running before (pytest-timeout's) is set again.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
-    armed = True
+    # The alarm rings after `seconds`, then every quarter of that. The limit counts rings, not seconds of the clock: a process that
+    # was stopped (a computer that slept, a busy server) gets one ring for all the time that it lost.
+    rings, most = 0, 1 + 4 * (PATIENCE - 1)
 
     def alarm(number: int, frame: FrameType | None) -> None:
+        nonlocal rings
+        rings += 1
         # On a busy machine a second of the clock is not a second of work.
-        if armed and (time.process_time() - worked >= 0.9 * seconds or time.monotonic() - began >= PATIENCE * seconds):
-            signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
+        if (time.process_time() - worked >= 0.9 * seconds or rings >= most) and _inside(frame):
+            signal.setitimer(signal.ITIMER_REAL, 2e-4)
             raise _TimeUp
 
     began, worked = time.monotonic(), time.process_time()
@@ -195,14 +212,11 @@ def _time(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        while True:
-            try:
-                armed = False
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, before)
-                break
-            except _TimeUp:  # it came in the line above
-                continue
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        # One more alarm may be on its way, through another thread. The default action would let it end the whole process, so
+        # `alarm`, which does nothing from here on, stays where no other handler was.
+        if before != signal.SIG_DFL:
+            signal.signal(signal.SIGALRM, before)
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
 
