@@ -30,6 +30,7 @@ from satlib.decoding import Rollout
 from satlib.errors import SatlibError
 from satlib.meteor import function_words, meteor
 from satlib.objectives import log_probability
+from satlib.options import option
 from satlib.text import END, Vocabulary
 
 LONGEST = 4  # words of an n-gram
@@ -38,14 +39,20 @@ SIGMA = 6.0  # of CIDEr-D's penalty on lengths that differ, in words
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What is rewarded, where objective.maximise is "reward"."""
+    """The reward, if objective.maximise is "reward"; no effect otherwise."""
 
-    samples: int = 5  # N captions of each image
-    cider: float = 1.0  # weight of CIDEr-D (0 to 10)
-    bleu1: float = 0.0  # weight of sentence BLEU-1 (0 to 1): the right words, in any order
-    bleu4: float = 0.0  # weight of sentence BLEU-4 (0 to 1)
-    meteor: float = 0.0  # weight of METEOR of equal words (0 to 1): the references' words, said at all
-    temperature: float = 0.5  # words are drawn from, and made likelier under, p(y_t)^(1/temperature)
+    samples: int = option(5, "N, the number of captions sampled per image", at_least=2)
+    cider: float = option(1.0, "the weight of CIDEr-D (which is 0 to 10)", at_least=0)
+    bleu1: float = option(
+        0.0, "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order", at_least=0
+    )
+    bleu4: float = option(0.0, "the weight of sentence BLEU-4 (which is 0 to 1)", at_least=0)
+    meteor: float = option(
+        0.0, "the weight of METEOR with exact word matches (which is 0 to 1); it favours recall", at_least=0
+    )
+    temperature: float = option(
+        0.5, "the softmax temperature at which captions are sampled and their probability is increased", at_least=1e-3
+    )
 
 
 def self_critical(log_p: Tensor, rewards: Tensor, samples: int) -> Tensor:

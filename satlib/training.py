@@ -26,14 +26,16 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from satlib import distributed, plots, reward
+from satlib import distributed, origins, plots, reward
 from satlib.batching import Batch, ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, require_finite, write_safetensors
+from satlib.configs import SAVE_SECONDS
 from satlib.datasets import CaptionSet, Example
 from satlib.datasets.sharded import Shards
 from satlib.decoder import State
 from satlib.decoding import rollout
 from satlib.device import precision
+from satlib.distillation import Teachers, distillation_loss
 from satlib.encoders import create
 from satlib.errors import SatlibError
 from satlib.evaluation import generate, quick_bleu
@@ -47,14 +49,12 @@ from satlib.objectives import (
     movement,
     negative_log_likelihood,
 )
-from satlib.recipe import Recipe, TrainingConfig, completed, from_dict
+from satlib.recipe import Recipe, TrainingConfig, completed, from_dict, require_resumable
 from satlib.streaming import StreamedBatches
-from satlib.teaching import Teachers, taught_loss
 from satlib.text import Vocabulary
 
 CHECKPOINT, MODEL, LOG = "checkpoint.safetensors", "model.safetensors", "log.jsonl"
 FORMAT = "satlib checkpoint 1"
-SAVE_SECONDS = 600.0  # a checkpoint is written after every epoch, and within one whenever the last is this old
 LOGGED = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
 STILL = 0.02  # total variation between the maps of consecutive words below which a map stands still
 
@@ -120,7 +120,7 @@ def train(
         start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be another.
         on_epoch: called with each finished epoch's record, once it is safe on disk; what it raises ends the training.
         prepare: called with the fresh captioner, to change a part of it before anything else is done.
-        teachers: trained models whose word probabilities are learnt from too (`satlib.teaching`), each with its reader.
+        teachers: trained models whose word probabilities are learnt from too (`satlib.distillation`), each with its reader.
         save_seconds: how old the last checkpoint may get before one is written within an epoch; 0: one after every batch.
 
     Raises:
@@ -182,7 +182,7 @@ class _Session:
             prepare(self.captioner)
         if teachers and recipe.objective.maximise == "reward":
             raise SatlibError(
-                'teachers teach the words of true captions: leave them out where objective.maximise = "reward"'
+                'distillation needs the words of true captions: leave out --teacher, or set objective.maximise = "likelihood"'
             )
         self.teachers = Teachers(teachers, vocabulary) if teachers else None
         self.captioner.origins = self.teachers.origins if self.teachers else ()
@@ -367,8 +367,8 @@ class _Session:
                 }
         if self.teachers is not None:
             q = self.teachers.probabilities(batch.keys, batch.captions.to(self.device))
-            taught = taught_loss(output.logits, q.repeat_interleave(len(output.logits) // len(q), 0)).mean()
-            loss = torch.lerp(loss, taught, self.recipe.objective.teaching)
+            distilled = distillation_loss(output.logits, q.repeat_interleave(len(output.logits) // len(q), 0)).mean()
+            loss = torch.lerp(loss, distilled, self.recipe.objective.distillation)
         penalty = doubly_stochastic_penalty(output.alphas).mean()
         sums |= {"penalty": penalty, "entropy": entropy(output.alphas).mean()}
         if captions.shape[1] > 1:
@@ -540,7 +540,7 @@ class _Session:
             )
         try:
             for captioner in {id(each): each for each in (self.captioner, self.averaged)}.values():
-                captioner.origins = (*trained.origins, f"begun from {trained.recipe.name}", *captioner.origins)
+                captioner.origins = (*trained.origins, f"{origins.BEGUN}{trained.recipe.name}", *captioner.origins)
                 part = captioner if self.recipe.encoder.train else captioner.decoder
                 part.load_state_dict((trained if self.recipe.encoder.train else trained.decoder).state_dict())
         except RuntimeError as error:  # names or shapes
@@ -559,6 +559,7 @@ class _Session:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"
             )
+        require_resumable(header["recipe"], self.folder)
         # Through a recipe, so that a value which is newer than the checkpoint has its default there.
         before = from_dict(completed(header["recipe"])).to_dict()
         now = self.recipe.to_dict()
@@ -576,7 +577,7 @@ class _Session:
             )
         require_finite(tensors, path)
         self.progress = Progress(**header["progress"])
-        self.captioner.origins = self.averaged.origins = tuple(header.get("origins", ()))
+        self.captioner.origins = self.averaged.origins = origins.current(header.get("origins", ()))
         try:
             _restore(self.captioner, tensors, "model.")
             if self.averaged is not self.captioner:
