@@ -51,7 +51,7 @@ class RewardConfig:
         0.0, "the weight of METEOR with exact word matches (which is 0 to 1); it favours recall", at_least=0
     )
     temperature: float = option(
-        0.5, "the softmax temperature at which captions are sampled and their probability is increased", at_least=1e-3
+        0.5, "the softmax temperature at which captions are sampled and their log-probability is taken", at_least=1e-3
     )
 
 
