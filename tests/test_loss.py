@@ -191,10 +191,8 @@ class TestWhatIsLogged:
         assert set(session._likelihood(batch, a).sums) == {"nll", "penalty", "entropy", "movement"}
 
     def test_an_average_for_each_number_of_words_to_come(self, tmp_path):
-        """Captions of at most 6 words and an end mark: 7 to come, at most; the official variant works in one process."""
-        session, *_ = begin(
-            tmp_path, "decoder.attention=hard", "hard.reward=to-come", "hard.official=true", "data.max_length=6"
-        )
+        """Captions of at most 6 words and an end mark: 7 to come, at most."""
+        session, *_ = begin(tmp_path, "decoder.attention=hard", "hard.reward=to-come", "data.max_length=6")
         assert session.bound.average.tolist() == [0.0] * 8
 
     def test_rewards(self, tmp_path, monkeypatch):
