@@ -18,7 +18,9 @@ SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last on
 class DataConfig:
     """The captions, and how they become word ids."""
 
-    name: str = option("flickr8k", "the data set: its name, the path of your own folder, or the place of shards")
+    name: str = option(
+        "flickr8k", "the data set: its name, the path of your own folder, or the folder or address of shards"
+    )
     language: str = option(
         "",
         "the language of the captions, if it is written without spaces between words; each character is then a token",
@@ -37,7 +39,7 @@ class DataConfig:
     )
     train_images: int = option(
         0,
-        "the number of training images, from the first; 0 takes all of them (for scenes: the usual number of scenes)",
+        "the number of training images, from the first; 0 takes all of them (of drawn scenes, the default number)",
         at_least=0,
         unit="images",
     )
@@ -104,7 +106,9 @@ class TrainingConfig:
         "the optimiser: adam, or rmsprop in Graves' form (the paper's choice for Flickr8k)",
         choices=("adam", "rmsprop"),
     )
-    learning_rate: float = option(5e-4, "the peak learning rate of the decoder", at_least=0)
+    learning_rate: float = option(
+        5e-4, "the peak learning rate of the decoder, and of an encoder that is trained from scratch", at_least=0
+    )
     encoder_learning_rate: float = option(
         1e-4, "the peak learning rate of an encoder that is trained from pretrained weights", at_least=0
     )
@@ -158,7 +162,7 @@ class DecodingConfig:
     length_normalisation: float = option(
         0.0, "the exponent x that hypotheses are ranked by: log p / length^x; 0 ranks by log p", at_least=0
     )
-    max_length: int = option(30, "the length at which a generated caption is cut off", at_least=1, unit="words")
+    max_length: int = option(30, "the largest number of words in a generated caption", at_least=1, unit="words")
     look: str = option(
         "expected",
         "the context vector that hard attention passes on: expected (the weighted mean), probable (the place with the largest "

@@ -22,7 +22,8 @@ are generated. An option that a recipe does not give has its default value.
 - `satlib recipe` lists the recipes, `satlib recipe NAME` prints one with every value, and `satlib recipe NAME --explain` says what
   each value means and marks those that differ from the default.
 - `satlib train NAME --set section.key=value` changes a value; `--set` may be repeated.
-- `satlib train my.toml` trains by a recipe of your own. Start from a copy: `satlib recipe NAME > my.toml`.
+- `satlib train my.toml` trains by a recipe of your own. Start from a copy, `satlib recipe NAME > my.toml`, and change the name
+  in it, which is also the name of the run's folder.
 
 ## The recipes that come with satlib
 

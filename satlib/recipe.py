@@ -266,7 +266,7 @@ def _with_new_names(values: Mapping[str, Any], warn: bool) -> dict[str, Any]:
         if isinstance(table, Mapping):
             renamed[section] = {}
             for key, value in table.items():
-                new = (current_name(f"{section}.{key}", warn)).partition(".")[2]
+                new = current_name(f"{section}.{key}", warn).partition(".")[2]
                 if new != key and new in table:
                     raise SatlibError(f"{section}.{key} is the old name of {section}.{new}; remove one of the two")
                 renamed[section][new] = value
