@@ -123,9 +123,6 @@ class SoftAttention(nn.Module):
         return Look(_expectation(alpha, a), alpha)
 
 
-LOOKS = ("expected", "probable", "sample")
-
-
 class HardAttention(nn.Module):
     """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t = sum_i s_ti a_i is one place's vector.
 

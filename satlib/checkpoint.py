@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from satlib import origins
 from satlib.captioner import Captioner, read_safetensors, require_finite, write_safetensors
 from satlib.distributed import Ranks
 from satlib.errors import SatlibError
 from satlib.objectives import BatchLoss, VariationalBound
 from satlib.optimisation import create_optimiser, trained_part
-from satlib.recipe import Recipe, completed, from_dict
+from satlib.recipe import Recipe, completed, from_dict, require_resumable
 
 CHECKPOINT = "checkpoint.safetensors"
 FORMAT = "satlib checkpoint 1"
@@ -114,7 +115,7 @@ class RunState:
         """
         require_finite(tensors, path)
         self.progress = Progress(**header["progress"])
-        self.captioner.origins = self.averaged.origins = tuple(header.get("origins", ()))
+        self.captioner.origins = self.averaged.origins = origins.current(header.get("origins", ()))
         try:
             trained_part(self.captioner).load_state_dict(_part(tensors, "model."))
             if self.averaged is not self.captioner:
@@ -157,6 +158,7 @@ class Identity:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"
             )
+        require_resumable(header["recipe"], path.parent)
         # Through a recipe, so that options newer than the checkpoint have their defaults.
         before, now = from_dict(completed(header["recipe"])).to_dict(), self.recipe.to_dict()
         for section in now:
@@ -205,7 +207,7 @@ def start_from(path: Path, state: RunState) -> None:
     weights = (trained if encoder_too else trained.decoder).state_dict()
     try:
         for captioner in {id(one): one for one in (state.captioner, state.averaged)}.values():
-            captioner.origins = (*trained.origins, f"begun from {trained.recipe.name}", *captioner.origins)
+            captioner.origins = (*trained.origins, f"{origins.BEGUN}{trained.recipe.name}", *captioner.origins)
             trained_part(captioner).load_state_dict(weights)
     except RuntimeError as error:  # names or shapes
         raise SatlibError(

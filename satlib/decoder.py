@@ -19,20 +19,36 @@ import torch
 from torch import Tensor, nn
 
 from satlib import attention
+from satlib.options import option
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The sizes and kinds of a decoder; m, n as in the paper."""
+    """The kind of attention, and the sizes of the decoder (m and n as in the paper)."""
 
-    embedding: int = 512  # m
-    hidden: int = 512  # n
-    attention: str = "soft"  # soft | hard | none
-    energy: str = "additive"  # additive | concat | general | dot
-    attention_hidden: int = 256  # units of the attention MLP
-    gate: bool = True  # beta, the scalar gate on the context vector
-    output_tanh: bool = False  # a tanh before L_o: in the official code, not in equation 7
-    dropout: float = 0.5  # in the initial MLPs, on h_t before the output, and before L_o
+    embedding: int = option(512, "m, the size of the word embedding", at_least=1)
+    hidden: int = option(512, "n, the size of the LSTM state", at_least=1)
+    attention: str = option(
+        "soft",
+        "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)",
+        choices=("soft", "hard", "none"),
+    )
+    energy: str = option(
+        "additive",
+        "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot",
+        choices=("additive", "concat", "general", "dot"),
+    )
+    attention_hidden: int = option(256, "the number of hidden units of the attention MLP", at_least=1)
+    gate: bool = option(True, "whether beta, the scalar gate of section 4.2.1, multiplies the context vector")
+    output_tanh: bool = option(
+        False, "whether a tanh precedes the output matrix L_o, as in the official code but not in equation 7"
+    )
+    dropout: float = option(
+        0.5,
+        "the dropout rate in the MLPs of the initial state, on h_t before the output layer, and before L_o",
+        at_least=0,
+        below=1,
+    )
 
 
 class State(NamedTuple):

@@ -34,6 +34,7 @@ from torch.nn import functional
 from satlib.decoder import Decoder, Output, State
 from satlib.decoding import Rollout, rollout
 from satlib.errors import SatlibError
+from satlib.options import option
 
 
 def negative_log_likelihood(logits: Tensor, captions: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -75,15 +76,34 @@ def distillation_loss(logits: Tensor, q: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class HardConfig:
-    """How the bound's gradient is estimated (section 4.1); of no effect with soft attention."""
+    """The estimator of the gradient of hard attention's bound (section 4.1); no effect with soft attention."""
 
-    samples: int = 1  # N
-    expectation: float = 0.5  # probability that an image takes the expectation alpha in place of its sample
-    anneal: float = 0.0  # share of the training over which it falls to that from 1; 0: it is constant
-    reward: str = "sentence"  # sentence (the paper's: log p(y|s~,a)) | to-come (log p of the words from t on)
-    baseline: str = "moving-average"  # moving-average (the paper's) | none | other-samples | learned
-    lambda_r: float = 1.0  # weight of the score-function term
-    lambda_e: float = 0.01  # weight of the entropy term
+    samples: int = option(1, "N, the number of attention paths sampled per caption", at_least=1)
+    expectation: float = option(
+        0.5,
+        "the probability that an image uses the expected context vector in place of a sampled one",
+        at_least=0,
+        below=1,
+    )
+    anneal: float = option(
+        0.0,
+        "the share of training over which that probability falls from 1 to hard.expectation; 0 keeps it constant",
+        at_least=0,
+        below=1,
+    )
+    reward: str = option(
+        "sentence",
+        "the reward of a place: sentence (the paper's: log p of the whole caption) or to-come (log p of the words from t on)",
+        choices=("sentence", "to-come"),
+    )
+    baseline: str = option(
+        "moving-average",
+        "the baseline that is subtracted from the reward: moving-average (the paper's), none, other-samples (their mean "
+        "reward) or learned (a linear function of the LSTM state, added to the moving average)",
+        choices=("moving-average", "none", "other-samples", "learned"),
+    )
+    lambda_r: float = option(1.0, "lambda_r, the weight of the score-function term", at_least=0)
+    lambda_e: float = option(0.01, "lambda_e, the weight of the entropy term", at_least=0)
 
 
 class Bound(NamedTuple):

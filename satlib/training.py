@@ -26,8 +26,10 @@ from satlib import checkpoint, distributed, fast, plots
 from satlib.batching import Batch
 from satlib.captioner import Captioner
 from satlib.checkpoint import CHECKPOINT, Identity, Progress, RunState
+from satlib.configs import SAVE_SECONDS
 from satlib.datasets import CaptionSet
 from satlib.device import precision
+from satlib.distillation import Teachers
 from satlib.encoders import create
 from satlib.errors import SatlibError
 from satlib.features import Pixels, Reader, read_ahead
@@ -36,12 +38,10 @@ from satlib.interruption import Interrupted, StopRequest, stop_requests
 from satlib.objectives import BatchLoss, caption_loss, coins, reward_loss
 from satlib.optimisation import set_learning_rate, update_average
 from satlib.recipe import Recipe
-from satlib.teaching import Teachers
 from satlib.training_data import training_data
 from satlib.validation import describe, dev_score, epoch_record
 
 MODEL, LOG = "model.safetensors", "log.jsonl"
-SAVE_SECONDS = 600.0  # a checkpoint is written after every epoch, and within one whenever the last is this old
 
 
 def train(
@@ -71,7 +71,7 @@ def train(
         start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be of another kind.
         on_epoch: called with each finished epoch's record, once it is safe on disk; an exception from it ends the training.
         prepare: called with the fresh captioner, to change a part of it before anything else is done.
-        teachers: trained models to distil from (`satlib.teaching`), each with its reader.
+        teachers: trained models to distil from (`satlib.distillation`), each with its reader.
         save_seconds: age in seconds of the last checkpoint at which one is written within an epoch; 0: after every batch.
 
     Raises:
@@ -265,7 +265,7 @@ class Trainer:
             objective.label_smoothing,
             self.state.bound,
             self.done(),
-            objective.teaching,
+            objective.distillation,
             None if self.teachers is None else self.teachers.probabilities(batch.keys, captions),
         )
 

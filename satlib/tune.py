@@ -56,7 +56,7 @@ class Knob:
             SatlibError: it is neither.
         """
         name, equals, values = text.partition("=")
-        name = name.strip()
+        name = recipe.current_name(name.strip())
         if equals and ".." in values:
             try:
                 low, high = (float(value) for value in values.split("..", 1))

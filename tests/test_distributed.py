@@ -331,7 +331,7 @@ class TestCommands:
         monkeypatch.setenv("RANK", "1")
         assert cli.main(["evaluate", "runs/x"]) == 2
         assert capsys.readouterr().err.startswith(
-            "satlib, process 1 of 2: of satlib's commands only features and train"
+            "satlib, process 1 of 2: torchrun can start only satlib features and satlib train"
         )
 
     def test_more_processes_than_gpus(self, monkeypatch):
@@ -350,7 +350,7 @@ class TestCommands:
         found = re.findall(r"torchrun[^\n]* -m satlib (train|features)([^\n|&\"']*)", text)
         assert {command for command, _ in found} == {"train", "features"}
         for command, rest in found:
-            options = cli._parser().parse_args([command, *shlex.split(rest)])
+            options = cli.parser().parse_args([command, *shlex.split(rest)])
             recipe.load(options.recipe, options.set)
 
     def test_the_examples_are_well_formed(self):

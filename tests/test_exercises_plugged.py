@@ -10,6 +10,7 @@ from tools_path import exercises
 from torch import nn
 
 from satlib import cli, encoders, plots, training
+from satlib.cli import inputs
 from satlib.errors import SatlibError
 from satlib.exercises import plugged
 
@@ -121,7 +122,7 @@ def test_is_trained(tmp_path, place, monkeypatch, capsys):
         torch.testing.assert_close(mine, weights["satlib"][name])
     for run, said in (("own", "trained with --attention mine.py:counted"), ("satlib", "")):
         capsys.readouterr()
-        cli._captioner(tmp_path / run, argparse.Namespace(device="cpu"))
+        inputs.captioner(tmp_path / run, argparse.Namespace(device="cpu"))
         assert said in capsys.readouterr().err if said else capsys.readouterr().err == ""
 
 

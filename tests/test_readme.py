@@ -25,7 +25,7 @@ def test_there_are_commands():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_understood(command):
     words = shlex.split(re.split("  +", command)[0])[1:]
-    options = cli._parser().parse_args(words)
+    options = cli.parser().parse_args(words)
     for change in getattr(options, "set", []):
         recipe.load(options.recipe, [change])
     if hasattr(options, "recipe"):

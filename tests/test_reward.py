@@ -94,7 +94,7 @@ class TestConsensus:
 
     @pytest.mark.parametrize(
         ("changes", "message"),
-        [({"samples": 1}, "samples must be at least 2"), ({"cider": 0.0}, "nothing is rewarded")],
+        [({"samples": 1}, "samples must be at least 2"), ({"cider": 0.0}, "all weights of the reward are 0")],
     )
     def test_bad_options(self, changes, message):
         with pytest.raises(SatlibError, match=message):

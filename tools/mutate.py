@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 JUDGED = Path(__file__).with_name("mutate-judged.toml")
 LEAST = 0.95  # share that must be caught
 MEMORY = 6 * 2**30  # bytes that the tests of a change may take
-_HARD, _REWARD, _TEACHING = "tests/test_hard.py::", "tests/test_reward.py::", "tests/test_teaching.py::"
+_HARD, _REWARD, _DISTILLATION = "tests/test_hard.py::", "tests/test_reward.py::", "tests/test_distillation.py::"
 _TRAINING, _SHARDS = "tests/test_training.py::", "tests/test_shards.py::TestTraining::"
 _STOPPED = _TRAINING + "TestResuming::test_stopped_and_resumed_is_the_run_that_was_not"
 _RUNS = (
@@ -60,9 +60,9 @@ _RUNS = (
     "tests/test_scale.py",
     _REWARD + "TestTraining::test_the_epoch_is_chosen_by_the_reward_of_greedy_captions",
     _REWARD + "TestTraining::test_needs_a_model_to_begin_with",
-    _TEACHING + "TestTraining::test_the_loss_is_shared_out",
-    _TEACHING + "TestTraining::test_resumed_is_the_run_that_was_not_stopped_and_by_the_same_teachers",
-    _TEACHING + "TestTraining::test_not_with_rewards",
+    _DISTILLATION + "TestTraining::test_the_loss_is_shared_out",
+    _DISTILLATION + "TestTraining::test_resumed_is_the_run_that_was_not_stopped_and_by_the_same_teachers",
+    _DISTILLATION + "TestTraining::test_not_with_rewards",
     _SHARDS + "test_what_a_stream_cannot_do",
     _HARD + "TestTraining::test_begins_with_the_weights_of_a_soft_model",
     _HARD + "TestTraining::test_start_of_another_shape_is_refused",
@@ -85,16 +85,16 @@ TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it
         _REWARD + "test_bad_options",
     ),
     "meteor": ("tests/test_meteor.py",),
-    "teaching": (
+    "distillation": (
         "tests/test_scale.py::test_it_reaches_teachers",
-        _TEACHING + "TestLoss",
-        _TEACHING + "TestTeachers",
-        _TEACHING + "TestTraining::test_the_loss_is_shared_out",
+        _DISTILLATION + "TestLoss",
+        _DISTILLATION + "TestTeachers",
+        _DISTILLATION + "TestTraining::test_the_loss_is_shared_out",
     ),
     **dict.fromkeys(("training", "checkpoint", "optimisation", "validation", "training_data"), _RUNS),
 }
 # Tests that start Java, or other processes that would import what is not changed.
-LEFT_OUT = ("program_told_to_do_with_equal_words", "who_taught_it", "evaluated_by_each_look", "kill_9")
+LEFT_OUT = ("program_told_to_do_with_equal_words", "what_it_was_distilled_from", "evaluated_by_each_look", "kill_9")
 # Imported before forking, satlib thrown out again: what a child needs not load.
 LOADED = ("torch._dynamo", "satlib.training", "satlib.evaluation", "nltk.translate.bleu_score", "hypothesis.strategies")
 

@@ -1,12 +1,12 @@
-"""Beyond the paper: learning from other models what else could have been said (Hinton et al., 2015; Kim and Rush, 2016).
+"""Beyond the paper: distillation from other models (Hinton et al., 2015; Kim and Rush, 2016).
 
-A true caption says which word came; models that are trained already say how likely every other word was in its place. With
-teachers, what training minimises is
+A true caption gives one word at each position; a trained model gives a probability for every word. With teachers, training
+minimises
 
     (1 - w) (-log p(y|a))  -  w sum_t sum_k q(k|y_<t,a) log p(k|y_<t,a)
 
-with q the mean of their probabilities, w = objective.teaching, and hard attention's bound in place of log p(y|a). Teachers may
-see the photograph by another, a better encoder. They are asked in training alone: what is trained captions by itself.
+where q is the mean of the teachers' probabilities and w = objective.distillation; with hard attention the bound replaces
+log p(y|a). Teachers may use another, better encoder. They are needed in training only: the trained model captions by itself.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from satlib import origins
 from satlib.captioner import Captioner
 from satlib.encoders import weights_hash
 from satlib.errors import SatlibError
@@ -23,18 +24,18 @@ from satlib.text import Vocabulary
 
 
 class Teachers:
-    """Trained captioners, each with the reader of what its encoder makes of the training images; one given twice counts twice.
+    """Trained captioners, each with a reader of its encoder's annotation vectors; a teacher given twice counts twice.
 
     Attributes:
-        hashes: SHA-256 of the weights of each: what a checkpoint is checked by.
-        origins: "taught by" and its recipe's name, of each.
+        hashes: SHA-256 of each teacher's weights; a checkpoint is checked against them.
+        origins: "distilled from" and the name of the recipe, for each teacher.
     """
 
     def __init__(self, teachers: Sequence[tuple[Captioner, Reader]], vocabulary: Vocabulary) -> None:
-        """Take them as they are; they learn nothing.
+        """Take trained captioners; their weights do not change.
 
         Raises:
-            SatlibError: a teacher has other words than the vocabulary of the one to be taught.
+            SatlibError: a teacher's vocabulary is not the one given, which is the student's.
         """
         for number, (captioner, _) in enumerate(teachers, 1):
             if captioner.vocabulary != vocabulary:
@@ -44,7 +45,7 @@ class Teachers:
                 )
         self._teachers = [(captioner.eval(), reader) for captioner, reader in teachers]
         self.hashes = [weights_hash(captioner) for captioner, _ in teachers]
-        self.origins = tuple(dict.fromkeys(f"taught by {captioner.recipe.name}" for captioner, _ in teachers))
+        self.origins = tuple(dict.fromkeys(f"{origins.DISTILLED}{captioner.recipe.name}" for captioner, _ in teachers))
 
     @classmethod
     def of(
@@ -59,13 +60,16 @@ class Teachers:
             return None
         if recipe.objective.maximise == "reward":
             raise SatlibError(
-                'distillation uses the words of true captions: leave --teacher out where objective.maximise = "reward"'
+                'distillation needs the words of true captions: leave out --teacher, or set objective.maximise = "likelihood"'
             )
         return cls(teachers, vocabulary)
 
     @torch.no_grad()
     def probabilities(self, keys: Sequence[str], captions: Tensor) -> Tensor:
-        """q(k|y_<t,a) of every word: the images' keys, their captions (B, C) -> (B, C, K). Hard teachers see the expected context."""
+        """q(k|y_<t,a) for every word: the images' keys and their captions (B, C) -> (B, C, K).
+
+        Teachers with hard attention use the expected context vector.
+        """
         total = torch.zeros((), device=captions.device)
         for captioner, reader in self._teachers:
             a = captioner.annotations(reader.read(keys).to(captions.device))
