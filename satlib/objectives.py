@@ -24,17 +24,16 @@ which is unbiased, since b_n does not depend on y^n.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from satlib.configs import HardConfig
 from satlib.decoder import Decoder, Output, State
 from satlib.decoding import Rollout, rollout
 from satlib.errors import SatlibError
-from satlib.options import option
 
 
 def negative_log_likelihood(logits: Tensor, captions: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -72,38 +71,6 @@ def movement(alphas: Tensor) -> Tensor:
 def distillation_loss(logits: Tensor, q: Tensor) -> Tensor:
     """-sum_t sum_k q_tk log p_tk, the cross-entropy with teachers' probabilities q: (B, C, K), (B, C, K) -> (B,)."""
     return -(q * logits.to(q.dtype).log_softmax(2)).sum((1, 2))
-
-
-@dataclass(frozen=True)
-class HardConfig:
-    """The estimator of the gradient of hard attention's bound (section 4.1); no effect with soft attention."""
-
-    samples: int = option(1, "N, the number of attention paths sampled per caption", at_least=1)
-    expectation: float = option(
-        0.5,
-        "the probability that an image uses the expected context vector in place of a sampled one",
-        at_least=0,
-        below=1,
-    )
-    anneal: float = option(
-        0.0,
-        "the share of training over which that probability falls from 1 to hard.expectation; 0 keeps it constant",
-        at_least=0,
-        below=1,
-    )
-    reward: str = option(
-        "sentence",
-        "the reward of a place: sentence (the paper's: log p of the whole caption) or to-come (log p of the words from t on)",
-        choices=("sentence", "to-come"),
-    )
-    baseline: str = option(
-        "moving-average",
-        "the baseline that is subtracted from the reward: moving-average (the paper's), none, other-samples (their mean "
-        "reward) or learned (a linear function of the LSTM state, added to the moving average)",
-        choices=("moving-average", "none", "other-samples", "learned"),
-    )
-    lambda_r: float = option(1.0, "lambda_r, the weight of the score-function term", at_least=0)
-    lambda_e: float = option(0.01, "lambda_e, the weight of the entropy term", at_least=0)
 
 
 class Bound(NamedTuple):

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from satlib.configs import DataConfig, DecodingConfig, EncoderConfig, ObjectiveConfig, TrainingConfig
+from satlib.configs import DataConfig, DecodingConfig, EncoderConfig, HardConfig, ObjectiveConfig, TrainingConfig
 from satlib.decoder import DecoderConfig
 from satlib.errors import RenamedWarning, SatlibError
-from satlib.objectives import HardConfig
 from satlib.options import Option, options, toml
 from satlib.reward import RewardConfig
 
