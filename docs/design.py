@@ -93,7 +93,9 @@ def panel(axis: Axes, x: float, y: float, width: float, height: float, colour: s
     axis.add_patch(FancyBboxPatch((x, y), width, height, shape, facecolor=colour, edgecolor="none", zorder=0))
 
 
-def picture(axis: Axes, pixels: np.ndarray, x: float, y: float, side: float, edge: str = INK, line: float = 0.8) -> None:
+def picture(
+    axis: Axes, pixels: np.ndarray, x: float, y: float, side: float, edge: str = INK, line: float = 0.8
+) -> None:
     """A square image with its lower left corner at (x, y); later ones cover earlier ones."""
     axis.imshow(pixels, extent=(x, x + side, y, y + side), interpolation="nearest", zorder=2, aspect="auto")
     corners = ([x, x + side, x + side, x, x], [y, y, y + side, y + side, y])
@@ -213,7 +215,12 @@ def figure() -> Figure:
     return drawn
 
 
-if __name__ == "__main__":
+def draw() -> None:
+    """Write the drawing, in 256 colours: a third of the bytes."""
     plots.save(figure(), TARGET)
-    Image.open(TARGET).convert("RGB").quantize(256).save(TARGET, optimize=True)  # a third of the bytes
+    Image.open(TARGET).convert("RGB").quantize(256).save(TARGET, optimize=True)
+
+
+if __name__ == "__main__":
+    draw()
     print(TARGET)
