@@ -1,5 +1,6 @@
 """README and docs/: what people are told to type is understood, links lead somewhere, and figures are those of the evaluation files."""
 
+import importlib
 import re
 import shlex
 import sys
@@ -138,6 +139,16 @@ def test_the_figures_of_the_readme_are_those_of_the_evaluations():
     for kind in ("soft", "hard", "none"):
         (row,) = (row for row in table.rows([files[f"scenes-{kind}"]], "test") if row.ours)
         assert f"{row.figures['exact match']} %" in " ".join(README.split())
+
+
+def test_every_function_of_the_design_is_there():
+    steps = TEXT["docs/design.md"].split("## Map of the modules")[0]
+    names = re.findall(r"`([a-z_]+)\.([A-Z]\w+|[a-z_]+)(?:\.([a-z_]+))?`", steps)
+    assert len(names) > 10
+    for module, *path in names:
+        owner = importlib.import_module(f"satlib.{module}")
+        for name in filter(None, path):
+            owner = getattr(owner, name)
 
 
 def test_the_map_of_modules_is_whole():
