@@ -14,10 +14,10 @@ TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table 
 # In the order in which a photograph becomes a caption; modules that are named nowhere come last.
 GROUPS = {
     "From photograph to caption": "images encoders extraction features text attention decoder decoding captioner plots",
-    "Training": "recipe configs options batching objectives losses training checkpoint",
+    "Training": "recipe configs options batching objectives losses training checkpoint origins",
     "Evaluation": "metrics evaluation table ground estimators tune",
     "Beyond the paper": "reward meteor distillation weight_averaging",
-    "Scale and speed": "distributed streaming fast",
+    "Scale and speed": "device distributed streaming fast bench bench_parts bench_report textbook",
     "Command line": "cli commands explain info demo shipped",
 }
 FOLDERS = {
