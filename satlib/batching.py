@@ -17,18 +17,18 @@ from satlib.text import END, UNKNOWN, Vocabulary
 class Pair:
     """One training pair: an image and one of its captions as ids, the end mark last."""
 
-    key: str
+    image_id: str
     caption: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Captions of one length: `keys` names B images, `captions` is (B, C) with the end mark in the last column.
+    """Captions of one length: `image_ids` names B images, `captions` is (B, C) with the end mark in the last column.
 
     weight: of its loss, where it is one process's share of a batch (`satlib.distributed`).
     """
 
-    keys: list[str]
+    image_ids: list[str]
     captions: Tensor
     weight: float = 1.0
 
@@ -44,7 +44,7 @@ def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) 
         for reference in example.references:
             ids = vocabulary.encode(reference)
             if 0 < len(ids) <= max_length and any(i != UNKNOWN for i in ids):
-                found.append(Pair(example.key, (*ids, END)))
+                found.append(Pair(example.image_id, (*ids, END)))
     if not found:
         raise SatlibError(
             f"none of the {len(examples)} images has a caption of 1 to {max_length} known words; check with: satlib data check"
@@ -82,7 +82,7 @@ class SameLengthBatches:
 
     def _batch(self, members: np.ndarray) -> Batch:
         chosen = [self.pairs[i] for i in members]
-        return Batch([pair.key for pair in chosen], torch.tensor([pair.caption for pair in chosen]))
+        return Batch([pair.image_id for pair in chosen], torch.tensor([pair.caption for pair in chosen]))
 
 
 class ImageBatches:
@@ -91,17 +91,19 @@ class ImageBatches:
     Every image comes exactly once per epoch, in an order that depends on (seed, epoch) alone.
     """
 
-    def __init__(self, keys: Sequence[str], batch_size: int = 32, seed: int = 0) -> None:
-        self.keys = keys
+    def __init__(self, image_ids: Sequence[str], batch_size: int = 32, seed: int = 0) -> None:
+        self.image_ids = image_ids
         self.batch_size = batch_size
         self.seed = seed
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        return -(-len(self.keys) // self.batch_size)
+        return -(-len(self.image_ids) // self.batch_size)
 
     def epoch(self, epoch: int) -> list[Batch]:
         """The batches of one epoch, in their order."""
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.keys))
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.image_ids))
         chunks = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        return [Batch([self.keys[i] for i in chunk], torch.empty(len(chunk), 0, dtype=torch.long)) for chunk in chunks]
+        return [
+            Batch([self.image_ids[i] for i in chunk], torch.empty(len(chunk), 0, dtype=torch.long)) for chunk in chunks
+        ]

@@ -366,7 +366,7 @@ def _scenes(options: argparse.Namespace) -> int:
     data = scenes.load(**{"train": 0, "dev": 0, "test": 0, options.split: options.count})
     folder.save(data, options.folder)
     for example in data.examples:
-        print(f"{options.folder / example.key}.png: {example.references[0]}")
+        print(f"{options.folder / example.image_id}.png: {example.references[0]}")
     return 0
 
 

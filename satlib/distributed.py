@@ -51,9 +51,9 @@ class Ranks:
         """This rank's rows of a batch, with the weight of their loss."""
         if self.size == 1:
             return batch
-        rows = slice(self.rank, None, self.size) if self.rank < len(batch.keys) else slice(0, 1)
-        own = len(batch.keys[self.rank :: self.size])
-        return Batch(batch.keys[rows], batch.captions[rows], self.size * own / len(batch.keys))
+        rows = slice(self.rank, None, self.size) if self.rank < len(batch.image_ids) else slice(0, 1)
+        own = len(batch.image_ids[self.rank :: self.size])
+        return Batch(batch.image_ids[rows], batch.captions[rows], self.size * own / len(batch.image_ids))
 
     def seed(self, seed: int, step: int) -> None:
         """Begin the random numbers of a batch; one process alone goes on with those that it has."""

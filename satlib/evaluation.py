@@ -32,16 +32,16 @@ def generate(
     length_normalisation: float | None = None,
     progress: bool = True,
 ) -> dict[str, Caption]:
-    """The best caption of every image, by key."""
+    """The best caption of every image, by image id."""
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
     captions = {}
     bar = tqdm(total=len(examples), unit="img", desc="captions", disable=not progress)
     with bar:
         for batch, annotations in zip(
-            batches, read_ahead(lambda b: reader.read([e.key for e in b]), batches), strict=True
+            batches, read_ahead(lambda b: reader.read([e.image_id for e in b]), batches), strict=True
         ):
             for example, best in zip(batch, captioner.hypotheses(annotations, beam, length_normalisation), strict=True):
-                captions[example.key] = captioner.read(best[0])
+                captions[example.image_id] = captioner.read(best[0])
             bar.update(len(batch))
     return captions
 
@@ -61,12 +61,14 @@ def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
     """Corpus BLEU-4 in percent on satlib's own tokens: for choosing an epoch, the same with and without Java."""
     references = {
-        example.key: [" ".join(tokenise(reference, captions[example.key].language)) for reference in example.references]
+        example.image_id: [
+            " ".join(tokenise(reference, captions[example.image_id].language)) for reference in example.references
+        ]
         for example in examples
     }
     with contextlib.redirect_stdout(io.StringIO()):
         score, _ = Bleu(4).compute_score(
-            references, {example.key: [" ".join(captions[example.key].words)] for example in examples}
+            references, {example.image_id: [" ".join(captions[example.image_id].words)] for example in examples}
         )
     return 100 * score[3]
 
@@ -100,8 +102,8 @@ def evaluate(
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
     scores = metrics.score(
-        {key: " ".join(caption.words) for key, caption in captions.items()},
-        {example.key: example.references for example in examples},
+        {image_id: " ".join(caption.words) for image_id, caption in captions.items()},
+        {example.image_id: example.references for example in examples},
         language=captioner.vocabulary.language,
     )
     recipe = captioner.recipe
@@ -110,7 +112,9 @@ def evaluate(
         from satlib import ground
         from satlib.datasets import scenes
 
-        right = sum(scenes.exact_match(captions[example.key].text, scenes.scene(example.key)) for example in examples)
+        right = sum(
+            scenes.exact_match(captions[example.image_id].text, scenes.scene(example.image_id)) for example in examples
+        )
         figures["exact match"] = 100 * right / len(examples)
         if recipe.decoder.attention != "none":  # an even map has no peak
             looked = ground.look_up(examples, captions)
@@ -135,7 +139,7 @@ def evaluate(
         "protocol": scores.protocol,
         "notes": list(scores.notes),
         "metrics": figures,
-        "captions": {key: caption.text for key, caption in captions.items()},
+        "captions": {image_id: caption.text for image_id, caption in captions.items()},
     }
 
 

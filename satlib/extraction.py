@@ -98,7 +98,7 @@ def extract(
 
 
 class _Plan(NamedTuple):
-    """What an extraction has to do: (key, row) of what is to be computed; what stays; what has changed, in words."""
+    """What an extraction has to do: (image_id, row) of what is to be computed; what stays; what has changed, in words."""
 
     todo: list[tuple[str, int]]
     kept: dict[str, Record]
@@ -121,28 +121,28 @@ def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _Plan:
                 "made with"
             )
     known = stored | _journals(folder)
-    examples = {example.key: example for example in data.examples}
-    now = fingerprints(data, [examples[key] for key in known if key in examples])
-    same = {key: record for key, record in known.items() if now.get(key) == record[1:3]}
+    examples = {example.image_id: example for example in data.examples}
+    now = fingerprints(data, [examples[image_id] for image_id in known if image_id in examples])
+    same = {image_id: record for image_id, record in known.items() if now.get(image_id) == record[1:3]}
     row_bytes = 2 * description["dim"] * int(np.prod(description["grid"]))
     kept = _undamaged(folder / ARRAY, same, row_bytes)
     # The rows of the old manifest, too: it holds until it is replaced.
     taken = {record.row for record in known.values()}
     free = (row for row in itertools.count() if row not in taken)
-    todo = [(key, next(free)) for key in examples if key not in kept]
+    todo = [(image_id, next(free)) for image_id in examples if image_id not in kept]
     if finished := not todo and stored.keys() == examples.keys() and old.get("home") == description["home"]:
         return _Plan([], kept, "", finished)
     counts = {
-        "new": sum(key not in stored and key not in kept for key in examples),
-        "changed": sum(key in now and key not in same for key in stored),
+        "new": sum(image_id not in stored and image_id not in kept for image_id in examples),
+        "changed": sum(image_id in now and image_id not in same for image_id in stored),
         "damaged": len(same) - len(kept),
-        "gone": sum(key not in examples for key in stored),
+        "gone": sum(image_id not in examples for image_id in stored),
     }
     said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     if old and old["home"] != description["home"]:
         said = ", ".join([f"moved from {old['home']}", *([said] if said else [])])
     write_json(partial, description)
-    _begin_again(folder, {key: record for key, record in kept.items() if stored.get(key) != record})
+    _begin_again(folder, {image_id: record for image_id, record in kept.items() if stored.get(image_id) != record})
     rows = 1 + max((row for _, row in todo), default=-1)
     _require_space(folder, rows * row_bytes - size_of(folder / ARRAY))
     told = f"{said}; computing {len(todo):,} of {len(examples):,} images" if old else ""
@@ -159,9 +159,9 @@ def _undamaged(array: Path, records: Mapping[str, Record], size: int) -> dict[st
         tqdm(total=len(records), unit="img", desc="comparing checksums", delay=2, leave=False) as bar,
     ):
         kept = {}
-        for key, record in sorted(records.items(), key=lambda item: item[1].row):
+        for image_id, record in sorted(records.items(), key=lambda item: item[1].row):
             if read_row(file, record.row, row) and zlib.crc32(row) == record.crc32:
-                kept[key] = record
+                kept[image_id] = record
             bar.update()
     return kept
 
@@ -179,12 +179,12 @@ def _compute(
     # Channels last: a third to a half faster on a CPU (`satlib bench extraction`), the same numbers to rounding.
     encoder = encoder.to(memory_format=torch.channels_last).eval()
     pixels = Pixels(data, view, cache_bytes=0)
-    examples = {example.key: example for example in data.examples}
+    examples = {example.image_id: example for example in data.examples}
 
     def read(batch: Sequence[tuple[str, int]]) -> tuple[Tensor, list[tuple[int, str]]]:
         # The fingerprints first: an image that is replaced in between then differs from what is noted, and is computed again.
-        prints = [fingerprint(data, examples[key]) for key, _ in batch]
-        return pixels.read([key for key, _ in batch]), prints
+        prints = [fingerprint(data, examples[image_id]) for image_id, _ in batch]
+        return pixels.read([image_id for image_id, _ in batch]), prints
 
     batches = [todo[start : start + batch_size] for start in range(0, len(todo), batch_size)]
     name = f"{data.name} by {encoder.name}"
@@ -206,8 +206,8 @@ def _compute(
             for (_, row), content in zip(batch, contents, strict=True):
                 _write_row(array, row, content)
             os.fsync(array.fileno())
-            for (key, row), printed, content in zip(batch, prints, contents, strict=True):
-                journal.write(_line(key, Record(row, *printed, zlib.crc32(content))))
+            for (image_id, row), printed, content in zip(batch, prints, contents, strict=True):
+                journal.write(_line(image_id, Record(row, *printed, zlib.crc32(content))))
             journal.flush()
             bar.update(len(batch))
 
@@ -215,7 +215,7 @@ def _compute(
 def _finish(data: CaptionSet, folder: Path, description: dict[str, Any], kept: Mapping[str, Record]) -> None:
     """Replace the manifest by one of all images, and forget the journals."""
     known = {**kept, **_journals(folder)}
-    write_manifest(folder, description, {example.key: known[example.key] for example in data.examples})
+    write_manifest(folder, description, {example.image_id: known[example.image_id] for example in data.examples})
     for left_over in (folder / (MANIFEST + ".partial"), *folder.glob(_JOURNAL.format("*"))):
         left_over.unlink()
 
@@ -223,14 +223,14 @@ def _finish(data: CaptionSet, folder: Path, description: dict[str, Any], kept: M
 def _begin_again(folder: Path, kept: Mapping[str, Record]) -> None:
     """Put what still holds of all journals into one, so that nothing else of them is ever believed."""
     journals = list(folder.glob(_JOURNAL.format("*")))
-    write_text(folder / _JOURNAL.format("begun"), "".join(_line(key, record) for key, record in kept.items()))
+    write_text(folder / _JOURNAL.format("begun"), "".join(_line(image_id, record) for image_id, record in kept.items()))
     for path in journals:
         if path.name != _JOURNAL.format("begun"):
             path.unlink()
 
 
-def _line(key: str, record: Record) -> str:
-    return json.dumps([key, *record]) + "\n"
+def _line(image_id: str, record: Record) -> str:
+    return json.dumps([image_id, *record]) + "\n"
 
 
 def _journals(folder: Path) -> dict[str, Record]:
@@ -239,8 +239,8 @@ def _journals(folder: Path) -> dict[str, Record]:
     for path in sorted(folder.glob(_JOURNAL.format("*"))):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                key, *values = json.loads(line)
-                records[key] = Record(*values)
+                image_id, *values = json.loads(line)
+                records[image_id] = Record(*values)
             except (TypeError, ValueError):  # half a line
                 continue
     return records

@@ -78,33 +78,33 @@ class FeatureStore:
             )
         self._intact = np.zeros(rows, dtype=bool)  # rows whose checksum has been compared
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._records
+    def __contains__(self, image_id: str) -> bool:
+        return image_id in self._records
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def read(self, keys: Sequence[str]) -> Tensor:
+    def read(self, image_ids: Sequence[str]) -> Tensor:
         """The annotation vectors of the named images: (B, L, D), float32.
 
         Raises:
             SatlibError: an image is not in the store, or its vectors are not those that were written.
         """
         try:
-            records = [self._records[key] for key in keys]
+            records = [self._records[image_id] for image_id in image_ids]
         except KeyError as error:
             raise SatlibError(
                 f"the feature store {self.folder} has no image {error}; run satlib features again"
             ) from error
         values = np.empty((len(records), *self._shape), np.float16)
         with open(self._path, "rb", buffering=0) as array:
-            for key, record, into in zip(keys, records, values, strict=True):
+            for image_id, record, into in zip(image_ids, records, values, strict=True):
                 if not read_row(array, record.row, into):
                     raise SatlibError(f"{self._path} was cut short while it was read; run satlib features again")
                 if not self._intact[record.row]:
                     if self._knows_its_images and zlib.crc32(into) != record.crc32:
                         raise SatlibError(
-                            f"the vectors of {key} in {self._path} are damaged (another checksum than when they were written); "
+                            f"the vectors of {image_id} in {self._path} are damaged (another checksum than when they were written); "
                             "run satlib features again, which computes them anew"
                         )
                     self._intact[record.row] = True
@@ -134,7 +134,7 @@ class FeatureStore:
                 f"the feature store {self.folder} was made from {self.manifest['home']}, not from {home_of(data)}; run satlib "
                 "features again, which compares the images and computes only those that differ"
             )
-        missing = [example.key for example in examples if example.key not in self]
+        missing = [example.image_id for example in examples if example.image_id not in self]
         if missing:
             raise SatlibError(
                 f"the feature store {self.folder} lacks {_images(len(missing))} (the first is {missing[0]}); run satlib features "
@@ -144,7 +144,7 @@ class FeatureStore:
             self._try(encoder, data, examples, view)
             return
         prints = fingerprints(data, examples)
-        changed = [key for key, found in prints.items() if found != self._records[key][1:3]]
+        changed = [image_id for image_id, found in prints.items() if found != self._records[image_id][1:3]]
         if changed:
             raise SatlibError(
                 f"{_images(len(changed))} changed after the feature store {self.folder} was made (the first is {changed[0]}); run "
@@ -157,20 +157,20 @@ class FeatureStore:
 
     def _try(self, encoder: Encoder, data: CaptionSet, examples: Sequence[Example], view: str) -> None:
         """Compute some vectors again: all that can be asked of a store of the first format, which noted names alone."""
-        keys = [example.key for example in examples[:: -(-len(examples) // SAMPLE) or 1]]
+        image_ids = [example.image_id for example in examples[:: -(-len(examples) // SAMPLE) or 1]]
         with torch.inference_mode():
-            fresh = encoder(Pixels(data, view, cache_bytes=0).read(keys).to(encoder.mean.device)).float().cpu()
-        stored = self.read(keys)
+            fresh = encoder(Pixels(data, view, cache_bytes=0).read(image_ids).to(encoder.mean.device)).float().cpu()
+        stored = self.read(image_ids)
         apart = (fresh - stored).flatten(1).norm(dim=1) / fresh.flatten(1).norm(dim=1)
         if not (apart < TOLERANCE).all():
-            key = keys[int(apart.nan_to_num(torch.inf).argmax())]
+            image_id = image_ids[int(apart.nan_to_num(torch.inf).argmax())]
             raise SatlibError(
-                f"the feature store {self.folder}, made by an older satlib, does not hold what {encoder.name} computes for {key} now "
+                f"the feature store {self.folder}, made by an older satlib, does not hold what {encoder.name} computes for {image_id} now "
                 f"(view {view!r}); make a new store with: satlib features RECIPE"
             )
         tqdm.write(
             f"warning: the feature store {self.folder} was made by an older satlib, which recorded the names of its images but not "
-            f"their content; {len(keys)} of {len(examples)} images were computed again and agree. To check them all, make a new "
+            f"their content; {len(image_ids)} of {len(examples)} images were computed again and agree. To check them all, make a new "
             "store with: satlib features RECIPE",
             file=sys.stderr,
         )
@@ -209,7 +209,7 @@ def _old_folder(root: Path, data: CaptionSet, encoder: str) -> Path:
 
 
 def fingerprints(data: CaptionSet, examples: Sequence[Example]) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of each image's file, or of its pixels where it is drawn, by key.
+    """Size and SHA-256 of each image's file, or of its pixels where it is drawn, by image id.
 
     Raises:
         SatlibError: a file is missing or cannot be read.
@@ -218,7 +218,7 @@ def fingerprints(data: CaptionSet, examples: Sequence[Example]) -> dict[str, tup
     with bar:
         prints = {}
         for example, found in zip(examples, read_ahead(lambda e: fingerprint(data, e), examples, 4), strict=True):
-            prints[example.key] = found
+            prints[example.image_id] = found
             bar.update()
     return prints
 
@@ -242,7 +242,8 @@ def fingerprint(data: CaptionSet, example: Example) -> tuple[int, str]:
 def write_manifest(folder: Path, description: Mapping[str, Any], records: Mapping[str, Record]) -> None:
     """Write what a store's rows are, a line for each image."""
     lines = ",\n".join(
-        f"  {json.dumps(key, ensure_ascii=False)}: {json.dumps(list(record))}" for key, record in records.items()
+        f"  {json.dumps(image_id, ensure_ascii=False)}: {json.dumps(list(record))}"
+        for image_id, record in records.items()
     )
     head = json.dumps(description, indent=1, ensure_ascii=False).removesuffix("\n}")
     write_text(folder / MANIFEST, f'{head},\n "images": {{\n{lines}\n }}\n}}\n')
@@ -254,9 +255,9 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Record]]:
     try:
         listed = manifest["images"]
         if manifest.get("format") == FORMAT:
-            records = {key: Record(*values) for key, values in listed.items()}
+            records = {image_id: Record(*values) for image_id, values in listed.items()}
         else:
-            records = {key: Record(row, 0, "", 0) for row, key in enumerate(listed)}
+            records = {image_id: Record(row, 0, "", 0) for row, image_id in enumerate(listed)}
         fits = (
             len(manifest["grid"]) == 2 and manifest["dim"] > 0 and all(record.row >= 0 for record in records.values())
         )
@@ -277,9 +278,9 @@ def read_row(array: BinaryIO, row: int, into: Any) -> bool:
 
 
 class Reader(Protocol):
-    """Whatever gives the tensors of images by key: a `FeatureStore`, or `Pixels` where the encoder trains."""
+    """Whatever gives the tensors of images by image id: a `FeatureStore`, or `Pixels` where the encoder trains."""
 
-    def read(self, keys: Sequence[str]) -> Tensor:
+    def read(self, image_ids: Sequence[str]) -> Tensor:
         """(B, L, D) annotation vectors, or (B, 3, 224, 224) images."""
         ...
 
@@ -290,30 +291,32 @@ class Pixels:
     def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
         """`view` is what the encoder sees of a photograph (`images.square`)."""
         self._data, self._view = data, view
-        self._examples = {example.key: example for example in data.examples}
+        self._examples = {example.image_id: example for example in data.examples}
         self._kept: dict[str, Tensor] = {}
         self._room = cache_bytes // (3 * SIZE * SIZE)
 
-    def read(self, keys: Sequence[str]) -> Tensor:
+    def read(self, image_ids: Sequence[str]) -> Tensor:
         """The named images: (B, 3, 224, 224), uint8."""
-        return torch.from_numpy(np.stack([self._one(key).numpy() for key in keys]))
+        return torch.from_numpy(np.stack([self._one(image_id).numpy() for image_id in image_ids]))
 
-    def prepare(self, keys: Sequence[str], progress: bool = True) -> None:
+    def prepare(self, image_ids: Sequence[str], progress: bool = True) -> None:
         """Draw images that are drawn, as many as are kept, before they are asked for.
 
         Drawing is Python's work and training, too, is steered by it: side by side each waits for the other's turn, and
         the first epoch takes twice as long as the second.
         """
         if self._data.draw is not None:
-            for key in tqdm(keys[: self._room], unit="img", desc="drawing", disable=not progress, leave=False):
-                self._one(key)
+            for image_id in tqdm(
+                image_ids[: self._room], unit="img", desc="drawing", disable=not progress, leave=False
+            ):
+                self._one(image_id)
 
-    def _one(self, key: str) -> Tensor:
-        image = self._kept.get(key)
+    def _one(self, image_id: str) -> Tensor:
+        image = self._kept.get(image_id)
         if image is None:
-            image = images.to_tensor(images.square(self._data.photo(self._examples[key]), self._view))
+            image = images.to_tensor(images.square(self._data.photo(self._examples[image_id]), self._view))
             if len(self._kept) < self._room:
-                self._kept[key] = image
+                self._kept[image_id] = image
         return image
 
 

@@ -92,7 +92,7 @@ class Consensus:
         self.config = config
         self._vocabulary = vocabulary
         self._references = {
-            example.key: [[*vocabulary.encode(reference), END] for reference in example.references]
+            example.image_id: [[*vocabulary.encode(reference), END] for reference in example.references]
             for example in examples
         }
         self._images = Counter(

@@ -66,7 +66,7 @@ class StreamedBatches:
         return hashlib.sha256(repr([self.vocabulary.words, shards]).encode()).hexdigest()
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of one epoch, in their order, as the stream is read; `keys` are `Picture`s, nothing is decoded yet.
+        """The batches of one epoch, in their order, as the stream is read; `image_ids` are `Picture`s, nothing is decoded yet.
 
         Raises:
             SatlibError: a shard cannot be read.
@@ -109,16 +109,16 @@ def _batch(pairs: Sequence[tuple[Picture, list[int]]]) -> Batch:
 
 
 class Pictures:
-    """The reader of shards: their keys bring the images along."""
+    """The reader of shards: their image ids bring the images along."""
 
     def __init__(self, view: str = "whole") -> None:
         """`view` is what the encoder sees of a photograph (`images.square`)."""
         self._view = view
 
-    def read(self, keys: Sequence[Picture]) -> Tensor:
-        """The named images: (B, 3, 224, 224), uint8.
+    def read(self, image_ids: Sequence[Picture]) -> Tensor:
+        """The images of a batch's ids: (B, 3, 224, 224), uint8.
 
         Raises:
             SatlibError: an image cannot be read.
         """
-        return torch.stack([picture.pixels(self._view) for picture in keys])
+        return torch.stack([picture.pixels(self._view) for picture in image_ids])

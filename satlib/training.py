@@ -195,7 +195,7 @@ class _Session:
             if recipe.hard.official and self.ranks.size > 1:
                 raise SatlibError("hard.official sums over a whole batch: train it in one process, or set it to false")
         self.optimiser = _optimiser(self.captioner, recipe, self.bound)
-        self.train_keys = [example.key for example in train_examples]
+        self.train_keys = [example.image_id for example in train_examples]
         train_pairs = [] if streamed else pairs(train_examples, vocabulary, recipe.data.max_length)
         self.reward: reward.Consensus | None = None
         self.batches: SameLengthBatches | ImageBatches | StreamedBatches
@@ -270,7 +270,7 @@ class _Session:
             start, before = time.perf_counter(), self.progress.seconds
             with bar:
                 for batch, annotations in zip(
-                    remaining, read_ahead(lambda b: self.reader.read(b.keys), coming), strict=True
+                    remaining, read_ahead(lambda b: self.reader.read(b.image_ids), coming), strict=True
                 ):
                     self._update(batch, annotations)
                     stopping = self.ranks.any(stop.requested)
@@ -366,7 +366,7 @@ class _Session:
                     "baseline": estimate.baseline.mean(),
                 }
         if self.teachers is not None:
-            q = self.teachers.probabilities(batch.keys, batch.captions.to(self.device))
+            q = self.teachers.probabilities(batch.image_ids, batch.captions.to(self.device))
             taught = taught_loss(output.logits, q.repeat_interleave(len(output.logits) // len(q), 0)).mean()
             loss = torch.lerp(loss, taught, self.recipe.objective.teaching)
         penalty = doubly_stochastic_penalty(output.alphas).mean()
@@ -394,7 +394,7 @@ class _Session:
                 self.recipe.decoding.max_length,
                 self.recipe.reward.temperature,
             )
-        rewards = self.reward.of([key for key in batch.keys for _ in range(samples)], made)
+        rewards = self.reward.of([key for key in batch.image_ids for _ in range(samples)], made)
         going = reward.alive(made)
         penalty = doubly_stochastic_penalty(made.alphas * going.unsqueeze(2)).mean()
         loss = reward.self_critical(reward.policy(made), rewards, samples)
@@ -408,7 +408,7 @@ class _Session:
         return _Work(loss + self.recipe.objective.doubly_stochastic * penalty, sums, len(rows), words)
 
     def _not_finite(self, what: str, value: Tensor, batch: Batch) -> SatlibError:
-        keys = ", ".join(batch.keys[:3]) + (", ..." if len(batch.keys) > 3 else "")
+        keys = ", ".join(batch.image_ids[:3]) + (", ..." if len(batch.image_ids) > 3 else "")
         return SatlibError(
             f"the {what} is {value.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
             f"{keys}; lower training.learning_rate or training.clip in a new run, or check those images"
@@ -490,10 +490,10 @@ class _Session:
         estimates = []
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(self.recipe.training.seed)
-            a = self.captioner.annotations(self.reader.read(batch.keys).to(self.device)).detach()
+            a = self.captioner.annotations(self.reader.read(batch.image_ids).to(self.device)).detach()
             a, captions = (each.repeat_interleave(samples, 0) for each in (a, batch.captions.to(self.device)))
             for _ in range(draws):
-                expected = coins(self.recipe.hard, len(batch.keys), self.device, self._done())
+                expected = coins(self.recipe.hard, len(batch.image_ids), self.device, self._done())
                 output = decoder(a, captions, expected.repeat_interleave(samples))
                 gradients = torch.autograd.grad(self.bound(output, captions).loss, energy)
                 estimates.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
@@ -626,7 +626,7 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
     total, words = 0.0, 0
     pairs_of: dict[str, list[Pair]] = defaultdict(list)
     for pair in dev:
-        pairs_of[pair.key].append(pair)
+        pairs_of[pair.image_id].append(pair)
     keys = list(pairs_of)
     chunks = [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
     for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
@@ -634,7 +634,7 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
         row = {key: number for number, key in enumerate(chunk)}
         for batch in SameLengthBatches([pair for key in chunk for pair in pairs_of[key]], batch_size).epoch(0):
             captions = batch.captions.to(captioner.device)
-            seen = a[[row[key] for key in batch.keys]]
+            seen = a[[row[key] for key in batch.image_ids]]
             total += negative_log_likelihood(captioner.decoder(seen, captions).logits, captions).sum().item()
             words += captions.numel()
     return total / words

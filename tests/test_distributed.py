@@ -102,11 +102,13 @@ class TestShares:
         batch = Batch([f"{i}" for i in range(rows)], torch.arange(2 * rows).view(rows, 2))
         losses = torch.randn(rows, dtype=torch.float64)
         shares = [distributed.Ranks(rank, size).share(batch) for rank in range(size)]
-        assert sorted(key for share in shares if share.weight for key in share.keys) == sorted(batch.keys)
+        assert sorted(image_id for share in shares if share.weight for image_id in share.image_ids) == sorted(
+            batch.image_ids
+        )
         for share in shares:
-            assert share.captions.tolist() == batch.captions[[int(key) for key in share.keys]].tolist()
-            assert len(share.keys) <= math.ceil(rows / size)
-        means = [losses[[int(key) for key in share.keys]].mean() * share.weight for share in shares]
+            assert share.captions.tolist() == batch.captions[[int(image_id) for image_id in share.image_ids]].tolist()
+            assert len(share.image_ids) <= math.ceil(rows / size)
+        means = [losses[[int(image_id) for image_id in share.image_ids]].mean() * share.weight for share in shares]
         torch.testing.assert_close(sum(means) / size, losses.mean())
 
     def test_alone_is_as_without(self):

@@ -21,11 +21,11 @@ CHINESE = "data.language=zh"
 
 
 class Reader:
-    """Annotation vectors by key, from nowhere."""
+    """Annotation vectors by image id, from nowhere."""
 
-    def read(self, keys):
+    def read(self, image_ids):
         return torch.stack(
-            [torch.randn(4, tiny.DIM, generator=torch.Generator().manual_seed(len(key))) for key in keys]
+            [torch.randn(4, tiny.DIM, generator=torch.Generator().manual_seed(len(image_id))) for image_id in image_ids]
         )
 
 
@@ -72,12 +72,12 @@ def test_chinese_from_a_folder_to_scores(folder, tmp_path):
     assert found["metrics"]["BLEU-4"] > 20  # words of whole sentences would agree in nothing
     captions = evaluation.generate(captioner, Reader(), data.split("test"), progress=False)
     assert evaluation.quick_bleu(captions, data.split("test")) == pytest.approx(found["metrics"]["BLEU-4"])
-    for key, caption in captions.items():
+    for image_id, caption in captions.items():
         assert len(caption.words) > 5
-        assert found["captions"][key] == caption.text == "".join(caption.words).replace("t恤", " t 恤")
+        assert found["captions"][image_id] == caption.text == "".join(caption.words).replace("t恤", " t 恤")
     consensus, words = Consensus(data.split("test"), captioner.vocabulary, RewardConfig()), captioner.vocabulary.words
-    each = [consensus(key, [*map(words.index, caption.words), END]) for key, caption in captions.items()]
-    rewarded = consensus.mean({key: caption.words for key, caption in captions.items()})
+    each = [consensus(image_id, [*map(words.index, caption.words), END]) for image_id, caption in captions.items()]
+    rewarded = consensus.mean({image_id: caption.words for image_id, caption in captions.items()})
     assert rewarded == pytest.approx(sum(each) / len(each))
     assert rewarded > 0.5
 

@@ -28,10 +28,10 @@ def begin(folder, *changes, start=None):
     session = training._Session(
         tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, torch.device("cpu"), False, start
     )
-    batch = next(batch for batch in session.batches.epoch(0) if len(batch.keys) == B)
+    batch = next(batch for batch in session.batches.epoch(0) if len(batch.image_ids) == B)
     seen = []
     session.captioner.decoder.register_forward_hook(lambda decoder, inputs, output: seen.append(output))
-    return session, batch, tiny.Reader().read(batch.keys), seen
+    return session, batch, tiny.Reader().read(batch.image_ids), seen
 
 
 def penalties(alphas):
@@ -130,8 +130,10 @@ class TestEquation14:
         (made,) = seen
         lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
         assert min(lengths) < max(lengths)
-        captions = zip([key for key in batch.keys for _ in range(5)], made.words.tolist(), lengths, strict=True)
-        rewards = [session.reward(key, row[:length]) for key, row, length in captions]
+        captions = zip(
+            [image_id for image_id in batch.image_ids for _ in range(5)], made.words.tolist(), lengths, strict=True
+        )
+        rewards = [session.reward(image_id, row[:length]) for image_id, row, length in captions]
         others = [(sum(rewards[i - i % 5 : i - i % 5 + 5]) - rewards[i]) / 4 for i in range(5 * B)]
         maps = [alphas[:length] for alphas, length in zip(made.alphas.tolist(), lengths, strict=True)]
         gained = sum((r - b) * row.sum() for r, b, row in zip(rewards, others, made.log_policy, strict=True))
@@ -206,8 +208,10 @@ class TestWhatIsLogged:
         work = session._expected_reward(batch, a)
         (made,) = seen
         lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
-        keys = [key for key in batch.keys for _ in range(5)]
-        rewards = [session.reward(k, row[:n]) for k, row, n in zip(keys, made.words.tolist(), lengths, strict=True)]
+        image_ids = [image_id for image_id in batch.image_ids for _ in range(5)]
+        rewards = [
+            session.reward(k, row[:n]) for k, row, n in zip(image_ids, made.words.tolist(), lengths, strict=True)
+        ]
         logged = [work.sums[name].item() for name in ("reward", "entropy", "movement")]
         assert logged == pytest.approx([mean(rewards), *self.of_maps(made.alphas.detach(), lengths)], rel=1e-4)
         assert (work.captions, work.words) == (5 * B, sum(lengths))

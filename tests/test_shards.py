@@ -55,7 +55,9 @@ def stream(folder, **more):
 
 def rows(batches):
     return [
-        (key, tuple(row)) for batch in batches for key, row in zip(batch.keys, batch.captions.tolist(), strict=True)
+        (image_id, tuple(row))
+        for batch in batches
+        for image_id, row in zip(batch.image_ids, batch.captions.tolist(), strict=True)
     ]
 
 
@@ -85,19 +87,19 @@ class TestWriting:
         found = datasets.load(str(tmp_path))
         assert (found.name, len(found)) == ("scenes", 12)
         assert len(list(tmp_path.glob("train-*.tar"))) == 3
-        train = {key: (key, captions) for shard in range(3) for key, captions in found.read(shard)}
-        assert dict(train.values()) == {e.key: e.references for e in data.split("train")}
+        train = {image_id: (image_id, captions) for shard in range(3) for image_id, captions in found.read(shard)}
+        assert dict(train.values()) == {e.image_id: e.references for e in data.split("train")}
         for split in ("dev", "test"):
-            assert [(e.key, e.references) for e in found.split(split)] == [
-                (e.key, e.references) for e in data.split(split)
+            assert [(e.image_id, e.references) for e in found.split(split)] == [
+                (e.image_id, e.references) for e in data.split(split)
             ]
         for example in data.examples:
-            key = train[example.key][0] if example.split == "train" else None
-            key = key or next(e.key for e in found.examples if e.key == example.key)
-            assert np.array_equal(np.asarray(key.photo()), np.asarray(data.photo(example)))
-            assert torch.equal(key.pixels("whole"), images.to_tensor(images.square(data.photo(example))))
+            picture = train[example.image_id][0] if example.split == "train" else None
+            picture = picture or next(e.image_id for e in found.examples if e.image_id == example.image_id)
+            assert np.array_equal(np.asarray(picture.photo()), np.asarray(data.photo(example)))
+            assert torch.equal(picture.pixels("whole"), images.to_tensor(images.square(data.photo(example))))
         example = found.split("dev")[0]
-        assert np.array_equal(np.asarray(found.photo(example)), np.asarray(example.key.photo()))
+        assert np.array_equal(np.asarray(found.photo(example)), np.asarray(example.image_id.photo()))
 
     def test_the_index_knows_what_a_stream_cannot(self, some):
         index, references = (
@@ -123,14 +125,16 @@ class TestWriting:
         shards.write(data, tmp_path / "shards", progress=False)
         found = datasets.load(str(tmp_path / "shards"))
         read = dict(found.read(0))
-        assert {str(key): captions for key, captions in read.items()} == {e.key: e.references for e in data.examples}
-        for key in read:
-            assert key._content == (photos / key).read_bytes()
+        assert {str(picture): captions for picture, captions in read.items()} == {
+            e.image_id: e.references for e in data.examples
+        }
+        for picture in read:
+            assert picture._content == (photos / picture).read_bytes()
             assert torch.equal(
-                key.pixels("crop"), images.to_tensor(images.square(images.open_photo(photos / key), "crop"))
+                picture.pixels("crop"), images.to_tensor(images.square(images.open_photo(photos / picture), "crop"))
             )
             assert torch.equal(
-                key.pixels("whole"), images.to_tensor(images.square(images.open_photo(photos / key), "whole"))
+                picture.pixels("whole"), images.to_tensor(images.square(images.open_photo(photos / picture), "whole"))
             )
 
     def test_the_webdataset_library_reads_them_alone(self, some):
@@ -138,7 +142,7 @@ class TestWriting:
         urls = [str(path) for path in sorted(some.glob("train-*.tar"))]
         samples = list(webdataset.WebDataset(urls, shardshuffle=False).decode("pil").to_tuple("png", "json"))
         data = tiny.data()
-        pictures = {example.key: np.asarray(data.photo(example)) for example in data.split("train")}
+        pictures = {example.image_id: np.asarray(data.photo(example)) for example in data.split("train")}
         assert {about["key"] for _, about in samples} == pictures.keys()
         assert all(np.array_equal(np.asarray(picture), pictures[about["key"]]) for picture, about in samples)
 
@@ -175,7 +179,7 @@ class TestStreaming:
         batches = stream(some)
         vocabulary = batches.vocabulary
         wanted = [
-            (example.key, (*vocabulary.encode(caption), END))
+            (example.image_id, (*vocabulary.encode(caption), END))
             for example in tiny.data().split("train")
             for caption in example.references
         ]
@@ -183,7 +187,7 @@ class TestStreaming:
             found = list(batches.epoch(epoch))
             assert Counter(rows(found)) == Counter(wanted)
             assert len(found) == len(batches)
-            assert all(batch.captions.shape == (len(batch.keys), batch.captions.shape[1]) for batch in found)
+            assert all(batch.captions.shape == (len(batch.image_ids), batch.captions.shape[1]) for batch in found)
 
     def test_seed_and_epoch_alone_decide_the_order(self, some):
         first = rows(stream(some).epoch(2))
@@ -308,8 +312,8 @@ class TestTraining:
         captioner = train(tmp_path, data, "training.epochs=1")
         assert not any(parameter.requires_grad for parameter in captioner.encoder.parameters())
         example = data.split("dev")[0]
-        pixels = images.to_tensor(tiny.draw(Example(example.key, "dev", ())))
-        assert torch.equal(Pictures().read([example.key])[0], pixels)
+        pixels = images.to_tensor(tiny.draw(Example(example.image_id, "dev", ())))
+        assert torch.equal(Pictures().read([example.image_id])[0], pixels)
 
     def test_train_and_evaluate_by_the_command_line(self, some, tmp_path, capsys, monkeypatch):
         monkeypatch.setenv("PATH", "")  # without Java: METEOR takes longer than all of this
@@ -399,9 +403,9 @@ class TestErrors:
             list(batches.epoch(0))
         self.write(shard, {"picture.png": b"GIF", "picture.json": b'{"key": "a", "captions": ["a dog"]}'})
         batches.shards.index["splits"]["train"][2]["images"] = 1
-        (broken,) = (batch for batch in batches.epoch(0) if "a" in batch.keys)
+        (broken,) = (batch for batch in batches.epoch(0) if "a" in batch.image_ids)
         with pytest.raises(SatlibError, match=r"picture in .*train-000002\.tar is not an image"):
-            Pictures().read(broken.keys)
+            Pictures().read(broken.image_ids)
 
     def write(self, shard, members):
         with tarfile.open(shard, "w") as tar:
@@ -430,8 +434,8 @@ def test_flickr8k(tmp_path):
     batches = stream(tmp_path, buffer=50)
     found = list(batches.epoch(0))
     assert len(found) == len(batches)
-    assert sum(len(batch.keys) for batch in found) == 300
-    paths = {example.key: example.path for example in few.examples}
-    for key in (*found[0].keys, *(example.key for example in batches.shards.split("dev"))):
-        assert key._content == paths[key].read_bytes()
-    assert Pictures().read(found[0].keys).shape == (len(found[0].keys), 3, 224, 224)
+    assert sum(len(batch.image_ids) for batch in found) == 300
+    paths = {example.image_id: example.path for example in few.examples}
+    for picture in (*found[0].image_ids, *(example.image_id for example in batches.shards.split("dev"))):
+        assert picture._content == paths[picture].read_bytes()
+    assert Pictures().read(found[0].image_ids).shape == (len(found[0].image_ids), 3, 224, 224)

@@ -65,10 +65,10 @@ class TestEveryPartSeesTheSame:
 
     def test_a_stream(self, photo, view, tmp_path):
         photo.save(tmp_path / "a.png")
-        key = Picture("a", (tmp_path / "a.png").read_bytes(), "a.png")
+        picture = Picture("a", (tmp_path / "a.png").read_bytes(), "a.png")
         for _ in range(2):  # also when it is asked for by two readers in turn
             for each in images.VIEWS:
-                assert torch.equal(Pictures(each).read([key])[0], self.pixels(photo, each))
+                assert torch.equal(Pictures(each).read([picture])[0], self.pixels(photo, each))
 
     def test_the_explorer(self, photo, view):
         made = captioner(view)

@@ -24,13 +24,13 @@ class Example:
     """One image and its captions.
 
     Attributes:
-        key: unique in its set; the file's name, or its path inside the set's own folder.
+        image_id: unique in its set; the file's name, or its path inside the set's own folder.
         split: "train", "dev" or "test".
         references: raw captions, 1 to 5 of them, each on one line.
         path: the image file; None where the image is drawn.
     """
 
-    key: str
+    image_id: str
     split: str
     references: tuple[str, ...]
     path: Path | None = None
@@ -76,7 +76,7 @@ class CaptionSet:
             return images.open_photo(example.path)
         if self.draw is None:
             raise SatlibError(
-                f"{example.key} of {self.name} has neither a file nor a way to be drawn; load the set again"
+                f"{example.image_id} of {self.name} has neither a file nor a way to be drawn; load the set again"
             )
         return self.draw(example)
 

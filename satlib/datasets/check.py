@@ -45,7 +45,7 @@ class Report:
         splits: name -> Split, those with images.
         vocabulary: K, the size of the vocabulary of the training captions, special words included; 0 without training.
         opened: how many images were opened (or drawn).
-        missing: keys of images whose file is not there.
+        missing: ids of images whose file is missing.
         unreadable: one line for every image that cannot be read.
         warnings: one line for each thing that looks wrong in the captions (`satlib.datasets.wording`).
     """
@@ -79,7 +79,7 @@ class Report:
         lines.append(
             f"images: {self.opened:,} read, {len(self.missing):,} missing, {len(self.unreadable):,} unreadable"
         )
-        lines += [f"  missing: {key}" for key in self.missing]
+        lines += [f"  missing: {image_id}" for image_id in self.missing]
         lines += [f"  {line}" for line in self.unreadable]
         lines += [f"warning: {line}" for line in self.warnings]
         return "\n".join(lines)
@@ -103,8 +103,8 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
     if isinstance(data, Shards):
         return _check_shards(data, size, progress, language or data.language)
     missing = absent(data.examples)
-    gone = {example.key for example in missing}
-    there = [example for example in data.examples if example.key not in gone]
+    gone = {example.image_id for example in missing}
+    there = [example for example in data.examples if example.image_id not in gone]
     unreadable = tuple(line for line in _read(data, there, progress) if line)
     train = [caption for example in data.split("train") for caption in example.references]
     vocabulary = Vocabulary.from_captions(train, size, language=language) if train else None
@@ -115,7 +115,7 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
         splits={split: _describe(data.split(split), vocabulary, language) for split in SPLITS if data.split(split)},
         vocabulary=len(vocabulary) if vocabulary else 0,
         opened=len(there) - len(unreadable),
-        missing=tuple(example.key for example in missing),
+        missing=tuple(example.image_id for example in missing),
         unreadable=unreadable,
         warnings=tuple(warnings(data.examples, language)),
     )

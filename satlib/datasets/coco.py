@@ -33,22 +33,22 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
     if (folder / "dataset_coco.json").is_file():
         require_files(photos, hint)
         splits, captions = karpathy.read(folder / "dataset_coco.json")
-        return assemble("coco", captions, splits, lambda key: folder / key, require_images, folder)
+        return assemble("coco", captions, splits, lambda image_id: folder / image_id, require_images, folder)
     files = {part: folder / "annotations" / f"captions_{part}.json" for part in ("train2014", "val2014")}
     require_files([*files.values(), *photos], hint)
     training, held_out = (read(path, part) for part, path in files.items())
-    shuffled = sorted(held_out, key=lambda key: hashlib.sha256(key.encode()).digest())
+    shuffled = sorted(held_out, key=lambda image_id: hashlib.sha256(image_id.encode()).digest())
     size = min(HELD_OUT, len(shuffled) // 2)
     splits = (
         dict.fromkeys(training, "train")
         | dict.fromkeys(shuffled[:size], "dev")
         | dict.fromkeys(shuffled[size : 2 * size], "test")
     )
-    return assemble("coco", training | held_out, splits, lambda key: folder / key, require_images, folder)
+    return assemble("coco", training | held_out, splits, lambda image_id: folder / image_id, require_images, folder)
 
 
 def read(path: Path, part: str) -> dict[str, list[str]]:
-    """Captions by key "PART/FILE", in the order of the file's images; captions in the order of their ids.
+    """Captions by image id "PART/FILE", in the order of the file's images; captions in the order of their ids.
 
     Raises:
         SatlibError: the file is missing or is something else.

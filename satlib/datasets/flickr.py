@@ -30,14 +30,14 @@ def load_8k(folder: Path, require_images: bool = True) -> CaptionSet:
     splits: dict[str, str] = {}
     for split, path in lists.items():
         for number, line in read_lines(path):
-            key = line.strip()
-            if key in splits:
+            image_id = line.strip()
+            if image_id in splits:
                 raise SatlibError(
-                    f"{path}, line {number}: {key} is listed twice (first in {splits[key]}); delete one of the lines"
+                    f"{path}, line {number}: {image_id} is listed twice (first in {splits[image_id]}); delete one of the lines"
                 )
-            splits[key] = split
+            splits[image_id] = split
     captions = read_captions(texts / "Flickr8k.token.txt", TOKEN, "IMAGE.jpg#NUMBER<tab>CAPTION")
-    return assemble("flickr8k", captions, splits, lambda key: photos / key, require_images, photos)
+    return assemble("flickr8k", captions, splits, lambda image_id: photos / image_id, require_images, photos)
 
 
 def load_30k(folder: Path, require_images: bool = True) -> CaptionSet:
@@ -64,7 +64,7 @@ def load_30k(folder: Path, require_images: bool = True) -> CaptionSet:
         captions = read_captions(token, TOKEN, "IMAGE.jpg#NUMBER<tab>CAPTION")
     elif csv.is_file():
         captions = read_captions(csv, KAGGLE, "IMAGE.jpg| NUMBER| CAPTION", header=True)
-    return assemble("flickr30k", captions, splits, lambda key: photos / key, require_images, photos)
+    return assemble("flickr30k", captions, splits, lambda image_id: photos / image_id, require_images, photos)
 
 
 def read_captions(path: Path, pattern: re.Pattern[str], form: str, header: bool = False) -> dict[str, list[str]]:

@@ -22,7 +22,7 @@ LAYOUT = "captions.csv with the columns image,caption[,split], or captions.json,
 
 
 def save(data: CaptionSet, folder: Path) -> None:
-    """Write a set's images and captions as such a folder: a PNG each, named after its key, and captions.csv.
+    """Write a set's images and captions as such a folder: a PNG each, named after its image id, and captions.csv.
 
     Raises:
         SatlibError: a captions.csv lies there already, or the folder cannot be written.
@@ -34,9 +34,9 @@ def save(data: CaptionSet, folder: Path) -> None:
     writer = csv.writer(rows, lineterminator="\n")
     writer.writerow(["image", "caption", "split"])
     for example in data.examples:
-        with replacing(folder / f"{example.key}.png") as partial:
+        with replacing(folder / f"{example.image_id}.png") as partial:
             data.photo(example).save(partial, format="PNG")
-        writer.writerows([f"{example.key}.png", caption, example.split] for caption in example.references)
+        writer.writerows([f"{example.image_id}.png", caption, example.split] for caption in example.references)
     write_text(table, rows.getvalue())
 
 
@@ -52,38 +52,44 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
     for where, row in _csv_rows(table) if table.is_file() else _json_rows(json):
-        key = row.get("image")
-        if not isinstance(key, str) or not key.strip():
+        image_id = row.get("image")
+        if not isinstance(image_id, str) or not image_id.strip():
             raise SatlibError(f"{where}: no image is named; write its path inside {folder}")
-        key = Path(key.strip()).as_posix()  # "./a.jpg" and "a.jpg" are one image
+        image_id = Path(image_id.strip()).as_posix()  # "./a.jpg" and "a.jpg" are one image
         texts = row.get("caption")
-        captions.setdefault(key, []).extend(
+        captions.setdefault(image_id, []).extend(
             clean(text, where) for text in (texts if isinstance(texts, list) else [texts])
         )
         split = split_name(row["split"], where) if row.get("split") else None
-        if splits.setdefault(key, split) != split:
+        if splits.setdefault(image_id, split) != split:
             raise SatlibError(
-                f"{where}: {key} is in split {splits[key]} in an earlier row and in {split} here; put it into one"
+                f"{where}: {image_id} is in split {splits[image_id]} in an earlier row and in {split} here; put it into one"
             )
-    undecided = [key for key, split in splits.items() if split is None]
+    undecided = [image_id for image_id, split in splits.items() if split is None]
     if undecided and len(undecided) < len(splits):
         raise SatlibError(
             f"{folder}: {undecided[0]} has no split although others have one; fill in all of them or none"
         )
-    decided = {key: split or by_hash(key) for key, split in splits.items()}
+    decided = {image_id: split or by_hash(image_id) for image_id, split in splits.items()}
     empty = [split for split in SPLITS if split not in decided.values()]
     if undecided and empty:
         raise SatlibError(
             f"{folder}: by hash no image falls into {' and '.join(empty)}; add images or a column split (train, dev, test)"
         )
     return assemble(
-        folder.resolve().name, captions, decided, lambda key: folder / key, require_images, folder, str(folder)
+        folder.resolve().name,
+        captions,
+        decided,
+        lambda image_id: folder / image_id,
+        require_images,
+        folder,
+        str(folder),
     )
 
 
-def by_hash(key: str) -> str:
-    """The split of an image by the SHA-256 of its key alone: 8 in 10 train, 1 dev, 1 test."""
-    tenth = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % 10
+def by_hash(image_id: str) -> str:
+    """The split of an image by the SHA-256 of its image id alone: 8 in 10 train, 1 dev, 1 test."""
+    tenth = int.from_bytes(hashlib.sha256(image_id.encode()).digest()[:8], "big") % 10
     return ("dev", "test")[tenth] if tenth < 2 else "train"
 
 

@@ -32,11 +32,11 @@ def load(path: Path, root: Path | None = None, require_images: bool = True) -> C
     photos = next((folder for folder in candidates if (folder / first).is_file()), None)
     if photos is None:  # the first image is not there: take the folder that exists at all, so that the message names it
         photos = next((folder for folder in candidates if folder.name in FOLDERS[1:] and folder.is_dir()), path.parent)
-    return assemble(name, captions, splits, lambda key: photos / key, require_images, photos, str(path))
+    return assemble(name, captions, splits, lambda image_id: photos / image_id, require_images, photos, str(path))
 
 
 def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The splits and the captions by key: the file's name, after its folder where the JSON names one (COCO).
+    """The splits and the captions by image id: the file's name, after its folder where the JSON names one (COCO).
 
     Raises:
         SatlibError: the file is missing or is something else, an image is listed twice.
@@ -51,16 +51,16 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     for number, image in enumerate(value["images"]):
         where = f"{path}, image {number}"
         try:
-            key = image["filename"]
+            image_id = image["filename"]
             if image.get("filepath"):
-                key = f"{image['filepath']}/{key}"
+                image_id = f"{image['filepath']}/{image_id}"
             split, sentences = image["split"], [sentence["raw"] for sentence in image["sentences"]]
         except (KeyError, TypeError, AttributeError) as error:
             raise SatlibError(
                 f"{where}: expected filename, split and sentences with raw; fetch the file again"
             ) from error
-        if key in splits:
-            raise SatlibError(f"{where}: {key} is listed twice; fetch the file again")
-        splits[key] = split_name(split, where)
-        captions[key] = clean_all(sentences, where)
+        if image_id in splits:
+            raise SatlibError(f"{where}: {image_id} is listed twice; fetch the file again")
+        splits[image_id] = split_name(split, where)
+        captions[image_id] = clean_all(sentences, where)
     return splits, captions

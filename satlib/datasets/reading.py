@@ -124,9 +124,9 @@ def assemble(
 
     Args:
         name: of the set.
-        captions: key -> cleaned captions; the first five are kept.
-        splits: key -> split, in the order of the examples; keys of `captions` in no split are left out.
-        locate: key -> path of the image.
+        captions: image_id -> cleaned captions; the first five are kept.
+        splits: image_id -> split, in the order of the examples; images of `captions` in no split are left out.
+        locate: image_id -> path of the image.
         require_images: refuse absent image files.
         home: the folder that all images lie in.
         called: what `load` was asked for, where that is not the name (a path).
@@ -134,27 +134,27 @@ def assemble(
     Raises:
         SatlibError: an image of a split has no caption, no image is left, or image files are absent.
     """
-    silent = [key for key in splits if not captions.get(key)]
+    silent = [image_id for image_id in splits if not captions.get(image_id)]
     if silent:
         raise SatlibError(
             f"{name}: {_few(silent, 'image')} of a split without a caption; add captions or take the images out of the split"
         )
     order = {split: [] for split in SPLITS}
-    for key, split in splits.items():
-        order[split].append(Example(key, split, tuple(captions[key][:MAX_REFERENCES]), locate(key)))
+    for image_id, split in splits.items():
+        order[split].append(Example(image_id, split, tuple(captions[image_id][:MAX_REFERENCES]), locate(image_id)))
     examples = tuple(example for split in SPLITS for example in order[split])
     if not examples:
         raise SatlibError(f"{name} has no image with captions; see data/README.md for what lies where")
     if require_images and (missing := absent(examples)):
         folder = missing[0].path.parent if missing[0].path else ""
         raise SatlibError(
-            f"{name}: {_few([example.key for example in missing], 'image')} listed but absent from {folder}; "
+            f"{name}: {_few([example.image_id for example in missing], 'image')} listed but absent from {folder}; "
             f"put them there, or see all with: satlib data check {called or name}"
         )
     return CaptionSet(name, examples, home=home.resolve())
 
 
-def _few(keys: Sequence[str], noun: str) -> str:
+def _few(image_ids: Sequence[str], noun: str) -> str:
     """How many, and the first three: "2 images (a.jpg, b.jpg)"."""
-    shown = ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
-    return f"{len(keys)} {noun}{'s' if len(keys) > 1 else ''} ({shown})"
+    shown = ", ".join(image_ids[:3]) + (", ..." if len(image_ids) > 3 else "")
+    return f"{len(image_ids)} {noun}{'s' if len(image_ids) > 1 else ''} ({shown})"

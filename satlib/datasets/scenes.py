@@ -88,7 +88,7 @@ class Scene:
     captions: five raw captions.
     """
 
-    key: str
+    image_id: str
     seed: int
     objects: tuple[Thing, Thing]
     relation: str
@@ -101,7 +101,7 @@ class Scene:
 
     def render(self) -> tuple[Image.Image, np.ndarray]:
         """Draw it: the RGB picture (224x224), and the masks, bool (2, 224, 224), of each object's *visible* pixels."""
-        random = _random(self.seed, self.key, "paint")
+        random = _random(self.seed, self.image_id, "paint")
         canvas = paint.Canvas(paint.background(random))
         for _ in range(between(random, *paint.GREY_SHAPES)):
             paint.grey_shape(canvas, random, _anywhere(random), random.uniform(16, 46))
@@ -130,24 +130,26 @@ class Scene:
         return self.render()[1]
 
 
-def scene(key: str, seed: int = 0) -> Scene:
-    """The scene of a key such as "train-000123"; another `seed` gives another world with the same keys.
+def scene(image_id: str, seed: int = 0) -> Scene:
+    """The scene of an image id such as "train-000123"; another `seed` gives another world with the same ids.
 
     Raises:
-        SatlibError: no such key, or a negative seed.
+        SatlibError: no such image id, or a negative seed.
     """
-    if not re.fullmatch(rf"({'|'.join(SPLITS)})-[0-9]{{6}}", key):
-        raise SatlibError(f"there is no scene {key!r}; a key is a split and six digits, such as train-000123")
+    if not re.fullmatch(rf"({'|'.join(SPLITS)})-[0-9]{{6}}", image_id):
+        raise SatlibError(
+            f"there is no scene {image_id!r}; an image id is a split and six digits, such as train-000123"
+        )
     if seed < 0:
         raise SatlibError(f"the seed of the scenes is {seed}; give 0 or a positive number")
-    random = _random(seed, key, "layout")
+    random = _random(seed, image_id, "layout")
     kinds = _kinds(random)
     relation = pick(random, grammar.RELATIONS)
     diameters = [float(random.uniform(*DIAMETER[kind.size])) for kind in kinds]
     centres = _places(random, relation, diameters)
     objects = tuple(Thing(*each) for each in zip(kinds, centres, diameters, strict=True))
     captions = grammar.captions(random, Meaning.of(kinds[0], relation, kinds[1]))
-    return Scene(key, seed, objects, relation, captions)
+    return Scene(image_id, seed, objects, relation, captions)
 
 
 def exact_match(caption: str | Sequence[str], scene: Scene) -> bool:
@@ -189,21 +191,23 @@ def load(train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> "
         if not 0 <= count <= 1_000_000:
             raise SatlibError(f"{count} scenes were asked for {split}; give a number from 0 to 1,000,000")
         for index in range(count):
-            key = f"{split}-{index:06d}"
-            examples.append(Example(key=key, split=split, references=scene(key, seed).captions, path=None))
+            image_id = f"{split}-{index:06d}"
+            examples.append(
+                Example(image_id=image_id, split=split, references=scene(image_id, seed).captions, path=None)
+            )
     return CaptionSet(name="scenes", examples=tuple(examples), draw=functools.partial(_draw, seed=seed))
 
 
 def _draw(example: "Example", seed: int) -> Image.Image:
-    return scene(example.key, seed).photo()
+    return scene(example.image_id, seed).photo()
 
 
 # --- Chance ----------------------------------------------------------------------------------------------------------
 
 
-def _random(seed: int, key: str, purpose: str) -> RandomState:
+def _random(seed: int, image_id: str, purpose: str) -> RandomState:
     """A stream of its own for each scene and purpose: changing the drawing leaves objects and captions as they are."""
-    digest = hashlib.sha256(f"satlib scenes/{seed}/{key}/{purpose}".encode()).digest()
+    digest = hashlib.sha256(f"satlib scenes/{seed}/{image_id}/{purpose}".encode()).digest()
     return RandomState(np.frombuffer(digest, dtype="<u4").astype(np.uint32))
 
 

@@ -31,16 +31,16 @@ _AGAIN = "copy it again, or write the shards again"
 
 
 class Picture(str):
-    """The key of an image that was read out of a shard, and with it the image: whatever hands the key on hands on both.
+    """The id of an image read from a shard, with the image attached: passing the id on passes on both.
 
     Nobody else holds the image: with the last batch that names it, it is gone.
     """
 
     __slots__ = ("__weakref__", "_content", "_pixels", "_where")
 
-    def __new__(cls, key: str, content: bytes, where: str) -> "Picture":
+    def __new__(cls, image_id: str, content: bytes, where: str) -> "Picture":
         """An image by its file's content; `where` is what errors call it."""
-        picture = super().__new__(cls, key)
+        picture = super().__new__(cls, image_id)
         picture._content, picture._where, picture._pixels = content, where, None
         return picture
 
@@ -78,7 +78,9 @@ class Shards(CaptionSet):
         Raises:
             SatlibError: there is no index, or it is another file; of a folder also: a shard is missing or cut short.
         """
-        vars(self).update(place=place, index=_read_index(place), draw=lambda example: example.key.photo(), _held={})
+        vars(self).update(
+            place=place, index=_read_index(place), draw=lambda example: example.image_id.photo(), _held={}
+        )
         vars(self)["name"] = self.index["data"]
         if _is_folder(place):
             for shard in (shard for shards in self.index["splits"].values() for shard in shards):
@@ -105,7 +107,7 @@ class Shards(CaptionSet):
         return self.split("dev") + self.split("test")
 
     def split(self, name: str) -> tuple[Example, ...]:
-        """The examples of dev or test, each key a `Picture`; empty where there are none.
+        """The examples of dev or test, each image id a `Picture`; empty where there are none.
 
         Raises:
             SatlibError: "train" is asked for, which is a stream, or a shard cannot be read.
@@ -116,7 +118,9 @@ class Shards(CaptionSet):
             )
         if name not in self._held:
             shards = range(len(self.index["splits"].get(name, ())))
-            found = (Example(key, name, captions) for shard in shards for key, captions in self.read(shard, name))
+            found = (
+                Example(image_id, name, captions) for shard in shards for image_id, captions in self.read(shard, name)
+            )
             self._held[name] = tuple(found)
         return self._held[name]
 
@@ -172,12 +176,12 @@ def _pair(sample: dict[str, Any], where: str) -> tuple[Picture, tuple[str, ...]]
     kinds = [kind for kind in sample if not kind.startswith("__") and kind != "json"]
     try:
         about = json.loads(sample["json"])
-        key, captions = about["key"], about["captions"]
-        if not isinstance(key, str) or not isinstance(captions, list) or not captions or len(kinds) != 1:
+        image_id, captions = about["key"], about["captions"]
+        if not isinstance(image_id, str) or not isinstance(captions, list) or not captions or len(kinds) != 1:
             raise ValueError("key, captions and one image are expected")
     except (KeyError, TypeError, ValueError) as error:
         raise SatlibError(f"the captions of {name} are broken ({_reason(error)}); {_AGAIN}") from error
-    return Picture(key, sample[kinds[0]], name), tuple(clean(caption, name) for caption in captions)
+    return Picture(image_id, sample[kinds[0]], name), tuple(clean(caption, name) for caption in captions)
 
 
 def _reason(error: Exception) -> str:

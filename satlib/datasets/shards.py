@@ -89,7 +89,7 @@ def _write_shard(
                 while name in names:
                     name += "_"
                 names.add(name)
-                about = {"key": example.key, "captions": example.references}
+                about = {"key": example.image_id, "captions": example.references}
                 for suffix, part in ((kind, content), ("json", json.dumps(about, ensure_ascii=False).encode())):
                     member = tarfile.TarInfo(f"{name}.{suffix}")  # of no time and nobody: the same set, the same bytes
                     member.size, member.mode = len(part), 0o644
@@ -111,7 +111,7 @@ def _member(data: CaptionSet, example: Example) -> tuple[str, str, bytes]:
     if example.path is None:
         drawn = io.BytesIO()
         data.photo(example).save(drawn, format="PNG")
-        stem, kind, content = example.key, "png", drawn.getvalue()
+        stem, kind, content = example.image_id, "png", drawn.getvalue()
     else:
         try:
             content = example.path.read_bytes()
@@ -119,5 +119,5 @@ def _member(data: CaptionSet, example: Example) -> tuple[str, str, bytes]:
             raise SatlibError(
                 f"cannot read {example.path}: {error.strerror}; see: satlib data check {data.name}"
             ) from error
-        stem, kind = os.path.splitext(example.key)[0], example.path.suffix.lstrip(".").lower() or "image"
+        stem, kind = os.path.splitext(example.image_id)[0], example.path.suffix.lstrip(".").lower() or "image"
     return re.sub(r"[^\w-]+", "_", stem), kind, content  # WebDataset takes all after the first dot for the kind

@@ -36,7 +36,7 @@ def warnings(examples: Sequence[Example], language: str = "") -> list[str]:
         if len(found) > share * len(captions):
             example, caption = found[0]
             shown = caption if len(caption) <= 60 else caption[:60] + "..."
-            yield f"{len(found):,} of {len(captions):,} captions {text}; the first is of {example.key}: {shown!r}"
+            yield f"{len(found):,} of {len(captions):,} captions {text}; the first is of {example.image_id}: {shown!r}"
 
     found: list[str] = []
     if not language:
