@@ -728,7 +728,7 @@ display(figure)
 betas, spreads = {}, {}
 for each in tests:
     made = generated[each.image_id]
-    kind_of = {k: said[0] for phrase in scenes.grammar.phrases(made.words) for k, said in phrase.said.items()}
+    kind_of = {k: said[0] for phrase in scenes.grammar.phrases(made.words) for k, said in phrase.attributes.items()}
     for k, (beta_k, map_) in enumerate(zip(made.betas.tolist(), made.alphas.flatten(1), strict=True)):
         kind = kind_of.get(k, "other words" if k < len(made.words) else "(end)")
         betas.setdefault(kind, []).append(beta_k)

@@ -344,7 +344,7 @@ value_of = {}  # a word -> what it says: "huge" -> ("size", "big")
 for made in captions.values():
     for caption in made.values():
         for phrase in scenes.grammar.phrases(caption.words):
-            value_of |= {caption.words[index]: said for index, said in phrase.said.items()}
+            value_of |= {caption.words[index]: said for index, said in phrase.attributes.items()}
 
 for name, found in judged.items():
     new = ask(name, [(each, target.index) for each, target, _ in found], [over(target.mask) for _, target, _ in found])
@@ -496,7 +496,7 @@ for name, found in groups.items():
     for each in tests[:100]:
         words = captions[name][each.image_id].words
         numbers = scenes.mentions(words, world[each.image_id])
-        described = {index for phrase in scenes.grammar.phrases(words) for index in phrase.said}
+        described = {index for phrase in scenes.grammar.phrases(words) for index in phrase.attributes}
         for index, word in enumerate(words):
             if numbers[index] is not None:
                 found["of an object"].append((each, index))

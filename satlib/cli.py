@@ -554,7 +554,7 @@ def _reader(
     from satlib.datasets.sharded import Shards
 
     if isinstance(data, Shards):
-        return streaming.Pictures(chosen.encoder.view)
+        return streaming.StreamedImages(chosen.encoder.view)
     if encoder is None:
         return features.Pixels(data, chosen.encoder.view)
     examples = [example for split in splits for example in data.split(split)]

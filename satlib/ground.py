@@ -109,7 +109,7 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     """The words of a caption that truly say something of one of a scene's objects, and its visible pixels."""
     scene = scenes.scene(example.image_id)
     masks = scene.masks
-    said = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.said.items()}
+    said = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.attributes.items()}
     return [
         Target(index, said[index], masks[number])
         for index, number in enumerate(scenes.mentions(words, scene))
@@ -126,9 +126,9 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
     masks, numbers = scene.masks, scenes.mentions(words, scene)
     found = []
     for phrase in scenes.grammar.phrases(words):
-        for number in {numbers[index] for index in phrase.said} - {None}:
-            wrong = [index for index in phrase.said if numbers[index] is None]
-            found += [Target(index, phrase.said[index][0], masks[number]) for index in wrong]
+        for number in {numbers[index] for index in phrase.attributes} - {None}:
+            wrong = [index for index in phrase.attributes if numbers[index] is None]
+            found += [Target(index, phrase.attributes[index][0], masks[number]) for index in wrong]
     return found
 
 

@@ -94,7 +94,7 @@ def test_missing_root_and_files(flickr8k, tmp_path):
 def test_absent_images(flickr8k):
     for image_id in ("b.jpg", "d.jpg"):
         (flickr8k / "flickr8k" / "Flicker8k_Dataset" / image_id).unlink()
-    refused("flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "absent", "satlib data check flickr8k")
+    refused("flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "missing from", "satlib data check flickr8k")
     assert len(load("flickr8k", flickr8k, require_images=False)) == 4
 
 
@@ -122,7 +122,7 @@ def test_captions_that_are_not_utf8(flickr8k):
 def test_image_of_a_split_without_captions(flickr8k):
     with open(texts(flickr8k) / "Flickr_8k.trainImages.txt", "a") as file:
         file.write("silent.jpg\n")
-    refused("flickr8k", flickr8k, "1 image (silent.jpg)", "without a caption")
+    refused("flickr8k", flickr8k, "1 image (silent.jpg)", "without captions")
 
 
 def test_image_in_two_splits(flickr8k):
@@ -133,7 +133,7 @@ def test_image_in_two_splits(flickr8k):
 
 def test_unknown_names(tmp_path):
     refused("flickr9k", tmp_path, "flickr9k", "flickr8k, flickr30k, coco, scenes")
-    with pytest.raises(SatlibError, match="no split is called 'val'"):
+    with pytest.raises(SatlibError, match="unknown split 'val'"):
         CaptionSet("x", ()).split("val")
 
 
@@ -189,13 +189,13 @@ def test_karpathy_finds_images_in_the_data_root(tmp_path):
 def test_bad_karpathy_files(tmp_path):
     path = tmp_path / "dataset_x.json"
     for text, word in [
-        ('{"images": [', "not complete JSON"),
+        ('{"images": [', "not valid JSON"),
         ("[1]", "list 'images'"),
         ('{"images": []}', "no image"),
         ('{"images": [{"filename": "a.jpg"}]}', "image 0"),
         ('{"images": [7]}', "image 0"),
         ('{"images": [{"filename": "a.jpg", "split": "extra", "sentences": []}]}', "'extra'"),
-        ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "."}]}]}', "without a caption"),
+        ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "."}]}]}', "without captions"),
         ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": 3}]}]}', "not text"),
     ]:
         write(path, text)
@@ -204,7 +204,7 @@ def test_bad_karpathy_files(tmp_path):
     karpathy(path, [row, row])
     refused(path, tmp_path, "image 1", "listed twice")
     karpathy(path, [row])
-    refused(path, tmp_path, "1 image (a.jpg)", "absent")
+    refused(path, tmp_path, "1 image (a.jpg)", "missing from")
 
 
 # --- Flickr30k ----------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_flickr30k_sources_of_captions(flickr30k):
     write(base / "results_20130124.token", "".join(f"{n}.jpg#0\tTwo men .\n" for n in (1, 2, 3)))
     assert load("flickr30k", flickr30k).examples[1].references == ("Two men .",)
     write(base / "results_20130124.token", "1.jpg#0\tTwo men .\n")
-    refused("flickr30k", flickr30k, "2 images (2.jpg, 3.jpg)", "without a caption")
+    refused("flickr30k", flickr30k, "2 images (2.jpg, 3.jpg)", "without captions")
 
 
 def test_flickr30k_says_which_file_to_put_where(flickr30k):
@@ -295,7 +295,7 @@ def test_official_coco(coco):
 def test_bad_coco(coco, tmp_path):
     path = coco / "coco" / "annotations" / "captions_val2014.json"
     write(path, '{"images": [{"id": 1, "file_name": "a"}], "annotations": [{"image_id": 2, "id": 1, "caption": "A"}]}')
-    refused("coco", coco, "captions_val2014.json", "fetch it again")
+    refused("coco", coco, "captions_val2014.json", "download it again")
     path.unlink()
     refused("coco", coco, "captions_val2014.json", "satlib data fetch coco")
 
@@ -355,13 +355,13 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
         ("image,caption\na.jpg,\n", ["line 2", "no word"]),
         ("image,caption\na.jpg\n", ["line 2", "not text"]),
         ("image,caption\n,A dog\n", ["line 2", "no image"]),
-        ("image,caption\na.jpg,A dog, running\n", ["line 2", "quotes"]),
-        ('image,caption\na.jpg,"A dog\n', ["line", "quotes"]),
+        ("image,caption\na.jpg,A dog, running\n", ["line 2", "double quotes"]),
+        ('image,caption\na.jpg,"A dog\n', ["line", "quotation marks"]),
         ("image,caption,split\na.jpg,A dog,teach\n", ["line 2", "'teach'"]),
         ("image,caption,split\na.jpg,A dog,train\na.jpg,A dog,test\n", ["line 3", "train", "test"]),
         ("image,caption,split\na.jpg,A dog,train\nb.jpg,A dog,\n", ["b.jpg", "no split"]),
-        ("image,caption\na.jpg,A dog\n", ["by hash", "column split"]),
-        ("image,caption,split\na.jpg,A dog,train\n", ["1 image (a.jpg)", "absent", "satlib data check /"]),
+        ("image,caption\na.jpg,A dog\n", ["the hash assigns no image", "split column"]),
+        ("image,caption,split\na.jpg,A dog,train\n", ["1 image (a.jpg)", "missing from", "satlib data check /"]),
     ],
 )
 def test_bad_csv(tmp_path, rows, words):
@@ -420,7 +420,7 @@ def test_a_recipe_may_ask_for_any_number_of_scenes(tmp_path):
 def test_an_image_that_is_drawn():
     data = CaptionSet("drawn", (Example("x", "train", ("A dog",)),), draw=lambda _: Image.new("RGB", (4, 4), "blue"))
     assert data.photo(data.examples[0]).getpixel((0, 0)) == (0, 0, 255)
-    with pytest.raises(SatlibError, match="neither a file nor a way"):
+    with pytest.raises(SatlibError, match="has no file and cannot be drawn"):
         CaptionSet("empty", data.examples).photo(data.examples[0])
 
 

@@ -294,7 +294,7 @@ def test_the_same_key_gives_the_same_scene_and_another_seed_another():
     "image_id", ["", "train", "train-12", "training-000001", "train-0000001", "train-00000a", "train-000001\n"]
 )
 def test_unknown_image_ids_are_refused(image_id):
-    with pytest.raises(SatlibError, match="there is no scene"):
+    with pytest.raises(SatlibError, match="unknown scene"):
         scenes.scene(image_id)
 
 
