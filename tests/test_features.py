@@ -64,7 +64,7 @@ class TestStore:
         assert (tmp_path / ARRAY).stat().st_size == 13 * IMAGE
         os.truncate(tmp_path / ARRAY, 5 * IMAGE)  # in the manifest's order: five images are left
         assert len(store.read(IMAGE_IDS[:5])) == 5
-        with pytest.raises(SatlibError, match="cut short"):
+        with pytest.raises(SatlibError, match="truncated"):
             store.read(IMAGE_IDS[5:6])
 
     def test_the_manifest_says_everything(self, tmp_path):
@@ -136,7 +136,7 @@ class TestInterruption:
             self.stop_at(patch, image_id)
             with pytest.raises(self.Stopped):
                 make(tmp_path / "stopped")
-        assert "is not finished; make it with: satlib features" in error(FeatureStore, tmp_path / "stopped")
+        assert "is not finished; create it with: satlib features" in error(FeatureStore, tmp_path / "stopped")
         with open(tmp_path / "stopped" / ARRAY, "ab") as array:
             array.write(b"x" * left)  # what a kill leaves of an image
         with open(tmp_path / "stopped" / "images-0.partial", "a") as journal:
@@ -157,13 +157,13 @@ class TestInterruption:
             with pytest.raises(self.Stopped):
                 make(tmp_path)
         said = error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
-        assert "an unfinished extraction with another value of weights; delete it" in said
-        with pytest.raises(SatlibError, match="another value of view"):
+        assert "an unfinished extraction with a different value of weights; delete it" in said
+        with pytest.raises(SatlibError, match="a different value of view"):
             extract(DATA, encoders.create("tiny"), tmp_path, progress=False, view="crop")
 
     def test_a_manifest_of_something_else_beside_it(self, tmp_path):
         (tmp_path / (MANIFEST + ".partial")).write_text("[1]")
-        assert "is no feature store's manifest; delete" in error(make, tmp_path)
+        assert "is not the manifest of a feature store; delete" in error(make, tmp_path)
 
     def test_images_that_change_or_come_while_it_is_stopped(self, tmp_path, monkeypatch):
         """What was noted of an image that is another one now does not count."""
@@ -185,24 +185,24 @@ class TestInterruption:
 
 class TestRefusals:
     def test_none(self, tmp_path):
-        assert "does not exist; make it with: satlib features" in error(FeatureStore, tmp_path / "nothing")
+        assert "does not exist; create it with: satlib features" in error(FeatureStore, tmp_path / "nothing")
 
     def test_another_encoder(self, tmp_path):
         make(tmp_path)
-        assert "another value of encoder" in error(make, tmp_path, DATA, encoders.create("other"))
+        assert "a different value of encoder" in error(make, tmp_path, DATA, encoders.create("other"))
         said = error(FeatureStore(tmp_path).check, encoders.create("other"), DATA, DATA.examples)
         assert "made with encoder 'tiny', not 'other'" in said
 
     def test_other_weights(self, tmp_path):
         make(tmp_path)
-        assert "another value of weights" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
+        assert "a different value of weights" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
 
     def test_another_view(self, tmp_path):
         store = make(tmp_path)
         encoder = encoders.create("tiny")
         said = error(store.check, encoder, DATA, DATA.examples, "crop")
         assert "made with view 'whole', not 'crop'; delete it and run satlib features again" in said
-        with pytest.raises(SatlibError, match="a feature store made with another value of view"):
+        with pytest.raises(SatlibError, match="a feature store with a different value of view"):
             extract(DATA, encoder, tmp_path, progress=False, view="crop")
 
     def test_missing_images(self, tmp_path):
@@ -210,7 +210,8 @@ class TestRefusals:
         more = (*DATA.examples, Example("dev-9", "dev", ("a",)))
         said = error(store.check, encoders.create("tiny"), DATA, more)
         assert (
-            "lacks 1 image (the first is dev-9); run satlib features again, which computes only what is missing" in said
+            "lacks 1 image (the first is dev-9); run satlib features again, which computes only the missing images"
+            in said
         )
 
     @pytest.mark.parametrize("change", [-IMAGE, -1])
@@ -219,7 +220,7 @@ class TestRefusals:
         whole = (tmp_path / ARRAY).read_bytes()
         (tmp_path / ARRAY).write_bytes(whole[:change])
         said = error(FeatureStore, tmp_path)
-        assert f"holds {13 * IMAGE + change} bytes instead of {13 * IMAGE}; run satlib features again" in said
+        assert f"has {13 * IMAGE + change} bytes instead of {13 * IMAGE}; run satlib features again" in said
         make(tmp_path)  # which does help
         assert (tmp_path / ARRAY).read_bytes()[: 12 * IMAGE] == whole[: 12 * IMAGE]
         assert len(make(tmp_path).read(IMAGE_IDS)) == 13
@@ -227,18 +228,18 @@ class TestRefusals:
     def test_no_array(self, tmp_path):
         make(tmp_path)
         (tmp_path / ARRAY).unlink()
-        assert "holds 0 bytes instead of" in error(FeatureStore, tmp_path)
+        assert "has 0 bytes instead of" in error(FeatureStore, tmp_path)
 
     @pytest.mark.parametrize("text", ["[]", "{}", '{"grid": [2, 2]}'])
     def test_a_manifest_of_something_else(self, tmp_path, text):
         make(tmp_path)
         (tmp_path / MANIFEST).write_text(text)
-        assert "is no feature store's manifest; delete" in error(FeatureStore, tmp_path)
+        assert "is not the manifest of a feature store; delete" in error(FeatureStore, tmp_path)
 
     def test_a_manifest_cut_short(self, tmp_path):
         make(tmp_path)
         (tmp_path / MANIFEST).write_bytes((tmp_path / MANIFEST).read_bytes()[:50])
-        assert "is not complete JSON" in error(FeatureStore, tmp_path)
+        assert "is not valid JSON" in error(FeatureStore, tmp_path)
 
 
 class TestItsOwnImages:
@@ -281,7 +282,7 @@ class TestItsOwnImages:
         a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
         assert [e.image_id for e in a.examples] == [e.image_id for e in b.examples]
         self.make(root, a)
-        assert "does not exist; make it with: satlib features" in error(self.open, root, b)
+        assert "does not exist; create it with: satlib features" in error(self.open, root, b)
         self.make(root, b)
         for data in (a, b):
             self.assert_right(self.open(root, data), data)
@@ -325,7 +326,7 @@ class TestItsOwnImages:
             patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.image_id) or true(data, e))
             store = self.make(root, data, progress=True)
         assert read == ["3.png", "new.png"]
-        assert "1 new, 1 changed, 1 gone; computing 2 of 10 images" in capsys.readouterr().out
+        assert "1 new, 1 changed, 1 removed; computing 2 of 10 images" in capsys.readouterr().out
         self.assert_right(store, data)
         self.assert_right(self.open(root, data), data)
         assert torch.equal(store.read(["0.png"]), before)
@@ -378,7 +379,7 @@ class TestItsOwnImages:
         self.make(root, data)
         data.examples[1].path.unlink()
         said = error(self.open, root, data)
-        assert f"the image {data.examples[1].path} does not exist; put it back, or delete its captions" in said
+        assert f"the image {data.examples[1].path} does not exist; restore it, or delete its captions" in said
 
     @pytest.mark.parametrize("damage", [lambda byte: 0, lambda byte: byte ^ 4])
     def test_damaged_bytes_are_noticed_and_mended(self, root, tmp_path, damage, capsys):
@@ -417,7 +418,7 @@ class TestItsOwnImages:
         store = open_store(root, data, encoder, "crop", data.examples)
         said = capsys.readouterr().err
         assert "warning: the feature store" in said
-        assert "5 of 10 images were computed again and agree" in said
+        assert "5 of 10 images were recomputed and agree" in said
         with torch.inference_mode():
             direct = encoder(Pixels(data, "crop").read(["7.png"]))
         torch.testing.assert_close(store.read(["7.png"]), direct, rtol=2**-10, atol=1e-3)
@@ -426,7 +427,7 @@ class TestItsOwnImages:
         a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
         self.old_store(root, a)
         encoder = encoders.create("tiny")
-        said = "made by an older satlib, does not hold what tiny computes for"
+        said = "made by an older satlib, differs from what tiny now computes for"
         assert said in error(open_store, root, a, encoder, "whole", a.examples)
         assert said in error(open_store, root, b, encoder, "crop", b.examples)
 
@@ -443,7 +444,7 @@ class TestBadImages:
     @pytest.mark.parametrize(
         ("damage", "said"),
         [
-            (lambda path: path.write_bytes(path.read_bytes()[:900]), "cut short or damaged"),
+            (lambda path: path.write_bytes(path.read_bytes()[:900]), "truncated or damaged"),
             (lambda path: path.write_bytes(b""), "is empty"),
             (lambda path: path.write_text("<html>not found</html>"), "is not an image"),
             (lambda path: path.unlink(), "does not exist"),
@@ -466,7 +467,7 @@ class TestDisk:
     def test_too_small_from_the_start(self, tmp_path, monkeypatch):
         usage = namedtuple("usage", "total used free")
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 0, 13 * IMAGE - 1))
-        assert "GB free and the features need 0.0 GB; free some space" in error(make, tmp_path)
+        assert "GB free, but the features need 0.0 GB; free some space" in error(make, tmp_path)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 0, 13 * IMAGE))
         make(tmp_path)
 
@@ -489,7 +490,9 @@ def test_values_beyond_float16_are_refused(tmp_path):
     encoder = encoders.create("tiny")
     with torch.no_grad():
         encoder.body[1].weight.mul_(1e8)
-    assert "gives values beyond float16 near image train-0" in error(make, tmp_path, DATA, encoder)
+    assert "gives values beyond float16 in the batch that starts with image train-0" in error(
+        make, tmp_path, DATA, encoder
+    )
     assert not (tmp_path / MANIFEST).exists()
 
 
