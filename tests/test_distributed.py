@@ -205,7 +205,7 @@ class TestStops:
         statuses, said = do(2, tmp_path, *CASES[case], signal=[1, 12, signal.SIGKILL], seconds=0)
         assert statuses == [2, -signal.SIGKILL]
         assert said == (
-            "0: another process of this run has ended, and this one with it; the same command goes on from the last checkpoint\n"
+            "0: another process of this run has died, so this one stops too; run the same command again to resume from the last checkpoint\n"
         )
         progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
         assert (progress["epoch"], progress["batch"]) == (1, 2)
@@ -215,7 +215,7 @@ class TestStops:
     def test_the_first_killed(self, do, tmp_path, once):
         statuses, said = do(2, tmp_path, signal=[0, 12, signal.SIGKILL])
         assert statuses == [-signal.SIGKILL, 2]
-        assert said.startswith("1: another process of this run has ended")
+        assert said.startswith("1: another process of this run has died")
         progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
         assert (progress["epoch"], progress["batch"]) == (1, 0)  # the last epoch's
         finished(do(2, tmp_path))
@@ -266,7 +266,7 @@ class TestFeatures:
         finished(do(1, tmp_path / "one", do="features"))
         statuses, said = do(2, tmp_path / "more", do="features", signal=[1, 12, signal.SIGKILL])
         assert statuses == [2, -signal.SIGKILL]
-        assert "another process of this run has ended" in said
+        assert "another process of this run has died" in said
         statuses, said = do(size, tmp_path / "more", do="features")
         assert statuses == [0] * size
         # The first had done its 11 images and the second two of its three batches of 4: the third is shared out anew.
@@ -320,7 +320,7 @@ def test_torchrun(tmp_path, capsys):
         told, said = launcher.communicate(timeout=120)
         assert launcher.returncode == 1
     assert told.count("epoch 1: train") == 1
-    assert "satlib: another process of this run has ended, and this one with it; the same command goes on" in said
+    assert "satlib: another process of this run has died, so this one stops too; run the same command again" in said
     epoch = read_safetensors(tmp_path / "run" / CHECKPOINT)[0]["progress"]["epoch"]
     assert epoch >= 1
     assert cli.main([*command, "--set", f"training.epochs={epoch + 1}"]) == 0

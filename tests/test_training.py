@@ -262,7 +262,7 @@ class TestRefusals:
         whole = (run / CHECKPOINT).read_bytes()
         for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
             (run / CHECKPOINT).write_bytes(whole[:length])
-            with pytest.raises(SatlibError, match=r"checkpoint.safetensors is damaged or cut short"):
+            with pytest.raises(SatlibError, match=r"checkpoint.safetensors is damaged or truncated"):
                 train(run)
 
     def test_a_checkpoint_of_something_else(self, run):
