@@ -300,7 +300,7 @@ else:
     many = flickr8k.split("test")[:1000]
     best = []  # for each photograph and query (cosine, place)
     for start in range(0, len(many), 50):
-        read = functional.normalize(big.read([each.key for each in many[start : start + 50]]), dim=2)
+        read = functional.normalize(big.read([each.image_id for each in many[start : start + 50]]), dim=2)
         wanted = torch.stack([unit[i, y * 14 + x] for i, (y, x) in queries.values()]).cpu()
         best.append((read @ wanted.T).max(1))  # (50, 196, 512) x (512, 3) -> (50, 3)
     values, places = torch.cat([each.values for each in best]), torch.cat([each.indices for each in best])
@@ -329,7 +329,7 @@ else:
 
 # %%
 SCENES = 10
-drawn = [scenes.scene(example.key) for example in scenes.load(1, SCENES, 1).split("dev")]
+drawn = [scenes.scene(example.image_id) for example in scenes.load(1, SCENES, 1).split("dev")]
 rendered = [scene.render() for scene in drawn]  # the picture, and a mask for each object
 owner = torch.arange(SCENES).repeat_interleave(2)  # objects 2s and 2s + 1 are in scene s
 objects = [thing for scene in drawn for thing in scene.objects]
@@ -873,21 +873,21 @@ few = CaptionSet(
         :2
     ],
 )
-keys = [example.key for example in few.examples]
+image_ids = [example.image_id for example in few.examples]
 clock = (
     time.perf_counter if device.type == "cuda" else time.process_time
 )  # on a CPU, its own time: other programs do not count
 with tempfile.TemporaryDirectory() as place_on_disk:
     began = clock()
     store = extraction.extract(few, encoder, Path(place_on_disk) / "few-vgg19", device, progress=False, view="crop")
-    computing = (clock() - began) / len(keys)
+    computing = (clock() - began) / len(image_ids)
     began = clock()
     for _ in range(20):
-        read = store.read(keys)
-    reading = (clock() - began) / (20 * len(keys))
-    bytes_each = sum(path.stat().st_size for path in store.folder.glob("*.f16")) / len(keys)
+        read = store.read(image_ids)
+    reading = (clock() - began) / (20 * len(image_ids))
+    bytes_each = sum(path.stat().st_size for path in store.folder.glob("*.f16")) / len(image_ids)
 
-exact = a[: len(keys)].cpu()
+exact = a[: len(image_ids)].cpu()
 error = ((read - exact).norm() / exact.norm()).item()
 print(f"computing: {1000 * computing:7.1f} ms for a photograph")
 print(f"reading:   {1000 * reading:7.1f} ms, {computing / reading:,.0f} times faster")

@@ -70,7 +70,7 @@ example = data.split("train")[4]
 
 figure, (left, right) = plt.subplots(1, 2, width_ratios=(1, 2.6), figsize=(8.4, 2.6), layout="constrained")
 left.imshow(data.photo(example))
-left.set_title(f"{example.key}, split {example.split}", fontsize=9)
+left.set_title(f"{example.image_id}, split {example.split}", fontsize=9)
 for row, caption in enumerate(example.references):
     right.text(0.0, 0.86 - 0.19 * row, f"{row + 1}. {caption}", fontsize=9.5, transform=right.transAxes)
 left.axis("off")
@@ -88,7 +88,7 @@ right.axis("off")
 #
 # | set | pictures: train / dev / test | splits by | get it |
 # | --- | --- | --- | --- |
-# | drawn scenes | as many as you like | the key of a scene | nothing to get |
+# | drawn scenes | as many as you like | the image id of a scene | nothing to get |
 # | Flickr8k | 6,000 / 1,000 / 1,000 | its authors' lists | `satlib data fetch flickr8k` |
 # | Flickr30k | 29,000 / 1,014 / 1,000 | Karpathy; it was published without any | sign a form |
 # | COCO 2014 | 113,287 / 5,000 / 5,000 | Karpathy | `satlib data fetch coco` |
@@ -163,7 +163,7 @@ entries = [
 table = own / "dataset_four.json"
 table.write_text(json.dumps({"dataset": "four", "images": entries}))
 four = karpathy.load(table, require_images=False)
-print({each.key: each.split for each in four.examples})
+print({each.image_id: each.split for each in four.examples})
 assert [each.split for each in four.examples] == ["train", "train", "dev", "test"]
 
 # %% [markdown]
@@ -229,8 +229,8 @@ def human_bleu(
     of_judged: Callable[[str], list[str]], of_references: Callable[[str], list[str]], examples: Sequence[Example]
 ) -> dict[str, float]:
     """BLEU of everybody's first caption against the others, each side split by a function of its own."""
-    judged = {each.key: [" ".join(of_judged(each.references[0]))] for each in examples}
-    against = {each.key: [" ".join(of_references(other)) for other in each.references[1:]] for each in examples}
+    judged = {each.image_id: [" ".join(of_judged(each.references[0]))] for each in examples}
+    against = {each.image_id: [" ".join(of_references(other)) for other in each.references[1:]] for each in examples}
     return metrics.bleu(judged, against)
 
 
@@ -300,8 +300,8 @@ if flickr8k is not None:
 # protocol beside it. satlib prints it with every evaluation:
 
 # %%
-said = {each.key: each.references[0] for each in judged}
-print(metrics.score(said, {each.key: each.references[1:] for each in judged}, meteor=False).protocol)
+said = {each.image_id: each.references[0] for each in judged}
+print(metrics.score(said, {each.image_id: each.references[1:] for each in judged}, meteor=False).protocol)
 
 # %% [markdown]
 # ## The vocabulary
@@ -548,7 +548,9 @@ batches = ours.epoch(0)
 
 def contents(batch: Batch) -> Counter:
     """What is in one of satlib's batches, as pairs."""
-    return Counter(Pair(key, tuple(row)) for key, row in zip(batch.keys, batch.captions.tolist(), strict=True))
+    return Counter(
+        Pair(image_id, tuple(row)) for image_id, row in zip(batch.image_ids, batch.captions.tolist(), strict=True)
+    )
 
 
 assert (
@@ -574,11 +576,13 @@ for trial in range(100):
     size, epoch = chance.randint(1, 70), chance.randint(0, 3)
     drawn_batches = SameLengthBatches(some, size, seed=trial).epoch(epoch)
     assert sum(map(contents, drawn_batches), Counter()) == Counter(some)  # every caption exactly once
-    assert all(1 <= len(batch.keys) <= size for batch in drawn_batches)
+    assert all(1 <= len(batch.image_ids) <= size for batch in drawn_batches)
     assert all((batch.captions[:, :-1] != END).all() for batch in drawn_batches)  # one length: nothing is padded
-again = [batch.keys for batch in SameLengthBatches(all_pairs, 64, SEED).epoch(3)]
-assert again == [batch.keys for batch in ours.epoch(3)], "seed and epoch alone decide, so that a stopped run can go on"
-assert again != [batch.keys for batch in ours.epoch(4)]
+again = [batch.image_ids for batch in SameLengthBatches(all_pairs, 64, SEED).epoch(3)]
+assert again == [batch.image_ids for batch in ours.epoch(3)], (
+    "seed and epoch alone decide, so that a stopped run can go on"
+)
+assert again != [batch.image_ids for batch in ours.epoch(4)]
 
 # %% [markdown]
 # ### Every caption once, or a length at random?

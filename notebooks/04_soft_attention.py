@@ -544,7 +544,7 @@ fresh = Captioner(chosen, vocabulary, encoders.create("small", pretrained=False)
 fresh.encoder.load_state_dict(trained.encoder.state_dict())
 
 batch = SameLengthBatches(pairs(data.split("train")[:60], vocabulary, 40), 16).epoch(0)[0]
-logits = fresh.decoder(fresh.annotations(reader.read(batch.keys)), batch.captions).logits
+logits = fresh.decoder(fresh.annotations(reader.read(batch.image_ids)), batch.captions).logits
 negative_log_likelihood(logits, batch.captions).mean().backward()
 
 energy, decoder = fresh.decoder.attention.energy, fresh.decoder
@@ -600,7 +600,7 @@ def report(record):
 with tempfile.TemporaryDirectory() as folder:
     fresh.save(Path(folder) / "start.safetensors")
     begin = {"start": Path(folder) / "start.safetensors", "device": computer, "progress": False, "on_epoch": report}
-    vectors = Vectors(fresh.eval(), reader, [example.key for example in data.examples])
+    vectors = Vectors(fresh.eval(), reader, [example.image_id for example in data.examples])
     young = training.train(chosen, data, vectors, Path(folder) / "run", **begin).to("cpu")
 
 # %%
@@ -654,7 +654,7 @@ display(figure)
 tests = data.split("test")
 generated = evaluation.generate(trained, reader, tests, beam=1, progress=False)
 looked = ground.summary(ground.look_up(tests, generated))
-right = sum(scenes.exact_match(generated[each.key].text, scenes.scene(each.key)) for each in tests)
+right = sum(scenes.exact_match(generated[each.image_id].text, scenes.scene(each.image_id)) for each in tests)
 print(f"{right} of {len(tests)} captions wholly right")
 assert looked["all"]["pointing"] > looked["all"]["pointing_still"] + 15
 assert looked["all"]["pointing"] > 3 * looked["all"]["pointing_chance"]
@@ -675,15 +675,17 @@ plots.ground_figure(looked)
 # %%
 few = tests[:30]
 with torch.inference_mode():
-    a_few = trained.annotations(reader.read([each.key for each in few]))
-row = {each.key: number for number, each in enumerate(few)}
+    a_few = trained.annotations(reader.read([each.image_id for each in few]))
+row = {each.image_id: number for number, each in enumerate(few)}
 batches = SameLengthBatches(pairs(few, trained.vocabulary, 40), 150).epoch(0)
 temperatures, nll = (0.01, 0.1, 0.3, 1, 2, 4, 10, 100), []
 with torch.inference_mode():
     for temperature in temperatures:
         twin = steered(trained.decoder, temperature)
         losses = [
-            negative_log_likelihood(twin(a_few[[row[key] for key in each.keys]], each.captions).logits, each.captions)
+            negative_log_likelihood(
+                twin(a_few[[row[image_id] for image_id in each.image_ids]], each.captions).logits, each.captions
+            )
             for each in batches
         ]
         nll.append((torch.cat(losses).sum() / sum(each.captions.numel() for each in batches)).item())
@@ -694,7 +696,7 @@ assert at[1] + 0.01 < at[0.01] < at[1] + 0.3  # sharp: a little is lost
 said = {
     T: explorer.read(trained, explorer.annotate(trained, photo), captions["minutes"].words, T) for T in (0.1, 1, 4, 100)
 }
-index = captions["minutes"].words.index(scenes.scene(example.key).objects[0].colour)
+index = captions["minutes"].words.index(scenes.scene(example.image_id).objects[0].colour)
 figure = plots.Picture(figsize=(8, 4.2), layout="constrained")
 above, below = figure.subfigures(2, 1, height_ratios=(1.25, 1))
 axis = above.subplots()
@@ -725,8 +727,8 @@ display(figure)
 # %%
 betas, spreads = {}, {}
 for each in tests:
-    made = generated[each.key]
-    kind_of = {k: said[0] for phrase in scenes.grammar.phrases(made.words) for k, said in phrase.said.items()}
+    made = generated[each.image_id]
+    kind_of = {k: said[0] for phrase in scenes.grammar.phrases(made.words) for k, said in phrase.attributes.items()}
     for k, (beta_k, map_) in enumerate(zip(made.betas.tolist(), made.alphas.flatten(1), strict=True)):
         kind = kind_of.get(k, "other words" if k < len(made.words) else "(end)")
         betas.setdefault(kind, []).append(beta_k)
@@ -778,10 +780,10 @@ assert (moved[3:] > 1e-3).all()  # and of 4, 5, 6
 # **What do you expect to see?** Which of the two changes where to look next?
 
 # %%
-standing = [each for each in tests if scenes.scene(each.key).relation in ("above", "below")]
-about = [scenes.scene(each.key) for each in standing]
+standing = [each for each in tests if scenes.scene(each.image_id).relation in ("above", "below")]
+about = [scenes.scene(each.image_id) for each in standing]
 with torch.inference_mode():
-    a_standing = trained.annotations(reader.read([each.key for each in standing]))
+    a_standing = trained.annotations(reader.read([each.image_id for each in standing]))
 
 
 def look_after(beginnings):

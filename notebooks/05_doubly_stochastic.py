@@ -313,14 +313,14 @@ plt.show()
 large = torch.cuda.is_available()  # with a GPU: more scenes, more epochs
 computer = torch.device("cuda" if large else "cpu")
 data = scenes.load(2000 if large else 400, 0, 60)
-vectors = Vectors(trained, Pixels(data), [example.key for example in data.examples])
+vectors = Vectors(trained, Pixels(data), [example.image_id for example in data.examples])
 vocabulary = Vocabulary.from_captions(caption for example in data.split("train") for caption in example.references)
 batches = SameLengthBatches(pairs(data.split("train"), vocabulary, 40), 64)
 tests = SameLengthBatches(pairs(data.split("test"), vocabulary, 40), 300).epoch(0)
 
 
 def look(decoder, batch: Batch):
-    return decoder(vectors.read(batch.keys).to(computer), batch.captions.to(computer))
+    return decoder(vectors.read(batch.image_ids).to(computer), batch.captions.to(computer))
 
 
 def train(penalty_weight, seed=0, epochs=10 if large else 5, rate=5e-3):
@@ -377,7 +377,7 @@ def measured(decoder) -> dict[str, float]:
         }
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + value.sum().item()
-    return {name: total / sum(len(batch.keys) for batch in tests) for name, total in sums.items()}
+    return {name: total / sum(len(batch.image_ids) for batch in tests) for name, total in sums.items()}
 
 
 results = {weight: measured(decoder) for weight, decoder in decoders.items()}
@@ -423,14 +423,14 @@ plt.show()
 # %%
 example = data.split("test")[11]
 caption = torch.tensor([[*vocabulary.encode(example.references[0]), 0]])
-picture, kind = data.photo(example), scenes.scene(example.key).objects[0]
+picture, kind = data.photo(example), scenes.scene(example.image_id).objects[0]
 word = next(t for t, each in enumerate(vocabulary.decode(caption[0].tolist())) if each == kind.colour)
 figure = plt.figure(figsize=(9.4, 4.4), layout="constrained")
 above, below = figure.subfigures(2, 1, height_ratios=(0.85, 1))
 panels = above.subplots(1, 2 * len(LAMBDAS))
 axis = below.subplots()
 for number, ((weight, decoder), (colour, dash)) in enumerate(zip(decoders.items(), STYLES.items(), strict=False)):
-    alphas = look(decoder, Batch([example.key], caption)).alphas[0].detach().cpu()
+    alphas = look(decoder, Batch([example.image_id], caption)).alphas[0].detach().cpu()
     for offset, (map_, title) in enumerate(((alphas.sum(0), "coverage"), (alphas[word], f'"{kind.colour}"'))):
         panel = panels[2 * number + offset]
         panel.imshow(plots.lit(picture, map_.view(1, 7, 7), 112)[0])
@@ -597,7 +597,7 @@ plt.show()
 @torch.inference_mode()
 def word_by_word(decoder, batch: Batch) -> Tensor:
     """(words, 8): entropy, TV of soft and marginal, of NWGM and marginal, of soft and NWGM, NLL by soft, NWGM, marginal, bound."""
-    seen = vectors.read(batch.keys).double()
+    seen = vectors.read(batch.image_ids).double()
     view, state, previous, found = decoder.view(seen), decoder.initial_state(seen), torch.full((len(seen),), -1), []
     for word in batch.captions.T:
         embedded = decoder.embed(previous)

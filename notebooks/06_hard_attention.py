@@ -1086,15 +1086,15 @@ chosen_device = device.choose()
 models = {name: Captioner.load(shipped.model(f"scenes-{name}"), chosen_device) for name in ("soft", "hard")}
 data = scenes.load(0, 0, 100 if chosen_device.type == "cpu" else 500)
 reader, examples = Pixels(data), data.split("test")
-reader.prepare([example.key for example in examples], progress=False)
+reader.prepare([example.image_id for example in examples], progress=False)
 
 hard = models["hard"]
-scene = scenes.scene(examples[0].key)
+scene = scenes.scene(examples[0].image_id)
 words = hard.vocabulary.decode(hard.vocabulary.encode(scene.captions[0]))
 ids = torch.tensor([[*hard.vocabulary.encode(scene.captions[0]), END]], device=chosen_device)  # (1, C)
 torch.manual_seed(0)
 with torch.no_grad(), hard.looking("sample"):
-    vectors = hard.annotations(reader.read([scene.key]).to(chosen_device))  # (1, L, D)
+    vectors = hard.annotations(reader.read([scene.image_id]).to(chosen_device))  # (1, L, D)
     output = hard.decoder(vectors.expand(20, -1, -1), ids.expand(20, -1))
 places, (rows, columns) = output.places.cpu(), hard.encoder.grid  # (20, C)
 assert ((places >= 0) & (places < rows * columns)).all()
@@ -1138,7 +1138,9 @@ for look in ("expected", "probable", "sample"):
 figures = {}
 print(f"{len(examples)} scenes      exact match  entropy  movement  pointing  still  chance")
 for name, captions in captioned.items():
-    right = 100 * np.mean([scenes.exact_match(captions[each.key].text, scenes.scene(each.key)) for each in examples])
+    right = 100 * np.mean(
+        [scenes.exact_match(captions[each.image_id].text, scenes.scene(each.image_id)) for each in examples]
+    )
     maps, looked_at = evaluation.maps(captions.values()), ground.summary(ground.look_up(examples, captions))
     figures[name] = {**maps, **looked_at["all"], "exact match": right, "by class": looked_at["by class"]}
     each = figures[name]
@@ -1164,14 +1166,14 @@ assert all(each["exact match"] > 0 for each in figures.values())
 
 # %%
 both = captioned["soft"], captioned["hard, expected"]
-same = [each.key for each in examples if both[0][each.key].words == both[1][each.key].words]
-key = min(same or [examples[0].key], key=lambda key: len(both[0][key].words))
-print(both[0][key].text)
+same = [each.image_id for each in examples if both[0][each.image_id].words == both[1][each.image_id].words]
+image_id = min(same or [examples[0].image_id], key=lambda image_id: len(both[0][image_id].words))
+print(both[0][image_id].text)
 rows = [
-    (name, captions[key].words, captions[key].alphas[: len(captions[key].words)])
+    (name, captions[image_id].words, captions[image_id].alphas[: len(captions[image_id].words)])
     for name, captions in zip(("soft", "hard"), both, strict=True)
 ]
-figure = plots.compare_figure(scenes.scene(key).photo(), rows)
+figure = plots.compare_figure(scenes.scene(image_id).photo(), rows)
 figure.set_size_inches(0.62 * figure.get_size_inches())
 display(figure)
 

@@ -333,24 +333,26 @@ vocabulary, pixels = captioner.vocabulary, Pixels(data)
 def annotations(examples: Sequence[Example]) -> Tensor:
     """What the encoder makes of pictures: (B, L, D)."""
     with torch.inference_mode():
-        parts = [pixels.read([each.key for each in examples[i : i + 30]]) for i in range(0, len(examples), 30)]
+        parts = [pixels.read([each.image_id for each in examples[i : i + 30]]) for i in range(0, len(examples), 30)]
         return torch.cat([captioner.annotations(part) for part in parts])
 
 
 test = data.split("test")
 a_test = annotations(test)
-references = {each.key: [" ".join(tokenise(line)) for line in each.references] for each in test}
+references = {each.image_id: [" ".join(tokenise(line)) for line in each.references] for each in test}
 
 
 def said(found: Sequence[Hypothesis]) -> dict[str, str]:
     """One caption a picture, as a line."""
-    return {each.key: " ".join(vocabulary.decode(one.words)) for each, one in zip(test, found, strict=True)}
+    return {each.image_id: " ".join(vocabulary.decode(one.words)) for each, one in zip(test, found, strict=True)}
 
 
 def right(captions: Mapping[str, str]) -> float:
     """Percent of captions that say what is there, all of it, and nothing else."""
     return (
-        100 * sum(scenes.exact_match(line, scenes.scene(key, SEED)) for key, line in captions.items()) / len(captions)
+        100
+        * sum(scenes.exact_match(line, scenes.scene(image_id, SEED)) for image_id, line in captions.items())
+        / len(captions)
     )
 
 
@@ -472,10 +474,10 @@ def bleu(
     return mean * (min(1.0, math.exp(1 - r / c)) if penalty else 1.0)
 
 
-people = {key: lines[0] for key, lines in references.items()}
-others = {key: lines[1:] for key, lines in references.items()}
+people = {image_id: lines[0] for image_id, lines in references.items()}
+others = {image_id: lines[1:] for image_id, lines in references.items()}
 split = [line.split() for line in people.values()], [[line.split() for line in lines] for lines in others.values()]
-ours = metrics.bleu({key: [line] for key, line in people.items()}, others)
+ours = metrics.bleu({image_id: [line] for image_id, line in people.items()}, others)
 for n in range(1, 5):
     by_hand, without = bleu(*split, n), bleu(*split, n, penalty=False)
     theirs = corpus_bleu(split[1], split[0], weights=(1 / n,) * n)
@@ -532,7 +534,7 @@ axis.tick_params(length=0)
 generated = said(searched[0.0][2])  # beam of 3
 kept_words = list(range(4, 17, 2))
 cut = [
-    metrics.bleu({key: [" ".join(line.split()[:number])] for key, line in generated.items()}, references)
+    metrics.bleu({image_id: [" ".join(line.split()[:number])] for image_id, line in generated.items()}, references)
     for number in kept_words
 ]
 with_penalty, without = [each["BLEU-4"] for each in cut], [each["BLEU-4 (no brevity penalty)"] for each in cut]
@@ -548,7 +550,7 @@ print(
 )
 assert without[0] > 0.85 * without[-1], "half a caption is as good, if nobody asks for the rest"
 assert with_penalty[0] < 0.3 * with_penalty[-1]
-assert right({key: " ".join(line.split()[:4]) for key, line in generated.items()}) == 0
+assert right({image_id: " ".join(line.split()[:4]) for image_id, line in generated.items()}) == 0
 
 # %% [markdown]
 # So a figure without the penalty needs the length of the captions beside it. `satlib evaluate` gives both; for captions as long as the references they are the same.
@@ -605,18 +607,18 @@ def cider(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) 
         return math.sqrt(sum(weight**2 for weight in vector.values()))
 
     total = 0.0
-    for key, line in captions.items():
-        for other in references[key]:
+    for image_id, line in captions.items():
+        for other in references[image_id]:
             near = math.exp(-((len(line.split()) - len(other.split())) ** 2) / (2 * 6.0**2))
             for n in range(1, 5):
                 v, w = weights(line, n), weights(other, n)
                 if norm(v) and norm(w):
                     shared = sum(min(v[gram], w[gram]) * w[gram] for gram in v.keys() & w.keys())
-                    total += near * shared / (norm(v) * norm(w)) / len(references[key])
+                    total += near * shared / (norm(v) * norm(w)) / len(references[image_id])
     return 10 * total / 4 / len(captions)
 
 
-by_program = Cider().compute_score(others, {key: [line] for key, line in people.items()})[0]
+by_program = Cider().compute_score(others, {image_id: [line] for image_id, line in people.items()})[0]
 by_hand = cider(people, others)
 print(f"CIDEr-D of one person against four: by hand {by_hand:.4f}, COCO tools {by_program:.4f}")
 assert math.isclose(by_hand, by_program, rel_tol=1e-6)
@@ -676,10 +678,12 @@ def replaced(line: str, by: Mapping[str, str]) -> str:
 shuffler, lines = random.Random(SEED), list(people.values())
 damaged = {
     "a person's": people,
-    "other words": {key: replaced(line, SYNONYMS) for key, line in people.items()},
-    "colours swapped": {key: swap_colours(line) for key, line in people.items()},
-    "relation turned round": {key: replaced(line, TURNED) for key, line in people.items()},
-    "words shuffled": {key: " ".join(shuffler.sample(line.split(), len(line.split()))) for key, line in people.items()},
+    "other words": {image_id: replaced(line, SYNONYMS) for image_id, line in people.items()},
+    "colours swapped": {image_id: swap_colours(line) for image_id, line in people.items()},
+    "relation turned round": {image_id: replaced(line, TURNED) for image_id, line in people.items()},
+    "words shuffled": {
+        image_id: " ".join(shuffler.sample(line.split(), len(line.split()))) for image_id, line in people.items()
+    },
     "another scene's": dict(zip(people, lines[1:] + lines[:1], strict=True)),
 }
 true = [name for name, captions in damaged.items() if right(captions) == 100]
@@ -693,7 +697,7 @@ def judge(
     """The figures of several sets of captions; METEOR as the mean over captions, of all sets in one run of its program."""
     figures = {}
     for name, captions in sets.items():
-        lines = {key: [line] for key, line in captions.items()}
+        lines = {image_id: [line] for image_id, line in captions.items()}
         values = metrics.bleu(lines, references)
         figures[name] = {
             "BLEU-1": values["BLEU-1"],
@@ -701,13 +705,13 @@ def judge(
             "CIDEr": 100 * Cider().compute_score(references, lines)[0],
         }
     if java:
-        every = {(name, key): [line] for name, captions in sets.items() for key, line in captions.items()}
-        others = {(name, key): references[key] for name, key in every}
+        every = {(name, image_id): [line] for name, captions in sets.items() for image_id, line in captions.items()}
+        others = {(name, image_id): references[image_id] for name, image_id in every}
         every["by hand"], others["by hand"] = ["the cat chases the dog"], ["the dog chases the cat"]
         each = metrics.meteor_of_each(every, others)
         assert math.isclose(each["by hand"], same_words, abs_tol=0.01)
         for name, captions in sets.items():
-            figures[name]["METEOR"] = float(np.mean([each[name, key] for key in captions]))
+            figures[name]["METEOR"] = float(np.mean([each[name, image_id] for image_id in captions]))
     return figures
 
 
@@ -762,15 +766,15 @@ if java:
 # %%
 sides = {"people": [], "the model": []}
 for left_out in range(5):
-    four = {key: [line for i, line in enumerate(lines) if i != left_out] for key, lines in references.items()}
-    person = {key: lines[left_out] for key, lines in references.items()}
+    four = {image_id: [line for i, line in enumerate(lines) if i != left_out] for image_id, lines in references.items()}
+    person = {image_id: lines[left_out] for image_id, lines in references.items()}
     for name, captions in (("people", person), ("the model", generated)):
-        values = metrics.bleu({key: [line] for key, line in captions.items()}, four)
+        values = metrics.bleu({image_id: [line] for image_id, line in captions.items()}, four)
         sides[name].append(
             [
                 values["BLEU-1"],
                 values["BLEU-4"],
-                100 * Cider().compute_score(four, {key: [line] for key, line in captions.items()})[0],
+                100 * Cider().compute_score(four, {image_id: [line] for image_id, line in captions.items()})[0],
                 right(captions),
             ]
         )
@@ -799,20 +803,20 @@ flickr8k = None if root is None else load("flickr8k", root, require_images=False
 if flickr8k is None:
     print("Flickr8k is not here")
 else:
-    real = {each.key: [" ".join(tokenise(line)) for line in each.references] for each in flickr8k.split("test")}
+    real = {each.image_id: [" ".join(tokenise(line)) for line in each.references] for each in flickr8k.split("test")}
     captions = json.loads(
         next(path for path in shipped.evaluations() if path.stem == "flickr8k-lite0-soft").read_text()
     )["captions"]
     rows = []
     for left_out in range(5):
-        four = {key: [line for i, line in enumerate(lines) if i != left_out] for key, lines in real.items()}
-        for whose in ({key: lines[left_out] for key, lines in real.items()}, captions):
-            values = metrics.bleu({key: [whose[key]] for key in real}, four)
+        four = {image_id: [line for i, line in enumerate(lines) if i != left_out] for image_id, lines in real.items()}
+        for whose in ({image_id: lines[left_out] for image_id, lines in real.items()}, captions):
+            values = metrics.bleu({image_id: [whose[image_id]] for image_id in real}, four)
             rows.append(
                 [
                     values["BLEU-1"],
                     values["BLEU-4"],
-                    100 * Cider().compute_score(four, {key: [whose[key]] for key in real})[0],
+                    100 * Cider().compute_score(four, {image_id: [whose[image_id]] for image_id in real})[0],
                 ]
             )
     print(
@@ -840,21 +844,21 @@ def teacher_forced(model: Captioner, a: Tensor, examples: Sequence[Example]) -> 
         with torch.inference_mode():
             logits = model.decoder(one[None], caption).logits[0, :-1]  # (C - 1, K)
             logits[:, [END, UNKNOWN]] = -torch.inf
-        found[each.key] = " ".join(model.vocabulary.words[word] for word in logits.argmax(1).tolist())
+        found[each.image_id] = " ".join(model.vocabulary.words[word] for word in logits.argmax(1).tolist())
     return found
 
 
 forced = teacher_forced(captioner, a_test, test)
-for key in list(forced)[:3]:
-    print(f"true       {references[key][0]}\nforced     {forced[key]}\ngenerated  {generated[key]}\n")
+for image_id in list(forced)[:3]:
+    print(f"true       {references[image_id][0]}\nforced     {forced[image_id]}\ngenerated  {generated[image_id]}\n")
 
 # %% [markdown]
 # Read the second lines. **What do you expect to see** when both are judged against the reference that was fed, and against all five?
 
 # %%
-fed = {key: lines[:1] for key, lines in references.items()}
+fed = {image_id: lines[:1] for image_id, lines in references.items()}
 compared = {
-    (against, what): metrics.bleu({key: [line] for key, line in captions.items()}, judges)
+    (against, what): metrics.bleu({image_id: [line] for image_id, line in captions.items()}, judges)
     for against, judges in (("the reference that was fed", fed), ("all five", references))
     for what, captions in (("generated", generated), ("forced", forced))
 }
@@ -903,15 +907,20 @@ else:
     examples = flickr8k.split("test")[:300]
     reader = features.FeatureStore(store)
     real_a = torch.cat(
-        [photographer.annotations(reader.read([each.key for each in examples[i : i + 50]])) for i in range(0, 300, 50)]
+        [
+            photographer.annotations(reader.read([each.image_id for each in examples[i : i + 50]]))
+            for i in range(0, 300, 50)
+        ]
     )
-    captions = {key: caption.text for key, caption in generate(photographer, reader, examples, progress=False).items()}
+    captions = {
+        image_id: caption.text for image_id, caption in generate(photographer, reader, examples, progress=False).items()
+    }
     for against, judges in (
-        ("fed", {each.key: real[each.key][:1] for each in examples}),
-        ("all five", {each.key: real[each.key] for each in examples}),
+        ("fed", {each.image_id: real[each.image_id][:1] for each in examples}),
+        ("all five", {each.image_id: real[each.image_id] for each in examples}),
     ):
         for what, lines in (("generated", captions), ("forced", teacher_forced(photographer, real_a, examples))):
-            values = metrics.bleu({key: [line] for key, line in lines.items()}, judges)
+            values = metrics.bleu({image_id: [line] for image_id, line in lines.items()}, judges)
             print(
                 f"{what:9} against {against:8}",
                 {name: round(value, 1) for name, value in values.items() if "penalty" not in name},
@@ -930,7 +939,7 @@ else:
 # %%
 NLL_TEMPERATURES = (0.25, 0.5, 1.0, 2.0)
 batches = SameLengthBatches(pairs(test, vocabulary, 40), 128, SEED).epoch(0)
-row = {each.key: number for number, each in enumerate(test)}
+row = {each.image_id: number for number, each in enumerate(test)}
 
 
 def nll(decoder: Decoder, a: Tensor, batches: Sequence, row: Mapping[str, int], T: float = 1.0) -> float:
@@ -938,7 +947,7 @@ def nll(decoder: Decoder, a: Tensor, batches: Sequence, row: Mapping[str, int], 
     with torch.inference_mode():
         losses = [
             negative_log_likelihood(
-                decoder(a[[row[key] for key in batch.keys]], batch.captions).logits / T, batch.captions
+                decoder(a[[row[image_id] for image_id in batch.image_ids]], batch.captions).logits / T, batch.captions
             ).sum()
             for batch in batches
         ]
@@ -951,7 +960,7 @@ with torch.no_grad():
     for parameter in (sure.output.weight, sure.output.bias):
         parameter.div_(0.25)
 at_once, of_the_sure = (said(decoding.greedy(decoder, a_test, 24)) for decoder in (captioner.decoder, sure))
-same = [at_once[key] == of_the_sure[key] for key in at_once]
+same = [at_once[image_id] == of_the_sure[image_id] for image_id in at_once]
 print("T          " + "  ".join(f"{T:5}" for T in NLL_TEMPERATURES))
 print(
     "NLL / word " + "  ".join(f"{value:5.2f}" for value in at),
@@ -984,7 +993,7 @@ LOGS = {  # dev_nll and dev_bleu4 of log.jsonl
         [16.68, 19.93, 20.08, 20.03, 20.36, 20.24, 20.29],
     ),
 }
-one_bleu = metrics.bleu({key: [line] for key, line in at_once.items()}, references)["BLEU-4"]
+one_bleu = metrics.bleu({image_id: [line] for image_id, line in at_once.items()}, references)["BLEU-4"]
 figure, (left, last) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(1, 1.4), layout="constrained")
 left.plot(at, [one_bleu] * len(at), color=BLUE, linestyle="none", marker="o", markersize=5)
 for number, (T, x) in enumerate(zip(NLL_TEMPERATURES, at, strict=True)):

@@ -317,11 +317,11 @@ class Stopping:
     def __init__(self, after: int) -> None:
         self.left = after
 
-    def read(self, keys):
+    def read(self, image_ids):
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGTERM)
-        return store.read(keys)
+        return store.read(image_ids)
 
 
 steps = read_safetensors(work / "whole" / training.CHECKPOINT)[1]["optimiser.0.step"].item()
@@ -439,9 +439,9 @@ assert worst["float16"].max() == 1
 captioner = Captioner.load(work / "whole")
 captioner.train()
 batches = SameLengthBatches(pairs(data.split("train"), captioner.vocabulary, 40), 32, SEED).epoch(0)
-batch = max(batches, key=lambda each: len(each.keys))
+batch = max(batches, key=lambda each: len(each.image_ids))
 loss = negative_log_likelihood(
-    captioner.decoder(captioner.annotations(store.read(batch.keys)), batch.captions).logits, batch.captions
+    captioner.decoder(captioner.annotations(store.read(batch.image_ids)), batch.captions).logits, batch.captions
 ).mean()
 torch.manual_seed(SEED)
 loss.backward()
@@ -595,12 +595,12 @@ if COMPILE:
 
 # %%
 captioner.double().eval()
-rows = Batch(batch.keys[:7], batch.captions[:7])
+rows = Batch(batch.image_ids[:7], batch.captions[:7])
 
 
 def gradient(part: Batch, weight: float = 1.0) -> torch.Tensor:
     """Of the mean loss of some rows, as one long vector."""
-    a = captioner.annotations(store.read(part.keys).double())
+    a = captioner.annotations(store.read(part.image_ids).double())
     loss = weight * negative_log_likelihood(captioner.decoder(a, part.captions).logits, part.captions).mean()
     gradients = torch.autograd.grad(loss, list(captioner.decoder.parameters()))
     return torch.cat([each.flatten() for each in gradients])
@@ -609,8 +609,8 @@ def gradient(part: Batch, weight: float = 1.0) -> torch.Tensor:
 joined = gradient(rows)
 errors = {"unweighed": [], "weighed": []}
 for R in range(2, 8):
-    n_r = [len(rows.keys[r::R]) for r in range(R)]
-    parts = [Batch(rows.keys[r::R], rows.captions[r::R]) for r in range(R)]
+    n_r = [len(rows.image_ids[r::R]) for r in range(R)]
+    parts = [Batch(rows.image_ids[r::R], rows.captions[r::R]) for r in range(R)]
     g_r = [gradient(part) for part in parts]
     by_hand = sum(R * count / 7 * g for count, g in zip(n_r, g_r)) / R
     errors["unweighed"].append(((sum(g_r) / R - joined).norm() / joined.norm()).item())

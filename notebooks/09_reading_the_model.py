@@ -60,7 +60,7 @@ SAMPLE, SCENES = 0, 400  # which test scenes; every assertion below has been tri
 models = {name: Captioner.load(shipped.model(f"scenes-{name}")) for name in ("soft", "hard")}
 data = scenes.load(0, 0, (SAMPLE + 1) * SCENES)
 tests = data.split("test")[SAMPLE * SCENES :]
-world = {each.key: scenes.scene(each.key) for each in tests}
+world = {each.image_id: scenes.scene(each.image_id) for each in tests}
 reader = Pixels(data)
 batches = [list(world)[start : start + 50] for start in range(0, SCENES, 50)]
 features, captions = {}, {}
@@ -71,7 +71,7 @@ with torch.inference_mode():
         found = [model.read(best[0]) for best in model.hypotheses(vectors, beam=1)]
         captions[name] = dict(zip(world, found, strict=True))
 wrong = {
-    name: [each for each in tests if not scenes.exact_match(made[each.key].words, world[each.key])]
+    name: [each for each in tests if not scenes.exact_match(made[each.image_id].words, world[each.image_id])]
     for name, made in captions.items()
 }
 for name in models:
@@ -85,9 +85,9 @@ for name in models:
 # **What do you expect to see?** Above, four right captions; below, four wrong ones, the false words in orange italics. Look for a reason in the picture.
 
 # %% tags=["docs:mistakes"]
-masks = {each.key: world[each.key].masks for each in tests}
+masks = {each.image_id: world[each.image_id].masks for each in tests}
 mistakes = {
-    name: [(each, target) for each in wrong[name] for target in ground.scene_mistakes(each, made[each.key].words)]
+    name: [(each, target) for each in wrong[name] for target in ground.scene_mistakes(each, made[each.image_id].words)]
     for name, made in captions.items()
 }
 
@@ -96,7 +96,7 @@ def truth_of(example: Example, target: ground.Target) -> scenes.Thing:
     """The object that a word is about."""
     return next(
         thing
-        for thing, mask in zip(world[example.key].objects, masks[example.key], strict=True)
+        for thing, mask in zip(world[example.image_id].objects, masks[example.image_id], strict=True)
         if (mask == target.mask).all()
     )
 
@@ -109,15 +109,15 @@ def said_of(thing: scenes.Thing) -> str:
 
 def cell(example: Example) -> tuple[np.ndarray, list[str], set[int], str]:
     """A picture of the gallery: pixels, words, false words, the truth."""
-    words, about = captions["soft"][example.key].words, world[example.key]
+    words, about = captions["soft"][example.image_id].words, world[example.image_id]
     false = {target.index for each, target in mistakes["soft"] if each is example}
     truth = "\n".join(map(said_of, about.objects)) if false else ""
     return np.asarray(data.photo(example)), words, false, truth
 
 
 right = [each for each in tests if each not in wrong["soft"]]
-blamed = list(dict.fromkeys(each.key for each, _ in mistakes["soft"]))
-drawings.gallery_figure([cell(each) for each in (*right[:4], *[each for each in tests if each.key in blamed][:4])])
+blamed = list(dict.fromkeys(each.image_id for each, _ in mistakes["soft"]))
+drawings.gallery_figure([cell(each) for each in (*right[:4], *[each for each in tests if each.image_id in blamed][:4])])
 
 # %% [markdown]
 # And photographs. With Flickr8k on your disk they are of its test split; else they come with scikit-image, and are not of the kind that the model
@@ -130,7 +130,7 @@ if root is None:
     photographs = {path.stem: open_photo(path) for path in demo.photographs()[:4]}
 else:
     flickr8k = load("flickr8k", root)
-    photographs = {each.key: flickr8k.photo(each) for each in flickr8k.split("test")[:8]}
+    photographs = {each.image_id: flickr8k.photo(each) for each in flickr8k.split("test")[:8]}
 described = dict(zip(photographs, photographer.caption(list(photographs.values())), strict=True))
 drawings.gallery_figure(
     [(plots.scaled(photo, 336), described[name].words, (), "") for name, photo in photographs.items()]
@@ -226,14 +226,14 @@ np.testing.assert_allclose(smooth.mean(), large.mean(), rtol=1e-4)  # nothing is
 
 # %%
 example = right[0]
-words, alphas = captions["soft"][example.key].words, captions["soft"][example.key].alphas
+words, alphas = captions["soft"][example.image_id].words, captions["soft"][example.image_id].alphas
 target = next(each for each in ground.scene_targets(example, words) if each.kind == "shape")
 row, column = divmod(int(alphas[target.index].argmax()), 7)
 y, x = 32 * row + 15.5, 32 * column + 15.5  # the middle of the heaviest cell, in pixels
 ys, xs = np.nonzero(target.mask)
 away = np.sqrt((ys - y) ** 2 + (xs - x) ** 2).min()
 by_hand = away <= 15
-assert by_hand == bool(ground.measure(captions["soft"][example.key], [target])[0].pointing)
+assert by_hand == bool(ground.measure(captions["soft"][example.image_id], [target])[0].pointing)
 
 figure, axis = plt.subplots(figsize=(3.2, 3.2), layout="constrained")
 axis.imshow(plots.lit(data.photo(example), alphas[target.index : target.index + 1])[0])
@@ -283,7 +283,8 @@ plots.ground_figure(looked["soft"])
 # %%
 judged = {
     name: [
-        (each, target, ground.measure(captions[name][each.key], [target])[0].pointing == 1) for each, target in found
+        (each, target, ground.measure(captions[name][each.image_id], [target])[0].pointing == 1)
+        for each, target in found
     ]
     for name, found in mistakes.items()
 }
@@ -308,7 +309,7 @@ examples = [each for each in judged["soft"] if each[2]][:4] + [each for each in 
 figure = plots.Picture(figsize=(8.4, 4.9), layout="constrained")
 axes = figure.subplots(2, 4)
 for axis, (each, target, hit) in zip(axes.flat, examples, strict=False):
-    made, truth = captions["soft"][each.key], getattr(truth_of(each, target), target.kind)
+    made, truth = captions["soft"][each.image_id], getattr(truth_of(each, target), target.kind)
     axis.imshow(plots.lit(data.photo(each), made.alphas[target.index : target.index + 1])[0])
     axis.contour(target.mask, levels=[0.5], colors="white", linewidths=1.2)
     axis.set_title(f"said {made.words[target.index]}, is {truth}\nlooked {'right' if hit else 'wrong'}", fontsize=10)
@@ -333,8 +334,8 @@ def over(mask: np.ndarray) -> torch.Tensor:
 
 def ask(name: str, asked: list, drawn: list | None) -> list[str]:
     """What a model says in the place of words (example, index) when maps that somebody drew take the place of its own."""
-    made = [captions[name][each.key].words for each, _ in asked]
-    a = torch.stack([features[name][each.key] for each, _ in asked])
+    made = [captions[name][each.image_id].words for each, _ in asked]
+    a = torch.stack([features[name][each.image_id] for each, _ in asked])
     p = look_again(models[name], a, made, [index for _, index in asked], None if drawn is None else torch.stack(drawn))
     return [models[name].vocabulary.words[best] for best in p.argmax(1).tolist()]
 
@@ -343,7 +344,7 @@ value_of = {}  # a word -> what it says: "huge" -> ("size", "big")
 for made in captions.values():
     for caption in made.values():
         for phrase in scenes.grammar.phrases(caption.words):
-            value_of |= {caption.words[index]: said for index, said in phrase.said.items()}
+            value_of |= {caption.words[index]: said for index, said in phrase.attributes.items()}
 
 for name, found in judged.items():
     new = ask(name, [(each, target.index) for each, target, _ in found], [over(target.mask) for _, target, _ in found])
@@ -383,7 +384,7 @@ asked, facts = {}, {}  # (example, index); (kind, its value, the other object's 
 for name in models:
     asked[name], facts[name] = [], []
     for each in tests[:100]:
-        words, about = captions[name][each.key].words, world[each.key]
+        words, about = captions[name][each.image_id].words, world[each.image_id]
         numbers = scenes.mentions(words, about)
         for target in ground.scene_targets(each, words):
             own, other = (
@@ -396,15 +397,17 @@ for name in models:
 OUTCOMES = ("stays", "says what is true of the other", "says something else")
 outcome = {}
 for name in models:
-    keys = [each.key for each, _ in asked[name]]
-    before = [captions[name][each.key].words[index] for each, index in asked[name]]
+    image_ids = [each.image_id for each, _ in asked[name]]
+    before = [captions[name][each.image_id].words[index] for each, index in asked[name]]
     assert ask(name, asked[name], None) == before  # without any help it says what it said
     drawn = {
         "on the other object": [
-            over(masks[key][1 - number]) for key, (*_, number) in zip(keys, facts[name], strict=True)
+            over(masks[image_id][1 - number]) for image_id, (*_, number) in zip(image_ids, facts[name], strict=True)
         ],
-        "on its own object": [over(masks[key][number]) for key, (*_, number) in zip(keys, facts[name], strict=True)],
-        "even": [torch.full((49,), 1 / 49)] * len(keys),
+        "on its own object": [
+            over(masks[image_id][number]) for image_id, (*_, number) in zip(image_ids, facts[name], strict=True)
+        ],
+        "even": [torch.full((49,), 1 / 49)] * len(image_ids),
     }
     for look, given in drawn.items():
         for after, word, (kind, own, other, _) in zip(ask(name, asked[name], given), before, facts[name], strict=True):
@@ -491,9 +494,9 @@ RELATIONS = ("above", "over", "below", "under", "beneath", "underneath", "left",
 groups = {name: {kind: [] for kind in ("of an object", "a, the", "of relation", "others")} for name in models}
 for name, found in groups.items():
     for each in tests[:100]:
-        words = captions[name][each.key].words
-        numbers = scenes.mentions(words, world[each.key])
-        described = {index for phrase in scenes.grammar.phrases(words) for index in phrase.said}
+        words = captions[name][each.image_id].words
+        numbers = scenes.mentions(words, world[each.image_id])
+        described = {index for phrase in scenes.grammar.phrases(words) for index in phrase.attributes}
         for index, word in enumerate(words):
             if numbers[index] is not None:
                 found["of an object"].append((each, index))
@@ -508,12 +511,12 @@ figures = {}
 print("              words        peak on no object   entropy, nats    gate   survive an even map")
 for name, found in groups.items():
     for kind, group in found.items():
-        chosen = [captions[name][each.key] for each, _ in group]
+        chosen = [captions[name][each.image_id] for each, _ in group]
         alpha = torch.stack([caption.alphas[index] for caption, (_, index) in zip(chosen, group, strict=True)])
         on_none = [
             not any(
                 hit.pointing
-                for hit in ground.measure(caption, [ground.Target(index, kind, mask) for mask in masks[each.key]])
+                for hit in ground.measure(caption, [ground.Target(index, kind, mask) for mask in masks[each.image_id]])
             )
             for caption, (each, index) in zip(chosen, group, strict=True)
         ]

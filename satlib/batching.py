@@ -1,4 +1,4 @@
-"""Batches of captions of one length (section 4.3): no padding, so no computation and no loss is spent on it."""
+"""Batches of captions of one length (section 4.3), which need no padding and so waste no computation on it."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,48 +15,48 @@ from satlib.text import END, UNKNOWN, Vocabulary
 
 @dataclass(frozen=True)
 class Pair:
-    """One training pair: an image and one of its captions as ids, the end mark last."""
+    """A training pair: an image id and one of its captions as word ids, with the end mark last."""
 
-    key: str
+    image_id: str
     caption: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Captions of one length: `keys` names B images, `captions` is (B, C) with the end mark in the last column.
+    """B images and captions of one length: `captions` is (B, C), with the end mark in the last column.
 
-    weight: of its loss, where it is one process's share of a batch (`satlib.distributed`).
+    weight: the weight of the loss, if this is one process's share of a batch (`satlib.distributed`).
     """
 
-    keys: list[str]
+    image_ids: list[str]
     captions: Tensor
     weight: float = 1.0
 
 
 def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:
-    """Every caption of every image with its image; captions of more than `max_length` words are left out.
+    """One pair for each caption of each image, except captions longer than `max_length` words or without a known word.
 
     Raises:
-        SatlibError: nothing is left.
+        SatlibError: no caption is left.
     """
-    found = []
+    training_pairs = []
     for example in examples:
         for reference in example.references:
             ids = vocabulary.encode(reference)
             if 0 < len(ids) <= max_length and any(i != UNKNOWN for i in ids):
-                found.append(Pair(example.key, (*ids, END)))
-    if not found:
+                training_pairs.append(Pair(example.image_id, (*ids, END)))
+    if not training_pairs:
         raise SatlibError(
             f"none of the {len(examples)} images has a caption of 1 to {max_length} known words; check with: satlib data check"
         )
-    return found
+    return training_pairs
 
 
 class SameLengthBatches:
-    """Cuts the pairs of an epoch into batches within which every caption has the same length.
+    """Divides the pairs into batches in which all captions have the same length.
 
-    Every pair comes exactly once per epoch. The order depends on (seed, epoch) alone, so that a resumed run sees what the
-    run that was not stopped would have seen.
+    Every pair occurs exactly once per epoch. The order depends only on (seed, epoch), so a resumed run sees the same batches as
+    an uninterrupted one.
     """
 
     def __init__(self, pairs: Sequence[Pair], batch_size: int = 64, seed: int = 0) -> None:
@@ -68,11 +68,11 @@ class SameLengthBatches:
             self._by_length[len(pair.caption)].append(i)
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """The number of batches in an epoch."""
         return sum(-(-len(members) // self.batch_size) for members in self._by_length.values())
 
     def epoch(self, epoch: int) -> list[Batch]:
-        """The batches of one epoch, in their order."""
+        """The batches of one epoch, in order."""
         rng = np.random.default_rng((self.seed, epoch))
         chunks = []
         for length in sorted(self._by_length):
@@ -82,26 +82,28 @@ class SameLengthBatches:
 
     def _batch(self, members: np.ndarray) -> Batch:
         chosen = [self.pairs[i] for i in members]
-        return Batch([pair.key for pair in chosen], torch.tensor([pair.caption for pair in chosen]))
+        return Batch([pair.image_id for pair in chosen], torch.tensor([pair.caption for pair in chosen]))
 
 
 class ImageBatches:
-    """Cuts the images of an epoch into batches without captions, for training on captions that the model draws itself.
+    """Divides the images into batches without captions, for training on captions that the model samples itself.
 
-    Every image comes exactly once per epoch, in an order that depends on (seed, epoch) alone.
+    Every image occurs exactly once per epoch. The order depends only on (seed, epoch).
     """
 
-    def __init__(self, keys: Sequence[str], batch_size: int = 32, seed: int = 0) -> None:
-        self.keys = keys
+    def __init__(self, image_ids: Sequence[str], batch_size: int = 32, seed: int = 0) -> None:
+        self.image_ids = image_ids
         self.batch_size = batch_size
         self.seed = seed
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
-        return -(-len(self.keys) // self.batch_size)
+        """The number of batches in an epoch."""
+        return -(-len(self.image_ids) // self.batch_size)
 
     def epoch(self, epoch: int) -> list[Batch]:
-        """The batches of one epoch, in their order."""
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.keys))
+        """The batches of one epoch, in order."""
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.image_ids))
         chunks = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        return [Batch([self.keys[i] for i in chunk], torch.empty(len(chunk), 0, dtype=torch.long)) for chunk in chunks]
+        return [
+            Batch([self.image_ids[i] for i in chunk], torch.empty(len(chunk), 0, dtype=torch.long)) for chunk in chunks
+        ]

@@ -1,8 +1,8 @@
-"""A trained model in one file: images in, captions and maps of attention out.
+"""A trained model in one file: from images to captions and attention maps.
 
-The file is safetensors; its header carries the recipe, the vocabulary and the encoder's name and weights' hash as JSON.
-Weights of a frozen encoder are not in it: they come from where the encoder's always come from, and the hash says whether
-they are the ones that the decoder was trained with.
+The file format is safetensors; its header contains the recipe, the vocabulary, and the encoder's name and weight hash as JSON.
+The weights of a frozen encoder are not stored: they are loaded from their usual source, and the hash verifies that they are
+the ones that the decoder was trained with.
 """
 
 import json
@@ -35,14 +35,14 @@ STORAGE = ("float32", "float16", "int8")
 
 @dataclass(frozen=True)
 class Caption:
-    """A caption and where its words were seen.
+    """A caption with its attention maps.
 
     Attributes:
         words: without the end mark.
         log_probability: natural logarithm of p(y|a), the end mark included.
-        alphas: (C, h, w): the map of each word, and last that of the end mark; each sums to 1.
-        betas: (C,): how much of the context vector the gate let through.
-        language: that of the vocabulary (`text.Vocabulary`).
+        alphas: (C, h, w): the attention map of each word and, last, of the end mark; each sums to 1.
+        betas: (C,): the gate's weight of the context vector for each word.
+        language: the language of the vocabulary (`text.Vocabulary`).
     """
 
     words: list[str]
@@ -53,63 +53,63 @@ class Caption:
 
     @property
     def text(self) -> str:
-        """The words as a line, as the language writes them."""
+        """The caption as one line, with spaces as the language uses them."""
         return written(self.words, self.language)
 
 
 class Captioner(nn.Module):
-    """Encoder, decoder and vocabulary, and the recipe that made them."""
+    """Encoder, decoder and vocabulary, with their recipe."""
 
     def __init__(self, recipe: Recipe, vocabulary: Vocabulary, encoder: Encoder) -> None:
-        """Put a captioner with a fresh decoder together.
+        """Make a captioner with a newly initialised decoder.
 
         Raises:
-            SatlibError: the recipe and the vocabulary are not for the same language.
+            SatlibError: the recipe and the vocabulary have different languages.
         """
         super().__init__()
         if vocabulary.language != recipe.data.language:
             raise SatlibError(
-                f"the recipe has data.language = {recipe.data.language!r}, but the vocabulary was made with "
-                f"{vocabulary.language!r}; make it again with the recipe's language"
+                f"the recipe has data.language = {recipe.data.language!r}, but the vocabulary has "
+                f"{vocabulary.language!r}; build the vocabulary again with the recipe's language"
             )
         self.recipe = recipe
         self.vocabulary = vocabulary
         self.encoder = encoder
-        self.own_attention: str | None = None  # FILE:FUNCTION, where somebody's own attention was put into it
-        self.origins: tuple[str, ...] = ()  # the models that its weights come from (satlib.origins)
+        self.own_attention: str | None = None  # FILE:FUNCTION of a user-defined attention
+        self.origins: tuple[str, ...] = ()  # models used in training, such as "begun from flickr8k-hard"
         self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
         encoder.requires_grad_(recipe.encoder.train)
 
     def train(self, mode: bool = True) -> "Captioner":
-        """Training or evaluation mode; a frozen encoder stays in evaluation mode, its batch statistics with it."""
+        """Set training or evaluation mode; a frozen encoder and its batch statistics stay in evaluation mode."""
         super().train(mode)
         self.encoder.train(mode and self.recipe.encoder.train)
         return self
 
     def annotations(self, batch: Tensor) -> Tensor:
-        """Images (B, 3, 224, 224) or the encoder's annotation vectors (B, L, D), as the decoder takes them (`encoder.scale`)."""
+        """The decoder's input, scaled by `encoder.scale`: from images (B, 3, 224, 224) or annotation vectors (B, L, D) to (B, L, D)."""
         a = self.encoder(batch) if batch.dim() == 4 else batch
         scale = self.recipe.encoder.scale
         return a if scale == 1 else a * scale
 
     @property
     def view(self) -> str:
-        """What the encoder sees of a photograph (`images.square`)."""
+        """The part of a photograph that the encoder sees (`images.square`)."""
         return self.recipe.encoder.view
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.decoder.output.weight.device
 
     @contextmanager
     def looking(self, look: str | None) -> Iterator[None]:
-        """For a while, let hard attention see what `look` says (`attention.HardAttention`); None leaves it as it is.
+        """Set `look` of hard attention (`attention.HardAttention`) within a `with` block; None changes nothing.
 
         Raises:
-            SatlibError: an unknown look, or a model without hard attention.
+            SatlibError: `look` is unknown, or the model has no hard attention.
         """
         attention = self.decoder.attention
         if look is None:
@@ -117,8 +117,8 @@ class Captioner(nn.Module):
             return
         if not isinstance(attention, HardAttention) or look not in LOOKS:
             raise SatlibError(
-                f"the look {look!r} is for models with hard attention, and one of {', '.join(LOOKS)}; "
-                f"this one has {self.recipe.decoder.attention} attention"
+                f"the look {look!r} needs a model with hard attention and must be one of {', '.join(LOOKS)}; "
+                f"this model has {self.recipe.decoder.attention} attention"
             )
         before, attention.look = attention.look, look
         try:
@@ -133,18 +133,17 @@ class Captioner(nn.Module):
         length_normalisation: float | None = None,
         max_length: int | None = None,
     ) -> list[Caption]:
-        """Caption photographs (paths or pictures) by beam search; what is not given is as the recipe says.
+        """Caption photographs (paths or images) by beam search; arguments that are None take the recipe's values.
 
         Raises:
-            SatlibError: a file is not a readable picture.
+            SatlibError: a file is not a readable image.
         """
         if not photos:
             return []
-        pictures = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
-        batch = torch.stack(
-            [images.to_tensor(images.square(images.to_rgb(picture), self.view)) for picture in pictures]
-        )
-        return [self.read(best[0]) for best in self.hypotheses(batch, beam, length_normalisation, max_length)]
+        opened = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
+        batch = torch.stack([images.to_tensor(images.square(images.to_rgb(photo), self.view)) for photo in opened])
+        hypotheses = self.hypotheses(batch, beam, length_normalisation, max_length)
+        return [self.read(best_first[0]) for best_first in hypotheses]
 
     @torch.inference_mode()
     def hypotheses(
@@ -154,7 +153,7 @@ class Captioner(nn.Module):
         length_normalisation: float | None = None,
         max_length: int | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses for each of a batch of images (B, 3, 224, 224) or annotation vectors (B, L, D), best first.
+        """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D).
 
         Raises:
             SatlibError: annotation vectors are not finite.
@@ -172,33 +171,33 @@ class Captioner(nn.Module):
         beam = defaults.beam if beam is None else beam
         max_length = defaults.max_length if max_length is None else max_length
         if beam == 1:
-            found = [[hypothesis] for hypothesis in decoding.greedy(self.decoder, a, max_length)]
+            hypotheses = [[hypothesis] for hypothesis in decoding.greedy(self.decoder, a, max_length)]
         else:
             normalisation = defaults.length_normalisation if length_normalisation is None else length_normalisation
-            found = decoding.beam_search(self.decoder, a, beam, max_length, normalisation)
+            hypotheses = decoding.beam_search(self.decoder, a, beam, max_length, normalisation)
         self.train(was_training)
-        return found
+        return hypotheses
 
     def read(self, hypothesis: Hypothesis) -> Caption:
-        """A hypothesis in words, its maps on the encoder's grid."""
+        """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""
         alphas = hypothesis.alphas.view(-1, *self.encoder.grid)
         words, language = self.vocabulary.decode(hypothesis.words), self.vocabulary.language
         return Caption(words, hypothesis.log_probability, alphas, hypothesis.betas, language)
 
     def save(self, path: Path, storage: str = "float32", card: dict[str, Any] | None = None) -> None:
-        """Write the captioner, whole or not at all.
+        """Write the captioner atomically.
 
         Args:
             path: the file.
-            storage: "float32", "float16", or "int8": matrices as 8-bit integers with one scale a row, a quarter of the size.
-            card: what people should know about it (data, terms, figures), kept in the header.
+            storage: "float32", "float16", or "int8" (matrices as 8-bit integers with one scale per row, a quarter of the size).
+            card: information for users (data, terms, scores), stored in the header.
 
         Raises:
-            SatlibError: an unknown storage, or a weight that is not finite or beyond what the storage can hold.
+            SatlibError: the storage is unknown, or a weight is not finite or exceeds the range of the storage.
         """
         if storage not in STORAGE:
             raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
-        kept = self.state_dict() if self.recipe.encoder.train else self.decoder.state_dict(prefix="decoder.")
+        tensors = self.state_dict() if self.recipe.encoder.train else self.decoder.state_dict(prefix="decoder.")
         header = {
             "format": FORMAT,
             "recipe": self.recipe.to_dict(),
@@ -211,34 +210,34 @@ class Captioner(nn.Module):
             "own attention": self.own_attention,
             "origins": self.origins,
         }
-        stored = dict(_stored(kept, storage))
-        for name in beyond(stored):
-            if beyond({name: kept[name.removesuffix(":scale")]}):
+        stored = dict(_stored(tensors, storage))
+        for name in not_finite(stored):
+            if not_finite({name: tensors[name.removesuffix(":scale")]}):
                 raise SatlibError(f"cannot write {path}: {name} holds values that are not finite; train again")
-            raise SatlibError(f"cannot write {path}: {name} holds values beyond float16; store it as float32")
+            raise SatlibError(f"cannot write {path}: {name} contains values beyond float16; store it as float32")
         write_safetensors(path, stored, header)
 
     @classmethod
     def load(cls, path: Path | str, device: str | torch.device = "cpu") -> "Captioner":
-        """Read what `save` wrote; a run's folder stands for its `model.safetensors`.
+        """Read a file written by `save`; the folder of a run means its `model.safetensors`.
 
         Raises:
-            SatlibError: the file is missing, cut short, a pickle or something else, a weight in it is not finite, or the encoder
-                here has other weights.
+            SatlibError: the file is missing, truncated, a pickle or not a captioner, a weight in it is not finite, or the
+                installed encoder has different weights.
         """
         path = Path(path)
         path = path / "model.safetensors" if path.is_dir() else path
         header, tensors = read_safetensors(path)
         if header.get("format") != FORMAT:
             raise SatlibError(
-                f"{path} is not a captioner of satlib (it says {header.get('format', 'nothing')!r}); give a run's folder or its model.safetensors"
+                f"{path} is not a satlib captioner (its format is {header.get('format', 'missing')!r}); give a run's folder or its model.safetensors"
             )
         made_by = recipe.from_dict(recipe.completed(header["recipe"]))
         trained = made_by.encoder.train
         encoder = encoders.create(header["encoder"]["name"], pretrained=not trained)
         if not trained and encoder.weights_hash != header["encoder"]["weights"]:
             raise SatlibError(
-                f"{path} was trained with other weights of {encoder.name} than those installed here; install the same ones or train again"
+                f"{path} was trained with different weights of {encoder.name} than those installed; install the same weights or train again"
             )
         captioner = cls(made_by, Vocabulary(header["vocabulary"], made_by.data.language), encoder)
         captioner.own_attention = header.get("own attention")
@@ -249,70 +248,71 @@ class Captioner(nn.Module):
             (captioner if trained else captioner.decoder).load_state_dict(
                 {name if trained else name.removeprefix("decoder."): value for name, value in restored.items()}
             )
-        except RuntimeError as error:  # names or shapes that do not fit
+        except RuntimeError as error:  # names or shapes do not match
             raise SatlibError(
-                f"{path} does not fit its own recipe and vocabulary ({str(error).splitlines()[-1].strip()}); "
-                "it was made by another version of satlib or changed afterwards: train again"
+                f"{path} does not match its own recipe and vocabulary ({str(error).splitlines()[-1].strip()}); "
+                "another version of satlib wrote it, or it was changed afterwards: train again"
             ) from error
         return captioner.to(device).eval()
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The JSON header that satlib wrote into a file of weights, and the weights.
+    """The JSON header and the tensors of a file written by `write_safetensors`.
 
     Raises:
-        SatlibError: the file is missing, empty, cut short, a pickle, or not satlib's.
+        SatlibError: the file is missing, empty, truncated, a pickle, or not from satlib.
     """
     if not path.is_file():
         raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            # Copies: what is mapped from a file ends the process (SIGBUS) when somebody shortens that file later.
+            # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        if _is_pickle(path):  # asked only now: the length that a safetensors file begins with may look like one
+        if _is_pickle(path):  # checked only now: the length at the start of a safetensors file may look like a pickle
             raise SatlibError(
-                f"{path} is a pickle, which could run anybody's code; satlib reads safetensors only"
+                f"{path} is a pickle, which could run arbitrary code; satlib reads only safetensors"
             ) from error
         reason = " ".join(str(error).split())
-        raise SatlibError(f"{path} is damaged or cut short ({reason}); copy it again or train again") from error
+        raise SatlibError(f"{path} is damaged or truncated ({reason}); copy it again or train again") from error
     try:
         header = json.loads(metadata["satlib"])
     except (KeyError, json.JSONDecodeError) as error:
         raise SatlibError(
-            f"{path} holds weights, but not satlib's; give a run's folder or its model.safetensors"
+            f"{path} holds weights, but not from satlib; give a run's folder or its model.safetensors"
         ) from error
     return header, tensors
 
 
 def write_safetensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    """Write weights and a JSON header, whole or not at all.
+    """Write tensors and a JSON header atomically.
 
     Raises:
         SatlibError: the disk is full or the folder cannot be written.
     """
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}  # none shares memory
+    # Copies, because no two tensors of a file may share memory.
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with replacing(path) as partial:
         try:
             save_file(tensors, partial, metadata={"satlib": json.dumps(header)})
-        except safetensors.SafetensorError as error:  # a full disk is not an OSError there
+        except safetensors.SafetensorError as error:  # safetensors does not raise an OSError for a full disk
             reason = " ".join(str(error).split())
             raise SatlibError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
 
 
-def beyond(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of those that hold NaN or infinity."""
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of the tensors that contain NaN or infinity."""
     return [name for name, value in tensors.items() if not torch.isfinite(value).all()]
 
 
 def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse what a file holds where a value is NaN or infinite.
+    """Check the tensors of a file for NaN and infinity.
 
     Raises:
-        SatlibError: the first such tensor's name.
+        SatlibError: a tensor contains NaN or infinity; the message names the first one.
     """
-    for name in beyond(tensors):
+    for name in not_finite(tensors):
         raise SatlibError(f"{path}: {name} holds values that are not finite; copy the file again or train again")
 
 

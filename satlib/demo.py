@@ -70,7 +70,7 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     say(f"2. {test:,} held-out scenes, captioned by beam search of width {chosen.decoding.beam}")
     _evaluate(captioner, data, folder, progress)
     for i, example in enumerate(data.split("test")[:DRAWN], 1):
-        scene = scenes.scene(example.key)
+        scene = scenes.scene(example.image_id)
         picture = out / f"scene-{i}.png"
         text = _picture(captioner, data.photo(example), picture)
         verdict = "right" if scenes.exact_match(text, scene) else f"wrong; a correct caption: {scene.captions[0]}"

@@ -1,4 +1,4 @@
-"""Which device to compute on."""
+"""Choosing the device and the precision."""
 
 import torch
 
@@ -6,25 +6,25 @@ from satlib.errors import SatlibError
 
 
 def choose(name: str = "auto") -> torch.device:
-    """The named device; "auto" is CUDA where there is one, else Apple's MPS, else the CPU.
+    """The named device; "auto" is CUDA if available, else Apple's MPS, else the CPU.
 
     Raises:
-        SatlibError: the named one is not there.
+        SatlibError: the named device is not available.
     """
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        return torch.device(next(kind for kind, usable in there.items() if usable))
-    if not there.get(name, False):
-        usable = ", ".join(kind for kind, is_there in there.items() if is_there)
-        raise SatlibError(f"there is no device {name!r} here; choose among auto, {usable}")
+        return torch.device(next(kind for kind, usable in available.items() if usable))
+    if not available.get(name, False):
+        choices = ", ".join(kind for kind, usable in available.items() if usable)
+        raise SatlibError(f"the device {name!r} is not available; choose from auto, {choices}")
     return torch.device(name)
 
 
 def precision(name: str, device: torch.device) -> torch.dtype:
-    """What matrix products are computed in, by `training.precision`: auto, float32, bf16 or fp16.
+    """The data type of matrix products for a `training.precision`: auto, float32, bf16 or fp16.
 
-    "auto" is bf16 on a GPU that multiplies it itself, fp16 on any other GPU (older ones only emulate bf16, which is slower than
-    float32), and float32 everywhere else.
+    "auto" is bf16 on a GPU with native bf16, fp16 on other GPUs (they emulate bf16, which is slower than float32), and
+    float32 on all other devices.
     """
     if name == "auto":
         if device.type != "cuda":

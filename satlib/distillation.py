@@ -65,14 +65,14 @@ class Teachers:
         return cls(teachers, vocabulary)
 
     @torch.no_grad()
-    def probabilities(self, keys: Sequence[str], captions: Tensor) -> Tensor:
-        """q(k|y_<t,a) for every word: the images' keys and their captions (B, C) -> (B, C, K).
+    def probabilities(self, image_ids: Sequence[str], captions: Tensor) -> Tensor:
+        """q(k|y_<t,a) for every word: image ids and their captions (B, C) -> (B, C, K).
 
         Teachers with hard attention use the expected context vector.
         """
         total = torch.zeros((), device=captions.device)
         for captioner, reader in self._teachers:
-            a = captioner.annotations(reader.read(keys).to(captions.device))
+            a = captioner.annotations(reader.read(image_ids).to(captions.device))
             with captioner.looking("expected" if captioner.recipe.decoder.attention == "hard" else None):
                 logits = captioner.decoder(a, captions).logits
             total = total + logits.softmax(2, dtype=torch.promote_types(logits.dtype, torch.float32))

@@ -1,17 +1,18 @@
-"""One run, many processes: those that torchrun starts, with torch's DistributedDataParallel over gloo (CPU) or NCCL (CUDA).
+"""Training in several processes, started by torchrun, with DistributedDataParallel over gloo (CPU) or NCCL (CUDA).
 
-Of every batch, rank r of W takes rows r, r + W, r + 2W, ... Rows of a batch have one length, so ranks have equal work. The
-loss is a mean over rows, n_r of n on rank r, and DistributedDataParallel takes the mean of the ranks' gradients; so each is
-weighed by w_r = W n_r / n, and what comes out is the whole batch's gradient, however the rows divide:
+Rank r of W takes rows r, r + W, r + 2W, ... of every batch. All captions of a batch have the same length, so ranks have equal
+work. The loss is a mean over rows, of which rank r has n_r of n, and DistributedDataParallel averages the gradients of the
+ranks. Therefore each rank's loss is weighted by w_r = W n_r / n, which gives the gradient of the whole batch for any division:
 
     1/W sum_r w_r grad(mean of rank r) = sum_r n_r/n grad(mean of rank r) = grad(mean of all rows)
 
-A rank without a row of its own goes through the batch's first one with weight 0, because the others wait for it.
+A rank without rows processes the first row with weight 0, because the other ranks wait for its gradients.
 
-Random numbers (dropout, sampled places and words, coins) each rank draws for its own rows, from a stream that (seed, batch,
-rank) alone decides: masks differ between ranks and from those of one process, and a checkpoint needs no rank but the first.
-Not the same as in one process: a learned baseline (hard attention) weighs ranks by rows, not by sampled places; and BatchNorm
-in an encoder that trains sees, on CPUs, the rank's own rows alone (on CUDA it becomes SyncBatchNorm).
+Each rank draws the random numbers (dropout, sampled places and words, coins) for its own rows from a stream that depends only
+on (seed, batch, rank). So dropout masks differ between ranks and from those of a single process, and a checkpoint needs only the
+state of the first rank. Two things differ from training in one process: a learned baseline (hard attention) weights ranks by
+rows and not by sampled places, and BatchNorm in a trained encoder sees only the rank's own rows on CPUs (on CUDA it
+becomes SyncBatchNorm).
 """
 
 import os
@@ -30,100 +31,101 @@ from satlib.batching import Batch
 from satlib.errors import SatlibError
 
 Value = TypeVar("Value")
-# How long ranks wait for the first one's evaluation. A process that dies is noticed at once.
+# How long ranks wait while the first one evaluates. A process that dies is noticed immediately.
 PATIENCE = timedelta(hours=2)
-LOST = ("gloo", "onnection", "Broken pipe")  # what the errors of a lost connection speak of
+LOST = ("gloo", "onnection", "Broken pipe")  # substrings of the messages of connection errors
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place among those of the run, and what they do together; alone, nothing."""
+    """The rank of this process and the collective operations, which do nothing in a run of one process."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes files, evaluates and speaks."""
+        """Whether this process writes files, evaluates and prints."""
         return self.rank == 0
 
     def share(self, batch: Batch) -> Batch:
-        """This rank's rows of a batch, with the weight of their loss."""
+        """This rank's rows of a batch, with their loss weight."""
         if self.size == 1:
             return batch
-        rows = slice(self.rank, None, self.size) if self.rank < len(batch.keys) else slice(0, 1)
-        own = len(batch.keys[self.rank :: self.size])
-        return Batch(batch.keys[rows], batch.captions[rows], self.size * own / len(batch.keys))
+        rows = slice(self.rank, None, self.size) if self.rank < len(batch.image_ids) else slice(0, 1)
+        own = len(batch.image_ids[self.rank :: self.size])
+        return Batch(batch.image_ids[rows], batch.captions[rows], self.size * own / len(batch.image_ids))
 
     def seed(self, seed: int, step: int) -> None:
-        """Begin the random numbers of a batch; one process alone goes on with those that it has."""
+        """Seed the random numbers of a batch; a single process continues its own stream instead."""
         if self.size > 1:
             torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
 
     def parallel(self, work: Callable[..., Value], parts: Sequence[nn.Module], partly: bool) -> Callable[..., Value]:
-        """`work`, from a batch to its loss, such that gradients of its `parts` are averaged over the ranks.
+        """`work`, which maps a batch to its loss, with the gradients of `parts` averaged over the ranks.
 
-        All begin with the parts as the first rank has them. partly: some parameters may have no part in a loss.
+        All ranks start with the first rank's parameters. partly: some parameters may be unused in a loss.
         """
         if self.size == 1:
             return work
-        module = _Work()
+        module = _LossModule()
         module.work, module.parts = work, nn.ModuleList(parts)
         if next(module.parameters()).is_cuda:
             nn.SyncBatchNorm.convert_sync_batchnorm(module)
             return DistributedDataParallel(module, find_unused_parameters=partly)
-        made = DistributedDataParallel(module, find_unused_parameters=partly)
-        made.register_comm_hook(None, _mean_by_rank)
-        return made
+        parallel = DistributedDataParallel(module, find_unused_parameters=partly)
+        parallel.register_comm_hook(None, _mean_by_rank)
+        return parallel
 
     def total(self, values: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-        """Sums over the ranks, of those `names` that any of them has; each rank gives the same ones."""
+        """Sums over the ranks of the `names` that at least one rank has. Every rank must pass the same `names`."""
         if self.size == 1:
             return dict(values)
         table = torch.tensor([[values.get(name, 0.0), name in values] for name in names], dtype=torch.float64)
         distributed.all_reduce(table)
-        return {name: total for name, (total, there) in zip(names, table.tolist(), strict=True) if there}
+        return {name: total for name, (total, count) in zip(names, table.tolist(), strict=True) if count}
 
     def mean(self, value: Tensor, weight: float) -> None:
-        """Put the ranks' weighted mean in the place of a tensor; `weight` is that of the rank's share."""
+        """Replace a tensor by its weighted mean over the ranks; `weight` is the weight of this rank's share."""
         if self.size > 1:
             distributed.all_reduce(value.mul_(weight / self.size))
 
     def from_first(self, make: Callable[[], Value]) -> Value:
-        """What the first rank makes, or its mistake, on every rank."""
+        """The value that `make` returns on the first rank, on every rank; its SatlibError is raised on every rank."""
         if self.size == 1:
             return make()
         try:
-            told: list[Any] = [make() if self.first else None]
+            message: list[Any] = [make() if self.first else None]
         except SatlibError as error:
-            told = [error]
-        distributed.broadcast_object_list(told)
-        if isinstance(told[0], SatlibError):
-            raise told[0]
-        return told[0]
+            message = [error]
+        distributed.broadcast_object_list(message)
+        if isinstance(message[0], SatlibError):
+            raise message[0]
+        return message[0]
 
     def any(self, mine: bool = False) -> bool:
-        """Whether it is so on any rank; all wait for one another."""
+        """Whether `mine` is true on any rank. All ranks wait for each other."""
         if self.size == 1:
             return mine
-        found = torch.tensor([float(mine)])
-        distributed.all_reduce(found)
-        return found.item() > 0
+        count = torch.tensor([float(mine)])
+        distributed.all_reduce(count)
+        return count.item() > 0
 
 
-class _Work(nn.Module):
-    """A function of a batch, as a module that owns what learns in it."""
+class _LossModule(nn.Module):
+    """Wraps the function from a batch to its loss as a module that owns the trained parts."""
 
     def forward(self, *batch: Any) -> Any:
-        """As `work`."""
+        """Call `work`."""
         return self.work(*batch)
 
 
 def _mean_by_rank(_: object, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
-    """The mean of the ranks' gradients, added up in the order of ranks.
+    """The mean of the ranks' gradients, summed in the order of the ranks.
 
-    gloo's own sum begins at a rank that depends on where a gradient lies in its bucket, and DistributedDataParallel fills its buckets
-    otherwise after the first batch: from three ranks on, a run that was resumed would round otherwise than one that was not.
+    gloo starts its sum at a rank that depends on the position of a gradient in its bucket, and DistributedDataParallel rearranges
+    its buckets after the first batch. With three or more ranks, a resumed run would therefore round differently from an
+    uninterrupted one.
     """
     own, size = bucket.buffer(), distributed.get_world_size()
     parts = [torch.empty_like(own) for _ in range(size)]
@@ -132,18 +134,18 @@ def _mean_by_rank(_: object, bucket: distributed.GradBucket) -> torch.futures.Fu
 
 
 def current() -> Ranks:
-    """The ranks of the `launched` block that this is in."""
+    """The ranks of the enclosing `launched` block."""
     return Ranks(distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else Ranks()
 
 
 @contextmanager
 def launched(device: torch.device) -> Iterator[torch.device]:
-    """Join the other processes of the run, for the length of a `with`; gives this one's device.
+    """Join the other processes of the run within a `with` block; yields the device of this process.
 
     Raises:
-        SatlibError: a machine has fewer GPUs than processes, or another process has ended.
+        SatlibError: a machine has fewer GPUs than processes, or another process has died.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # torchrun's, as LOCAL_RANK is
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # set by torchrun, like LOCAL_RANK
         yield device
         return
     local = int(os.environ["LOCAL_RANK"])
@@ -161,6 +163,6 @@ def launched(device: torch.device) -> Iterator[torch.device]:
         if not isinstance(error, distributed.DistError) and not any(word in str(error) for word in LOST):
             raise
         raise SatlibError(
-            "another process of this run has ended, and this one with it; the same command goes on from the last checkpoint"
+            "another process of this run has died, so this one stops too; run the same command again to resume from the last checkpoint"
         ) from error
     distributed.destroy_process_group()

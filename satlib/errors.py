@@ -1,10 +1,10 @@
-"""The one exception that satlib raises on purpose for what a person can put right."""
+"""The exception for errors that the user can correct."""
 
 
 class SatlibError(Exception):
-    """Bad input, said in one line: what is wrong, where, and what to do next.
+    """Bad input, described in one line: what is wrong, where, and what to do next.
 
-    The command line prints the line and exits with status 2; it never shows a traceback for one.
+    The command line prints this line without a traceback and exits with status 2.
     """
 
 

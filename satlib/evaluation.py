@@ -1,6 +1,6 @@
-"""Generated captions of a split, their figures, and the file that keeps both (section 5).
+"""Generating the captions of a split, scoring them, and saving both (section 5).
 
-Captions are always generated: nothing here sees the true words.
+Captions are always generated without teacher forcing: the decoder never sees the reference words.
 """
 
 import contextlib
@@ -32,25 +32,25 @@ def generate(
     length_normalisation: float | None = None,
     progress: bool = True,
 ) -> dict[str, Caption]:
-    """The best caption of every image, by key."""
+    """The best caption of each image, by image id. See `evaluate` for the arguments."""
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
     captions = {}
     bar = tqdm(total=len(examples), unit="img", desc="captions", disable=not progress)
     with bar:
-        for batch, annotations in zip(
-            batches, read_ahead(lambda b: reader.read([e.key for e in b]), batches), strict=True
-        ):
-            for example, best in zip(batch, captioner.hypotheses(annotations, beam, length_normalisation), strict=True):
-                captions[example.key] = captioner.read(best[0])
+        inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
+        for batch, images in zip(batches, inputs, strict=True):
+            hypotheses = captioner.hypotheses(images, beam, length_normalisation)
+            for example, best_first in zip(batch, hypotheses, strict=True):
+                captions[example.image_id] = captioner.read(best_first[0])
             bar.update(len(batch))
     return captions
 
 
 def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
-    """The examples of a split that is to be captioned.
+    """The examples of a split.
 
     Raises:
-        SatlibError: there are none.
+        SatlibError: the split has no images.
     """
     examples = data.split(split)
     if not examples:
@@ -59,14 +59,16 @@ def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
 
 
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
-    """Corpus BLEU-4 in percent on satlib's own tokens: for choosing an epoch, the same with and without Java."""
+    """Corpus BLEU-4 in percent with satlib's tokeniser, which needs no Java: used to select the best epoch."""
     references = {
-        example.key: [" ".join(tokenise(reference, captions[example.key].language)) for reference in example.references]
+        example.image_id: [
+            " ".join(tokenise(reference, captions[example.image_id].language)) for reference in example.references
+        ]
         for example in examples
     }
     with contextlib.redirect_stdout(io.StringIO()):
         score, _ = Bleu(4).compute_score(
-            references, {example.key: [" ".join(captions[example.key].words)] for example in examples}
+            references, {example.image_id: [" ".join(captions[example.image_id].words)] for example in examples}
         )
     return 100 * score[3]
 
@@ -81,42 +83,69 @@ def evaluate(
     progress: bool = True,
     look: str | None = None,
 ) -> dict[str, Any]:
-    """Caption a split and score it: what `satlib evaluate` writes and `satlib table` reads.
+    """Caption a split and score the captions; `satlib evaluate` writes the result and `satlib table` reads it.
 
     Args:
-        captioner: a trained one.
-        data: the set.
-        reader: of its images.
-        split: which of them.
-        beam: as the recipe says by default.
-        length_normalisation: as the recipe says by default.
-        progress: show a bar.
-        look: what hard attention sees: "expected", "probable" or "sample"; as the recipe says by default.
+        captioner: a trained captioner.
+        data: the caption set.
+        reader: reads the encoder's inputs or annotation vectors by image id.
+        split: the split to caption.
+        beam: the beam width; by default the recipe's.
+        length_normalisation: by default the recipe's.
+        progress: show a progress bar.
+        look: the context vector of hard attention, "expected", "probable" or "sample"; by default the recipe's.
 
     Raises:
-        SatlibError: the split has no image, or a look is asked of a model without hard attention.
+        SatlibError: the split has no images, or `look` is given for a model without hard attention.
     """
     examples = images_of(data, split)
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
     scores = metrics.score(
-        {key: " ".join(caption.words) for key, caption in captions.items()},
-        {example.key: example.references for example in examples},
+        {image_id: " ".join(caption.words) for image_id, caption in captions.items()},
+        {example.image_id: example.references for example in examples},
         language=captioner.vocabulary.language,
     )
-    recipe = captioner.recipe
     figures = dict(scores.values) | maps(captions.values())
     if data.name == "scenes":
-        from satlib import ground
-        from satlib.datasets import scenes
+        figures |= _scene_metrics(captions, examples, captioner.recipe.decoder.attention)
+    return {
+        **_settings(captioner, data, split, beam, length_normalisation, look),
+        "images": len(examples),
+        "protocol": scores.protocol,
+        "notes": list(scores.notes),
+        "metrics": figures,
+        "captions": {image_id: caption.text for image_id, caption in captions.items()},
+    }
 
-        right = sum(scenes.exact_match(captions[example.key].text, scenes.scene(example.key)) for example in examples)
-        figures["exact match"] = 100 * right / len(examples)
-        if recipe.decoder.attention != "none":  # an even map has no peak
-            looked = ground.look_up(examples, captions)
-            if looked:
-                total = ground.summary(looked)["all"]
-                figures |= {"pointing": total["pointing"], "pointing by chance": total["pointing_chance"]}
+
+def _scene_metrics(captions: Mapping[str, Caption], examples: Sequence[Example], attention: str) -> dict[str, float]:
+    """Metrics in percent that only scenes allow: exact match and, with attention, the pointing game."""
+    from satlib import ground
+    from satlib.datasets import scenes
+
+    right = sum(
+        scenes.exact_match(captions[example.image_id].text, scenes.scene(example.image_id)) for example in examples
+    )
+    figures = {"exact match": 100 * right / len(examples)}
+    if attention != "none":  # a uniform map has no peak to measure
+        measured = ground.look_up(examples, captions)
+        if measured:
+            total = ground.summary(measured)["all"]
+            figures |= {"pointing": total["pointing"], "pointing by chance": total["pointing_chance"]}
+    return figures
+
+
+def _settings(
+    captioner: Captioner,
+    data: CaptionSet,
+    split: str,
+    beam: int | None,
+    length_normalisation: float | None,
+    look: str | None,
+) -> dict[str, Any]:
+    """The model, the data and the decoding options of an evaluation."""
+    recipe, decoding = captioner.recipe, captioner.recipe.decoding
     return {
         "recipe": recipe.name,
         "data": data.name,
@@ -126,23 +155,17 @@ def evaluate(
         "attention": recipe.decoder.attention,
         **({"maximised": "reward"} if recipe.objective.maximise == "reward" else {}),
         **({"origins": list(captioner.origins)} if captioner.origins else {}),
-        "beam": recipe.decoding.beam if beam is None else beam,
-        "length_normalisation": recipe.decoding.length_normalisation
-        if length_normalisation is None
-        else length_normalisation,
-        **({"look": look or recipe.decoding.look} if recipe.decoder.attention == "hard" else {}),
-        "images": len(examples),
-        "protocol": scores.protocol,
-        "notes": list(scores.notes),
-        "metrics": figures,
-        "captions": {key: caption.text for key, caption in captions.items()},
+        "beam": decoding.beam if beam is None else beam,
+        "length_normalisation": decoding.length_normalisation if length_normalisation is None else length_normalisation,
+        **({"look": look or decoding.look} if recipe.decoder.attention == "hard" else {}),
     }
 
 
 def maps(captions: Iterable[Caption]) -> dict[str, float]:
-    """How sharp the maps of generated words are, and whether they move: means over captions.
+    """Sharpness and movement of the attention maps of generated words, averaged over captions.
 
-    "map entropy" in nats (log L for an even map), and "map movement", the total variation between consecutive words (0 to 1).
+    "map entropy" is in nats (log L for a uniform map); "map movement" is the total variation distance between the maps of
+    consecutive words (0 to 1).
     """
     entropies, movements = [], []
     for caption in captions:
@@ -154,7 +177,7 @@ def maps(captions: Iterable[Caption]) -> dict[str, float]:
 
 
 def save(evaluation: dict[str, Any], run: Path) -> Path:
-    """Write an evaluation into its run's folder; give the file's path."""
+    """Write an evaluation into its run's folder and return the file's path."""
     path = run / f"evaluation-{evaluation['split']}.json"
     write_json(path, evaluation)
     return path

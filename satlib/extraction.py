@@ -1,8 +1,8 @@
-"""Computing a feature store (`satlib.features`): once, and afterwards only what is new, has changed or was damaged.
+"""Computing a feature store (`satlib.features`): first for all images, later only for new, changed or damaged ones.
 
-Each process (`satlib.distributed`) writes its rows into the array where no row of the manifest lies, and notes them in a
-journal of its own; the manifest is replaced last. Whatever kills an extraction, the old manifest still holds, and the journals
-say what need not be computed again.
+Each process (`satlib.distributed`) writes its rows to parts of the array that the manifest does not use, and records them in
+its own journal. The manifest is replaced last. If an extraction is killed, the old manifest is still valid, and the journals
+record the rows that need not be recomputed.
 """
 
 import itertools
@@ -55,22 +55,22 @@ def extract(
     progress: bool = True,
     view: str = "whole",
 ) -> FeatureStore:
-    """Compute the annotation vectors of every image of a set, or of those that a store there lacks, and open the store.
+    """Compute the annotation vectors of a caption set, or those missing from an existing store, and open the store.
 
-    Images whose content is as it was are left alone; those that are new, have changed, or whose vectors are damaged are
-    computed, and those that are gone are dropped. A stopped extraction resumes where it stopped, on any number of processes.
+    Images that are new, have changed, or whose vectors are damaged are computed; removed images are dropped; all others are
+    left unchanged. A stopped extraction resumes where it stopped, on any number of processes.
 
     Args:
-        data: the set.
-        encoder: what computes them.
-        folder: the store's.
-        device: where.
-        batch_size: images at a time.
-        progress: show a bar, and a line that says what has changed.
-        view: what the encoder sees of a photograph (`images.square`).
+        data: the caption set.
+        encoder: computes the vectors.
+        folder: the folder of the store.
+        device: the device of the encoder.
+        batch_size: images per batch.
+        progress: show a progress bar and a line about the changes.
+        view: the part of a photograph that the encoder sees (`images.square`).
 
     Raises:
-        SatlibError: the store there is another one, an image cannot be read, or the disk is too small.
+        SatlibError: the folder holds a different store, an image cannot be read, or the disk is too small.
     """
     ranks = distributed.current()
     description = {
@@ -82,14 +82,14 @@ def extract(
         "dim": encoder.dim,
     }
     plan = ranks.from_first(lambda: _plan(data, folder, description))
-    if plan.told and progress and ranks.first:
-        tqdm.write(f"{folder}: {plan.told}")
+    if plan.changes and progress and ranks.first:
+        tqdm.write(f"{folder}: {plan.changes}")
     if not plan.finished:
         todo = plan.todo[len(plan.todo) * ranks.rank // ranks.size : len(plan.todo) * (ranks.rank + 1) // ranks.size]
         try:
             _compute(data, encoder.to(device), folder, todo, batch_size, view, progress and ranks.first)
             ranks.any()  # waits for all rows
-            ranks.from_first(lambda: _finish(data, folder, description, plan.kept))
+            ranks.from_first(lambda: _finish(data, folder, description, plan.valid))
         except OSError as error:
             raise SatlibError(
                 f"cannot write {folder / ARRAY}: {error.strerror}; free some space and run the same command again"
@@ -97,60 +97,61 @@ def extract(
     return FeatureStore(folder)
 
 
-class _Plan(NamedTuple):
-    """What an extraction has to do: (key, row) of what is to be computed; what stays; what has changed, in words."""
+class _ExtractionPlan(NamedTuple):
+    """The (image id, row) pairs to compute, the records to keep, the changes as text, and whether nothing is left to do."""
 
     todo: list[tuple[str, int]]
-    kept: dict[str, Record]
-    told: str
+    valid: dict[str, Record]
+    changes: str
     finished: bool
 
 
-def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _Plan:
-    """Compare a set with the store in a folder, if there is one, and with what a stopped extraction left there."""
+def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _ExtractionPlan:
+    """Compare a caption set with the store in a folder, if any, and with the remains of a stopped extraction."""
     old, stored = read_manifest(folder) if (folder / MANIFEST).is_file() else ({}, {})
     partial = folder / (MANIFEST + ".partial")
     begun = read_json(partial) if partial.is_file() else {}
     if not isinstance(begun, dict):
-        raise SatlibError(f"{partial} is no feature store's manifest; delete {folder} and run satlib features again")
-    for state, found in (("a feature store made", old), ("an unfinished extraction", begun)):
-        other = [field for field in ("format", *MADE_BY) if found and found.get(field) != description[field]]
-        if other:
+        raise SatlibError(
+            f"{partial} is not the manifest of a feature store; delete {folder} and run satlib features again"
+        )
+    for state, manifest in (("a feature store", old), ("an unfinished extraction", begun)):
+        differing = [field for field in ("format", *MADE_BY) if manifest and manifest.get(field) != description[field]]
+        if differing:
             raise SatlibError(
-                f"{folder} holds {state} with another value of {', '.join(other)}; delete it, or repeat the command that it was "
-                "made with"
+                f"{folder} holds {state} with a different value of {', '.join(differing)}; delete it, or repeat the command that made it"
             )
     known = stored | _journals(folder)
-    examples = {example.key: example for example in data.examples}
-    now = fingerprints(data, [examples[key] for key in known if key in examples])
-    same = {key: record for key, record in known.items() if now.get(key) == record[1:3]}
+    examples = {example.image_id: example for example in data.examples}
+    now = fingerprints(data, [examples[image_id] for image_id in known if image_id in examples])
+    same = {image_id: record for image_id, record in known.items() if now.get(image_id) == record[1:3]}
     row_bytes = 2 * description["dim"] * int(np.prod(description["grid"]))
-    kept = _undamaged(folder / ARRAY, same, row_bytes)
-    # The rows of the old manifest, too: it holds until it is replaced.
+    valid = _undamaged(folder / ARRAY, same, row_bytes)
+    # Includes the rows of the old manifest, which stays valid until it is replaced.
     taken = {record.row for record in known.values()}
     free = (row for row in itertools.count() if row not in taken)
-    todo = [(key, next(free)) for key in examples if key not in kept]
+    todo = [(image_id, next(free)) for image_id in examples if image_id not in valid]
     if finished := not todo and stored.keys() == examples.keys() and old.get("home") == description["home"]:
-        return _Plan([], kept, "", finished)
+        return _ExtractionPlan([], valid, "", finished)
     counts = {
-        "new": sum(key not in stored and key not in kept for key in examples),
-        "changed": sum(key in now and key not in same for key in stored),
-        "damaged": len(same) - len(kept),
-        "gone": sum(key not in examples for key in stored),
+        "new": sum(image_id not in stored and image_id not in valid for image_id in examples),
+        "changed": sum(image_id in now and image_id not in same for image_id in stored),
+        "damaged": len(same) - len(valid),
+        "removed": sum(image_id not in examples for image_id in stored),
     }
-    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    changes = [f"{count} {state}" for state, count in counts.items() if count]
     if old and old["home"] != description["home"]:
-        said = ", ".join([f"moved from {old['home']}", *([said] if said else [])])
+        changes.insert(0, f"moved from {old['home']}")
     write_json(partial, description)
-    _begin_again(folder, {key: record for key, record in kept.items() if stored.get(key) != record})
+    _merge_journals(folder, {image_id: record for image_id, record in valid.items() if stored.get(image_id) != record})
     rows = 1 + max((row for _, row in todo), default=-1)
     _require_space(folder, rows * row_bytes - size_of(folder / ARRAY))
-    told = f"{said}; computing {len(todo):,} of {len(examples):,} images" if old else ""
-    return _Plan(todo, kept, told, finished)
+    line = f"{', '.join(changes)}; computing {len(todo):,} of {len(examples):,} images" if old else ""
+    return _ExtractionPlan(todo, valid, line, finished)
 
 
 def _undamaged(array: Path, records: Mapping[str, Record], size: int) -> dict[str, Record]:
-    """The records whose rows, of `size` bytes each, have their checksum."""
+    """The records whose rows, of `size` bytes each, match their checksums."""
     if not records or not array.is_file():
         return {}
     row = bytearray(size)
@@ -158,12 +159,12 @@ def _undamaged(array: Path, records: Mapping[str, Record], size: int) -> dict[st
         open(array, "rb", buffering=0) as file,
         tqdm(total=len(records), unit="img", desc="comparing checksums", delay=2, leave=False) as bar,
     ):
-        kept = {}
-        for key, record in sorted(records.items(), key=lambda item: item[1].row):
+        valid = {}
+        for image_id, record in sorted(records.items(), key=lambda item: item[1].row):
             if read_row(file, record.row, row) and zlib.crc32(row) == record.crc32:
-                kept[key] = record
+                valid[image_id] = record
             bar.update()
-    return kept
+    return valid
 
 
 def _compute(
@@ -175,16 +176,16 @@ def _compute(
     view: str,
     progress: bool,
 ) -> None:
-    """Write the vectors of some images into their rows, and note each in this process's journal once it is safe on disk."""
-    # Channels last: a third to a half faster on a CPU (`satlib bench extraction`), the same numbers to rounding.
+    """Write the vectors of some images to their rows, and record each in this process's journal once it is on disk."""
+    # Channels last is a third to a half faster on a CPU (`satlib bench extraction`), with the same results up to rounding.
     encoder = encoder.to(memory_format=torch.channels_last).eval()
     pixels = Pixels(data, view, cache_bytes=0)
-    examples = {example.key: example for example in data.examples}
+    examples = {example.image_id: example for example in data.examples}
 
     def read(batch: Sequence[tuple[str, int]]) -> tuple[Tensor, list[tuple[int, str]]]:
-        # The fingerprints first: an image that is replaced in between then differs from what is noted, and is computed again.
-        prints = [fingerprint(data, examples[key]) for key, _ in batch]
-        return pixels.read([key for key, _ in batch]), prints
+        # Fingerprints first: an image that is replaced before its pixels are read then differs from its record and is recomputed.
+        prints = [fingerprint(data, examples[image_id]) for image_id, _ in batch]
+        return pixels.read([image_id for image_id, _ in batch]), prints
 
     batches = [todo[start : start + batch_size] for start in range(0, len(todo), batch_size)]
     name = f"{data.name} by {encoder.name}"
@@ -197,51 +198,55 @@ def _compute(
         open(journal_path, "a", encoding="utf-8") as journal,
         torch.inference_mode(),
     ):
-        journal.write("\n")  # ends what a kill left of a line
+        journal.write("\n")  # ends a line that a kill left incomplete
         for batch, (batch_pixels, prints) in zip(batches, read_ahead(read, batches, threads=4), strict=True):
             vectors = encoder(batch_pixels.to(encoder.mean.device, non_blocking=True)).to("cpu", torch.float16)
             if not torch.isfinite(vectors).all():
-                raise SatlibError(f"{encoder.name} gives values beyond float16 near image {batch[0][0]}")
+                raise SatlibError(
+                    f"{encoder.name} gives values beyond float16 in the batch that starts with image {batch[0][0]}"
+                )
             contents = [one.contiguous().numpy().tobytes() for one in vectors]
             for (_, row), content in zip(batch, contents, strict=True):
                 _write_row(array, row, content)
             os.fsync(array.fileno())
-            for (key, row), printed, content in zip(batch, prints, contents, strict=True):
-                journal.write(_line(key, Record(row, *printed, zlib.crc32(content))))
+            for (image_id, row), printed, content in zip(batch, prints, contents, strict=True):
+                journal.write(_line(image_id, Record(row, *printed, zlib.crc32(content))))
             journal.flush()
             bar.update(len(batch))
 
 
-def _finish(data: CaptionSet, folder: Path, description: dict[str, Any], kept: Mapping[str, Record]) -> None:
-    """Replace the manifest by one of all images, and forget the journals."""
-    known = {**kept, **_journals(folder)}
-    write_manifest(folder, description, {example.key: known[example.key] for example in data.examples})
+def _finish(data: CaptionSet, folder: Path, description: dict[str, Any], valid: Mapping[str, Record]) -> None:
+    """Replace the manifest by one that lists all images, and delete the journals."""
+    known = {**valid, **_journals(folder)}
+    write_manifest(folder, description, {example.image_id: known[example.image_id] for example in data.examples})
     for left_over in (folder / (MANIFEST + ".partial"), *folder.glob(_JOURNAL.format("*"))):
         left_over.unlink()
 
 
-def _begin_again(folder: Path, kept: Mapping[str, Record]) -> None:
-    """Put what still holds of all journals into one, so that nothing else of them is ever believed."""
+def _merge_journals(folder: Path, valid: Mapping[str, Record]) -> None:
+    """Replace all journals by one with only the valid records, so that outdated records are never read again."""
     journals = list(folder.glob(_JOURNAL.format("*")))
-    write_text(folder / _JOURNAL.format("begun"), "".join(_line(key, record) for key, record in kept.items()))
+    write_text(
+        folder / _JOURNAL.format("begun"), "".join(_line(image_id, record) for image_id, record in valid.items())
+    )
     for path in journals:
         if path.name != _JOURNAL.format("begun"):
             path.unlink()
 
 
-def _line(key: str, record: Record) -> str:
-    return json.dumps([key, *record]) + "\n"
+def _line(image_id: str, record: Record) -> str:
+    return json.dumps([image_id, *record]) + "\n"
 
 
 def _journals(folder: Path) -> dict[str, Record]:
-    """What stopped extractions noted; a line that a kill cut short does not count."""
+    """The records of stopped extractions, without lines that a kill left incomplete."""
     records = {}
     for path in sorted(folder.glob(_JOURNAL.format("*"))):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                key, *values = json.loads(line)
-                records[key] = Record(*values)
-            except (TypeError, ValueError):  # half a line
+                image_id, *values = json.loads(line)
+                records[image_id] = Record(*values)
+            except (TypeError, ValueError):  # an incomplete line
                 continue
     return records
 
@@ -249,7 +254,7 @@ def _journals(folder: Path) -> dict[str, Record]:
 def _write_row(array: BinaryIO, row: int, content: bytes) -> None:
     array.seek(row * len(content))
     left = memoryview(content)
-    while left:  # a disk that fills up may take a part
+    while left:  # a disk that is nearly full may write only a part
         left = left[array.write(left) :]
 
 
@@ -257,5 +262,5 @@ def _require_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise SatlibError(
-            f"{folder} has {free / 1e9:.1f} GB free and the features need {needed / 1e9:.1f} GB; free some space or name another folder"
+            f"{folder} has {free / 1e9:.1f} GB free, but the features need {needed / 1e9:.1f} GB; free some space or choose another folder"
         )

@@ -1,9 +1,9 @@
 """Annotation vectors on disk: computed once (`satlib.extraction`), read by every run.
 
-A store is a folder of two files. `annotations.f16` is an array of rows (L, D) in float16, one for each image. `manifest.json`
-says what they are: the encoder and the hash of its weights, the view of the photographs, the folder that they came from, and
-for each image its row, the size and the SHA-256 of its file, and the row's CRC-32. So a store knows its images: `check`
-refuses images that are new or have changed, and `read` refuses vectors that were damaged.
+A feature store is a folder with two files. `annotations.f16` is an array with one row (L, D) of float16 per image.
+`manifest.json` records the encoder and the hash of its weights, the view of the photographs, their folder, and for each image
+its row, the size and SHA-256 of its file, and the CRC-32 of the row. Therefore `check` detects images that are new or have
+changed, and `read` detects damaged vectors.
 """
 
 import hashlib
@@ -28,15 +28,15 @@ from satlib.encoders import SIZE, Encoder
 from satlib.errors import SatlibError
 from satlib.files import read_json, write_text
 
-FORMAT = "satlib features 2"  # to be changed with whatever `images.square` gives of a photograph
-SAMPLE = 5  # images by which a store of the first format, which does not know its images, is tried
-TOLERANCE = 0.05  # and how far their vectors may lie from it, over their norm: float16 and other processors give .001
+FORMAT = "satlib features 2"  # change it whenever the result of `images.square` changes
+SAMPLE = 5  # images that are recomputed to check a store of the first format, which has no checksums
+TOLERANCE = 0.05  # their largest relative error; float16 and different processors cause about 0.001
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
 MADE_BY = ("encoder", "weights", "view")
 
 
 class Record(NamedTuple):
-    """What a store knows of an image: its row in the array, its file's size and SHA-256, and the CRC-32 of its vectors."""
+    """A store's record of an image: its row in the array, the size and SHA-256 of its file, and the CRC-32 of its vectors."""
 
     row: int
     bytes: int
@@ -47,12 +47,12 @@ class Record(NamedTuple):
 class FeatureStore:
     """The annotation vectors of a caption set's images, read image by image from the file.
 
-    Not memory-mapped: pages of a map count as the process's own memory once they were touched, up to the whole file. What was
-    read stays in the system's cache all the same, as far as there is room for it.
+    The file is not memory-mapped, because mapped pages count as memory of the process once they are read, up to the whole file.
+    The operating system still caches the file as far as memory allows.
 
     Attributes:
-        folder: where it lies.
-        manifest: what it holds.
+        folder: the folder of the store.
+        manifest: the content of `manifest.json`.
         grid, dim: (h, w) and D of the encoder that made it.
     """
 
@@ -60,12 +60,12 @@ class FeatureStore:
         """Open a finished store.
 
         Raises:
-            SatlibError: there is none, it is not finished, or its array is shorter than its manifest says.
+            SatlibError: the store is missing or unfinished, or its array is shorter than its manifest says.
         """
         self.folder = folder
         if not (folder / MANIFEST).is_file():
             state = "is not finished" if (folder / (MANIFEST + ".partial")).exists() else "does not exist"
-            raise SatlibError(f"the feature store {folder} {state}; make it with: satlib features RECIPE")
+            raise SatlibError(f"the feature store {folder} {state}; create it with: satlib features RECIPE")
         self.manifest, self._records = read_manifest(folder)
         self.grid: tuple[int, int] = tuple(self.manifest["grid"])
         self.dim: int = self.manifest["dim"]
@@ -74,54 +74,54 @@ class FeatureStore:
         size, expected = size_of(self._path), rows * self._shape[0] * self._shape[1] * 2
         if size < expected:
             raise SatlibError(
-                f"{self._path} holds {size} bytes instead of {expected}; run satlib features again, which computes what is missing"
+                f"{self._path} has {size} bytes instead of {expected}; run satlib features again, which computes the missing vectors"
             )
-        self._intact = np.zeros(rows, dtype=bool)  # rows whose checksum has been compared
+        self._intact = np.zeros(rows, dtype=bool)  # rows whose checksum has been verified
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._records
+    def __contains__(self, image_id: str) -> bool:
+        return image_id in self._records
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def read(self, keys: Sequence[str]) -> Tensor:
+    def read(self, image_ids: Sequence[str]) -> Tensor:
         """The annotation vectors of the named images: (B, L, D), float32.
 
         Raises:
-            SatlibError: an image is not in the store, or its vectors are not those that were written.
+            SatlibError: an image is not in the store, or its vectors are damaged.
         """
         try:
-            records = [self._records[key] for key in keys]
+            records = [self._records[image_id] for image_id in image_ids]
         except KeyError as error:
             raise SatlibError(
                 f"the feature store {self.folder} has no image {error}; run satlib features again"
             ) from error
         values = np.empty((len(records), *self._shape), np.float16)
         with open(self._path, "rb", buffering=0) as array:
-            for key, record, into in zip(keys, records, values, strict=True):
-                if not read_row(array, record.row, into):
-                    raise SatlibError(f"{self._path} was cut short while it was read; run satlib features again")
+            for image_id, record, vectors in zip(image_ids, records, values, strict=True):
+                if not read_row(array, record.row, vectors):
+                    raise SatlibError(f"{self._path} was truncated while it was read; run satlib features again")
                 if not self._intact[record.row]:
-                    if self._knows_its_images and zlib.crc32(into) != record.crc32:
+                    if self._has_checksums and zlib.crc32(vectors) != record.crc32:
                         raise SatlibError(
-                            f"the vectors of {key} in {self._path} are damaged (another checksum than when they were written); "
-                            "run satlib features again, which computes them anew"
+                            f"the vectors of {image_id} in {self._path} are damaged (wrong checksum); "
+                            "run satlib features again, which recomputes them"
                         )
                     self._intact[record.row] = True
         return torch.from_numpy(values).float()
 
     def check(self, encoder: Encoder, data: CaptionSet, examples: Sequence[Example], view: str = "whole") -> None:
-        """Refuse a store that is not what is asked for. Every image's file is read, to compare its content.
+        """Check that the store fits an encoder and a data set. Reads every image file to compare its content.
 
         Args:
-            encoder: what the vectors have to be made by.
-            data: the set.
-            examples: those of its images that will be read.
-            view: what the encoder sees of a photograph (`images.square`).
+            encoder: the encoder that must have computed the vectors.
+            data: the caption set.
+            examples: the examples whose images will be read.
+            view: the part of a photograph that the encoder sees (`images.square`).
 
         Raises:
-            SatlibError: made by another encoder, other weights or another view, of another folder, or images are missing or
-                have changed since.
+            SatlibError: the store was made with a different encoder, weights, view or image folder, or images are missing or
+                have changed since then.
         """
         for field, value in made_by(encoder, view).items():
             if field in self.manifest and self.manifest[field] != value:
@@ -129,48 +129,48 @@ class FeatureStore:
                     f"the feature store {self.folder} was made with {field} {self.manifest[field]!r}, not {value!r}; "
                     "delete it and run satlib features again"
                 )
-        if self._knows_its_images and self.manifest["home"] != home_of(data):
+        if self._has_checksums and self.manifest["home"] != home_of(data):
             raise SatlibError(
                 f"the feature store {self.folder} was made from {self.manifest['home']}, not from {home_of(data)}; run satlib "
-                "features again, which compares the images and computes only those that differ"
+                "features again, which compares the images and recomputes only those that differ"
             )
-        missing = [example.key for example in examples if example.key not in self]
+        missing = [example.image_id for example in examples if example.image_id not in self]
         if missing:
             raise SatlibError(
                 f"the feature store {self.folder} lacks {_images(len(missing))} (the first is {missing[0]}); run satlib features "
-                "again, which computes only what is missing"
+                "again, which computes only the missing images"
             )
-        if not self._knows_its_images:
-            self._try(encoder, data, examples, view)
+        if not self._has_checksums:
+            self._check_sample(encoder, data, examples, view)
             return
         prints = fingerprints(data, examples)
-        changed = [key for key, found in prints.items() if found != self._records[key][1:3]]
+        changed = [image_id for image_id, now in prints.items() if now != self._records[image_id][1:3]]
         if changed:
             raise SatlibError(
                 f"{_images(len(changed))} changed after the feature store {self.folder} was made (the first is {changed[0]}); run "
-                "satlib features again, which computes only what has changed"
+                "satlib features again, which recomputes only the changed images"
             )
 
     @property
-    def _knows_its_images(self) -> bool:
+    def _has_checksums(self) -> bool:
         return self.manifest.get("format") == FORMAT
 
-    def _try(self, encoder: Encoder, data: CaptionSet, examples: Sequence[Example], view: str) -> None:
-        """Compute some vectors again: all that can be asked of a store of the first format, which noted names alone."""
-        keys = [example.key for example in examples[:: -(-len(examples) // SAMPLE) or 1]]
+    def _check_sample(self, encoder: Encoder, data: CaptionSet, examples: Sequence[Example], view: str) -> None:
+        """Recompute some vectors: the only possible check of a store of the first format, which recorded only names."""
+        image_ids = [example.image_id for example in examples[:: -(-len(examples) // SAMPLE) or 1]]
         with torch.inference_mode():
-            fresh = encoder(Pixels(data, view, cache_bytes=0).read(keys).to(encoder.mean.device)).float().cpu()
-        stored = self.read(keys)
-        apart = (fresh - stored).flatten(1).norm(dim=1) / fresh.flatten(1).norm(dim=1)
-        if not (apart < TOLERANCE).all():
-            key = keys[int(apart.nan_to_num(torch.inf).argmax())]
+            fresh = encoder(Pixels(data, view, cache_bytes=0).read(image_ids).to(encoder.mean.device)).float().cpu()
+        stored = self.read(image_ids)
+        errors = (fresh - stored).flatten(1).norm(dim=1) / fresh.flatten(1).norm(dim=1)
+        if not (errors < TOLERANCE).all():
+            image_id = image_ids[int(errors.nan_to_num(torch.inf).argmax())]
             raise SatlibError(
-                f"the feature store {self.folder}, made by an older satlib, does not hold what {encoder.name} computes for {key} now "
-                f"(view {view!r}); make a new store with: satlib features RECIPE"
+                f"the feature store {self.folder}, made by an older satlib, differs from what {encoder.name} now computes for {image_id} "
+                f"(view {view!r}); create a new store with: satlib features RECIPE"
             )
         tqdm.write(
-            f"warning: the feature store {self.folder} was made by an older satlib, which recorded the names of its images but not "
-            f"their content; {len(keys)} of {len(examples)} images were computed again and agree. To check them all, make a new "
+            f"warning: the feature store {self.folder} was made by an older satlib, which recorded only the names of its "
+            f"images; {len(image_ids)} of {len(examples)} images were recomputed and agree. To check all of them, create a new "
             "store with: satlib features RECIPE",
             file=sys.stderr,
         )
@@ -181,9 +181,10 @@ def _images(count: int) -> str:
 
 
 def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> Path:
-    """Where the store of a caption set by an encoder (its name) lies below the data root.
+    """The folder, below the data root, of the store for a caption set and the name of an encoder.
 
-    A set that is not in its own folder below the root has its path's hash in the name: two folders called "photos" have two stores.
+    If the set is not in its own folder below the root, the name contains a hash of its path, so two folders called "photos" have
+    two stores.
     """
     name = data.name
     if data.home is not None and not data.home.is_relative_to((root / data.name).resolve()):
@@ -192,10 +193,10 @@ def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> P
 
 
 def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:
-    """The store of a caption set by an encoder, checked for some of its images; or the one that an older satlib made there.
+    """The store for a caption set and an encoder, checked for `examples`; a store by an older satlib is used if there is no other.
 
     Raises:
-        SatlibError: there is none, or it is not what is asked for (`FeatureStore.check`).
+        SatlibError: the store is missing, or does not fit (`FeatureStore.check`).
     """
     place, old = folder(root, data, encoder.name, view), _old_folder(root, data, encoder.name)
     store = FeatureStore(old if (old / MANIFEST).is_file() and not (place / MANIFEST).is_file() else place)
@@ -204,12 +205,12 @@ def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, exampl
 
 
 def _old_folder(root: Path, data: CaptionSet, encoder: str) -> Path:
-    """Where stores of the first format lie."""
+    """The folder of a store of the first format."""
     return root / "features" / f"{data.name}-{encoder}".replace(":", "-").replace("/", "-")
 
 
 def fingerprints(data: CaptionSet, examples: Sequence[Example]) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of each image's file, or of its pixels where it is drawn, by key.
+    """Size and SHA-256 of each image file, or of the pixels of a drawn image, by image id.
 
     Raises:
         SatlibError: a file is missing or cannot be read.
@@ -217,103 +218,102 @@ def fingerprints(data: CaptionSet, examples: Sequence[Example]) -> dict[str, tup
     bar = tqdm(total=len(examples), unit="img", desc="comparing images", delay=2, leave=False)
     with bar:
         prints = {}
-        for example, found in zip(examples, read_ahead(lambda e: fingerprint(data, e), examples, 4), strict=True):
-            prints[example.key] = found
+        for example, now in zip(examples, read_ahead(lambda e: fingerprint(data, e), examples, 4), strict=True):
+            prints[example.image_id] = now
             bar.update()
     return prints
 
 
 def fingerprint(data: CaptionSet, example: Example) -> tuple[int, str]:
-    """Size and SHA-256 of one image, as `fingerprints` has them."""
+    """Size and SHA-256 of one image, as in `fingerprints`."""
     if example.path is None:
         content = np.asarray(data.photo(example)).tobytes()
     else:
         try:
             content = example.path.read_bytes()
         except FileNotFoundError as error:
-            raise SatlibError(
-                f"the image {example.path} does not exist; put it back, or delete its captions"
-            ) from error
+            raise SatlibError(f"the image {example.path} does not exist; restore it, or delete its captions") from error
         except OSError as error:
             raise SatlibError(f"cannot read the image {example.path}: {error.strerror}; check the file") from error
     return len(content), hashlib.sha256(content).hexdigest()
 
 
 def write_manifest(folder: Path, description: Mapping[str, Any], records: Mapping[str, Record]) -> None:
-    """Write what a store's rows are, a line for each image."""
+    """Write a store's manifest, with one line per image."""
     lines = ",\n".join(
-        f"  {json.dumps(key, ensure_ascii=False)}: {json.dumps(list(record))}" for key, record in records.items()
+        f"  {json.dumps(image_id, ensure_ascii=False)}: {json.dumps(list(record))}"
+        for image_id, record in records.items()
     )
     head = json.dumps(description, indent=1, ensure_ascii=False).removesuffix("\n}")
     write_text(folder / MANIFEST, f'{head},\n "images": {{\n{lines}\n }}\n}}\n')
 
 
 def read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Record]]:
-    """A manifest, and its images' records; those of the first format are in the order of their rows and know nothing else."""
+    """A manifest and the records of its images. The first format lists only image ids, in the order of the rows."""
     manifest = read_json(folder / MANIFEST)
     try:
         listed = manifest["images"]
         if manifest.get("format") == FORMAT:
-            records = {key: Record(*values) for key, values in listed.items()}
+            records = {image_id: Record(*values) for image_id, values in listed.items()}
         else:
-            records = {key: Record(row, 0, "", 0) for row, key in enumerate(listed)}
-        fits = (
+            records = {image_id: Record(row, 0, "", 0) for row, image_id in enumerate(listed)}
+        valid = (
             len(manifest["grid"]) == 2 and manifest["dim"] > 0 and all(record.row >= 0 for record in records.values())
         )
     except (AttributeError, KeyError, TypeError):
-        fits = False
-    if not fits:
+        valid = False
+    if not valid:
         raise SatlibError(
-            f"{folder / MANIFEST} is no feature store's manifest; delete {folder} and run satlib features again"
+            f"{folder / MANIFEST} is not the manifest of a feature store; delete {folder} and run satlib features again"
         )
     return manifest, records
 
 
-def read_row(array: BinaryIO, row: int, into: Any) -> bool:
-    """Whether a row was read whole into a buffer of its size."""
-    size = memoryview(into).nbytes
+def read_row(array: BinaryIO, row: int, buffer: Any) -> bool:
+    """Read a row into a buffer of its size; return whether it is complete."""
+    size = memoryview(buffer).nbytes
     array.seek(row * size)
-    return array.readinto(into) == size
+    return array.readinto(buffer) == size
 
 
 class Reader(Protocol):
-    """Whatever gives the tensors of images by key: a `FeatureStore`, or `Pixels` where the encoder trains."""
+    """Reads tensors by image id: a `FeatureStore`, or `Pixels` if the encoder is trained."""
 
-    def read(self, keys: Sequence[str]) -> Tensor:
-        """(B, L, D) annotation vectors, or (B, 3, 224, 224) images."""
+    def read(self, image_ids: Sequence[str]) -> Tensor:
+        """Annotation vectors (B, L, D) or images (B, 3, 224, 224)."""
         ...
 
 
 class Pixels:
-    """Images as an encoder takes them, kept in memory once read as far as `cache_bytes` reaches."""
+    """Images as the encoder's input, cached in memory up to `cache_bytes`."""
 
     def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
-        """`view` is what the encoder sees of a photograph (`images.square`)."""
+        """`view` is the part of a photograph that the encoder sees (`images.square`)."""
         self._data, self._view = data, view
-        self._examples = {example.key: example for example in data.examples}
-        self._kept: dict[str, Tensor] = {}
+        self._examples = {example.image_id: example for example in data.examples}
+        self._cache: dict[str, Tensor] = {}
         self._room = cache_bytes // (3 * SIZE * SIZE)
 
-    def read(self, keys: Sequence[str]) -> Tensor:
+    def read(self, image_ids: Sequence[str]) -> Tensor:
         """The named images: (B, 3, 224, 224), uint8."""
-        return torch.from_numpy(np.stack([self._one(key).numpy() for key in keys]))
+        return torch.from_numpy(np.stack([self._one(image_id).numpy() for image_id in image_ids]))
 
-    def prepare(self, keys: Sequence[str], progress: bool = True) -> None:
-        """Draw images that are drawn, as many as are kept, before they are asked for.
+    def prepare(self, image_ids: Sequence[str], progress: bool = True) -> None:
+        """Draw the images of a drawn set in advance, as many as the cache can hold.
 
-        Drawing is Python's work and training, too, is steered by it: side by side each waits for the other's turn, and
-        the first epoch takes twice as long as the second.
+        Drawing and training both run Python code and would wait for each other: without this, the first epoch would take twice
+        as long as the second.
         """
         if self._data.draw is not None:
-            for key in tqdm(keys[: self._room], unit="img", desc="drawing", disable=not progress, leave=False):
-                self._one(key)
+            for image_id in tqdm(image_ids[: self._room], "drawing", unit="img", disable=not progress, leave=False):
+                self._one(image_id)
 
-    def _one(self, key: str) -> Tensor:
-        image = self._kept.get(key)
+    def _one(self, image_id: str) -> Tensor:
+        image = self._cache.get(image_id)
         if image is None:
-            image = images.to_tensor(images.square(self._data.photo(self._examples[key]), self._view))
-            if len(self._kept) < self._room:
-                self._kept[key] = image
+            image = images.to_tensor(images.square(self._data.photo(self._examples[image_id]), self._view))
+            if len(self._cache) < self._room:
+                self._cache[image_id] = image
         return image
 
 
@@ -321,26 +321,26 @@ Item, Value = TypeVar("Item"), TypeVar("Value")
 
 
 def read_ahead(read: Callable[[Item], Value], items: Iterable[Item], threads: int = 2) -> Iterator[Value]:
-    """read(item) of each item in order, the next few being read by threads meanwhile."""
+    """Yield read(item) for each item in order, while threads read the next few items."""
     items = iter(items)
     with ThreadPoolExecutor(threads) as pool:
-        waiting = deque(pool.submit(read, item) for item in islice(items, threads + 1))
-        while waiting:
-            value = waiting.popleft().result()
-            waiting.extend(pool.submit(read, item) for item in islice(items, 1))
+        pending = deque(pool.submit(read, item) for item in islice(items, threads + 1))
+        while pending:
+            value = pending.popleft().result()
+            pending.extend(pool.submit(read, item) for item in islice(items, 1))
             yield value
 
 
 def made_by(encoder: Encoder, view: str) -> dict[str, str]:
-    """What decides an image's vectors, besides the image."""
+    """The manifest fields that, with the image, determine its vectors."""
     return dict(zip(MADE_BY, (encoder.name, encoder.weights_hash, view), strict=True))
 
 
 def home_of(data: CaptionSet) -> str:
-    """Where a set's images are, as a manifest says it."""
+    """The location of a set's images, as recorded in a manifest."""
     return "drawn" if data.home is None else str(data.home)
 
 
 def size_of(path: Path) -> int:
-    """A file's bytes; 0 where there is none."""
+    """The size of a file in bytes; 0 if it does not exist."""
     return path.stat().st_size if path.is_file() else 0

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes, and reading JSON."""
 
 import contextlib
 import json
@@ -14,9 +14,9 @@ from satlib.errors import SatlibError
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; rename it onto `path` when the block ends well, delete it otherwise.
+    """Yield a temporary path beside `path`; rename it to `path` when the block succeeds, delete it otherwise.
 
-    A reader sees the old file or the new one, never half of one, whatever kills the writer.
+    A reader sees either the old or the new file, never a partial one, even if the writing process is killed.
 
     Raises:
         SatlibError: the disk is full or the folder cannot be written.
@@ -41,36 +41,36 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 text whole or not at all."""
+    """Write UTF-8 text atomically."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as readable JSON, whole or not at all.
+    """Write a value as indented JSON, atomically.
 
     Raises:
-        SatlibError: it holds NaN or infinity, which JSON does not have, or cannot be written.
+        SatlibError: the value contains NaN or infinity, which JSON does not support, or the file cannot be written.
     """
     for name, number in _not_finite(value):
-        raise SatlibError(f"cannot write {path}: {name} is {number}; check the model and the data that it comes from")
+        raise SatlibError(f"cannot write {path}: {name} is {number}; check the model and its data")
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _not_finite(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """Where in nested dictionaries and lists there is a number that is not finite: "metrics.BLEU-1"."""
+    """Yield the path, such as "metrics.BLEU-1", and value of each non-finite number in nested dictionaries and lists."""
     if isinstance(value, float) and not math.isfinite(value):
         yield name, value
     elif isinstance(value, dict | list | tuple):
-        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _not_finite(each, f"{name}.{key}" if name else str(key))
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _not_finite(item, f"{name}.{key}" if name else str(key))
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        SatlibError: the file is missing, unreadable, not UTF-8 or not JSON (cut short, for example).
+        SatlibError: the file is missing, unreadable, not UTF-8 or not valid JSON (for example, truncated).
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -81,4 +81,4 @@ def read_json(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise SatlibError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     except json.JSONDecodeError as error:
-        raise SatlibError(f"{path} is not complete JSON (line {error.lineno}: {error.msg}); make it again") from error
+        raise SatlibError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); create it again") from error

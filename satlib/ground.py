@@ -107,9 +107,9 @@ def _layout(shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[list[np.ndar
 
 def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     """The words of a caption that truly say something of one of a scene's objects, and its visible pixels."""
-    scene = scenes.scene(example.key)
+    scene = scenes.scene(example.image_id)
     masks = scene.masks
-    said = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.said.items()}
+    said = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.attributes.items()}
     return [
         Target(index, said[index], masks[number])
         for index, number in enumerate(scenes.mentions(words, scene))
@@ -122,13 +122,13 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
 
     A phrase that describes neither object better than the other (`scenes.mentions`) has none.
     """
-    scene = scenes.scene(example.key)
+    scene = scenes.scene(example.image_id)
     masks, numbers = scene.masks, scenes.mentions(words, scene)
     found = []
     for phrase in scenes.grammar.phrases(words):
-        for number in {numbers[index] for index in phrase.said} - {None}:
-            wrong = [index for index in phrase.said if numbers[index] is None]
-            found += [Target(index, phrase.said[index][0], masks[number]) for index in wrong]
+        for number in {numbers[index] for index in phrase.attributes} - {None}:
+            wrong = [index for index in phrase.attributes if numbers[index] is None]
+            found += [Target(index, phrase.attributes[index][0], masks[number]) for index in wrong]
     return found
 
 
@@ -141,7 +141,7 @@ def look_up(
     return [
         looked
         for example in examples
-        for looked in measure(captions[example.key], targets(example, captions[example.key].words))
+        for looked in measure(captions[example.image_id], targets(example, captions[example.image_id].words))
     ]
 
 
@@ -171,7 +171,7 @@ class Boxes:
 
     def targets(self, example: Example, words: Sequence[str]) -> list[Target]:
         """The words that name a category of which the photograph has boxes: all of that category's together."""
-        boxes = self._boxes.get(Path(example.key).name, [])
+        boxes = self._boxes.get(Path(example.image_id).name, [])
         found = []
         for name in sorted({name for name, *_ in boxes}):
             mask = np.zeros((SIZE, SIZE), dtype=bool)
@@ -235,14 +235,14 @@ def ground(data: CaptionSet, captions: Mapping[str, Caption], boxes: Boxes | Non
 
     Args:
         data: where the captions' images are.
-        captions: by key.
+        captions: by image id.
         boxes: for photographs; scenes know their masks.
 
     Raises:
         SatlibError: the set has no masks and there are no boxes, or no word could be measured.
     """
     require_places(data, boxes)
-    captioned = [example for example in data.examples if example.key in captions]
+    captioned = [example for example in data.examples if example.image_id in captions]
     found = look_up(captioned, captions, scene_targets if boxes is None else boxes.targets)
     if not found:
         raise SatlibError("no word of these captions names an object whose place is known; are these the right boxes?")

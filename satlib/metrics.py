@@ -88,19 +88,21 @@ def score(
     An empty hypothesis is counted, and scores 0. References without a word are left out.
 
     Args:
-        hypotheses: image key to the raw generated caption.
-        references: the same keys to raw human captions, any number from 1 on.
+        hypotheses: image id to the raw generated caption.
+        references: the same ids to raw human captions, any number from 1 on.
         meteor: False leaves out METEOR and SPICE, which take ten seconds and more to start.
         timeout: seconds after which a Java program is stopped; its figure is then missing, with a note.
         language: one of `text.LANGUAGES`, whose words the PTB tokenizer cannot find: captions are split into characters
             then (`text.tokenise`), and METEOR and SPICE, which know English, are left out.
 
     Raises:
-        SatlibError: nothing to measure, keys that differ, or an image without a reference.
+        SatlibError: nothing to measure, image ids that differ, or an image without a reference.
     """
     _check(hypotheses, references)
-    keys = list(hypotheses)
-    captions = [hypotheses[key] for key in keys] + [caption for key in keys for caption in references[key]]
+    image_ids = list(hypotheses)
+    captions = [hypotheses[image_id] for image_id in image_ids] + [
+        caption for image_id in image_ids for caption in references[image_id]
+    ]
     notes = []
     java = not language and java_available()
     if language:
@@ -117,17 +119,21 @@ def score(
     if not java and not language:
         words, protocol = treebank_tokenise(captions), WITHOUT_JAVA
 
-    rest = iter(words[len(keys) :])
-    spoken = {key: [line] for key, line in zip(keys, words[: len(keys)], strict=True)}
-    human = {key: [line for _, line in zip(references[key], rest, strict=False) if line] for key in keys}
-    for key in keys:
-        if not human[key]:
-            raise SatlibError(f"no reference of {key} has a word in it; correct its captions or leave the image out")
+    rest = iter(words[len(image_ids) :])
+    spoken = {image_id: [line] for image_id, line in zip(image_ids, words[: len(image_ids)], strict=True)}
+    human = {
+        image_id: [line for _, line in zip(references[image_id], rest, strict=False) if line] for image_id in image_ids
+    }
+    for image_id in image_ids:
+        if not human[image_id]:
+            raise SatlibError(
+                f"no reference of {image_id} has a word in it; correct its captions or leave the image out"
+            )
 
     values = bleu(spoken, human)
     values["ROUGE-L"] = 100 * float(Rouge().compute_score(human, spoken)[0])
     values["CIDEr"] = 100 * float(Cider().compute_score(human, spoken)[0])
-    if len(keys) == 1:
+    if len(image_ids) == 1:
         notes.append("CIDEr weighs words by how few images they are said of, and is always 0 for a single image")
     for name, measure in {"METEOR": _meteor, "SPICE": _spice}.items():
         if not (java and meteor) or (name == "SPICE" and not _spice_installed()):
@@ -147,15 +153,15 @@ def bleu(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Seque
     short test can show a BLEU-4 of 0.02 instead of 0.
 
     Args:
-        hypotheses: key to a list of one line.
-        references: key to one line or more.
+        hypotheses: image id to a list of one line.
+        references: image id to one line or more.
     """
     values = {}
     # A reference length of 0 makes every hypothesis long enough: no penalty.
     for suffix, length in (("", None), (" (no brevity penalty)", 0)):
         scorer = BleuScorer(n=4, special_reflen=length)
-        for key, (line,) in hypotheses.items():
-            scorer += (line, references[key])
+        for image_id, (line,) in hypotheses.items():
+            scorer += (line, references[image_id])
         figures, _ = scorer.compute_score(option="closest")
         values |= {f"BLEU-{n}{suffix}": 100 * float(figure) for n, figure in enumerate(figures, 1)}
     return values
@@ -211,9 +217,9 @@ def _check(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]
             raise SatlibError(
                 f"{len(missing)} images have no {what}, the first is {min(missing)}; give the same images on both sides"
             )
-    for key, captions in references.items():
+    for image_id, captions in references.items():
         if isinstance(captions, str) or not captions:
-            raise SatlibError(f"the references of {key} must be a list of at least one caption")
+            raise SatlibError(f"the references of {image_id} must be a list of at least one caption")
 
 
 def _one_line(caption: str) -> str:
@@ -236,8 +242,8 @@ def meteor_of_each(
     The figure of a corpus is not their mean: METEOR adds up what agrees over all captions first.
 
     Args:
-        hypotheses: key to a list of one line.
-        references: key to one line or more.
+        hypotheses: image id to a list of one line.
+        references: image id to one line or more.
         timeout: seconds after which the Java program is stopped.
 
     Raises:
@@ -248,7 +254,7 @@ def meteor_of_each(
     except _JavaError as error:
         raise SatlibError(f"METEOR {error}; {GET_JAVA}") from error
     each = re.findall(r"^Segment \d+ score:\s+(\S+)$", output, re.MULTILINE)
-    return {key: 100 * float(value) for key, value in zip(hypotheses, each, strict=True)}
+    return {image_id: 100 * float(value) for image_id, value in zip(hypotheses, each, strict=True)}
 
 
 def _meteor(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float) -> float:
@@ -269,7 +275,11 @@ def _meteor_output(
     most = max(len(lines) for lines in references.values())
     with _folder() as folder:
         (folder / "hypotheses").write_text("".join(f"{line}\n" for (line,) in hypotheses.values()), encoding="utf-8")
-        padded = [line for key in hypotheses for line in [*references[key], *[references[key][-1]] * most][:most]]
+        padded = [
+            line
+            for image_id in hypotheses
+            for line in [*references[image_id], *[references[image_id][-1]] * most][:most]
+        ]
         (folder / "references").write_text("".join(f"{line}\n" for line in padded), encoding="utf-8")
         arguments = ["-Xmx2G", *_LOCALE, "-jar", str(METEOR_JAR), "hypotheses", "references"]
         output = _java(
@@ -287,7 +297,10 @@ def _spice_installed() -> bool:
 
 def _spice(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float) -> float:
     """SPICE, as a fraction: the mean F-score of all scene-graph tuples."""
-    images = [{"image_id": key, "test": line, "refs": list(references[key])} for key, (line,) in hypotheses.items()]
+    images = [
+        {"image_id": image_id, "test": line, "refs": list(references[image_id])}
+        for image_id, (line,) in hypotheses.items()
+    ]
     with _folder() as folder:
         (folder / "images.json").write_text(json.dumps(images), encoding="utf-8")
         arguments = ["-Xmx8G", *_LOCALE, "-jar", str(_SPICE / "spice-1.0.jar"), "images.json", "-out", "scores.json"]

@@ -77,7 +77,7 @@ class Consensus:
         self.config = config
         self._vocabulary = vocabulary
         self._references = {
-            example.key: [[*vocabulary.encode(reference), END] for reference in example.references]
+            example.image_id: [[*vocabulary.encode(reference), END] for reference in example.references]
             for example in examples
         }
         self._images = Counter(
@@ -102,9 +102,9 @@ class Consensus:
             reward += self.config.meteor * self.meteor(key, caption)
         return reward
 
-    def of(self, keys: Sequence[str], made: Rollout) -> Tensor:
+    def of(self, image_ids: Sequence[str], made: Rollout) -> Tensor:
         """The rewards of a rollout's captions (B,), on its device."""
-        rows = zip(keys, made.words.tolist(), made.lengths.tolist(), strict=True)
+        rows = zip(image_ids, made.words.tolist(), made.lengths.tolist(), strict=True)
         return torch.tensor([self(key, words[:length]) for key, words, length in rows], device=made.words.device)
 
     def mean(self, captions: Mapping[str, Sequence[str]]) -> float:

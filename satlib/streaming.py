@@ -1,10 +1,11 @@
-"""Training on shards (`satlib.datasets.sharded`): batches of one length (section 4.3) out of a stream, the encoder in the loop.
+"""Training on shards (`satlib.datasets.sharded`): batches of one caption length (section 4.3) from a stream, with the encoder
+in the loop.
 
-Nothing grows with the collection. What has been read and waits for its turn is at most `buffer` captions, among which the
-next is drawn by lot, and for each length of captions less than a batch; each with its image.
+Memory does not grow with the collection. At any time it holds at most `buffer` captions, from which the next one is drawn at
+random, and less than one batch for each caption length, each caption with its image.
 
-Of several processes (`satlib.distributed`) each reads the whole stream and decodes the images of its own rows: a batch is
-shared out as any other, so that a run means the same on any number of them.
+With several processes (`satlib.distributed`), each one reads the whole stream but decodes only the images of its own rows.
+Batches are divided as usual, so every step trains on the same captions on any number of processes.
 """
 
 import hashlib
@@ -16,17 +17,17 @@ import torch
 from torch import Tensor
 
 from satlib.batching import Batch
-from satlib.datasets.sharded import Picture, Shards
+from satlib.datasets.sharded import Shards, StreamedImage
 from satlib.errors import SatlibError
 from satlib.text import END, UNKNOWN, Vocabulary
 
 
 class StreamedBatches:
-    """Cuts the captions of a stream into batches within which every caption has the same length.
+    """Divides the captions of a stream into batches in which all captions have the same length.
 
-    Every caption comes exactly once per epoch, those of more than `max_length` words or without a known word left out. The
-    order depends on (seed, epoch) alone: shards are permuted, captions are drawn from the buffer. What is left of each length
-    when the stream ends comes last, in smaller batches.
+    Every caption occurs exactly once per epoch, except those with more than `max_length` words or without a known word. The
+    order depends only on (seed, epoch): shards are permuted, and captions are drawn from the buffer. When the stream ends, the
+    remaining captions of each length follow in smaller batches.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class StreamedBatches:
         seed: int = 0,
         buffer: int = 4000,
     ) -> None:
-        """Take the stream of a set's training images.
+        """Use the training split of `shards`.
 
         Raises:
             SatlibError: it has no caption of 1 to `max_length` words.
@@ -53,72 +54,72 @@ class StreamedBatches:
             )
 
     def __len__(self) -> int:
-        """Batches in an epoch: known beforehand, since the order changes nothing in how many captions each length has.
+        """The number of batches in an epoch, from the caption counts in the index.
 
-        A few less come where captions have no word of the vocabulary.
+        An epoch may be a few batches shorter, because captions without a known word are left out.
         """
         return self._batches
 
     @property
     def hash(self) -> str:
-        """SHA-256 of what the stream says: what a checkpoint is checked by."""
+        """SHA-256 of the vocabulary and the shards, which identifies the data in a checkpoint."""
         shards = [shard["sha256"] for shard in self.shards.index["splits"]["train"]]
         return hashlib.sha256(repr([self.vocabulary.words, shards]).encode()).hexdigest()
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of one epoch, in their order, as the stream is read; `keys` are `Picture`s, nothing is decoded yet.
+        """Yield the batches of one epoch while reading the stream. The `image_ids` are `StreamedImage`s, not yet decoded.
 
         Raises:
             SatlibError: a shard cannot be read.
         """
         rng = np.random.default_rng((self.seed, epoch))
-        waiting: dict[int, list[tuple[Picture, list[int]]]] = defaultdict(list)
-        for picture, caption in self._mixed(rng):
-            same = waiting[len(caption)]
-            same.append((picture, caption))
-            if len(same) == self.batch_size:
+        waiting: dict[int, list[tuple[StreamedImage, list[int]]]] = defaultdict(list)
+        for image, caption in self._shuffled(rng):
+            same_length = waiting[len(caption)]
+            same_length.append((image, caption))
+            if len(same_length) == self.batch_size:
                 yield _batch(waiting.pop(len(caption)))
         for length in rng.permutation(sorted(waiting)):
             yield _batch(waiting.pop(length))
 
-    def _mixed(self, rng: np.random.Generator) -> Iterator[tuple[Picture, list[int]]]:
-        """Images with one of their captions as ids, the end mark last, in the epoch's order."""
-        held: list[tuple[Picture, list[int]]] = []
+    def _shuffled(self, rng: np.random.Generator) -> Iterator[tuple[StreamedImage, list[int]]]:
+        """Yield (image, word ids of one caption with the end mark last) in the order of the epoch."""
+        buffer: list[tuple[StreamedImage, list[int]]] = []
         for pair in self._read(rng.permutation(len(self.shards.index["splits"]["train"]))):
-            if len(held) < self.buffer:
-                held.append(pair)
+            if len(buffer) < self.buffer:
+                buffer.append(pair)
                 continue
-            chosen = rng.integers(len(held))
-            drawn, held[chosen] = held[chosen], pair
+            chosen = rng.integers(len(buffer))
+            drawn, buffer[chosen] = buffer[chosen], pair
             yield drawn
-        rng.shuffle(held)
-        while held:  # let go of, one by one
-            yield held.pop()
+        rng.shuffle(buffer)
+        while buffer:  # pop, so that each image's memory is freed after its batch
+            yield buffer.pop()
 
-    def _read(self, order: Sequence[int]) -> Iterator[tuple[Picture, list[int]]]:
+    def _read(self, order: Sequence[int]) -> Iterator[tuple[StreamedImage, list[int]]]:
         for shard in order:
-            for picture, captions in self.shards.read(shard):
+            for image, captions in self.shards.read(shard):
                 for caption in captions:
                     ids = self.vocabulary.encode(caption)
                     if 0 < len(ids) <= self.max_length and any(i != UNKNOWN for i in ids):
-                        yield picture, [*ids, END]
+                        yield image, [*ids, END]
 
 
-def _batch(pairs: Sequence[tuple[Picture, list[int]]]) -> Batch:
-    return Batch([picture for picture, _ in pairs], torch.tensor([caption for _, caption in pairs]))
+def _batch(pairs: Sequence[tuple[StreamedImage, list[int]]]) -> Batch:
+    return Batch([image for image, _ in pairs], torch.tensor([caption for _, caption in pairs]))
 
 
-class Pictures:
-    """The reader of shards: their keys bring the images along."""
+class StreamedImages:
+    """The `Reader` for shards, whose image ids carry the images."""
 
     def __init__(self, view: str = "whole") -> None:
-        """`view` is what the encoder sees of a photograph (`images.square`)."""
+        """`view` is the part of a photograph that the encoder sees (`images.square`)."""
         self._view = view
 
-    def read(self, keys: Sequence[Picture]) -> Tensor:
-        """The named images: (B, 3, 224, 224), uint8.
+    def read(self, image_ids: Sequence[StreamedImage]) -> Tensor:
+        """The images with these ids: (B, 3, 224, 224), uint8.
 
         Raises:
             SatlibError: an image cannot be read.
         """
-        return torch.stack([picture.pixels(self._view) for picture in keys])
+        return torch.stack([image.pixels(self._view) for image in image_ids])

@@ -173,7 +173,7 @@ class Trainer:
     def run(self, stop: StopRequest, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
         """Train to the end, by epochs or by patience; see `train`."""
         if isinstance(self.reader, Pixels) and not self.finished():
-            self.reader.prepare(self.data.train_keys, self.show)
+            self.reader.prepare(self.data.train_ids, self.show)
         while not self.finished():
             number = self.progress.epoch + 1
             self._epoch(stop)
@@ -223,7 +223,7 @@ class Trainer:
         """This process's share of an epoch's batches from the `skipped`-th on, each with its annotation vectors or pixels."""
         shares = map(self.ranks.share, islice(self.batches.epoch(epoch), skipped, None))
         shares, ahead = tee(shares)  # a stream's batches are made as they come
-        return zip(shares, read_ahead(lambda batch: self.reader.read(batch.keys), ahead), strict=True)
+        return zip(shares, read_ahead(lambda batch: self.reader.read(batch.image_ids), ahead), strict=True)
 
     def update(self, batch: Batch, annotations: Tensor) -> None:
         """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, counts."""
@@ -266,7 +266,7 @@ class Trainer:
             self.state.bound,
             self.done(),
             objective.distillation,
-            None if self.teachers is None else self.teachers.probabilities(batch.keys, captions),
+            None if self.teachers is None else self.teachers.probabilities(batch.image_ids, captions),
         )
 
     def _reward_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
@@ -275,7 +275,7 @@ class Trainer:
         config, hard = self.recipe.reward, self.recipe.decoder.attention == "hard"
         self.captioner.eval()  # rewarded as it will generate: without dropout
         a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
-        names = [name for name in batch.keys for _ in range(config.samples)]
+        names = [name for name in batch.image_ids for _ in range(config.samples)]
         with self.captioner.looking("sample" if hard else None):
             return reward_loss(
                 self.captioner.decoder,
@@ -289,7 +289,7 @@ class Trainer:
             )
 
     def _not_finite(self, what: str, value: Tensor, batch: Batch) -> SatlibError:
-        names = ", ".join(batch.keys[:3]) + (", ..." if len(batch.keys) > 3 else "")
+        names = ", ".join(batch.image_ids[:3]) + (", ..." if len(batch.image_ids) > 3 else "")
         return SatlibError(
             f"the {what} is {value.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
             f"{names}; lower training.learning_rate or training.clip in a new run, or check those images"

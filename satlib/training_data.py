@@ -21,7 +21,7 @@ class TrainingData:
     Attributes:
         vocabulary: of the training captions.
         batches: of an epoch.
-        train_keys: the training images; none are named where they are streamed.
+        train_ids: the training images; none are named where they are streamed.
         dev: the images that choose the epoch.
         dev_pairs: each of their captions with its image.
         hash: SHA-256 of the vocabulary and the training captions.
@@ -30,7 +30,7 @@ class TrainingData:
 
     vocabulary: Vocabulary
     batches: SameLengthBatches | ImageBatches | StreamedBatches
-    train_keys: list[str]
+    train_ids: list[str]
     dev: Sequence[Example]
     dev_pairs: list[Pair]
     hash: str
@@ -66,10 +66,10 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
         if recipe.objective.maximise == "reward":
             reward = Consensus(train, vocabulary, recipe.reward)
             dev_reward = Consensus(dev, vocabulary, recipe.reward)
-            batches = ImageBatches([one.key for one in train], config.batch_size, config.seed)
+            batches = ImageBatches([one.image_id for one in train], config.batch_size, config.seed)
         else:
             batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
-    names = [one.key for one in train]
+    names = [one.image_id for one in train]
     return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
 
 

@@ -85,7 +85,7 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
     total, words = 0.0, 0
     pairs_of: dict[str, list[Pair]] = defaultdict(list)
     for pair in dev:
-        pairs_of[pair.key].append(pair)
+        pairs_of[pair.image_id].append(pair)
     names = list(pairs_of)
     chunks = [names[start : start + batch_size] for start in range(0, len(names), batch_size)]
     for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
@@ -93,7 +93,7 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
         row = {name: number for number, name in enumerate(chunk)}
         for batch in SameLengthBatches([pair for name in chunk for pair in pairs_of[name]], batch_size).epoch(0):
             captions = batch.captions.to(captioner.device)
-            output = captioner.decoder(a[[row[name] for name in batch.keys]], captions)
+            output = captioner.decoder(a[[row[name] for name in batch.image_ids]], captions)
             total += negative_log_likelihood(output.logits, captions).sum().item()
             words += captions.numel()
     return total / words
@@ -129,10 +129,10 @@ def gradient_spread(
     estimates = []
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        a = captioner.annotations(reader.read(batch.keys).to(device)).detach()
+        a = captioner.annotations(reader.read(batch.image_ids).to(device)).detach()
         a, captions = (rows.repeat_interleave(config.samples, 0) for rows in (a, batch.captions.to(device)))
         for _ in range(draws):
-            expected = coins(config, len(batch.keys), device, done).repeat_interleave(config.samples)
+            expected = coins(config, len(batch.image_ids), device, done).repeat_interleave(config.samples)
             loss = bound(decoder(a, captions, expected), captions).loss
             gradients = torch.autograd.grad(loss, energy)
             estimates.append(torch.cat([gradient.flatten() for gradient in gradients]).double())

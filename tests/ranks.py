@@ -32,8 +32,8 @@ from satlib.errors import SatlibError
 class Reader(tiny.Reader):
     """In the precision that was asked for."""
 
-    def read(self, keys):
-        return super().read(keys).to(torch.get_default_dtype())
+    def read(self, image_ids):
+        return super().read(image_ids).to(torch.get_default_dtype())
 
 
 def train(job):

@@ -21,10 +21,12 @@ def test_every_caption_exactly_once_and_one_length_a_batch(all_pairs, batch_size
     seen = Counter()
     drawn = batches.epoch(epoch)
     for batch in drawn:
-        assert 1 <= len(batch.keys) == len(batch.captions) <= batch_size
+        assert 1 <= len(batch.image_ids) == len(batch.captions) <= batch_size
         assert (batch.captions[:, -1] == END).all()  # a tensor without padding: one length
         assert (batch.captions[:, :-1] != END).all()
-        seen.update(Pair(key, tuple(row)) for key, row in zip(batch.keys, batch.captions.tolist(), strict=True))
+        seen.update(
+            Pair(image_id, tuple(row)) for image_id, row in zip(batch.image_ids, batch.captions.tolist(), strict=True)
+        )
     assert seen == Counter(all_pairs)
     assert len(drawn) == len(batches)
 
@@ -33,7 +35,9 @@ def test_the_order_is_fixed_by_seed_and_epoch():
     all_pairs = [Pair(f"{i}", (2, END)) for i in range(100)]
 
     def order(seed, epoch):
-        return [key for batch in SameLengthBatches(all_pairs, 8, seed).epoch(epoch) for key in batch.keys]
+        return [
+            image_id for batch in SameLengthBatches(all_pairs, 8, seed).epoch(epoch) for image_id in batch.image_ids
+        ]
 
     assert order(0, 1) == order(0, 1)
     assert len({tuple(order(*at)) for at in ((0, 1), (0, 2), (1, 1), (1, 2))}) == 4
@@ -45,7 +49,7 @@ class TestPairs:
     def example(self, *references):
         from satlib.datasets import Example
 
-        return Example(key="1.jpg", split="train", references=references, path=None)
+        return Example(image_id="1.jpg", split="train", references=references, path=None)
 
     def test_one_pair_a_caption_with_the_end_mark(self):
         found = pairs([self.example("A dog", "a")], self.vocabulary, max_length=5)
@@ -65,7 +69,7 @@ class TestSameLengthBatches:
         """Five captions of one word and one of two, in batches of two: 2 + 2 + 1, and 1."""
         some = [*(Pair(f"{i}", (2 + i, END)) for i in range(5)), Pair("long", (7, 8, END))]
         drawn = SameLengthBatches(some, 2, seed=1).epoch(0)
-        assert sorted(len(batch.keys) for batch in drawn) == [1, 1, 2, 2]
+        assert sorted(len(batch.image_ids) for batch in drawn) == [1, 1, 2, 2]
         assert {batch.weight for batch in drawn} == {1.0}  # of one process, which has all of it
         assert {batch.captions.dtype for batch in drawn} == {torch.long}
 
@@ -74,12 +78,12 @@ class TestSameLengthBatches:
         kept = {length: [pair for pair in mixed if len(pair.caption) == length] for length in (2, 3, 4)}
         one = SameLengthBatches([*kept[2], *kept[3], *kept[4]], 4).epoch(0)
         other = SameLengthBatches([*kept[4], *kept[2], *kept[3]], 4).epoch(0)
-        assert [batch.keys for batch in one] == [batch.keys for batch in other]
+        assert [batch.image_ids for batch in one] == [batch.image_ids for batch in other]
 
     def test_sixty_four_captions_and_the_seed_0_unless_told(self):
         many = [Pair(f"{i}", (2, END)) for i in range(65)]
-        assert [b.keys for b in SameLengthBatches(many).epoch(2)] == [
-            b.keys for b in SameLengthBatches(many, 64, 0).epoch(2)
+        assert [b.image_ids for b in SameLengthBatches(many).epoch(2)] == [
+            b.image_ids for b in SameLengthBatches(many, 64, 0).epoch(2)
         ]
 
 
@@ -89,19 +93,21 @@ class TestImageBatches:
     def test_every_image_exactly_once_and_no_captions(self, images, batch_size, seed, epoch):
         batches = ImageBatches([f"{i}.jpg" for i in range(images)], batch_size, seed)
         drawn = batches.epoch(epoch)
-        assert sorted(key for batch in drawn for key in batch.keys) == sorted(f"{i}.jpg" for i in range(images))
+        assert sorted(image_id for batch in drawn for image_id in batch.image_ids) == sorted(
+            f"{i}.jpg" for i in range(images)
+        )
         full, rest = divmod(images, batch_size)
-        assert [len(batch.keys) for batch in drawn] == [batch_size] * full + [rest] * (rest > 0)
+        assert [len(batch.image_ids) for batch in drawn] == [batch_size] * full + [rest] * (rest > 0)
         assert len(batches) == len(drawn)
         for batch in drawn:
-            assert batch.captions.shape == (len(batch.keys), 0)
+            assert batch.captions.shape == (len(batch.image_ids), 0)
             assert batch.captions.dtype == torch.long
 
     def test_the_order_is_fixed_by_seed_and_epoch(self):
         def order(*seed, epoch):
-            return [batch.keys for batch in ImageBatches([f"{i}" for i in range(64)], 32, *seed).epoch(epoch)]
+            return [batch.image_ids for batch in ImageBatches([f"{i}" for i in range(64)], 32, *seed).epoch(epoch)]
 
         assert order(0, epoch=1) == order(0, epoch=1) == order(epoch=1)
         assert len({str(order(seed, epoch=epoch)) for seed in (0, 1) for epoch in (1, 2)}) == 4
         assert order(0, epoch=1)[0] != [f"{i}" for i in range(32)]
-        assert [len(batch.keys) for batch in ImageBatches([f"{i}" for i in range(70)]).epoch(0)] == [32, 32, 6]
+        assert [len(batch.image_ids) for batch in ImageBatches([f"{i}" for i in range(70)]).epoch(0)] == [32, 32, 6]

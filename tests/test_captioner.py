@@ -134,33 +134,33 @@ class TestRefusals:
         captioner.save(path)
         whole = path.read_bytes()
         path.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
-        assert f"{path} is damaged or cut short" in error(path)
+        assert f"{path} is damaged or truncated" in error(path)
 
     @pytest.mark.parametrize("zipped", [True, False])
     def test_a_pickle(self, captioner, tmp_path, zipped):
         path = tmp_path / "model.safetensors"
         torch.save(captioner.state_dict(), path, _use_new_zipfile_serialization=zipped)
-        assert "is a pickle, which could run anybody's code; satlib reads safetensors only" in error(path)
+        assert "is a pickle, which could run arbitrary code; satlib reads only safetensors" in error(path)
 
     def test_somebody_elses_weights(self, tmp_path):
         save_file({"a": torch.zeros(3)}, tmp_path / "model.safetensors")
-        assert "holds weights, but not satlib's" in error(tmp_path)
+        assert "holds weights, but not from satlib" in error(tmp_path)
         save_file({"a": torch.zeros(3)}, tmp_path / "model.safetensors", metadata={"satlib": "not JSON"})
-        assert "holds weights, but not satlib's" in error(tmp_path)
+        assert "holds weights, but not from satlib" in error(tmp_path)
 
     def test_another_file_of_satlib(self, tmp_path):
         write_safetensors(tmp_path / "model.safetensors", {"a": torch.zeros(3)}, {"format": "satlib checkpoint 1"})
-        assert "is not a captioner of satlib (it says 'satlib checkpoint 1')" in error(tmp_path)
+        assert "is not a satlib captioner (its format is 'satlib checkpoint 1')" in error(tmp_path)
 
     def test_other_weights_of_the_encoder(self, captioner, tmp_path, monkeypatch):
         captioner.save(tmp_path / "model.safetensors")
         monkeypatch.setitem(encoders._BUILDERS, "tiny", lambda pretrained: tiny.build(False))
-        assert "was trained with other weights of tiny than those installed here" in error(tmp_path)
+        assert "was trained with different weights of tiny than those installed" in error(tmp_path)
 
     def test_an_encoder_that_is_not_there(self, captioner, tmp_path, monkeypatch):
         captioner.save(tmp_path / "model.safetensors")
         monkeypatch.delitem(encoders._BUILDERS, "tiny")
-        assert "no encoder is called 'tiny'; choose among vgg19, " in error(tmp_path)
+        assert "unknown encoder 'tiny'; choose from vgg19, " in error(tmp_path)
 
     def test_a_vocabulary_of_another_size(self, captioner, tmp_path):
         path = tmp_path / "model.safetensors"
@@ -169,7 +169,7 @@ class TestRefusals:
         header["vocabulary"] = header["vocabulary"][:-1]
         write_safetensors(path, tensors, header)
         message = error(path)
-        assert "does not fit its own recipe and vocabulary (size mismatch for" in message
+        assert "does not match its own recipe and vocabulary (size mismatch for" in message
         assert message.endswith("train again")
 
     def test_weights_left_out(self, captioner, tmp_path):
@@ -178,7 +178,7 @@ class TestRefusals:
         header, tensors = read_safetensors(path)
         del tensors["decoder.output.bias"]
         write_safetensors(path, tensors, header)
-        assert "does not fit its own recipe" in error(path)
+        assert "does not match its own recipe" in error(path)
 
 
 class TestNotFinite:

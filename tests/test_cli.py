@@ -241,7 +241,7 @@ class TestTheWholeWay:
         data = datasets.load(str(out), tmp_path)
         assert [example.references for example in data.split("dev")] == [first.captions, second.captions]
         assert data.photo(data.split("dev")[1]).tobytes() == second.photo().tobytes()
-        assert "is there already; name another folder" in mistake(capsys, "scenes", out)
+        assert "already exists; choose another folder" in mistake(capsys, "scenes", out)
 
     def test_data_check(self, folder, capsys):
         assert cli.main(["data", "check", str(folder)]) == 0
@@ -260,7 +260,7 @@ def test_estimators(capsys):
 class TestMistakes:
     def test_a_look_that_soft_attention_has_not(self, run, capsys):
         said = mistake(capsys, "evaluate", run[1], "--data", run[0], "--look", "sample")
-        assert "this one has soft attention" in said
+        assert "this model has soft attention" in said
 
     def test_ground_without_boxes(self, run, capsys):
         assert "give boxes in COCO's format with --boxes" in mistake(capsys, "ground", run[1], "--data", run[0])
@@ -272,7 +272,7 @@ class TestMistakes:
 
     def test_no_data_root(self, capsys, tmp_path):
         said = mistake(capsys, "train", "flickr8k-lite0-soft", "--data", tmp_path / "nowhere")
-        assert f"the data root {tmp_path}/nowhere does not exist; name it with --data or SATLIB_DATA" in said
+        assert f"the data root {tmp_path}/nowhere does not exist; set it with --data or SATLIB_DATA" in said
 
     def test_a_data_root_without_the_set(self, capsys, tmp_path):
         assert str(tmp_path / "flickr8k") in mistake(capsys, "features", "flickr8k-soft", "--data", tmp_path)
@@ -291,11 +291,11 @@ class TestMistakes:
 
     def test_an_encoder(self, capsys, folder):
         words = ("features", "own-folder", *changes(folder), "--set", "encoder.name=vgg")
-        assert "no encoder is called 'vgg'; choose among" in mistake(capsys, *words)
+        assert "unknown encoder 'vgg'; choose from" in mistake(capsys, *words)
 
     def test_no_features_yet(self, capsys, folder, tmp_path):
         said = mistake(capsys, "train", "own-folder", *changes(folder), "--data", tmp_path, "--run", tmp_path / "run")
-        assert "does not exist; make it with: satlib features" in said
+        assert "does not exist; create it with: satlib features" in said
         assert not (tmp_path / "run").exists()
 
     def test_photographs(self, capsys, tmp_path, folder):
@@ -305,7 +305,7 @@ class TestMistakes:
         assert "no.jpg does not exist" in mistake(capsys, "caption", tmp_path / "no.jpg")
         assert "page.jpg is not an image" in mistake(capsys, "caption", tmp_path / "page.jpg")
         assert "empty.jpg is empty" in mistake(capsys, "caption", tmp_path / "empty.jpg")
-        assert "cut.jpg is cut short" in mistake(capsys, "caption", folder / "1.jpg", tmp_path / "cut.jpg")
+        assert "cut.jpg is truncated" in mistake(capsys, "caption", folder / "1.jpg", tmp_path / "cut.jpg")
         assert "is a folder" in mistake(capsys, "caption", tmp_path)
 
     def test_a_model(self, capsys, tmp_path, folder):
@@ -315,7 +315,7 @@ class TestMistakes:
         torch.save({"a": torch.zeros(1)}, model)
         assert "is a pickle" in mistake(capsys, "caption", photo, "--model", model)
         model.write_bytes(b"")
-        assert "is damaged or cut short" in mistake(capsys, "caption", photo, "--model", model)
+        assert "is damaged or truncated" in mistake(capsys, "caption", photo, "--model", model)
 
     def test_pictures_that_cannot_be_written(self, capsys, run, folder, tmp_path):
         (tmp_path / "file").write_text("mine")
@@ -327,7 +327,7 @@ class TestMistakes:
 
     def test_files_for_the_table(self, capsys, tmp_path):
         (tmp_path / "x.json").write_text('{"recipe": ')
-        assert "is not complete JSON" in mistake(capsys, "table", tmp_path / "x.json")
+        assert "is not valid JSON" in mistake(capsys, "table", tmp_path / "x.json")
         assert "nothing.json" in mistake(capsys, "table", tmp_path / "nothing.json")
         (tmp_path / "run").mkdir()
         assert "has no evaluation; make one with: satlib evaluate" in mistake(capsys, "table", tmp_path / "run")
@@ -349,7 +349,7 @@ class TestMistakes:
     def test_devices(self, capsys, run):
         assert "invalid choice: 'tpu'" in mistake(capsys, "evaluate", run[1], "--device", "tpu")
         if not torch.cuda.is_available():
-            assert "there is no device 'cuda' here; choose among auto, " in mistake(
+            assert "the device 'cuda' is not available; choose from auto, " in mistake(
                 capsys, "evaluate", run[1], "--device", "cuda"
             )
 

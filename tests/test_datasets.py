@@ -32,18 +32,20 @@ def refused(name, root, *words):
     return text
 
 
-KEYS = {"train": ["a.jpg", "b.jpg"], "dev": ["c.jpg"], "test": ["d.jpg"]}
+IMAGE_IDS = {"train": ["a.jpg", "b.jpg"], "dev": ["c.jpg"], "test": ["d.jpg"]}
 
 
 @pytest.fixture
 def flickr8k(tmp_path):
     base = tmp_path / "flickr8k"
     lines = []
-    for split, keys in KEYS.items():
-        write(base / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt", "".join(f"{key}\n" for key in keys))
-        for key in keys:
-            photo(base / "Flicker8k_Dataset" / key)
-            lines += [f"{key}#{number}\tA {split} dog number {number} ." for number in range(5)]
+    for split, image_ids in IMAGE_IDS.items():
+        write(
+            base / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt", "".join(f"{image_id}\n" for image_id in image_ids)
+        )
+        for image_id in image_ids:
+            photo(base / "Flicker8k_Dataset" / image_id)
+            lines += [f"{image_id}#{number}\tA {split} dog number {number} ." for number in range(5)]
     lines.append("gone.jpg.1#0\tin no split and without a file")
     write(base / "Flickr8k_text" / "Flickr8k.token.txt", "\n".join(lines) + "\n")
     return tmp_path
@@ -56,7 +58,7 @@ def texts(root):
 def test_flickr8k(flickr8k):
     data = load("flickr8k", flickr8k)
     assert data.name == "flickr8k"
-    assert {split: [example.key for example in data.split(split)] for split in KEYS} == KEYS
+    assert {split: [example.image_id for example in data.split(split)] for split in IMAGE_IDS} == IMAGE_IDS
     assert len(data) == 4  # the file that does not exist is in no split
     first = data.examples[0]
     assert first.references == tuple(f"A train dog number {number} ." for number in range(5))
@@ -90,9 +92,9 @@ def test_missing_root_and_files(flickr8k, tmp_path):
 
 
 def test_absent_images(flickr8k):
-    for key in ("b.jpg", "d.jpg"):
-        (flickr8k / "flickr8k" / "Flicker8k_Dataset" / key).unlink()
-    refused("flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "absent", "satlib data check flickr8k")
+    for image_id in ("b.jpg", "d.jpg"):
+        (flickr8k / "flickr8k" / "Flicker8k_Dataset" / image_id).unlink()
+    refused("flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "missing from", "satlib data check flickr8k")
     assert len(load("flickr8k", flickr8k, require_images=False)) == 4
 
 
@@ -120,7 +122,7 @@ def test_captions_that_are_not_utf8(flickr8k):
 def test_image_of_a_split_without_captions(flickr8k):
     with open(texts(flickr8k) / "Flickr_8k.trainImages.txt", "a") as file:
         file.write("silent.jpg\n")
-    refused("flickr8k", flickr8k, "1 image (silent.jpg)", "without a caption")
+    refused("flickr8k", flickr8k, "1 image (silent.jpg)", "without captions")
 
 
 def test_image_in_two_splits(flickr8k):
@@ -131,7 +133,7 @@ def test_image_in_two_splits(flickr8k):
 
 def test_unknown_names(tmp_path):
     refused("flickr9k", tmp_path, "flickr9k", "flickr8k, flickr30k, coco, scenes")
-    with pytest.raises(SatlibError, match="no split is called 'val'"):
+    with pytest.raises(SatlibError, match="unknown split 'val'"):
         CaptionSet("x", ()).split("val")
 
 
@@ -163,7 +165,7 @@ def test_karpathy_with_restval(tmp_path):
         photo(tmp_path / "coco" / filepath / filename)
     by_path, by_name = load(str(tmp_path / "coco" / "dataset_coco.json"), tmp_path), load("coco", tmp_path)
     assert by_path.examples == by_name.examples
-    assert [(example.key, example.split) for example in by_name.examples] == [
+    assert [(example.image_id, example.split) for example in by_name.examples] == [
         ("train2014/1.jpg", "train"),
         ("val2014/2.jpg", "train"),
         ("val2014/3.jpg", "dev"),
@@ -187,13 +189,13 @@ def test_karpathy_finds_images_in_the_data_root(tmp_path):
 def test_bad_karpathy_files(tmp_path):
     path = tmp_path / "dataset_x.json"
     for text, word in [
-        ('{"images": [', "not complete JSON"),
+        ('{"images": [', "not valid JSON"),
         ("[1]", "list 'images'"),
         ('{"images": []}', "no image"),
         ('{"images": [{"filename": "a.jpg"}]}', "image 0"),
         ('{"images": [7]}', "image 0"),
         ('{"images": [{"filename": "a.jpg", "split": "extra", "sentences": []}]}', "'extra'"),
-        ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "."}]}]}', "without a caption"),
+        ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "."}]}]}', "without captions"),
         ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": 3}]}]}', "not text"),
     ]:
         write(path, text)
@@ -202,7 +204,7 @@ def test_bad_karpathy_files(tmp_path):
     karpathy(path, [row, row])
     refused(path, tmp_path, "image 1", "listed twice")
     karpathy(path, [row])
-    refused(path, tmp_path, "1 image (a.jpg)", "absent")
+    refused(path, tmp_path, "1 image (a.jpg)", "missing from")
 
 
 # --- Flickr30k ----------------------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ def test_flickr30k_sources_of_captions(flickr30k):
     write(base / "results_20130124.token", "".join(f"{n}.jpg#0\tTwo men .\n" for n in (1, 2, 3)))
     assert load("flickr30k", flickr30k).examples[1].references == ("Two men .",)
     write(base / "results_20130124.token", "1.jpg#0\tTwo men .\n")
-    refused("flickr30k", flickr30k, "2 images (2.jpg, 3.jpg)", "without a caption")
+    refused("flickr30k", flickr30k, "2 images (2.jpg, 3.jpg)", "without captions")
 
 
 def test_flickr30k_says_which_file_to_put_where(flickr30k):
@@ -281,19 +283,19 @@ def coco(tmp_path):
 
 def test_official_coco(coco):
     data = load("coco", coco)
-    assert [example.key for example in data.split("train")] == ["train2014/t1.jpg", "train2014/t2.jpg"]
+    assert [example.image_id for example in data.split("train")] == ["train2014/t1.jpg", "train2014/t2.jpg"]
     assert data.examples[0].references == ("The lowest id comes first .", "Picture 1 .")
     held_out = [*data.split("dev"), *data.split("test")]
     assert len(data.split("dev")) == len(data.split("test")) == 2  # of five; the fifth is in no split
-    assert len({example.key for example in held_out}) == 4
-    assert all(example.key.startswith("val2014/") for example in held_out)
+    assert len({example.image_id for example in held_out}) == 4
+    assert all(example.image_id.startswith("val2014/") for example in held_out)
     assert load("coco", coco).examples == data.examples
 
 
 def test_bad_coco(coco, tmp_path):
     path = coco / "coco" / "annotations" / "captions_val2014.json"
     write(path, '{"images": [{"id": 1, "file_name": "a"}], "annotations": [{"image_id": 2, "id": 1, "caption": "A"}]}')
-    refused("coco", coco, "captions_val2014.json", "fetch it again")
+    refused("coco", coco, "captions_val2014.json", "download it again")
     path.unlink()
     refused("coco", coco, "captions_val2014.json", "satlib data fetch coco")
 
@@ -308,7 +310,7 @@ def test_own_folder_by_csv(tmp_path):
         photo(tmp_path / "mine" / name)
     data = load(str(tmp_path / "mine"))
     assert data.name == "mine"
-    assert [(e.key, e.split, e.references) for e in data.examples] == [
+    assert [(e.image_id, e.split, e.references) for e in data.examples] == [
         ("x/a.jpg", "train", ("A dog, running", "Dog!")),
         ("b.png", "dev", ("A cat",)),
         ("c.png", "test", ("Ein Kätzchen",)),
@@ -330,18 +332,18 @@ def test_own_folder_by_json(tmp_path):
 
 
 def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
-    keys = [f"{number}.jpg" for number in range(2000)]
-    splits = [folder.by_hash(key) for key in keys]
-    assert splits == [folder.by_hash(key) for key in keys]
+    image_ids = [f"{number}.jpg" for number in range(2000)]
+    splits = [folder.by_hash(image_id) for image_id in image_ids]
+    assert splits == [folder.by_hash(image_id) for image_id in image_ids]
     assert 1500 < splits.count("train") < 1700  # 1,600 expected, standard deviation 18
     assert 140 < splits.count("dev") < 260
     # By sha256sum, the first 16 digits of the digests: 3938d9535f5726b4, b49c8408bccef123, b3ba14f579032f9b.
     assert (0x3938D9535F5726B4 % 10, 0xB49C8408BCCEF123 % 10, 0xB3BA14F579032F9B % 10) == (8, 1, 1)
-    assert [folder.by_hash(key) for key in ("0.jpg", "22.jpg", "23.jpg")] == ["train", "test", "test"]
-    kept = keys[:200]
-    write(tmp_path / "captions.csv", "image,caption\n" + "".join(f"{key},A dog\n" for key in kept))
+    assert [folder.by_hash(image_id) for image_id in ("0.jpg", "22.jpg", "23.jpg")] == ["train", "test", "test"]
+    kept = image_ids[:200]
+    write(tmp_path / "captions.csv", "image,caption\n" + "".join(f"{image_id},A dog\n" for image_id in kept))
     data = load(str(tmp_path), require_images=False)
-    assert {example.key: example.split for example in data.examples} == dict(zip(kept, splits[:200], strict=True))
+    assert {example.image_id: example.split for example in data.examples} == dict(zip(kept, splits[:200], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -353,13 +355,13 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
         ("image,caption\na.jpg,\n", ["line 2", "no word"]),
         ("image,caption\na.jpg\n", ["line 2", "not text"]),
         ("image,caption\n,A dog\n", ["line 2", "no image"]),
-        ("image,caption\na.jpg,A dog, running\n", ["line 2", "quotes"]),
-        ('image,caption\na.jpg,"A dog\n', ["line", "quotes"]),
+        ("image,caption\na.jpg,A dog, running\n", ["line 2", "double quotes"]),
+        ('image,caption\na.jpg,"A dog\n', ["line", "quotation marks"]),
         ("image,caption,split\na.jpg,A dog,teach\n", ["line 2", "'teach'"]),
         ("image,caption,split\na.jpg,A dog,train\na.jpg,A dog,test\n", ["line 3", "train", "test"]),
         ("image,caption,split\na.jpg,A dog,train\nb.jpg,A dog,\n", ["b.jpg", "no split"]),
-        ("image,caption\na.jpg,A dog\n", ["by hash", "column split"]),
-        ("image,caption,split\na.jpg,A dog,train\n", ["1 image (a.jpg)", "absent", "satlib data check /"]),
+        ("image,caption\na.jpg,A dog\n", ["the hash assigns no image", "split column"]),
+        ("image,caption,split\na.jpg,A dog,train\n", ["1 image (a.jpg)", "missing from", "satlib data check /"]),
     ],
 )
 def test_bad_csv(tmp_path, rows, words):
@@ -418,7 +420,7 @@ def test_a_recipe_may_ask_for_any_number_of_scenes(tmp_path):
 def test_an_image_that_is_drawn():
     data = CaptionSet("drawn", (Example("x", "train", ("A dog",)),), draw=lambda _: Image.new("RGB", (4, 4), "blue"))
     assert data.photo(data.examples[0]).getpixel((0, 0)) == (0, 0, 255)
-    with pytest.raises(SatlibError, match="neither a file nor a way"):
+    with pytest.raises(SatlibError, match="has no file and cannot be drawn"):
         CaptionSet("empty", data.examples).photo(data.examples[0])
 
 

@@ -38,10 +38,10 @@ def teacher(tmp_path):
     return tmp_path / "teacher"
 
 
-def word_by_word(captioner, keys, captions):
+def word_by_word(captioner, image_ids, captions):
     """p(k|y_<t,a) by steps of the decoder, with the expected context."""
     captioner.eval()
-    decoder, a = captioner.decoder, captioner.annotations(tiny.Reader().read(keys))
+    decoder, a = captioner.decoder, captioner.annotations(tiny.Reader().read(image_ids))
     view, state, words, found = decoder.view(a), decoder.initial_state(a), torch.full((len(a),), -1), []
     for t in range(captions.shape[1]):
         embedded = decoder.embed(words)
@@ -56,19 +56,19 @@ class TestTeachers:
         """Of a soft one that counts twice and a hard one, whose recipe would have it sample."""
         hard = run(tmp_path / "hard", "decoder.attention=hard", "decoding.look=sample")
         soft = Captioner.load(teacher)
-        keys, captions = ["train-0", "train-7"], torch.tensor([[3, 5, 4, 0], [6, 3, 7, 0]])
+        image_ids, captions = ["train-0", "train-7"], torch.tensor([[3, 5, 4, 0], [6, 3, 7, 0]])
         reader = tiny.Reader()
         teachers = Teachers([(soft, reader), (hard, reader), (soft, reader)], soft.vocabulary)
-        q = teachers.probabilities(keys, captions)
+        q = teachers.probabilities(image_ids, captions)
         with torch.no_grad(), hard.looking("expected"):
-            mean = (2 * word_by_word(soft, keys, captions) + word_by_word(hard, keys, captions)) / 3
+            mean = (2 * word_by_word(soft, image_ids, captions) + word_by_word(hard, image_ids, captions)) / 3
         torch.testing.assert_close(q, mean)
         assert not q.requires_grad
         with torch.autocast("cpu", torch.bfloat16):
-            torch.testing.assert_close(teachers.probabilities(keys, captions).sum(2), torch.ones(2, 4))
+            torch.testing.assert_close(teachers.probabilities(image_ids, captions).sum(2), torch.ones(2, 4))
         torch.testing.assert_close(q.sum(2), torch.ones(2, 4))
         state = torch.get_rng_state()
-        teachers.probabilities(keys, captions)
+        teachers.probabilities(image_ids, captions)
         assert torch.equal(
             torch.get_rng_state(), state
         )  # a teacher draws nothing: the student's random numbers are its own
@@ -124,7 +124,7 @@ class TestTraining:
             )
             batch = session.batches.epoch(0)[0]
             torch.manual_seed(0)
-            found[w] = session._caption_loss(batch, tiny.Reader().read(batch.keys)).loss
+            found[w] = session._caption_loss(batch, tiny.Reader().read(batch.image_ids)).loss
         torch.testing.assert_close(found[0.0], found["alone"])
         torch.testing.assert_close(found[0.25], (2 * found[0.0] + found[0.75]) / 3)
         assert not torch.isclose(found[0.0], found[0.75])

@@ -102,11 +102,13 @@ class TestShares:
         batch = Batch([f"{i}" for i in range(rows)], torch.arange(2 * rows).view(rows, 2))
         losses = torch.randn(rows, dtype=torch.float64)
         shares = [distributed.Ranks(rank, size).share(batch) for rank in range(size)]
-        assert sorted(key for share in shares if share.weight for key in share.keys) == sorted(batch.keys)
+        assert sorted(image_id for share in shares if share.weight for image_id in share.image_ids) == sorted(
+            batch.image_ids
+        )
         for share in shares:
-            assert share.captions.tolist() == batch.captions[[int(key) for key in share.keys]].tolist()
-            assert len(share.keys) <= math.ceil(rows / size)
-        means = [losses[[int(key) for key in share.keys]].mean() * share.weight for share in shares]
+            assert share.captions.tolist() == batch.captions[[int(image_id) for image_id in share.image_ids]].tolist()
+            assert len(share.image_ids) <= math.ceil(rows / size)
+        means = [losses[[int(image_id) for image_id in share.image_ids]].mean() * share.weight for share in shares]
         torch.testing.assert_close(sum(means) / size, losses.mean())
 
     def test_alone_is_as_without(self):
@@ -203,7 +205,7 @@ class TestStops:
         statuses, said = do(2, tmp_path, *CASES[case], signal=[1, 12, signal.SIGKILL], seconds=0)
         assert statuses == [2, -signal.SIGKILL]
         assert said == (
-            "0: another process of this run has ended, and this one with it; the same command goes on from the last checkpoint\n"
+            "0: another process of this run has died, so this one stops too; run the same command again to resume from the last checkpoint\n"
         )
         progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
         assert (progress["epoch"], progress["batch"]) == (1, 2)
@@ -213,7 +215,7 @@ class TestStops:
     def test_the_first_killed(self, do, tmp_path, once):
         statuses, said = do(2, tmp_path, signal=[0, 12, signal.SIGKILL])
         assert statuses == [-signal.SIGKILL, 2]
-        assert said.startswith("1: another process of this run has ended")
+        assert said.startswith("1: another process of this run has died")
         progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
         assert (progress["epoch"], progress["batch"]) == (1, 0)  # the last epoch's
         finished(do(2, tmp_path))
@@ -264,7 +266,7 @@ class TestFeatures:
         finished(do(1, tmp_path / "one", do="features"))
         statuses, said = do(2, tmp_path / "more", do="features", signal=[1, 12, signal.SIGKILL])
         assert statuses == [2, -signal.SIGKILL]
-        assert "another process of this run has ended" in said
+        assert "another process of this run has died" in said
         statuses, said = do(size, tmp_path / "more", do="features")
         assert statuses == [0] * size
         # The first had done its 11 images and the second two of its three batches of 4: the third is shared out anew.
@@ -318,7 +320,7 @@ def test_torchrun(tmp_path, capsys):
         told, said = launcher.communicate(timeout=120)
         assert launcher.returncode == 1
     assert told.count("epoch 1: train") == 1
-    assert "satlib: another process of this run has ended, and this one with it; the same command goes on" in said
+    assert "satlib: another process of this run has died, so this one stops too; run the same command again" in said
     epoch = read_safetensors(tmp_path / "run" / CHECKPOINT)[0]["progress"]["epoch"]
     assert epoch >= 1
     assert cli.main([*command, "--set", f"training.epochs={epoch + 1}"]) == 0

@@ -119,7 +119,7 @@ def test_fetch_and_fetch_again(server, body, tmp_path, monkeypatch):
     (tmp_path / "x" / "x.zip").unlink()
     fetch("x", tmp_path, progress=False, say=lines.append)
     assert len(server.requests) == 1
-    assert "there already" in lines[-1]
+    assert "already present" in lines[-1]
     (tmp_path / "x" / "photos" / "b.jpg").unlink()  # an unpacking that was stopped
     fetch("x", tmp_path, progress=False, say=lines.append)
     assert (tmp_path / "x" / "photos" / "b.jpg").read_text() == "second"
@@ -266,7 +266,7 @@ def test_nothing_leaves_the_folder(tmp_path, name):
     (tmp_path / "x.zip").write_bytes(zipped({"good.txt": "good", name: "evil"}))
     said(
         lambda: unpack(tmp_path / "x.zip", tmp_path / "in" / "here", progress=False),
-        "would leave",
+        "would be written outside",
         "nothing was unpacked",
     )
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["x.zip"]
@@ -278,7 +278,7 @@ def test_symbolic_links_are_refused(tmp_path):
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
         file.writestr(link, "/etc")
-    said(lambda: unpack(tmp_path / "x.zip", tmp_path / "here", progress=False), "'link'", "would leave")
+    said(lambda: unpack(tmp_path / "x.zip", tmp_path / "here", progress=False), "'link'", "would be written outside")
     assert not (tmp_path / "here").exists()
 
 
@@ -293,7 +293,7 @@ def test_damaged_archives(tmp_path):
     whole = zipped({"a.txt": "hello " * 100})
     for raw in (b"", b"<html>", whole[:-30], whole.replace(b"hello", b"jello")):
         path.write_bytes(raw)
-        said(lambda: unpack(path, tmp_path / "here", progress=False), str(path), "not a whole zip file")
+        said(lambda: unpack(path, tmp_path / "here", progress=False), str(path), "not a complete zip file")
     assert not list((tmp_path / "here").rglob("*.*"))  # no half-written file, no temporary one
 
 

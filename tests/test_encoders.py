@@ -244,12 +244,12 @@ class TestErrors:
         return str(caught.value)
 
     def test_unknown_names(self):
-        assert "no encoder is called 'vgg'; choose among vgg19, alexnet, " in self.error("vgg")
+        assert "unknown encoder 'vgg'; choose from vgg19, alexnet, " in self.error("vgg")
         assert "timm has no model 'resnet18x'" in self.error("timm:resnet18x", False)
         assert "did you mean" in self.error("timm:esnet152", False)
 
     def test_a_model_for_another_size(self):
-        assert "gives no map of images of 224 x 224" in self.error("timm:vit_tiny_patch16_384", False)
+        assert "cannot process images of 224 x 224" in self.error("timm:vit_tiny_patch16_384", False)
 
     def test_the_small_one_has_no_trained_weights(self):
         assert "encoder.pretrained = false and encoder.train = true" in self.error("small")

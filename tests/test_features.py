@@ -23,7 +23,7 @@ from satlib.extraction import extract
 from satlib.features import FeatureStore, Pixels, open_store, read_ahead
 
 DATA = tiny.data(train=9, dev=3, test=1)
-KEYS = [example.key for example in DATA.examples]
+IMAGE_IDS = [example.image_id for example in DATA.examples]
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
 IMAGE = 4 * tiny.DIM * 2  # bytes
 
@@ -53,19 +53,19 @@ class TestStore:
         read = store.read(chosen)
         assert read.dtype == torch.float32
         assert read.shape == (4, 4, tiny.DIM)
-        by_key = {example.key: example for example in DATA.examples}
-        for row, key in zip(read, chosen, strict=True):
+        by_id = {example.image_id: example for example in DATA.examples}
+        for row, image_id in zip(read, chosen, strict=True):
             with torch.inference_mode():
-                direct = encoder(images.to_tensor(DATA.photo(by_key[key])).unsqueeze(0))[0]
+                direct = encoder(images.to_tensor(DATA.photo(by_id[image_id])).unsqueeze(0))[0]
             torch.testing.assert_close(row, direct, rtol=2**-11, atol=1e-6)  # half a unit in float16's last place
 
     def test_only_what_is_asked_for_is_read(self, tmp_path):
         store = make(tmp_path)
         assert (tmp_path / ARRAY).stat().st_size == 13 * IMAGE
         os.truncate(tmp_path / ARRAY, 5 * IMAGE)  # in the manifest's order: five images are left
-        assert len(store.read(KEYS[:5])) == 5
-        with pytest.raises(SatlibError, match="cut short"):
-            store.read(KEYS[5:6])
+        assert len(store.read(IMAGE_IDS[:5])) == 5
+        with pytest.raises(SatlibError, match="truncated"):
+            store.read(IMAGE_IDS[5:6])
 
     def test_the_manifest_says_everything(self, tmp_path):
         make(tmp_path)
@@ -81,16 +81,16 @@ class TestStore:
             "grid": [2, 2],
             "dim": tiny.DIM,
             "images": {
-                key: [
+                image_id: [
                     row,
                     len(drawn),
                     hashlib.sha256(drawn).hexdigest(),
                     zlib.crc32(array[row * IMAGE : (row + 1) * IMAGE]),
                 ]
-                for row, (key, drawn) in enumerate(zip(KEYS, pixels, strict=True))
+                for row, (image_id, drawn) in enumerate(zip(IMAGE_IDS, pixels, strict=True))
             },
         }
-        assert list(manifest["images"]) == KEYS
+        assert list(manifest["images"]) == IMAGE_IDS
         assert sorted(path.name for path in tmp_path.iterdir()) == [ARRAY, MANIFEST]
 
     def test_a_key_that_is_not_there(self, tmp_path):
@@ -118,25 +118,25 @@ class TestInterruption:
     class Stopped(BaseException):
         pass
 
-    def stop_at(self, monkeypatch, key):
+    def stop_at(self, monkeypatch, image_id):
         true = CaptionSet.photo
 
         def photo(data, example):
-            if example.key == key:
+            if example.image_id == image_id:
                 raise self.Stopped
             return true(data, example)
 
         monkeypatch.setattr(CaptionSet, "photo", photo)
 
     @pytest.mark.parametrize("left", [0, 1, IMAGE - 1])
-    @pytest.mark.parametrize("key", ["train-0", "train-5", "test-0"])
-    def test_going_on_gives_the_same_bytes(self, tmp_path, key, left):
+    @pytest.mark.parametrize("image_id", ["train-0", "train-5", "test-0"])
+    def test_going_on_gives_the_same_bytes(self, tmp_path, image_id, left):
         make(tmp_path / "whole")
         with pytest.MonkeyPatch.context() as patch:
-            self.stop_at(patch, key)
+            self.stop_at(patch, image_id)
             with pytest.raises(self.Stopped):
                 make(tmp_path / "stopped")
-        assert "is not finished; make it with: satlib features" in error(FeatureStore, tmp_path / "stopped")
+        assert "is not finished; create it with: satlib features" in error(FeatureStore, tmp_path / "stopped")
         with open(tmp_path / "stopped" / ARRAY, "ab") as array:
             array.write(b"x" * left)  # what a kill leaves of an image
         with open(tmp_path / "stopped" / "images-0.partial", "a") as journal:
@@ -146,7 +146,7 @@ class TestInterruption:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(encoders.Encoder, "forward", lambda self, batch: encoded.extend(batch) or true(self, batch))
             make(stopped)
-        assert len(encoded) == 13 - 4 * (KEYS.index(key) // 4)  # the batches before were not computed again
+        assert len(encoded) == 13 - 4 * (IMAGE_IDS.index(image_id) // 4)  # the batches before were not computed again
         for name in (ARRAY, MANIFEST):
             assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
         assert len(list((tmp_path / "stopped").iterdir())) == 2
@@ -157,13 +157,13 @@ class TestInterruption:
             with pytest.raises(self.Stopped):
                 make(tmp_path)
         said = error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
-        assert "an unfinished extraction with another value of weights; delete it" in said
-        with pytest.raises(SatlibError, match="another value of view"):
+        assert "an unfinished extraction with a different value of weights; delete it" in said
+        with pytest.raises(SatlibError, match="a different value of view"):
             extract(DATA, encoders.create("tiny"), tmp_path, progress=False, view="crop")
 
     def test_a_manifest_of_something_else_beside_it(self, tmp_path):
         (tmp_path / (MANIFEST + ".partial")).write_text("[1]")
-        assert "is no feature store's manifest; delete" in error(make, tmp_path)
+        assert "is not the manifest of a feature store; delete" in error(make, tmp_path)
 
     def test_images_that_change_or_come_while_it_is_stopped(self, tmp_path, monkeypatch):
         """What was noted of an image that is another one now does not count."""
@@ -173,36 +173,36 @@ class TestInterruption:
                 make(tmp_path / "stopped")
         other = dataclasses.replace(
             tiny.data(train=9, dev=4, test=1),
-            draw=lambda e: tiny.draw(dataclasses.replace(e, key="dev-77") if e.key == "train-2" else e),
+            draw=lambda e: tiny.draw(dataclasses.replace(e, image_id="dev-77") if e.image_id == "train-2" else e),
         )
         # By the second of two processes, whose journal is read after the first one's.
         (tmp_path / "stopped" / "images-0.partial").rename(tmp_path / "stopped" / "images-1.partial")
         store, fresh = make(tmp_path / "stopped", other), make(tmp_path / "fresh", other)
-        keys = [example.key for example in other.examples]
-        assert torch.equal(store.read(keys), fresh.read(keys))
+        image_ids = [example.image_id for example in other.examples]
+        assert torch.equal(store.read(image_ids), fresh.read(image_ids))
         assert not torch.equal(store.read(["train-2"]), make(tmp_path / "old").read(["train-2"]))
 
 
 class TestRefusals:
     def test_none(self, tmp_path):
-        assert "does not exist; make it with: satlib features" in error(FeatureStore, tmp_path / "nothing")
+        assert "does not exist; create it with: satlib features" in error(FeatureStore, tmp_path / "nothing")
 
     def test_another_encoder(self, tmp_path):
         make(tmp_path)
-        assert "another value of encoder" in error(make, tmp_path, DATA, encoders.create("other"))
+        assert "a different value of encoder" in error(make, tmp_path, DATA, encoders.create("other"))
         said = error(FeatureStore(tmp_path).check, encoders.create("other"), DATA, DATA.examples)
         assert "made with encoder 'tiny', not 'other'" in said
 
     def test_other_weights(self, tmp_path):
         make(tmp_path)
-        assert "another value of weights" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
+        assert "a different value of weights" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
 
     def test_another_view(self, tmp_path):
         store = make(tmp_path)
         encoder = encoders.create("tiny")
         said = error(store.check, encoder, DATA, DATA.examples, "crop")
         assert "made with view 'whole', not 'crop'; delete it and run satlib features again" in said
-        with pytest.raises(SatlibError, match="a feature store made with another value of view"):
+        with pytest.raises(SatlibError, match="a feature store with a different value of view"):
             extract(DATA, encoder, tmp_path, progress=False, view="crop")
 
     def test_missing_images(self, tmp_path):
@@ -210,7 +210,8 @@ class TestRefusals:
         more = (*DATA.examples, Example("dev-9", "dev", ("a",)))
         said = error(store.check, encoders.create("tiny"), DATA, more)
         assert (
-            "lacks 1 image (the first is dev-9); run satlib features again, which computes only what is missing" in said
+            "lacks 1 image (the first is dev-9); run satlib features again, which computes only the missing images"
+            in said
         )
 
     @pytest.mark.parametrize("change", [-IMAGE, -1])
@@ -219,26 +220,26 @@ class TestRefusals:
         whole = (tmp_path / ARRAY).read_bytes()
         (tmp_path / ARRAY).write_bytes(whole[:change])
         said = error(FeatureStore, tmp_path)
-        assert f"holds {13 * IMAGE + change} bytes instead of {13 * IMAGE}; run satlib features again" in said
+        assert f"has {13 * IMAGE + change} bytes instead of {13 * IMAGE}; run satlib features again" in said
         make(tmp_path)  # which does help
         assert (tmp_path / ARRAY).read_bytes()[: 12 * IMAGE] == whole[: 12 * IMAGE]
-        assert len(make(tmp_path).read(KEYS)) == 13
+        assert len(make(tmp_path).read(IMAGE_IDS)) == 13
 
     def test_no_array(self, tmp_path):
         make(tmp_path)
         (tmp_path / ARRAY).unlink()
-        assert "holds 0 bytes instead of" in error(FeatureStore, tmp_path)
+        assert "has 0 bytes instead of" in error(FeatureStore, tmp_path)
 
     @pytest.mark.parametrize("text", ["[]", "{}", '{"grid": [2, 2]}'])
     def test_a_manifest_of_something_else(self, tmp_path, text):
         make(tmp_path)
         (tmp_path / MANIFEST).write_text(text)
-        assert "is no feature store's manifest; delete" in error(FeatureStore, tmp_path)
+        assert "is not the manifest of a feature store; delete" in error(FeatureStore, tmp_path)
 
     def test_a_manifest_cut_short(self, tmp_path):
         make(tmp_path)
         (tmp_path / MANIFEST).write_bytes((tmp_path / MANIFEST).read_bytes()[:50])
-        assert "is not complete JSON" in error(FeatureStore, tmp_path)
+        assert "is not valid JSON" in error(FeatureStore, tmp_path)
 
 
 class TestItsOwnImages:
@@ -267,21 +268,21 @@ class TestItsOwnImages:
     def open(self, root, data, split="train"):
         return open_store(root, data, encoders.create("tiny"), "whole", data.split(split))
 
-    def direct(self, data, key):
+    def direct(self, data, image_id):
         with torch.inference_mode():
-            return encoders.create("tiny")(Pixels(data).read([key]))
+            return encoders.create("tiny")(Pixels(data).read([image_id]))
 
     def assert_right(self, store, data):
         assert len(store) == len(data)
         for example in data.examples:
-            read = store.read([example.key])
-            torch.testing.assert_close(read, self.direct(data, example.key), rtol=2**-10, atol=1e-3)
+            read = store.read([example.image_id])
+            torch.testing.assert_close(read, self.direct(data, example.image_id), rtol=2**-10, atol=1e-3)
 
     def test_two_folders_of_one_name_have_two_stores(self, root, tmp_path):
         a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
-        assert [e.key for e in a.examples] == [e.key for e in b.examples]
+        assert [e.image_id for e in a.examples] == [e.image_id for e in b.examples]
         self.make(root, a)
-        assert "does not exist; make it with: satlib features" in error(self.open, root, b)
+        assert "does not exist; create it with: satlib features" in error(self.open, root, b)
         self.make(root, b)
         for data in (a, b):
             self.assert_right(self.open(root, data), data)
@@ -322,10 +323,10 @@ class TestItsOwnImages:
         assert len(self.open(root, data, "dev").read(["4.png"])) == 1  # of which nothing has changed
         read, true = [], CaptionSet.photo
         with monkeypatch.context() as patch:
-            patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.key) or true(data, e))
+            patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.image_id) or true(data, e))
             store = self.make(root, data, progress=True)
         assert read == ["3.png", "new.png"]
-        assert "1 new, 1 changed, 1 gone; computing 2 of 10 images" in capsys.readouterr().out
+        assert "1 new, 1 changed, 1 removed; computing 2 of 10 images" in capsys.readouterr().out
         self.assert_right(store, data)
         self.assert_right(self.open(root, data), data)
         assert torch.equal(store.read(["0.png"]), before)
@@ -353,7 +354,7 @@ class TestItsOwnImages:
         assert torch.equal(FeatureStore(features.folder(root, data, "tiny")).read(["3.png", "5.png"]), vectors)
         read, true = [], CaptionSet.photo
         with monkeypatch.context() as patch:
-            patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.key) or true(data, e))
+            patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.image_id) or true(data, e))
             store = self.make(root, data)
         assert read == ["4.png"]  # the first four were noted
         self.assert_right(store, data)
@@ -363,7 +364,7 @@ class TestItsOwnImages:
 
         def photo(data, example):
             seen = true(data, example)
-            if example.key == "2.png":
+            if example.image_id == "2.png":
                 self.paint(example.path, 79)
             return seen
 
@@ -378,7 +379,7 @@ class TestItsOwnImages:
         self.make(root, data)
         data.examples[1].path.unlink()
         said = error(self.open, root, data)
-        assert f"the image {data.examples[1].path} does not exist; put it back, or delete its captions" in said
+        assert f"the image {data.examples[1].path} does not exist; restore it, or delete its captions" in said
 
     @pytest.mark.parametrize("damage", [lambda byte: 0, lambda byte: byte ^ 4])
     def test_damaged_bytes_are_noticed_and_mended(self, root, tmp_path, damage, capsys):
@@ -397,12 +398,12 @@ class TestItsOwnImages:
         self.assert_right(self.open(root, data), data)
 
     def old_store(self, root, data, view="crop"):
-        """As satlib wrote it before a store knew its images: named after the set and the encoder, keys alone."""
+        """As satlib wrote it before a store knew its images: named after the set and the encoder, image ids alone."""
         made = extract(data, encoders.create("tiny"), root / "new", progress=False, view=view)
         old = root / "features" / f"{data.name}-tiny"
         old.mkdir(parents=True)
         (old / ARRAY).write_bytes((made.folder / ARRAY).read_bytes())
-        about = {key: made.manifest[key] for key in ("data", "encoder", "weights", "grid", "dim")}
+        about = {field: made.manifest[field] for field in ("data", "encoder", "weights", "grid", "dim")}
         about |= {
             "preprocessing": "RGB; shortest side to 256, centre crop 224",
             "images": list(made.manifest["images"]),
@@ -417,7 +418,7 @@ class TestItsOwnImages:
         store = open_store(root, data, encoder, "crop", data.examples)
         said = capsys.readouterr().err
         assert "warning: the feature store" in said
-        assert "5 of 10 images were computed again and agree" in said
+        assert "5 of 10 images were recomputed and agree" in said
         with torch.inference_mode():
             direct = encoder(Pixels(data, "crop").read(["7.png"]))
         torch.testing.assert_close(store.read(["7.png"]), direct, rtol=2**-10, atol=1e-3)
@@ -426,7 +427,7 @@ class TestItsOwnImages:
         a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
         self.old_store(root, a)
         encoder = encoders.create("tiny")
-        said = "made by an older satlib, does not hold what tiny computes for"
+        said = "made by an older satlib, differs from what tiny now computes for"
         assert said in error(open_store, root, a, encoder, "whole", a.examples)
         assert said in error(open_store, root, b, encoder, "crop", b.examples)
 
@@ -435,7 +436,7 @@ class TestBadImages:
     def photographs(self, folder):
         examples = []
         for example in DATA.examples[:6]:
-            path = folder / f"{example.key}.jpg"
+            path = folder / f"{example.image_id}.jpg"
             DATA.photo(example).save(path)
             examples.append(dataclasses.replace(example, path=path))
         return CaptionSet("photographs", tuple(examples))
@@ -443,7 +444,7 @@ class TestBadImages:
     @pytest.mark.parametrize(
         ("damage", "said"),
         [
-            (lambda path: path.write_bytes(path.read_bytes()[:900]), "cut short or damaged"),
+            (lambda path: path.write_bytes(path.read_bytes()[:900]), "truncated or damaged"),
             (lambda path: path.write_bytes(b""), "is empty"),
             (lambda path: path.write_text("<html>not found</html>"), "is not an image"),
             (lambda path: path.unlink(), "does not exist"),
@@ -466,7 +467,7 @@ class TestDisk:
     def test_too_small_from_the_start(self, tmp_path, monkeypatch):
         usage = namedtuple("usage", "total used free")
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 0, 13 * IMAGE - 1))
-        assert "GB free and the features need 0.0 GB; free some space" in error(make, tmp_path)
+        assert "GB free, but the features need 0.0 GB; free some space" in error(make, tmp_path)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 0, 13 * IMAGE))
         make(tmp_path)
 
@@ -489,14 +490,16 @@ def test_values_beyond_float16_are_refused(tmp_path):
     encoder = encoders.create("tiny")
     with torch.no_grad():
         encoder.body[1].weight.mul_(1e8)
-    assert "gives values beyond float16 near image train-0" in error(make, tmp_path, DATA, encoder)
+    assert "gives values beyond float16 in the batch that starts with image train-0" in error(
+        make, tmp_path, DATA, encoder
+    )
     assert not (tmp_path / MANIFEST).exists()
 
 
 class TestPixels:
     def test_in_order_and_kept(self):
         read = []
-        data = dataclasses.replace(DATA, draw=lambda example: read.append(example.key) or tiny.draw(example))
+        data = dataclasses.replace(DATA, draw=lambda example: read.append(example.image_id) or tiny.draw(example))
         pixels = Pixels(data, cache_bytes=2 * 3 * 224 * 224)
         first = pixels.read(["dev-1", "train-2", "train-3"])
         assert first.dtype == torch.uint8

@@ -49,11 +49,11 @@ def captions_looking(look):
     captions = {}
     for example in data.examples:
         words = scenes.grammar.split(example.references[0])
-        masks = scenes.scene(example.key).masks
-        numbers = scenes.mentions(words, scenes.scene(example.key))
+        masks = scenes.scene(example.image_id).masks
+        numbers = scenes.mentions(words, scenes.scene(example.image_id))
         maps = [look(None if number is None else masks[number]) for number in numbers]
         alphas = torch.tensor(np.stack([*maps, maps[-1]]))
-        captions[example.key] = Caption(words, 0.0, alphas, torch.ones(len(alphas)))
+        captions[example.image_id] = Caption(words, 0.0, alphas, torch.ones(len(alphas)))
     return data, captions
 
 
@@ -112,7 +112,7 @@ class TestScenes:
 def test_words_that_are_false_of_what_their_phrase_describes():
     """A scene's true caption with words put wrong: another shape in one phrase, nothing wrong in the other."""
     for example in scenes.load(0, 0, 12).examples:
-        scene = scenes.scene(example.key)
+        scene = scenes.scene(example.image_id)
         first, second = scene.objects
         wrong = next(shape for shape in scenes.grammar.SHAPES if shape not in (first.shape, second.shape))
         words = f"a {first.size} {first.colour} {wrong} above a {second.size} {second.colour} {second.shape}".split()

@@ -163,8 +163,8 @@ def test_bad_files_each_give_their_own_line(tmp_path, monkeypatch):
         one_line(lambda: open_photo(tmp_path / "missing.jpg"), "missing.jpg", "does not exist"),
         one_line(lambda: open_photo(tmp_path), str(tmp_path), "is a folder"),
         one_line(lambda: open_photo(tmp_path / "empty.jpg"), "empty.jpg", "is empty"),
-        one_line(lambda: open_photo(tmp_path / "cut.jpg"), "cut.jpg", "cut short or damaged", "truncated"),
-        one_line(lambda: open_photo(tmp_path / "short.png"), "short.png", "cut short or damaged"),
+        one_line(lambda: open_photo(tmp_path / "cut.jpg"), "cut.jpg", "truncated or damaged", "truncated"),
+        one_line(lambda: open_photo(tmp_path / "short.png"), "short.png", "truncated or damaged"),
         one_line(lambda: open_photo(tmp_path / "text.jpg"), "text.jpg", "not an image"),
     }
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
@@ -279,7 +279,7 @@ def test_the_box_is_what_the_square_shows(width, height, view):
 
 @pytest.mark.parametrize("call", [lambda: square(noise((9, 9)), "middle"), lambda: seen_box((9, 9), "middle")])
 def test_no_other_view(call):
-    assert "choose among whole, crop" in one_line(call, "no view of a photograph is called 'middle'")
+    assert "choose from whole, crop" in one_line(call, "unknown view 'middle'")
 
 
 def test_to_tensor():

@@ -21,11 +21,11 @@ CHINESE = "data.language=zh"
 
 
 class Reader:
-    """Annotation vectors by key, from nowhere."""
+    """Annotation vectors by image id, from nowhere."""
 
-    def read(self, keys):
+    def read(self, image_ids):
         return torch.stack(
-            [torch.randn(4, tiny.DIM, generator=torch.Generator().manual_seed(len(key))) for key in keys]
+            [torch.randn(4, tiny.DIM, generator=torch.Generator().manual_seed(len(image_id))) for image_id in image_ids]
         )
 
 
@@ -72,12 +72,12 @@ def test_chinese_from_a_folder_to_scores(folder, tmp_path):
     assert found["metrics"]["BLEU-4"] > 20  # words of whole sentences would agree in nothing
     captions = evaluation.generate(captioner, Reader(), data.split("test"), progress=False)
     assert evaluation.quick_bleu(captions, data.split("test")) == pytest.approx(found["metrics"]["BLEU-4"])
-    for key, caption in captions.items():
+    for image_id, caption in captions.items():
         assert len(caption.words) > 5
-        assert found["captions"][key] == caption.text == "".join(caption.words).replace("t恤", " t 恤")
+        assert found["captions"][image_id] == caption.text == "".join(caption.words).replace("t恤", " t 恤")
     consensus, words = Consensus(data.split("test"), captioner.vocabulary, RewardConfig()), captioner.vocabulary.words
-    each = [consensus(key, [*map(words.index, caption.words), END]) for key, caption in captions.items()]
-    rewarded = consensus.mean({key: caption.words for key, caption in captions.items()})
+    each = [consensus(image_id, [*map(words.index, caption.words), END]) for image_id, caption in captions.items()]
+    rewarded = consensus.mean({image_id: caption.words for image_id, caption in captions.items()})
     assert rewarded == pytest.approx(sum(each) / len(each))
     assert rewarded > 0.5
 
@@ -90,7 +90,7 @@ def test_the_language_of_a_run_is_kept(folder, tmp_path):
         training.train(
             tiny.the_recipe(), datasets.load(str(folder)), Reader(), tmp_path / "new", start=tmp_path / "run"
         )
-    with pytest.raises(SatlibError, match=r"data\.language = 'zh', but the vocabulary was made with ''"):
+    with pytest.raises(SatlibError, match=r"data\.language = 'zh', but the vocabulary has ''"):
         Captioner(tiny.the_recipe(CHINESE), Vocabulary(["人"]), encoders.create("tiny"))
     with pytest.raises(SatlibError, match=r'data\.language must be one of "" \(none\), zh, ja'):
         recipe.load("own-folder", ["data.language=en"])
@@ -174,10 +174,10 @@ def examples(*captions):
         (("ຜູ້ຊາຍແລ່ນ",), ("--set data.language=lo (Lao)",)),
         (("ស្ត្រីម្នាក់",), ("--set data.language=km (Khmer)",)),
         (("မိန်းကလေး",), ("--set data.language=my (Burmese)",)),
-        (("a dog", "un cafÃ© noir 中"), ("1 of 2", "another encoding", "1.jpg: 'un cafÃ© noir 中'", "UTF-8")),
-        (("itâ€™s",), ("another encoding",)),
-        (("a caf\ufffd",), ("another encoding",)),
-        (("कुत ् त ा",), ("without its letter", "join the two")),
+        (("a dog", "un cafÃ© noir 中"), ("1 of 2", "wrong character encoding", "1.jpg: 'un cafÃ© noir 中'", "UTF-8")),
+        (("itâ€™s",), ("wrong character encoding",)),
+        (("a caf\ufffd",), ("wrong character encoding",)),
+        (("कुत ् त ा",), ("separated from its letter", "join the two")),
         (("c h i l d r e n run",), ("mostly single letters", "remove the spaces")),
         (("a сat",), ("mix Latin with Cyrillic", "in one alphabet")),  # the letter is Cyrillic
         (("dog " * 41,), ("longer than 40 tokens", "data.max_length", "decoding.max_length")),

@@ -28,10 +28,10 @@ def begin(folder, *changes, start=None):
     session = training.Trainer(
         tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, torch.device("cpu"), False, start
     )
-    batch = next(batch for batch in session.batches.epoch(0) if len(batch.keys) == B)
+    batch = next(batch for batch in session.batches.epoch(0) if len(batch.image_ids) == B)
     seen = []
     session.captioner.decoder.register_forward_hook(lambda decoder, inputs, output: seen.append(output))
-    return session, batch, tiny.Reader().read(batch.keys), seen
+    return session, batch, tiny.Reader().read(batch.image_ids), seen
 
 
 def penalties(alphas):
@@ -131,7 +131,9 @@ class TestEquation14:
         (made,) = seen
         lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
         assert min(lengths) < max(lengths)
-        captions = zip([key for key in batch.keys for _ in range(5)], made.words.tolist(), lengths, strict=True)
+        captions = zip(
+            [image_id for image_id in batch.image_ids for _ in range(5)], made.words.tolist(), lengths, strict=True
+        )
         rewards = [session.data.reward(key, row[:length]) for key, row, length in captions]
         others = [(sum(rewards[i - i % 5 : i - i % 5 + 5]) - rewards[i]) / 4 for i in range(5 * B)]
         maps = [alphas[:length] for alphas, length in zip(made.alphas.tolist(), lengths, strict=True)]
@@ -207,7 +209,7 @@ class TestWhatIsLogged:
         work = session._reward_loss(batch, a)
         (made,) = seen
         lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
-        keys = [key for key in batch.keys for _ in range(5)]
+        keys = [image_id for image_id in batch.image_ids for _ in range(5)]
         rewards = [
             session.data.reward(k, row[:n]) for k, row, n in zip(keys, made.words.tolist(), lengths, strict=True)
         ]

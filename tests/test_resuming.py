@@ -14,7 +14,7 @@ from satlib import datasets, plots, recipe, training
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.datasets import scenes, shards
 from satlib.features import Pixels
-from satlib.streaming import Pictures
+from satlib.streaming import StreamedImages
 
 SMALL = (
     "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
@@ -67,7 +67,7 @@ def train(case, data, folder, **more):
     name, *changes = case
     chosen = recipe.load(name, [*SMALL, *changes])
     streamed = any(change.startswith("data.buffer") for change in changes)
-    reader = Pictures() if streamed else Pixels(data[0])
+    reader = StreamedImages() if streamed else Pixels(data[0])
     return training.train(chosen, data[streamed], reader, folder, progress=False, **more)
 
 

@@ -244,7 +244,9 @@ class TestTraining:
         dev = tiny.data().split("dev")
         agree = reward.Consensus(dev, captioner.vocabulary, captioner.recipe.reward)
         captions = evaluation.generate(captioner, tiny.Reader(), dev, beam=1, progress=False)
-        rewards = [agree(key, [*captioner.vocabulary.encode(found.text), END]) for key, found in captions.items()]
+        rewards = [
+            agree(image_id, [*captioner.vocabulary.encode(found.text), END]) for image_id, found in captions.items()
+        ]
         assert best["dev_reward"] == pytest.approx(sum(rewards) / len(dev))
 
     def test_resumed_is_the_run_that_was_not_stopped(self, trained, tmp_path):
@@ -313,7 +315,7 @@ class TestConsensusParts:
     def test_the_mean_over_images_by_their_words(self):
         made, vocabulary = consensus([["a dog runs"], ["a cat sits"]])
         said = {"0": ["a", "dog"], "1": ["a", "cat", "sits"]}
-        each = [made(key, [*vocabulary.encode(" ".join(words)), END]) for key, words in said.items()]
+        each = [made(image_id, [*vocabulary.encode(" ".join(words)), END]) for image_id, words in said.items()]
         assert each[0] != each[1]
         assert made.mean(said) == pytest.approx((each[0] + each[1]) / 2)
 

@@ -24,8 +24,8 @@ def _tiny(monkeypatch):
 class Scaled(tiny.Reader):
     """The same annotation vectors, a quarter as large: exact, since 1/4 is a power of two."""
 
-    def read(self, keys):
-        return super().read(keys) / 4
+    def read(self, image_ids):
+        return super().read(image_ids) / 4
 
 
 def both(train):
@@ -56,7 +56,7 @@ def test_it_reaches_the_training_and_every_figure_of_dev(tmp_path, attention):
         return (
             [{name: value for name, value in record.items() if name not in clock} for record in log],
             [value.tolist() for value in trained.state_dict().values()],
-            {key: (caption.words, caption.log_probability) for key, caption in captions.items()},
+            {image_id: (caption.words, caption.log_probability) for image_id, caption in captions.items()},
         )
 
     scaled, beforehand = both(train)

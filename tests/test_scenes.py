@@ -149,7 +149,7 @@ def test_relation_holds_between_the_visible_pixels(world):
         seen = (
             ("above" if down > 0 else "below") if abs(down) > abs(right) else ("left of" if right > 0 else "right of")
         )
-        assert seen == scene.relation, scene.key
+        assert seen == scene.relation, scene.image_id
 
 
 def test_masks_lie_on_the_named_colour(world):
@@ -166,10 +166,10 @@ def test_masks_lie_on_the_named_colour(world):
             hue, saturation = pixels[mask][:, 0], pixels[mask][:, 1]
             hue = hue[saturation > 0.5]
             apart = [np.median(np.abs((hue - named + 0.5) % 1 - 0.5)) for named in hues.values()]
-            assert list(hues)[int(np.argmin(apart))] == thing.colour, scene.key
+            assert list(hues)[int(np.argmin(apart))] == thing.colour, scene.image_id
             white = (np.asarray(photo)[mask].min(axis=1) > 200).mean()
             low, high = {"plain": (0, 0.02), "dotted": (0.03, 0.4), "striped": (0.15, 0.6)}[thing.texture]
-            assert low <= white <= high, (scene.key, thing, white)
+            assert low <= white <= high, (scene.image_id, thing, white)
 
 
 def test_masks_have_the_size_and_place_of_their_objects(world):
@@ -291,11 +291,11 @@ def test_the_same_key_gives_the_same_scene_and_another_seed_another():
 
 
 @pytest.mark.parametrize(
-    "key", ["", "train", "train-12", "training-000001", "train-0000001", "train-00000a", "train-000001\n"]
+    "image_id", ["", "train", "train-12", "training-000001", "train-0000001", "train-00000a", "train-000001\n"]
 )
-def test_unknown_keys_are_refused(key):
-    with pytest.raises(SatlibError, match="there is no scene"):
-        scenes.scene(key)
+def test_unknown_image_ids_are_refused(image_id):
+    with pytest.raises(SatlibError, match="unknown scene"):
+        scenes.scene(image_id)
 
 
 def test_impossible_numbers_are_refused():
@@ -307,7 +307,7 @@ def test_impossible_numbers_are_refused():
 
 def test_the_caption_set_draws_its_examples():
     world = scenes.load(train=3, dev=2, test=1, seed=5)
-    assert [example.key for example in world.split("train")] == ["train-000000", "train-000001", "train-000002"]
+    assert [example.image_id for example in world.split("train")] == ["train-000000", "train-000001", "train-000002"]
     assert [len(world.split(split)) for split in scenes.SPLITS] == [3, 2, 1]
     example = pickle.loads(pickle.dumps(world)).split("dev")[1]  # worker processes get a copy
     assert world.photo(example).tobytes() == scenes.scene("dev-000001", seed=5).photo().tobytes()

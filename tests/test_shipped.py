@@ -18,7 +18,9 @@ def test_a_model_for_scenes_gets_most_of_them_right(name):
     captioner = Captioner.load(shipped.model(name))
     data = scenes.load(1, 1, 40)
     captions = captioner.caption([data.photo(example) for example in data.split("test")])
-    right = [scenes.exact_match(c.text, scenes.scene(e.key)) for c, e in zip(captions, data.split("test"), strict=True)]
+    right = [
+        scenes.exact_match(c.text, scenes.scene(e.image_id)) for c, e in zip(captions, data.split("test"), strict=True)
+    ]
     assert sum(right) > 0.6 * len(right)
 
 

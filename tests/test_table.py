@@ -147,8 +147,8 @@ def test_evaluations_are_found_in_runs(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "not complete JSON"),
-        ('{"recipe": "x", "da', "not complete JSON"),
+        ("", "not valid JSON"),
+        ('{"recipe": "x", "da', "not valid JSON"),
         ("[]", "not an evaluation"),
         ('{"recipe": "x"}', "'data' is missing"),
         (None, "does not exist"),

@@ -118,7 +118,7 @@ def test_writing():
 
 def test_unknown_languages_are_refused():
     for wrong in (lambda: tokenise("a", "en"), lambda: Vocabulary(["a"], "en")):
-        with pytest.raises(SatlibError, match=r"data\.language is one of zh, .*not 'en'"):
+        with pytest.raises(SatlibError, match=r"data\.language must be one of zh, .*not 'en'"):
             wrong()
 
 
@@ -213,7 +213,7 @@ def test_save_and_load(tmp_path):
     assert Vocabulary.load(tmp_path / "zh.json").hash == chinese.hash != Vocabulary(chinese.words[2:]).hash
     assert chinese.encode("男人 ok") == [chinese.words.index("男"), chinese.words.index("人"), UNKNOWN]
     (tmp_path / "v.json").write_text('["a", "b')
-    with pytest.raises(SatlibError, match="not complete JSON"):
+    with pytest.raises(SatlibError, match="not valid JSON"):
         Vocabulary.load(tmp_path / "v.json")
     for wrong in ('{"a": 1}', '{"language": 1, "words": ["a"]}', "3"):
         (tmp_path / "v.json").write_text(wrong)

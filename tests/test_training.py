@@ -264,7 +264,7 @@ class TestRefusals:
         whole = (run / CHECKPOINT).read_bytes()
         for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
             (run / CHECKPOINT).write_bytes(whole[:length])
-            with pytest.raises(SatlibError, match=r"checkpoint.safetensors is damaged or cut short"):
+            with pytest.raises(SatlibError, match=r"checkpoint.safetensors is damaged or truncated"):
                 train(run)
 
     def test_a_checkpoint_of_something_else(self, run):
@@ -296,8 +296,8 @@ class TestRefusals:
 
 class TestNotFinite:
     class Broken(tiny.Reader):
-        def read(self, keys):
-            return super().read(keys) * (math.nan if "train-7" in keys else 1)
+        def read(self, image_ids):
+            return super().read(image_ids) * (math.nan if "train-7" in image_ids else 1)
 
     def test_a_loss(self, tmp_path):
         train(tmp_path, "training.epochs=1")
@@ -550,7 +550,7 @@ class TestRun:
         data, reader, total, words, penalty, captions = tiny.data(), tiny.Reader(), 0.0, 0, 0.0, 0
         for pair in pairs(data.split("train"), captioner.vocabulary, 40):
             with torch.inference_mode():
-                logits, alphas, *_ = captioner.decoder(reader.read([pair.key]), torch.tensor([pair.caption]))
+                logits, alphas, *_ = captioner.decoder(reader.read([pair.image_id]), torch.tensor([pair.caption]))
             log_p = logits[0].double().log_softmax(1)
             total -= sum(log_p[t, word].item() for t, word in enumerate(pair.caption))
             penalty += sum((1 - alphas[0, :, i].sum().item()) ** 2 for i in range(4))
@@ -564,7 +564,7 @@ class TestRun:
         dev, total = pairs(tiny.data().split("dev"), captioner.vocabulary, 40), 0.0
         for pair in dev:
             with torch.inference_mode():
-                logits = captioner.decoder(reader.read([pair.key]), torch.tensor([pair.caption])).logits
+                logits = captioner.decoder(reader.read([pair.image_id]), torch.tensor([pair.caption])).logits
             log_p = logits[0].double().log_softmax(1)
             total -= sum(log_p[t, word].item() for t, word in enumerate(pair.caption))
         expected = total / sum(len(pair.caption) for pair in dev)
@@ -616,7 +616,7 @@ class TestRun:
         assert last["train_nll"] < 0.02
         assert last["dev_nll"] < 0.02
         assert last["dev_bleu4"] > 99
-        best = captioner.hypotheses(tiny.Reader().read([e.key for e in examples]), beam=3)
+        best = captioner.hypotheses(tiny.Reader().read([e.image_id for e in examples]), beam=3)
         assert [captioner.read(found[0]).text for found in best] == texts
 
 
@@ -624,11 +624,11 @@ def test_captions_come_back_from_their_batches():
     examples = tiny.data().split("train")
     vocabulary = Vocabulary.from_captions(c for e in examples for c in e.references)
     found = sorted(
-        (key, " ".join(vocabulary.decode(row)))
+        (image_id, " ".join(vocabulary.decode(row)))
         for batch in SameLengthBatches(pairs(examples, vocabulary, 40), 8, seed=1).epoch(5)
-        for key, row in zip(batch.keys, batch.captions.tolist(), strict=True)
+        for image_id, row in zip(batch.image_ids, batch.captions.tolist(), strict=True)
     )
-    assert found == sorted((e.key, c.lower().rstrip(".")) for e in examples for c in e.references)
+    assert found == sorted((e.image_id, c.lower().rstrip(".")) for e in examples for c in e.references)
 
 
 class TestOnEpoch:
@@ -753,7 +753,9 @@ class TestSession:
 
     def test_images_are_drawn_once_and_not_for_a_run_that_has_finished(self, tmp_path, monkeypatch):
         prepared = []
-        monkeypatch.setattr(Pixels, "prepare", lambda reader, keys, progress: prepared.append((keys, progress)))
+        monkeypatch.setattr(
+            Pixels, "prepare", lambda reader, image_ids, progress: prepared.append((image_ids, progress))
+        )
         changes = ("training.epochs=1", "data.train_images=8")
         for _ in range(2):
             train(tmp_path, *changes, reader=Pixels(tiny.data()))
@@ -867,7 +869,7 @@ class TestSession:
         session.state.progress = checkpoint.Progress(epoch=1, batch=2)
         batch = next(iter(session.batches.epoch(0)))
         for count, named in ((3, "images a, b, c; lower"), (4, "images a, b, c, ...; lower")):
-            some = dataclasses.replace(batch, keys=list("abcd")[:count])
+            some = dataclasses.replace(batch, image_ids=list("abcd")[:count])
             said = str(session._not_finite("loss", torch.tensor(math.inf), some))
             assert said.startswith(f"the loss is inf at batch 3 of epoch 2, {named}")
 

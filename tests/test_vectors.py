@@ -1,4 +1,4 @@
-"""Annotation vectors in memory: the encoder's, by key, and a decoder that trains from them."""
+"""Annotation vectors in memory: the encoder's, by image id, and a decoder that trains from them."""
 
 import pytest
 import tiny
@@ -11,7 +11,7 @@ from satlib.features import Pixels
 from satlib.text import Vocabulary
 
 DATA = tiny.data(train=9, dev=3)
-KEYS = [example.key for example in DATA.examples]
+IMAGE_IDS = [example.image_id for example in DATA.examples]
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def captioner(monkeypatch):
 @pytest.mark.parametrize("batch_size", [1, 5, 20])
 def test_they_are_what_the_encoder_gives_in_the_order_asked_for(captioner, batch_size):
     pixels = Pixels(DATA)
-    vectors = Vectors(captioner, pixels, KEYS, batch_size)
-    asked = [KEYS[7], KEYS[2], KEYS[7]]
+    vectors = Vectors(captioner, pixels, IMAGE_IDS, batch_size)
+    asked = [IMAGE_IDS[7], IMAGE_IDS[2], IMAGE_IDS[7]]
     with torch.no_grad():
         torch.testing.assert_close(vectors.read(asked), captioner.encoder(pixels.read(asked)))
         # The captioner scales them, once, whether it is given vectors or pixels.
@@ -37,7 +37,7 @@ def test_they_are_what_the_encoder_gives_in_the_order_asked_for(captioner, batch
 
 def test_a_decoder_trains_from_them_and_the_encoder_stays(captioner, tmp_path):
     captioner.save(tmp_path / "start.safetensors")
-    vectors = Vectors(captioner, Pixels(DATA), KEYS)
+    vectors = Vectors(captioner, Pixels(DATA), IMAGE_IDS)
     trained = training.train(
         captioner.recipe, DATA, vectors, tmp_path / "run", progress=False, start=tmp_path / "start.safetensors"
     )

@@ -12,10 +12,10 @@ from PIL import Image
 from satlib import cli, encoders, evaluation, images, metrics, plots, recipe, shipped, training
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.course import explorer
-from satlib.datasets.sharded import Picture
+from satlib.datasets.sharded import StreamedImage
 from satlib.errors import SatlibError
 from satlib.features import Pixels
-from satlib.streaming import Pictures
+from satlib.streaming import StreamedImages
 from satlib.text import Vocabulary
 from satlib.training import CHECKPOINT
 
@@ -65,10 +65,10 @@ class TestEveryPartSeesTheSame:
 
     def test_a_stream(self, photo, view, tmp_path):
         photo.save(tmp_path / "a.png")
-        key = Picture("a", (tmp_path / "a.png").read_bytes(), "a.png")
+        picture = StreamedImage("a", (tmp_path / "a.png").read_bytes(), "a.png")
         for _ in range(2):  # also when it is asked for by two readers in turn
             for each in images.VIEWS:
-                assert torch.equal(Pictures(each).read([key])[0], self.pixels(photo, each))
+                assert torch.equal(StreamedImages(each).read([picture])[0], self.pixels(photo, each))
 
     def test_the_explorer(self, photo, view):
         made = captioner(view)

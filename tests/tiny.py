@@ -46,7 +46,7 @@ def the_recipe(*changes):
 
 
 def data(train=20, dev=6, test=4):
-    """Captions of different lengths about a colour, a shape and a place; a key says all three."""
+    """Captions of different lengths about a colour, a shape and a place; an image id says all three."""
     examples = []
     for split, count in (("train", train), ("dev", dev), ("test", test)):
         for i in range(count):
@@ -60,25 +60,27 @@ def data(train=20, dev=6, test=4):
     return CaptionSet("tiny", tuple(examples), draw=draw)
 
 
-def _numbers(key, count):
-    """Numbers that the key alone decides; images of one meaning have similar ones."""
-    i = int(key.split("-")[1])
+def _numbers(image_id, count):
+    """Numbers that the image id alone decides; images of one meaning have similar ones."""
+    i = int(image_id.split("-")[1])
     meaning = np.random.default_rng((i % 4, i % 3, i % 2)).standard_normal(count)
-    own = np.random.default_rng(list(hashlib.sha256(key.encode()).digest())).standard_normal(count)
+    own = np.random.default_rng(list(hashlib.sha256(image_id.encode()).digest())).standard_normal(count)
     return meaning + 0.1 * own
 
 
 def draw(example):
     """A picture of four quarters."""
-    colours = np.clip(128 + 60 * _numbers(example.key, 12), 0, 255).astype(np.uint8).reshape(2, 2, 3)
+    colours = np.clip(128 + 60 * _numbers(example.image_id, 12), 0, 255).astype(np.uint8).reshape(2, 2, 3)
     return Image.fromarray(colours.repeat(112, 0).repeat(112, 1))
 
 
 class Reader:
-    """Annotation vectors by key, from nowhere."""
+    """Annotation vectors by image id, from nowhere."""
 
-    def read(self, keys):
-        return torch.stack([torch.from_numpy(_numbers(key, 4 * DIM)).float().view(4, DIM) for key in keys])
+    def read(self, image_ids):
+        return torch.stack(
+            [torch.from_numpy(_numbers(image_id, 4 * DIM)).float().view(4, DIM) for image_id in image_ids]
+        )
 
 
 if __name__ == "__main__":

@@ -98,9 +98,9 @@ def loader(batch: int = 64, batches: int = 30, rounds: int = 3) -> dict[str, Any
         rates = []
         for number in range(rounds):
             order = np.random.default_rng(number).integers(1000, size=(batches, batch))
-            keys = [[str(i) for i in row] for row in order]
+            rows = [[str(i) for i in row] for row in order]
             start = time.perf_counter()
-            for _ in read_ahead(store.read, keys):
+            for _ in read_ahead(store.read, rows):
                 pass
             rates.append(batch * batches / (time.perf_counter() - start))
     return {"images_per_second": spread(rates), "gigabytes_per_second": max(rates) * 196 * 512 * 2 / 1e9}

@@ -56,7 +56,7 @@ def scenes(options: argparse.Namespace) -> int:
     drawn = scenes.load(**{"train": 0, "dev": 0, "test": 0, options.split: options.count})
     folder.save(drawn, options.folder)
     for example in drawn.examples:
-        print(f"{options.folder / example.key}.png: {example.references[0]}")
+        print(f"{options.folder / example.image_id}.png: {example.references[0]}")
     return 0
 
 

@@ -52,7 +52,7 @@ def reader(
     from satlib.datasets.sharded import Shards
 
     if isinstance(data, Shards):
-        return streaming.Pictures(recipe.encoder.view)
+        return streaming.StreamedImages(recipe.encoder.view)
     if encoder is None:
         return features.Pixels(data, recipe.encoder.view)
     examples = [example for split in splits for example in data.split(split)]

@@ -1,7 +1,7 @@
-"""Caption sets: images, what people said about them, and which split each image is in (section 5.2).
+"""Caption sets: images with their captions and splits (section 5.2).
 
-Every source gives the same small object. Constructors read captions, never pixels: an image is opened, or drawn, when
-`CaptionSet.photo` asks for it.
+Every source loads into the same small object, `CaptionSet`. Loading reads captions only: an image is opened, or drawn, when
+`CaptionSet.photo` is called.
 """
 
 import os
@@ -24,13 +24,13 @@ class Example:
     """One image and its captions.
 
     Attributes:
-        key: unique in its set; the file's name, or its path inside the set's own folder.
+        image_id: unique within its set; the file's name, or its path inside the set's folder.
         split: "train", "dev" or "test".
-        references: raw captions, 1 to 5 of them, each on one line.
-        path: the image file; None where the image is drawn.
+        references: 1 to 5 raw captions, each on one line.
+        path: the image file; None if the image is drawn.
     """
 
-    key: str
+    image_id: str
     split: str
     references: tuple[str, ...]
     path: Path | None = None
@@ -41,10 +41,10 @@ class CaptionSet:
     """Images with captions and splits.
 
     Attributes:
-        name: what it is called in reports and feature stores.
-        examples: all of them, in the order of their source.
-        draw: makes the image of an example that has no file.
-        home: the folder of its images, absolute; None where they are drawn or come out of shards.
+        name: used in reports and in the names of feature stores.
+        examples: all examples, in the order of their source.
+        draw: draws the image of an example that has no file.
+        home: the absolute path of the image folder; None if the images are drawn or read from shards.
     """
 
     name: str
@@ -53,21 +53,21 @@ class CaptionSet:
     home: Path | None = None
 
     def __len__(self) -> int:
-        """The number of images, all splits together."""
+        """The number of images in all splits."""
         return len(self.examples)
 
     def split(self, name: str) -> tuple[Example, ...]:
-        """The examples of one split, in order; empty where the set has none.
+        """The examples of one split, in order; empty if the set has none.
 
         Raises:
-            SatlibError: no split is called that.
+            SatlibError: the split is unknown.
         """
         if name not in SPLITS:
-            raise SatlibError(f"no split is called {name!r}; choose among {', '.join(SPLITS)}")
+            raise SatlibError(f"unknown split {name!r}; choose from {', '.join(SPLITS)}")
         return tuple(example for example in self.examples if example.split == name)
 
     def photo(self, example: Example) -> Image.Image:
-        """The image of an example in RGB: its file read, or its scene drawn.
+        """The image of an example in RGB, read from its file or drawn.
 
         Raises:
             SatlibError: the file is missing or cannot be read.
@@ -76,20 +76,20 @@ class CaptionSet:
             return images.open_photo(example.path)
         if self.draw is None:
             raise SatlibError(
-                f"{example.key} of {self.name} has neither a file nor a way to be drawn; load the set again"
+                f"image {example.image_id} of {self.name} has no file and cannot be drawn; load the data set again"
             )
         return self.draw(example)
 
 
 def data_root(option: str | None = None) -> Path:
-    """Where data sets lie: the option `--data`, else the variable SATLIB_DATA, else ./data."""
+    """The folder of the data sets: the option `--data`, else the environment variable SATLIB_DATA, else ./data."""
     return Path(option or os.environ.get("SATLIB_DATA") or "data").expanduser()
 
 
 def find_root(name: str) -> Path | None:
-    """The data root that has a folder of this name: `data_root()`, or the data/ beside this folder, as it is for a notebook.
+    """The data root that contains a folder of this name: `data_root()`, or ../data, which a notebook uses.
 
-    None where neither has one: for what can be done with a data set, and as well without.
+    None if neither contains it, for code that can also work without the data set.
     """
     return next((root for root in (data_root(), Path("..") / "data") if (root / name).is_dir()), None)
 
@@ -98,18 +98,18 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
     """Load a caption set.
 
     Args:
-        name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs no
-            file), the path of one of Karpathy's dataset_*.json, or the path of your own folder with a captions.csv or
-            captions.json, or where shards lie (`satlib.datasets.shards`).
+        name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs
+            no files), the path of one of Karpathy's dataset_*.json files, the path of your own folder with a captions.csv
+            or captions.json, or the location of shards (`satlib.datasets.shards`).
         root: the data root; `data_root()` by default.
-        require_images: refuse a set of which listed image files are absent (one listing of the folder, no file opened).
-        train_images: how many scenes to draw for training, as a recipe's data.train_images says; 0: their usual number.
-            A set of files is always loaded whole: training takes the first so many of it.
+        require_images: raise an error if listed image files are missing (lists each folder once, opens no file).
+        train_images: the number of training scenes, as in a recipe's data.train_images; 0 means the default. Other sets
+            are always loaded completely, and training uses the first `train_images` of them.
 
     Raises:
-        SatlibError: no such set, files are missing, a line is malformed, captions are empty or not UTF-8, images are absent.
+        SatlibError: the set is unknown, files or images are missing, a line is malformed, or captions are empty or not UTF-8.
     """
-    # Each source is imported when it is asked for: they import this module's classes.
+    # The sources import this module's classes, so each one is imported only when it is used.
     if name == "scenes":
         from satlib.datasets import scenes
 
@@ -118,7 +118,7 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
     if name in NAMES:
         if not root.is_dir():
             raise SatlibError(
-                f"the data root {root} does not exist; name it with --data or SATLIB_DATA, or run: satlib data fetch {name}"
+                f"the data root {root} does not exist; set it with --data or SATLIB_DATA, or run: satlib data fetch {name}"
             )
         if name == "coco":
             from satlib.datasets import coco
@@ -129,7 +129,7 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
         return (flickr.load_8k if name == "flickr8k" else flickr.load_30k)(root / name, require_images)
     from satlib.datasets import sharded
 
-    if sharded.lie_at(name):
+    if sharded.is_location(name):
         return sharded.Shards(name)
     path = Path(name).expanduser()
     if path.suffix == ".json" and path.is_file():
@@ -141,5 +141,5 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
 
         return folder.load(path, require_images)
     raise SatlibError(
-        f"no data set is called {name!r} and no such file or folder exists; choose among {', '.join(NAMES)} or give a path"
+        f"{name!r} is neither a known data set nor an existing file or folder; choose from {', '.join(NAMES)} or give a path"
     )

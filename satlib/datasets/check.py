@@ -1,4 +1,4 @@
-"""`satlib data check NAME`: what a caption set has, what is missing, and what its captions are like."""
+"""`satlib data check NAME`: statistics of a caption set, missing or unreadable images, and suspicious captions."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +18,14 @@ from satlib.text import Vocabulary, tokenise
 
 @dataclass(frozen=True)
 class Split:
-    """One split: its images and captions, caption lengths in words, and how much of it the training vocabulary knows.
+    """Statistics of one split.
 
     Attributes:
-        images, captions: how many.
-        references: (least, greatest) number of captions of an image.
-        lengths: (least, mean, greatest) number of words of a caption.
-        known_tokens: share of the running words that the training vocabulary has, 0..1.
-        known_words: share of the distinct words that it has, 0..1.
+        images, captions: their numbers.
+        references: (minimum, maximum) number of captions per image.
+        lengths: (minimum, mean, maximum) number of words per caption.
+        known_tokens: share of the running words that are in the training vocabulary, 0..1.
+        known_words: share of the distinct words that are in it, 0..1.
     """
 
     images: int
@@ -38,16 +38,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` found.
+    """The result of `check`.
 
     Attributes:
-        name, where: of the caption set, and the folder of its images ("drawn, needs no file" for scenes).
-        splits: name -> Split, those with images.
-        vocabulary: K, the size of the vocabulary of the training captions, special words included; 0 without training.
-        opened: how many images were opened (or drawn).
-        missing: keys of images whose file is not there.
-        unreadable: one line for every image that cannot be read.
-        warnings: one line for each thing that looks wrong in the captions (`satlib.datasets.wording`).
+        name: of the caption set.
+        where: the folder of its images ("drawn, needs no files" for scenes).
+        splits: name -> statistics, for the splits that have images.
+        vocabulary: K, the vocabulary size of the training captions, special words included; 0 without a training split.
+        opened: the number of images that were opened (or drawn).
+        missing: ids of images whose file is missing.
+        unreadable: one line for each image that cannot be read.
+        warnings: one line for each kind of suspicious caption (`satlib.datasets.wording`).
     """
 
     name: str
@@ -61,7 +62,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every listed image is there and was read."""
+        """Whether every listed image exists and can be read."""
         return not self.missing and not self.unreadable
 
     def __str__(self) -> str:
@@ -79,76 +80,76 @@ class Report:
         lines.append(
             f"images: {self.opened:,} read, {len(self.missing):,} missing, {len(self.unreadable):,} unreadable"
         )
-        lines += [f"  missing: {key}" for key in self.missing]
+        lines += [f"  missing: {image_id}" for image_id in self.missing]
         lines += [f"  {line}" for line in self.unreadable]
         lines += [f"warning: {line}" for line in self.warnings]
         return "\n".join(lines)
 
 
 def check(name: str, root: Path | None = None, size: int = 10_000, progress: bool = True, language: str = "") -> Report:
-    """Look at all of a caption set: captions, splits, and every image, opened (or drawn) once.
+    """Check a whole caption set: captions, splits, and every image, opened (or drawn) once.
 
     Args:
         name: as in `load`.
         root: the data root.
-        size: K at most of the vocabulary that coverage is measured with.
-        progress: show a bar while images are opened.
-        language: what the recipe's data.language will be; shards have their own.
+        size: the largest K of the vocabulary whose coverage is measured.
+        progress: show a progress bar while images are opened.
+        language: the recipe's data.language; shards record their own.
 
     Raises:
-        SatlibError: there is no such set, or its captions cannot be read.
+        SatlibError: the set is unknown, or its captions cannot be read.
     """
     root = data_root() if root is None else root
     data = load(name, root, require_images=False)
     if isinstance(data, Shards):
         return _check_shards(data, size, progress, language or data.language)
     missing = absent(data.examples)
-    gone = {example.key for example in missing}
-    there = [example for example in data.examples if example.key not in gone]
-    unreadable = tuple(line for line in _read(data, there, progress) if line)
+    missing_ids = {example.image_id for example in missing}
+    present = [example for example in data.examples if example.image_id not in missing_ids]
+    unreadable = tuple(line for line in _read(data, present, progress) if line)
     train = [caption for example in data.split("train") for caption in example.references]
     vocabulary = Vocabulary.from_captions(train, size, language=language) if train else None
     paths = [str(example.path.parent) for example in data.examples if example.path is not None]
     return Report(
         name=data.name,
-        where=os.path.commonpath(paths) if paths else "drawn, needs no file",
+        where=os.path.commonpath(paths) if paths else "drawn, needs no files",
         splits={split: _describe(data.split(split), vocabulary, language) for split in SPLITS if data.split(split)},
         vocabulary=len(vocabulary) if vocabulary else 0,
-        opened=len(there) - len(unreadable),
-        missing=tuple(example.key for example in missing),
+        opened=len(present) - len(unreadable),
+        missing=tuple(example.image_id for example in missing),
         unreadable=unreadable,
         warnings=tuple(warnings(data.examples, language)),
     )
 
 
 def _check_shards(data: Shards, size: int, progress: bool, language: str) -> Report:
-    """The same of shards: each is read once, captions are kept and images are not."""
-    found: dict[str, list[Example]] = {}
+    """`check` for shards: each shard is read once; captions are kept in memory, images are not."""
+    by_split: dict[str, list[Example]] = {}
     unreadable = []
     bar = tqdm(total=len(data), unit="img", desc=data.name, disable=not progress)
     with bar:
         for split, shards in data.index["splits"].items():
             for shard in range(len(shards)):
-                for picture, captions in data.read(shard, split):
-                    found.setdefault(split, []).append(Example(str(picture), split, captions))
-                    if line := _problem(picture.photo):
+                for image, captions in data.read(shard, split):
+                    by_split.setdefault(split, []).append(Example(str(image), split, captions))
+                    if line := _problem(image.photo):
                         unreadable.append(line)
                     bar.update()
-    vocabulary = data.vocabulary(size, 1, language) if "train" in found else None
+    vocabulary = data.vocabulary(size, 1, language) if "train" in by_split else None
     return Report(
         name=data.name,
         where=data.place,
-        splits={split: _describe(examples, vocabulary, language) for split, examples in found.items()},
+        splits={split: _describe(examples, vocabulary, language) for split, examples in by_split.items()},
         vocabulary=len(vocabulary) if vocabulary else 0,
         opened=len(data) - len(unreadable),
         missing=(),
         unreadable=tuple(unreadable),
-        warnings=tuple(warnings([example for examples in found.values() for example in examples], language)),
+        warnings=tuple(warnings([example for examples in by_split.values() for example in examples], language)),
     )
 
 
 def _problem(read: Callable[[], object]) -> str:
-    """The line of the error of what reads an image, or an empty one."""
+    """The error message of a function that reads an image, or "" if it succeeds."""
     try:
         read()
     except SatlibError as error:
@@ -157,7 +158,7 @@ def _problem(read: Callable[[], object]) -> str:
 
 
 def _read(data: CaptionSet, examples: Sequence[Example], progress: bool) -> Iterator[str]:
-    """For each example the line of its error, or an empty one."""
+    """Yield each example's error message, or "" if its image can be read."""
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         yield from tqdm(
             pool.map(lambda example: _problem(lambda: data.photo(example)), examples),

@@ -1,10 +1,10 @@
 """Microsoft COCO 2014 captions (Lin et al., 2014; Chen et al., 2015).
 
-The official test captions are secret, so that every paper cuts development and test images out of val2014. Where
-Karpathy's dataset_coco.json lies in the folder, his split is used (5,000 / 5,000, the rest of val2014 in training), as in
-most published figures since 2015. Without it: training is the official train2014 alone (82,783 images, as in the paper's
-section 5.2); of val2014, in the order of the SHA-256 of the file names, the first 5,000 images are dev, the next
-5,000 test, and the rest is in no split. Both choices are fixed; figures from the two are not on the same images.
+The official test captions are secret, so papers take their development and test images from val2014. If the folder
+contains Karpathy's dataset_coco.json, his split is used (5,000 dev, 5,000 test, the rest of val2014 in training), as in most
+published results since 2015. Without that file, training uses the official train2014 only (82,783 images, as in the paper's
+section 5.2); val2014 is sorted by the SHA-256 of the file names, the first 5,000 images are dev, the next 5,000 test, and
+the rest is unused. Both splits are fixed, but scores on one cannot be compared with scores on the other.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ HELD_OUT = 5_000
 
 
 def load(folder: Path, require_images: bool = True) -> CaptionSet:
-    """COCO 2014, by Karpathy's split if dataset_coco.json is in the folder, else by the official files.
+    """COCO 2014, in Karpathy's split if dataset_coco.json is in the folder, else from the official files.
 
-    Keys are "train2014/COCO_train2014_000000000009.jpg".
+    Image ids look like "train2014/COCO_train2014_000000000009.jpg".
 
     Raises:
         SatlibError: see `satlib.datasets.load`.
@@ -33,25 +33,25 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
     if (folder / "dataset_coco.json").is_file():
         require_files(photos, hint)
         splits, captions = karpathy.read(folder / "dataset_coco.json")
-        return assemble("coco", captions, splits, lambda key: folder / key, require_images, folder)
+        return assemble("coco", captions, splits, lambda image_id: folder / image_id, require_images, folder)
     files = {part: folder / "annotations" / f"captions_{part}.json" for part in ("train2014", "val2014")}
     require_files([*files.values(), *photos], hint)
     training, held_out = (read(path, part) for part, path in files.items())
-    shuffled = sorted(held_out, key=lambda key: hashlib.sha256(key.encode()).digest())
+    shuffled = sorted(held_out, key=lambda image_id: hashlib.sha256(image_id.encode()).digest())
     size = min(HELD_OUT, len(shuffled) // 2)
     splits = (
         dict.fromkeys(training, "train")
         | dict.fromkeys(shuffled[:size], "dev")
         | dict.fromkeys(shuffled[size : 2 * size], "test")
     )
-    return assemble("coco", training | held_out, splits, lambda key: folder / key, require_images, folder)
+    return assemble("coco", training | held_out, splits, lambda image_id: folder / image_id, require_images, folder)
 
 
 def read(path: Path, part: str) -> dict[str, list[str]]:
-    """Captions by key "PART/FILE", in the order of the file's images; captions in the order of their ids.
+    """Captions by image id ("PART/FILE"), in the order of the file's images; the captions of an image in the order of their ids.
 
     Raises:
-        SatlibError: the file is missing or is something else.
+        SatlibError: the file is missing or is not a COCO captions file.
     """
     value: Any = read_json(path)
     try:
@@ -62,6 +62,6 @@ def read(path: Path, part: str) -> dict[str, list[str]]:
             captions[names[annotation["image_id"]]].extend(clean_all([annotation["caption"]], where))
     except (KeyError, TypeError) as error:
         raise SatlibError(
-            f"{path} is not a captions file of COCO (images with id, annotations with image_id); fetch it again"
+            f"{path} is not a COCO captions file (images with id, annotations with image_id); download it again"
         ) from error
     return captions

@@ -1,7 +1,7 @@
-"""What a caption set's statistics need, without its captions: how often each word is said, and how long captions are.
+"""Word counts and caption lengths of a caption set, for statistics without the captions themselves.
 
-Counts can be passed on where captions cannot: those of Flickr8k come with satlib. The file is a table with a column for each
-split and rows "images", "length 7" and "word dog", and is made by
+Counts can be distributed where captions cannot: satlib includes those of Flickr8k. The file is a table with one column per
+split and rows such as "images", "length 7" and "word dog". To make one:
 
     python -m satlib.datasets.counts NAME FILE
 """
@@ -23,7 +23,7 @@ FLICKR8K = Path(__file__).parent / "flickr8k-counts.tsv"
 
 @dataclass
 class Counts:
-    """One split: its images, how many captions have each length in words, and how often each word is said in them."""
+    """One split: the number of images, of captions by length in words, and of occurrences of each word."""
 
     images: int = 0
     lengths: Counter[int] = field(default_factory=Counter)
@@ -31,56 +31,57 @@ class Counts:
 
 
 def count(data: CaptionSet) -> dict[str, Counts]:
-    """Count every split of a set, in satlib's own tokens."""
-    found = {}
+    """Count every split of a set, with satlib's tokeniser."""
+    counts = {}
     for split in SPLITS:
         examples = data.split(split)
-        said = [tokenise(caption) for example in examples for caption in example.references]
-        words = Counter(word for words in said for word in words)
-        found[split] = Counts(len(examples), Counter(map(len, said)), words)
-    return found
+        captions = [tokenise(caption) for example in examples for caption in example.references]
+        words = Counter(word for caption in captions for word in caption)
+        counts[split] = Counts(len(examples), Counter(map(len, captions)), words)
+    return counts
 
 
 def save(counts: Mapping[str, Counts], path: Path) -> None:
-    """Write the table; words from the most to the least frequent in training."""
-    of = [counts[split] for split in SPLITS]
-    rows = [("images", [each.images for each in of])]
-    rows += [(f"length {n}", [each.lengths[n] for each in of]) for n in sorted(set().union(*(c.lengths for c in of)))]
-    words = sorted(set().union(*(each.words for each in of)), key=lambda word: (-of[0].words[word], word))
-    rows += [(f"word {word}", [each.words[word] for each in of]) for word in words]
-    lines = ["\t".join(["what", *SPLITS]), *("\t".join([what, *map(str, numbers)]) for what, numbers in rows)]
+    """Write the table, the words most frequent in training first."""
+    splits = [counts[name] for name in SPLITS]
+    rows = [("images", [split.images for split in splits])]
+    lengths = sorted(set().union(*(split.lengths for split in splits)))
+    rows += [(f"length {n}", [split.lengths[n] for split in splits]) for n in lengths]
+    words = sorted(set().union(*(split.words for split in splits)), key=lambda word: (-splits[0].words[word], word))
+    rows += [(f"word {word}", [split.words[word] for split in splits]) for word in words]
+    lines = ["\t".join(["what", *SPLITS]), *("\t".join([label, *map(str, numbers)]) for label, numbers in rows)]
     write_text(path, "\n".join(lines) + "\n")
 
 
 def read(path: Path = FLICKR8K) -> dict[str, Counts]:
-    """Read such a table; that of Flickr8k if no other is named.
+    """Read such a table, by default the one of Flickr8k.
 
     Raises:
-        SatlibError: the file is missing or is something else.
+        SatlibError: the file is missing or is not such a table.
     """
-    found = {split: Counts() for split in SPLITS}
+    counts = {split: Counts() for split in SPLITS}
     (_, header), *lines = read_lines(path) or [(1, "")]
     if header.split("\t") != ["what", *SPLITS]:
         raise SatlibError(f"{path} is not a table of counts; make it with: python -m satlib.datasets.counts NAME FILE")
     for number, line in lines:
         try:
-            what, *numbers = line.split("\t")
-            kind, _, name = what.partition(" ")
+            label, *numbers = line.split("\t")
+            kind, _, name = label.partition(" ")
             for split, value in zip(SPLITS, map(int, numbers), strict=True):
                 if kind == "images":
-                    found[split].images = value
+                    counts[split].images = value
                 elif value:
-                    table: Counter = {"length": found[split].lengths, "word": found[split].words}[kind]
+                    table: Counter = {"length": counts[split].lengths, "word": counts[split].words}[kind]
                     table[int(name) if kind == "length" else name] = value
         except (ValueError, KeyError) as error:
             raise SatlibError(
-                f"{path}, line {number}: expected images, length N or word W, and a count a split"
+                f"{path}, line {number}: expected images, length N or word W, then one count per split"
             ) from error
-    return found
+    return counts
 
 
 def main() -> None:
-    """See the top of this file."""
+    """The command line described at the top of this file."""
     if len(sys.argv) != 3:
         raise SystemExit("usage: python -m satlib.datasets.counts NAME FILE")
     try:

@@ -1,12 +1,12 @@
-"""Fetching Flickr8k and COCO: resumed where it stopped, verified, unpacked without leaving the folder.
+"""Downloading Flickr8k and COCO: downloads resume, archives are verified, and unpacking never writes outside the folder.
 
-Checksums, and where they were found (none is our own):
+Sources of the checksums (none was computed by us):
 
 - COCO and Karpathy's splits: SHA-256 as recorded by TensorFlow Datasets (tensorflow_datasets/url_checksums/coco.txt,
   coco_captions.txt).
-- Flickr8k: no public SHA-256 was found. The MD5 is the one that torchdatasets for R (mlverse/torchvision) and a CMake
-  script for C++ record independently of each other. The first archive that has it leaves its SHA-256 in a file
-  NAME.sha256 beside it (trust on first use), and from then on that is verified too.
+- Flickr8k: we found no published SHA-256. torchdatasets for R (mlverse/torchvision) and a CMake script for C++ independently
+  record the same MD5. The SHA-256 of the first archive with this MD5 is saved beside it in NAME.sha256 (trust on first use)
+  and verified from then on.
 """
 
 import os
@@ -27,22 +27,22 @@ from satlib.files import write_text
 _S3, _COCO = "https://s3.amazonaws.com/images.cocodataset.org", "http://images.cocodataset.org"
 _GITHUB = "https://github.com/jbrownlee/Datasets/releases/download/Flickr8k"
 _ILLINOIS = "http://nlp.cs.illinois.edu/HockenmaierGroup/Framing_Image_Description"
-_CHUNK = 1 << 16  # bytes; a piece that a broken connection cut is lost, so pieces are small
-_TIMEOUT = (15, 60)  # seconds to connect, and between two pieces
+_CHUNK = 1 << 16  # bytes; a chunk interrupted by a broken connection is lost, so chunks are small
+_TIMEOUT = (15, 60)  # seconds to connect, and between two chunks
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip file of a data set.
+    """A zip file that is part of a data set.
 
     Attributes:
-        file: its name, under which a copy may lie in the data set's folder already.
-        urls: where it is, tried in order.
+        file: its name; a copy with this name in the data set's folder is used instead of a download.
+        urls: the mirrors, tried in order.
         known: "sha256:..." or "md5:..." of the whole file.
-        gives: a pattern, from the data set's folder, of the files that it unpacks to.
-        count: how many of them there are.
-        into: the folder, inside the data set's, to unpack into.
-        members: patterns of the members that are wanted.
+        gives: a glob pattern, relative to the data set's folder, of the unpacked files.
+        count: the number of these files.
+        into: the folder to unpack into, relative to the data set's folder.
+        members: patterns of the archive members to unpack.
     """
 
     file: str
@@ -112,58 +112,59 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 
 
 def fetch(name: str, root: Path, progress: bool = True, say: Callable[[str], None] = print) -> Path:
-    """Put a data set into its folder under the data root; give the folder.
+    """Download a data set into its folder under the data root and return the folder.
 
-    What is there already is not fetched again: files that an earlier run unpacked, an archive that lies in the folder, the
-    first part of one. Running it again continues where it stopped.
+    Existing files are not downloaded again: files unpacked by an earlier run, archives in the folder, and the first part of
+    an archive. Run it again to resume an interrupted download.
 
     Raises:
-        SatlibError: the data set cannot be fetched by a program, no mirror answers, an archive is not the expected one or
-            would leave the folder, or the disk is full.
+        SatlibError: the data set cannot be downloaded automatically, no mirror responds, an archive is not the expected file
+            or would unpack outside the folder, or the disk is full.
     """
     if name == "flickr30k":
         raise SatlibError(
-            "Flickr30k is given only to those who sign the form at http://shannon.cs.illinois.edu/DenotationGraph/ ; put "
+            "Flickr30k is available only to those who sign the form at http://shannon.cs.illinois.edu/DenotationGraph/ ; put "
             f"its photographs into {root / name / 'flickr30k-images'}, results_20130124.token and dataset_flickr30k.json "
             f"(from Karpathy's caption_datasets.zip) into {root / name}"
         )
     if name not in ARCHIVES:
-        raise SatlibError(f"{name!r} cannot be fetched; choose among {', '.join(ARCHIVES)} (scenes need no file)")
+        raise SatlibError(f"{name!r} cannot be downloaded; choose from {', '.join(ARCHIVES)} (scenes need no files)")
     folder = root / name
     for archive in ARCHIVES[name]:
         if len(list(folder.glob(archive.gives))) >= archive.count:
-            say(f"{folder / archive.gives}: there already")
+            say(f"{folder / archive.gives}: already present")
             continue
         if (folder / archive.file).is_file():
             say(f"{folder / archive.file}: verifying")
         path = obtain(archive, folder, progress)
         say(f"{path}: verified; unpacking")
         unpack(path, folder / archive.into, archive.members, progress)
-        found = len(list(folder.glob(archive.gives)))
-        if found < archive.count:
+        unpacked = len(list(folder.glob(archive.gives)))
+        if unpacked < archive.count:
             raise SatlibError(
-                f"{path} gave {found} of {archive.count} files {archive.gives}; delete it and run: satlib data fetch {name}"
+                f"{path} contained only {unpacked} of {archive.count} files {archive.gives}; delete it and run: satlib data fetch {name}"
             )
-        say(f"{path}: unpacked, no longer needed")
+        say(f"{path}: unpacked; you may delete this archive")
     return folder
 
 
 def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
-    """The archive in the folder, downloaded if it is not there, verified either way.
+    """The path of the archive in the folder, downloaded if necessary and verified in either case.
 
     Raises:
-        SatlibError: no mirror gives it (says why each failed and where to put a copy), or the one there is another file.
+        SatlibError: every mirror failed (with each reason and the path for a manual copy), or the archive in the folder is a
+            different file.
     """
     path = folder / archive.file
     if path.is_file():
         _verify(path, archive)
         _remember(path, archive)
         return path
-    pooch.get_logger().setLevel("WARNING")  # we say ourselves what is done
+    pooch.get_logger().setLevel("WARNING")  # `fetch` reports progress itself
     reasons = []
     for url in archive.urls:
         download = Resuming(path.with_name(path.name + ".partial"), progress)
-        # A part from another mirror, or from an older file, may spoil the whole: then once more from the beginning.
+        # A part from another mirror or of an older file may give a wrong checksum: download once more from the beginning.
         for attempt in ("resumed", "whole"):
             try:
                 pooch.retrieve(url, archive.known, fname=archive.file, path=folder, downloader=download)
@@ -173,7 +174,7 @@ def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
             except ValueError:
                 if attempt == "resumed" and download.resumed:
                     continue
-                reasons.append(f"{urlsplit(url).hostname}: another file (wrong checksum)")
+                reasons.append(f"{urlsplit(url).hostname}: wrong checksum")
                 break
             except OSError as error:
                 raise SatlibError(
@@ -183,28 +184,28 @@ def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
                 _remember(path, archive)
                 return path
     raise SatlibError(
-        f"cannot download {archive.file} ({'; '.join(reasons)}); run the same command again to continue, or put a copy at {path}"
+        f"cannot download {archive.file} ({'; '.join(reasons)}); run the same command again to resume, or put a copy at {path}"
     )
 
 
 class Resuming:
-    """A downloader for pooch that keeps what it has in a file and asks for the rest by a Range request (RFC 9110, 14).
+    """A downloader for pooch that keeps partial downloads and resumes them with Range requests (RFC 9110, section 14).
 
     Attributes:
-        resumed: whether the last call began with bytes of an earlier run.
+        resumed: whether the last call started from a partial download.
     """
 
     def __init__(self, partial: Path, progress: bool = True) -> None:
-        """Keep what has come in `partial`."""
+        """`partial` is the file that holds a partial download."""
         self.partial = partial
         self.progress = progress
         self.resumed = False
 
     def __call__(self, url: str, output_file: str, pooch: object) -> None:
-        """Download `url` into `output_file`; broken connections are taken up again while each try brings something.
+        """Download `url` into `output_file`; retry broken connections as long as each attempt receives some bytes.
 
         Raises:
-            requests.RequestException: the server cannot be reached, refuses, or stops sending.
+            requests.RequestException: the server cannot be reached, refuses the request, or stops sending.
         """
         self.resumed = self._size() > 0
         while True:
@@ -222,27 +223,27 @@ class Resuming:
 
     def _continue(self, url: str) -> None:
         have = self._size()
-        # identity: a Range counts the bytes as they are sent, and a zip does not shrink anyway.
+        # identity: ranges count the bytes as sent, and compressing a zip file again would save nothing.
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
             sent_range = re.match(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.headers.get("Content-Range", ""))
             if response.status_code == 416 and have:
                 if sent_range and int(sent_range[2]) == have:
-                    return None  # whole already; only the renaming was missing
+                    return None  # the download is complete; only the rename was missing
                 self.partial.unlink()
                 return self._continue(url)
             response.raise_for_status()
             if response.status_code != 206 or not sent_range or sent_range[1] != str(have):
-                have = 0  # the server sends the whole file again
+                have = 0  # the server sends the whole file
             length = response.headers.get("Content-Length")
             total = have + int(length) if length else None
             bar = tqdm(
                 total=total, initial=have, unit="B", unit_scale=True, desc=self.partial.stem, disable=not self.progress
             )
             with bar, open(self.partial, "ab" if have else "wb") as file:
-                for piece in response.iter_content(_CHUNK):
-                    file.write(piece)
-                    bar.update(len(piece))
+                for chunk in response.iter_content(_CHUNK):
+                    file.write(chunk)
+                    bar.update(len(chunk))
         if total is not None and self._size() != total:
             raise requests.ConnectionError(f"the connection ended after {self._size()} of {total} bytes")
         return None
@@ -251,30 +252,30 @@ class Resuming:
 def _reason(error: requests.RequestException) -> str:
     if error.response is not None:
         return f"HTTP {error.response.status_code}"
-    return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
+    return "timed out" if isinstance(error, requests.Timeout) else "no connection"
 
 
 _REMEDY = "delete or move it and run the same command again"
 
 
 def _verify(path: Path, archive: Archive) -> None:
-    """Hold a file that lies there against the known checksum.
+    """Compare an archive in the folder with its known checksum.
 
     Raises:
-        SatlibError: it is another file, or cut short.
+        SatlibError: the checksum differs.
     """
     algorithm, expected = archive.known.split(":")
     if pooch.file_hash(str(path), alg=algorithm) != expected:
         raise SatlibError(
-            f"{path} is not the expected file (its {algorithm.upper()} is not {expected}): cut short or another; {_REMEDY}"
+            f"{path} is truncated or not the expected file (its {algorithm.upper()} is not {expected}); {_REMEDY}"
         )
 
 
 def _remember(path: Path, archive: Archive) -> None:
-    """Where no SHA-256 is known, write down that of the first use, and hold the file against it from then on.
+    """If no SHA-256 is known, record it on first use and compare the file with the record from then on.
 
     Raises:
-        SatlibError: it is not the file of the first use.
+        SatlibError: the file differs from the one first used.
     """
     if archive.known.startswith("sha256:"):
         return
@@ -283,5 +284,5 @@ def _remember(path: Path, archive: Archive) -> None:
         write_text(record, f"{sha256}  {path.name}\n")
     elif record.read_text(encoding="utf-8").split()[:1] != [sha256]:
         raise SatlibError(
-            f"{path} is not the file of the first use (its SHA-256 is not the one in {record}); {_REMEDY}"
+            f"{path} is not the file recorded on first use (its SHA-256 is not the one in {record}); {_REMEDY}"
         )

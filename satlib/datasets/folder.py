@@ -1,9 +1,9 @@
 """Your own folder: images and a captions.csv or captions.json.
 
-captions.csv has the columns image, caption and, if you like, split (train, dev or test); one caption a row, an image may
-have several. captions.json is a list of such rows as objects; there "caption" may be a list too. An image is named by its
-path inside the folder. Without a column split, a hash of that path decides, 8 : 1 : 1, so that an image stays where it
-is when others are added.
+captions.csv has the columns image, caption and, optionally, split (train, dev or test), with one caption per row; an image
+may have several rows. captions.json is a list of such rows as objects, in which "caption" may also be a list. An image is
+named by its path inside the folder. Without a split column, a hash of that path assigns images to train, dev and test in the
+ratio 8 : 1 : 1, so an image stays in its split when others are added.
 """
 
 import csv
@@ -22,29 +22,29 @@ LAYOUT = "captions.csv with the columns image,caption[,split], or captions.json,
 
 
 def save(data: CaptionSet, folder: Path) -> None:
-    """Write a set's images and captions as such a folder: a PNG each, named after its key, and captions.csv.
+    """Write a caption set as such a folder: one PNG per image, named after its image id, and captions.csv.
 
     Raises:
-        SatlibError: a captions.csv lies there already, or the folder cannot be written.
+        SatlibError: the folder already has a captions.csv, or cannot be written.
     """
     table = folder / "captions.csv"
     if table.exists():
-        raise SatlibError(f"{table} is there already; name another folder")
+        raise SatlibError(f"{table} already exists; choose another folder")
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
     writer.writerow(["image", "caption", "split"])
     for example in data.examples:
-        with replacing(folder / f"{example.key}.png") as partial:
+        with replacing(folder / f"{example.image_id}.png") as partial:
             data.photo(example).save(partial, format="PNG")
-        writer.writerows([f"{example.key}.png", caption, example.split] for caption in example.references)
+        writer.writerows([f"{example.image_id}.png", caption, example.split] for caption in example.references)
     write_text(table, rows.getvalue())
 
 
 def load(folder: Path, require_images: bool = True) -> CaptionSet:
-    """The caption set of a folder, named after it.
+    """The caption set in a folder, named after the folder.
 
     Raises:
-        SatlibError: see `satlib.datasets.load`; also when an image is put into two splits, or only some rows have a split.
+        SatlibError: see `satlib.datasets.load`; also if an image is in two splits, or only some images have a split.
     """
     table, json = folder / "captions.csv", folder / "captions.json"
     if not table.is_file() and not json.is_file():
@@ -52,38 +52,44 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
     for where, row in _csv_rows(table) if table.is_file() else _json_rows(json):
-        key = row.get("image")
-        if not isinstance(key, str) or not key.strip():
-            raise SatlibError(f"{where}: no image is named; write its path inside {folder}")
-        key = Path(key.strip()).as_posix()  # "./a.jpg" and "a.jpg" are one image
+        image_id = row.get("image")
+        if not isinstance(image_id, str) or not image_id.strip():
+            raise SatlibError(f"{where}: no image is given; write its path relative to {folder}")
+        image_id = Path(image_id.strip()).as_posix()  # "./a.jpg" and "a.jpg" are the same image
         texts = row.get("caption")
-        captions.setdefault(key, []).extend(
+        captions.setdefault(image_id, []).extend(
             clean(text, where) for text in (texts if isinstance(texts, list) else [texts])
         )
         split = split_name(row["split"], where) if row.get("split") else None
-        if splits.setdefault(key, split) != split:
+        if splits.setdefault(image_id, split) != split:
             raise SatlibError(
-                f"{where}: {key} is in split {splits[key]} in an earlier row and in {split} here; put it into one"
+                f"{where}: {image_id} is in split {splits[image_id]} in an earlier row and in {split} here; use the same split in both"
             )
-    undecided = [key for key, split in splits.items() if split is None]
+    undecided = [image_id for image_id, split in splits.items() if split is None]
     if undecided and len(undecided) < len(splits):
         raise SatlibError(
-            f"{folder}: {undecided[0]} has no split although others have one; fill in all of them or none"
+            f"{folder}: {undecided[0]} has no split, but other images have one; fill in the split of all images or of none"
         )
-    decided = {key: split or by_hash(key) for key, split in splits.items()}
+    decided = {image_id: split or by_hash(image_id) for image_id, split in splits.items()}
     empty = [split for split in SPLITS if split not in decided.values()]
     if undecided and empty:
         raise SatlibError(
-            f"{folder}: by hash no image falls into {' and '.join(empty)}; add images or a column split (train, dev, test)"
+            f"{folder}: the hash assigns no image to {' and '.join(empty)}; add images or a split column (train, dev, test)"
         )
     return assemble(
-        folder.resolve().name, captions, decided, lambda key: folder / key, require_images, folder, str(folder)
+        folder.resolve().name,
+        captions,
+        decided,
+        lambda image_id: folder / image_id,
+        require_images,
+        folder,
+        str(folder),
     )
 
 
-def by_hash(key: str) -> str:
-    """The split of an image by the SHA-256 of its key alone: 8 in 10 train, 1 dev, 1 test."""
-    tenth = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % 10
+def by_hash(image_id: str) -> str:
+    """The split of an image by the SHA-256 of its id: train for 8 in 10 images, dev for 1, test for 1."""
+    tenth = int.from_bytes(hashlib.sha256(image_id.encode()).digest()[:8], "big") % 10
     return ("dev", "test")[tenth] if tenth < 2 else "train"
 
 
@@ -92,17 +98,19 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     columns = [name.strip().lower() for name in reader.fieldnames or []]
     if not {"image", "caption"} <= set(columns):
         raise SatlibError(
-            f"{path}: the first line must name the columns image,caption[,split]; it names {', '.join(columns) or 'none'}"
+            f"{path}: the first line must name the columns image,caption[,split]; it has {', '.join(columns) or 'none'}"
         )
     reader.fieldnames = columns
     try:
         for row in reader:
             where = f"{path}, line {reader.line_num}"
             if None in row:
-                raise SatlibError(f'{where}: more fields than columns; put "quotes" around a caption with commas')
+                raise SatlibError(
+                    f"{where}: more fields than columns; put double quotes around a caption that contains commas"
+                )
             yield where, row
     except csv.Error as error:
-        raise SatlibError(f"{path}, line {reader.line_num}: {error}; check the quotes") from error
+        raise SatlibError(f"{path}, line {reader.line_num}: {error}; check the quotation marks") from error
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What all sources share: reading text strictly, cleaning captions, noticing absent images."""
+"""Helpers for all sources: reading text strictly, cleaning captions, finding missing images."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from satlib.datasets import MAX_REFERENCES, SPLITS, CaptionSet, Example
 from satlib.errors import SatlibError
 from satlib.text import tokenise
 
-# What other tools call our splits. Karpathy's restval is the part of COCO's val2014 that he adds to training.
+# Split names of other tools. Karpathy's restval is the part of COCO's val2014 that he adds to training.
 SPLIT_NAMES = {
     "train": "train",
     "restval": "train",
@@ -21,15 +21,15 @@ SPLIT_NAMES = {
 
 
 def read_text(path: Path) -> str:
-    """A whole UTF-8 text, without the mark that some editors put at its beginning.
+    """The content of a UTF-8 text file, without a byte order mark.
 
     Raises:
-        SatlibError: the file is missing, cannot be read, or is not UTF-8 (says the line).
+        SatlibError: the file is missing, cannot be read, or is not UTF-8 (with the line number).
     """
     try:
         raw = path.read_bytes()
     except FileNotFoundError as error:
-        raise SatlibError(f"{path} does not exist; see data/README.md for what lies where") from error
+        raise SatlibError(f"{path} does not exist; data/README.md describes the expected layout") from error
     except OSError as error:
         raise SatlibError(f"cannot read {path}: {error.strerror}") from error
     try:
@@ -40,7 +40,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines that are not blank, each with its number from 1. A line ends at a newline and nowhere else.
+    """The non-blank lines with their numbers, counted from 1. Only a newline ends a line.
 
     Raises:
         SatlibError: as `read_text`.
@@ -50,25 +50,25 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
 
 
 def clean(caption: object, where: str) -> str:
-    """A caption on one line, ends trimmed.
+    """A caption with each run of white space replaced by one space, none at the ends.
 
     Raises:
-        SatlibError: it is not text or has no word in it; `where` says which one.
+        SatlibError: it is not text or contains no word; the message starts with `where`.
     """
     if not isinstance(caption, str):
-        raise SatlibError(f"{where}: the caption is not text; write one sentence there")
+        raise SatlibError(f"{where}: the caption is not text; write a sentence")
     if not tokenise(caption):
-        raise SatlibError(f"{where}: the caption has no word in it; write one or delete it")
+        raise SatlibError(f"{where}: the caption contains no word; write one or delete the caption")
     return " ".join(caption.split())
 
 
 def clean_all(captions: Iterable[object], where: str) -> list[str]:
-    """Captions of a large published file: the few without a word are left out, since nobody can mend such a file by hand.
+    """Clean the captions of a large published file; drop the few that contain no word, since users cannot correct them.
 
-    `assemble` still refuses an image that is left with none.
+    `assemble` still rejects an image that has no caption left.
 
     Raises:
-        SatlibError: one is not text.
+        SatlibError: a caption is not text.
     """
     return [clean(caption, where) for caption in captions if not isinstance(caption, str) or tokenise(caption)]
 
@@ -77,19 +77,19 @@ def split_name(name: object, where: str) -> str:
     """Our name of a split.
 
     Raises:
-        SatlibError: no split is called that.
+        SatlibError: the split is unknown.
     """
     split = SPLIT_NAMES.get(name.strip().lower()) if isinstance(name, str) else None
     if split is None:
-        raise SatlibError(f"{where}: no split is called {name!r}; write train, dev or test")
+        raise SatlibError(f"{where}: unknown split {name!r}; write train, dev or test")
     return split
 
 
 def require_files(paths: Iterable[Path], layout: str) -> None:
-    """Refuse a folder that lacks something.
+    """Require that all paths exist.
 
     Raises:
-        SatlibError: names what is missing and the layout that is expected.
+        SatlibError: paths are missing; the message lists them and the expected layout.
     """
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
@@ -97,9 +97,9 @@ def require_files(paths: Iterable[Path], layout: str) -> None:
 
 
 def absent(examples: Iterable[Example]) -> list[Example]:
-    """The examples whose image file is not there. Each folder is listed once; no file is opened."""
+    """The examples whose image file is missing. Lists each folder once and opens no file."""
     listings: dict[Path, set[str]] = {}
-    found = []
+    missing = []
     for example in examples:
         if example.path is None:
             continue
@@ -107,8 +107,8 @@ def absent(examples: Iterable[Example]) -> list[Example]:
         if folder not in listings:
             listings[folder] = set(os.listdir(folder)) if folder.is_dir() else set()
         if example.path.name not in listings[folder]:
-            found.append(example)
-    return found
+            missing.append(example)
+    return missing
 
 
 def assemble(
@@ -120,41 +120,41 @@ def assemble(
     home: Path,
     called: str = "",
 ) -> CaptionSet:
-    """Put a caption set together.
+    """Make a caption set from captions, splits and image paths.
 
     Args:
         name: of the set.
-        captions: key -> cleaned captions; the first five are kept.
-        splits: key -> split, in the order of the examples; keys of `captions` in no split are left out.
-        locate: key -> path of the image.
-        require_images: refuse absent image files.
-        home: the folder that all images lie in.
-        called: what `load` was asked for, where that is not the name (a path).
+        captions: image id -> cleaned captions; the first five are kept.
+        splits: image id -> split, in the order of the examples; images without a split are ignored.
+        locate: image id -> path of the image.
+        require_images: raise an error if image files are missing.
+        home: the folder that contains all images.
+        called: the argument of `load` if it is not the name (a path).
 
     Raises:
-        SatlibError: an image of a split has no caption, no image is left, or image files are absent.
+        SatlibError: an image of a split has no caption, no split has an image, or image files are missing.
     """
-    silent = [key for key in splits if not captions.get(key)]
-    if silent:
+    uncaptioned = [image_id for image_id in splits if not captions.get(image_id)]
+    if uncaptioned:
         raise SatlibError(
-            f"{name}: {_few(silent, 'image')} of a split without a caption; add captions or take the images out of the split"
+            f"{name}: {_few(uncaptioned, 'image')} in a split but without captions; add captions or remove the images from the split"
         )
     order = {split: [] for split in SPLITS}
-    for key, split in splits.items():
-        order[split].append(Example(key, split, tuple(captions[key][:MAX_REFERENCES]), locate(key)))
+    for image_id, split in splits.items():
+        order[split].append(Example(image_id, split, tuple(captions[image_id][:MAX_REFERENCES]), locate(image_id)))
     examples = tuple(example for split in SPLITS for example in order[split])
     if not examples:
-        raise SatlibError(f"{name} has no image with captions; see data/README.md for what lies where")
+        raise SatlibError(f"{name} has no images with captions; data/README.md describes the expected layout")
     if require_images and (missing := absent(examples)):
         folder = missing[0].path.parent if missing[0].path else ""
         raise SatlibError(
-            f"{name}: {_few([example.key for example in missing], 'image')} listed but absent from {folder}; "
-            f"put them there, or see all with: satlib data check {called or name}"
+            f"{name}: {_few([example.image_id for example in missing], 'image')} listed but missing from {folder}; "
+            f"add the files, or list all missing images with: satlib data check {called or name}"
         )
     return CaptionSet(name, examples, home=home.resolve())
 
 
-def _few(keys: Sequence[str], noun: str) -> str:
-    """How many, and the first three: "2 images (a.jpg, b.jpg)"."""
-    shown = ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
-    return f"{len(keys)} {noun}{'s' if len(keys) > 1 else ''} ({shown})"
+def _few(image_ids: Sequence[str], noun: str) -> str:
+    """The number of images and the first three: "2 images (a.jpg, b.jpg)"."""
+    shown = ", ".join(image_ids[:3]) + (", ..." if len(image_ids) > 3 else "")
+    return f"{len(image_ids)} {noun}{'s' if len(image_ids) > 1 else ''} ({shown})"

@@ -1,12 +1,12 @@
-"""The embedded data set: a procedural world of coloured shapes, drawn and described by our own code.
+"""The built-in data set: procedurally drawn scenes of coloured shapes with generated captions.
 
-Every scene shows two *named* objects: saturated in colour, at least 44 pixels across. They differ in colour, and one lies
-clearly above, below, left or right of the other. All else is clutter and never named: grey shapes, brown twigs, coloured
-specks of at most 6 pixels; some of it lies before the objects and hides a part of them. So a caption is right or wrong
-without doubt (`exact_match`), and where each of its words should look is known to the pixel (`Scene.masks`, `mentions`).
+Every scene shows two *named* objects of saturated colour, at least 44 pixels across. They differ in colour, and one is
+clearly above, below, left of or right of the other. Everything else is clutter and never named: grey shapes, brown twigs and
+coloured specks of at most 6 pixels. Some clutter partly hides the objects. Therefore every caption is clearly right or wrong
+(`exact_match`), and the pixels that each word refers to are known (`Scene.masks`, `mentions`).
 
-What makes it a task for attention: colour, shape, texture and size are drawn independently for two objects at any
-place, so that a caption has to bind them correctly, while the clutter shares the colours (specks) and the shapes (grey).
+The task needs attention because colour, shape, texture and size are drawn independently for two objects at arbitrary
+positions: a caption has to assign them to the right object, while the clutter has the same colours (specks) and shapes (grey).
 
     >>> example = scene("train-000123")
     >>> exact_match(example.captions[0], example)
@@ -33,21 +33,21 @@ from satlib.errors import SatlibError
 if TYPE_CHECKING:
     from satlib.datasets import CaptionSet, Example
 
-# Knobs, in pixels: what makes the world easier or harder to see. (The lists of shapes, colours ... stand in the grammar.)
+# Settings, in pixels, that make scenes easier or harder to see. (The grammar lists shapes, colours and so on.)
 SIDE = paint.SIDE
 DIAMETER = {"small": (44.0, 52.0), "big": (76.0, 90.0)}
-MARGIN = 5.0  # between an object and the edge of the picture
-NEAREST = 56.0  # least distance of the centres along the axis of the relation
-TOUCHING = 0.92  # and at least this part of the sum of their radii: near objects may overlap a little
-SLANT = 0.45  # greatest distance along the other axis, as a part of the first
-VISIBLE = 0.8  # least part of an object that clutter leaves visible
+MARGIN = 5.0  # between an object and the edge of the image
+NEAREST = 56.0  # minimum distance between the centres along the axis of the relation
+TOUCHING = 0.92  # and at least this share of the sum of the radii: close objects may overlap slightly
+SLANT = 0.45  # maximum distance along the other axis, as a share of the distance along the first
+VISIBLE = 0.8  # minimum share of an object that clutter leaves visible
 
 SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
 class Thing:
-    """A named object: what it is and where. centre (x, y) and box (left, top, right, bottom) in pixels."""
+    """A named object: its kind, and in pixels its centre (x, y), diameter and box (left, top, right, bottom)."""
 
     kind: Kind
     centre: tuple[float, float]
@@ -55,22 +55,22 @@ class Thing:
 
     @property
     def shape(self) -> str:
-        """Its shape, a word of `SHAPES`."""
+        """Its shape, one of `SHAPES`."""
         return self.kind.shape
 
     @property
     def colour(self) -> str:
-        """Its colour, a word of `COLOURS`."""
+        """Its colour, one of `COLOURS`."""
         return self.kind.colour
 
     @property
     def texture(self) -> str:
-        """Its texture, a word of `TEXTURES`."""
+        """Its texture, one of `TEXTURES`."""
         return self.kind.texture
 
     @property
     def size(self) -> str:
-        """Small or big, a word of `SIZES`."""
+        """Its size, one of `SIZES`: "small" or "big"."""
         return self.kind.size
 
     @property
@@ -84,11 +84,13 @@ class Thing:
 class Scene:
     """A scene before it is drawn.
 
-    objects: the two named ones, the nearer (painted last) second. relation: of the first object to the second.
-    captions: five raw captions.
+    Attributes:
+        objects: the two named objects; the second is painted last and may cover the first.
+        relation: of the first object to the second.
+        captions: five raw captions.
     """
 
-    key: str
+    image_id: str
     seed: int
     objects: tuple[Thing, Thing]
     relation: str
@@ -96,12 +98,12 @@ class Scene:
 
     @property
     def meaning(self) -> Meaning:
-        """What every right caption says, in canonical form."""
+        """The meaning of every correct caption, in canonical form."""
         return Meaning.of(self.objects[0].kind, self.relation, self.objects[1].kind)
 
     def render(self) -> tuple[Image.Image, np.ndarray]:
-        """Draw it: the RGB picture (224x224), and the masks, bool (2, 224, 224), of each object's *visible* pixels."""
-        random = _random(self.seed, self.key, "paint")
+        """Draw the scene: the RGB image (224x224), and masks of each object's *visible* pixels, bool (2, 224, 224)."""
+        random = _random(self.seed, self.image_id, "paint")
         canvas = paint.Canvas(paint.background(random))
         for _ in range(between(random, *paint.GREY_SHAPES)):
             paint.grey_shape(canvas, random, _anywhere(random), random.uniform(16, 46))
@@ -109,7 +111,7 @@ class Scene:
             paint.twig(canvas, random, _anywhere(random))
         for _ in range(between(random, *paint.SPECKS)):
             paint.speck(canvas, random, _anywhere(random))
-        whole = [
+        full_sizes = [
             paint.named_object(
                 canvas, random, number, thing.centre, thing.diameter, thing.shape, thing.colour, thing.texture
             )
@@ -117,98 +119,103 @@ class Scene:
         ]
         for _ in range(between(random, *paint.OCCLUDERS)):
             thing = self.objects[between(random, 0, 1)]
-            canvas = _hide_a_part(canvas, random, thing, whole)
+            canvas = _occlude(canvas, random, thing, full_sizes)
         return canvas.picture(), np.stack([canvas.owner == number for number in range(len(self.objects))])
 
     def photo(self) -> Image.Image:
-        """The picture, RGB, 224x224."""
+        """The RGB image, 224x224."""
         return self.render()[0]
 
     @property
     def masks(self) -> np.ndarray:
-        """Visible pixels of each object, bool (2, 224, 224): what hides it is left out."""
+        """The visible pixels of each object, without covered ones: bool (2, 224, 224)."""
         return self.render()[1]
 
 
-def scene(key: str, seed: int = 0) -> Scene:
-    """The scene of a key such as "train-000123"; another `seed` gives another world with the same keys.
+def scene(image_id: str, seed: int = 0) -> Scene:
+    """The scene with an image id such as "train-000123"; a different `seed` gives different scenes for the same ids.
 
     Raises:
-        SatlibError: no such key, or a negative seed.
+        SatlibError: the image id is invalid, or the seed is negative.
     """
-    if not re.fullmatch(rf"({'|'.join(SPLITS)})-[0-9]{{6}}", key):
-        raise SatlibError(f"there is no scene {key!r}; a key is a split and six digits, such as train-000123")
+    if not re.fullmatch(rf"({'|'.join(SPLITS)})-[0-9]{{6}}", image_id):
+        raise SatlibError(f"unknown scene {image_id!r}; an image id is a split and six digits, such as train-000123")
     if seed < 0:
-        raise SatlibError(f"the seed of the scenes is {seed}; give 0 or a positive number")
-    random = _random(seed, key, "layout")
+        raise SatlibError(f"the seed of the scenes must be 0 or positive, not {seed}")
+    random = _random(seed, image_id, "layout")
     kinds = _kinds(random)
     relation = pick(random, grammar.RELATIONS)
     diameters = [float(random.uniform(*DIAMETER[kind.size])) for kind in kinds]
     centres = _places(random, relation, diameters)
-    objects = tuple(Thing(*each) for each in zip(kinds, centres, diameters, strict=True))
+    objects = tuple(Thing(*thing) for thing in zip(kinds, centres, diameters, strict=True))
     captions = grammar.captions(random, Meaning.of(kinds[0], relation, kinds[1]))
-    return Scene(key, seed, objects, relation, captions)
+    return Scene(image_id, seed, objects, relation, captions)
 
 
 def exact_match(caption: str | Sequence[str], scene: Scene) -> bool:
-    """Whether a caption (or its words) names exactly the right objects, all their attributes and their relation."""
+    """Whether a caption (or list of words) states the right objects, all their attributes and their relation."""
     return grammar.parse(caption) == scene.meaning
 
 
 def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
-    """For each word the number of the object that it names or describes, or None.
+    """For each word the index of the object that it correctly names or describes, or None.
 
-    words: a caption's words, human or generated, right or wrong. A noun phrase belongs to the object of which more of its
-    words are true (to none if that is undecided), and of its words those count that are true: "small", "red", "star",
-    "striped", "stripes". Articles, pronouns, verbs and relations are None.
+    A noun phrase is assigned to the object for which more of its words are true, or to neither object in a tie. Only its true
+    words ("small", "red", "star", "striped", "stripes") get the index. Articles, pronouns, verbs and relations get None.
+
+    Args:
+        words: the words of any caption, from the data set or generated.
+        scene: the scene that it describes.
     """
-    found: list[int | None] = [None] * len(words)
+    objects: list[int | None] = [None] * len(words)
     for phrase in grammar.phrases(words):
         true = [
-            [index for index, (attribute, value) in phrase.said.items() if getattr(thing, attribute) == value]
+            [index for index, (attribute, value) in phrase.attributes.items() if getattr(thing, attribute) == value]
             for thing in scene.objects
         ]
         if len(true[0]) == len(true[1]):
             continue
         number = 0 if len(true[0]) > len(true[1]) else 1
         for index in true[number]:
-            found[index] = number
-    return found
+            objects[index] = number
+    return objects
 
 
 def load(train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> "CaptionSet":
-    """The data set: so many scenes in each split, drawn when their photo is asked for.
+    """The data set with this many scenes per split; each scene is drawn when its photo is requested.
 
     Raises:
-        SatlibError: a negative or too large number of scenes, or a negative seed.
+        SatlibError: a number of scenes is negative or above 1,000,000, or the seed is negative.
     """
-    from satlib.datasets import CaptionSet, Example  # here, because that module offers this one
+    from satlib.datasets import CaptionSet, Example  # here, to avoid a circular import
 
     examples = []
     for split, count in zip(SPLITS, (train, dev, test), strict=True):
         if not 0 <= count <= 1_000_000:
-            raise SatlibError(f"{count} scenes were asked for {split}; give a number from 0 to 1,000,000")
+            raise SatlibError(f"the number of {split} scenes must be from 0 to 1,000,000, not {count}")
         for index in range(count):
-            key = f"{split}-{index:06d}"
-            examples.append(Example(key=key, split=split, references=scene(key, seed).captions, path=None))
+            image_id = f"{split}-{index:06d}"
+            examples.append(
+                Example(image_id=image_id, split=split, references=scene(image_id, seed).captions, path=None)
+            )
     return CaptionSet(name="scenes", examples=tuple(examples), draw=functools.partial(_draw, seed=seed))
 
 
 def _draw(example: "Example", seed: int) -> Image.Image:
-    return scene(example.key, seed).photo()
+    return scene(example.image_id, seed).photo()
 
 
-# --- Chance ----------------------------------------------------------------------------------------------------------
+# --- Random layout ---------------------------------------------------------------------------------------------------
 
 
-def _random(seed: int, key: str, purpose: str) -> RandomState:
-    """A stream of its own for each scene and purpose: changing the drawing leaves objects and captions as they are."""
-    digest = hashlib.sha256(f"satlib scenes/{seed}/{key}/{purpose}".encode()).digest()
+def _random(seed: int, image_id: str, purpose: str) -> RandomState:
+    """A separate random stream for each scene and purpose, so changing the drawing does not change objects or captions."""
+    digest = hashlib.sha256(f"satlib scenes/{seed}/{image_id}/{purpose}".encode()).digest()
     return RandomState(np.frombuffer(digest, dtype="<u4").astype(np.uint32))
 
 
 def _kinds(random: RandomState) -> tuple[Kind, Kind]:
-    """Two objects, every attribute independent and uniform, but for the colours, which differ."""
+    """Two objects with independent, uniform attributes, except that their colours differ."""
     colour = pick(random, grammar.COLOURS)
     colours = (colour, pick(random, [other for other in grammar.COLOURS if other != colour]))
     first, second = (
@@ -219,7 +226,7 @@ def _kinds(random: RandomState) -> tuple[Kind, Kind]:
 
 
 def _places(random: RandomState, relation: str, diameters: Sequence[float]) -> list[tuple[float, float]]:
-    """Two centres (x, y) in the given relation: the first place out of uniform ones that keeps the rules above."""
+    """Two centres (x, y) in the given relation, by rejection sampling: the first uniform draw that satisfies the limits above."""
     room = np.array([[MARGIN + diameter / 2, SIDE - MARGIN - diameter / 2] for diameter in diameters])
     least = max(NEAREST, TOUCHING * sum(diameters) / 2)
     axis = 1 if relation in ("above", "below") else 0
@@ -237,10 +244,10 @@ def _anywhere(random: RandomState) -> tuple[float, float]:
     return float(x), float(y)
 
 
-def _hide_a_part(canvas: paint.Canvas, random: RandomState, thing: Thing, whole: Sequence[int]) -> paint.Canvas:
-    """Lay a grey shape or a twig before an object, unless too little of an object would be left to see.
+def _occlude(canvas: paint.Canvas, random: RandomState, thing: Thing, full_sizes: Sequence[int]) -> paint.Canvas:
+    """The canvas with a grey shape or a twig in front of an object, or unchanged if too little of an object would stay visible.
 
-    whole: pixels of each object when nothing hid it. Returns the canvas to go on with.
+    full_sizes: the number of pixels of each object before occlusion.
     """
     angle, away = random.uniform(0, 2 * math.pi), thing.diameter / 2 * random.uniform(0.5, 1.1)
     centre = (thing.centre[0] + round(math.cos(angle), 6) * away, thing.centre[1] + round(math.sin(angle), 6) * away)
@@ -249,5 +256,5 @@ def _hide_a_part(canvas: paint.Canvas, random: RandomState, thing: Thing, whole:
         paint.grey_shape(tried, random, centre, thing.diameter * random.uniform(0.4, 0.7))
     else:
         paint.twig(tried, random, centre)
-    seen = [np.count_nonzero(tried.owner == number) for number in range(len(whole))]
-    return tried if all(part >= VISIBLE * all_of_it for part, all_of_it in zip(seen, whole, strict=True)) else canvas
+    sizes = [np.count_nonzero(tried.owner == number) for number in range(len(full_sizes))]
+    return tried if all(size >= VISIBLE * full for size, full in zip(sizes, full_sizes, strict=True)) else canvas

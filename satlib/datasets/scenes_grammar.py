@@ -1,14 +1,14 @@
-"""What is said of a scene: a small English grammar and its exact inverse.
+"""The captions of scenes: a small English grammar and its parser.
 
-A caption names two objects, each with size, colour, shape and texture, and how the one lies to the other:
+A caption names two objects, each with size, colour, shape and texture, and their spatial relation:
 
     "A tiny striped red star floats above a large blue square."
     "Below a big yellow star with white dots there is a little green circle."
 
-A texture that is not said means plain. `caption` writes such sentences, `parse` takes them apart again: it replaces each
-noun phrase by its place ("X is above Y") and looks what is left up among all the sentences that the grammar can build, so
-whatever `caption` writes `parse` understands, and nothing else. `phrases` alone is forgiving: it finds the noun phrases
-of a sentence that a model got half wrong, so that a word's map can still be held against the object that it names.
+If no texture is mentioned, the object is plain. `caption` writes such sentences and `parse` reads them: it replaces the noun
+phrases by placeholders ("X is above Y") and looks up the result among all sentences of the grammar, so `parse` accepts
+exactly the sentences that the grammar can produce. `phrases` is more tolerant: it also finds noun phrases in sentences that
+a model got partly wrong, so a word's attention map can still be compared with the object that the word names.
 """
 
 import re
@@ -21,18 +21,18 @@ from numpy.random import RandomState
 
 from satlib.text import tokenise
 
-# Knobs: fewer kinds make the world easier to learn, more make it harder.
+# Settings: fewer kinds make the scenes easier to learn, more kinds make them harder.
 SHAPES = ("circle", "square", "triangle", "star")
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
 TEXTURES = ("plain", "striped", "dotted")
 SIZES = ("small", "big")
 RELATIONS = ("above", "below", "left of", "right of")
 LONGEST = 18  # words in a caption
-OTHER_ORDER = 0.5  # how often a caption that begins with the relation names the lower or right object first
+OTHER_ORDER = 0.5  # share of the captions beginning with the relation that name the lower or right object first
 
 INVERSE = {"above": "below", "below": "above", "left of": "right of", "right of": "left of"}
 
-# The first synonym of each list is the commonest.
+# The first synonym of each list is the most frequent.
 _SIZE_WORDS = {"small": ("small", "little", "tiny"), "big": ("big", "large", "huge")}
 _SHAPE_WORDS = {"circle": ("circle", "disc")}
 _BEFORE_NOUN = {"plain": ("plain",), "striped": ("striped",), "dotted": ("dotted", "spotted")}
@@ -60,16 +60,16 @@ _VERBS = {
 
 @dataclass(frozen=True)
 class Frame:
-    """A sentence with places for the first object X, the second object Y and their relation.
+    """A sentence template with placeholders for the first object X, the second object Y and their relation.
 
-    `of_second` says which way the relation reads: of X to Y ("X above Y"), or of Y to X ("X with Y above it").
+    `of_second` gives the direction of the relation: of X to Y ("X above Y"), or of Y to X ("X with Y above it").
     """
 
     text: str
     weight: int
     of_second: bool = False
-    definite: bool = False  # "the red star", too
-    bare: bool = False  # the first article may be dropped, as captions do
+    definite: bool = False  # the article may be "the"
+    bare: bool = False  # the first article may be omitted, as is common in captions
     simple_first: bool = False  # no "with stripes" after X, because "with" or "and" follows
 
 
@@ -95,7 +95,7 @@ FRAMES = (
 
 @dataclass(frozen=True)
 class Kind:
-    """All that a caption says of one object."""
+    """The attributes of one object that a caption states."""
 
     size: str
     colour: str
@@ -105,7 +105,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a caption says, in one canonical form: `relation` is only ever "above" or "left of"."""
+    """The meaning of a caption in canonical form: `relation` is always "above" or "left of"."""
 
     first: Kind
     relation: str
@@ -113,7 +113,7 @@ class Meaning:
 
     @classmethod
     def of(cls, subject: Kind, relation: str, other: Kind) -> "Meaning":
-        """The meaning of "subject relation other"; a below b is b above a."""
+        """The meaning of "subject relation other", where "a below b" becomes "b above a"."""
         if relation in ("above", "left of"):
             return cls(subject, relation, other)
         return cls(other, INVERSE[relation], subject)
@@ -121,31 +121,31 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A noun phrase: words[start:stop], and what each describing word says as (attribute, value)."""
+    """A noun phrase: words[start:stop], and for each descriptive word its (attribute, value)."""
 
     start: int
     stop: int
-    said: Mapping[int, tuple[str, str]]  # index of the word -> ("colour", "red")
+    attributes: Mapping[int, tuple[str, str]]  # index of the word -> ("colour", "red")
 
     @property
     def kind(self) -> Kind | None:
-        """The object described, or None unless size, colour, shape are said once and texture at most once."""
-        said = dict(self.said.values())
-        complete = {"size", "colour", "shape"} <= said.keys()
-        return Kind(**said) if complete and len(said) == len(self.said) else None
+        """The object described; None unless size, colour and shape occur exactly once and texture at most once."""
+        attributes = dict(self.attributes.values())
+        complete = {"size", "colour", "shape"} <= attributes.keys()
+        return Kind(**attributes) if complete and len(attributes) == len(self.attributes) else None
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
 
 def caption(random: RandomState, meaning: Meaning) -> str:
-    """Write one sentence that says `meaning`, of at most `LONGEST` words."""
+    """A random sentence that expresses `meaning` in at most `LONGEST` words."""
     weights = [frame.weight for frame in FRAMES]
     while True:
         frame = FRAMES[_weighted(random, weights)]
         x, relation, y = meaning.first, meaning.relation, meaning.second
-        # People name the upper or left object first, unless the first words say that they do not: "Below a ...".
-        # So it is known where the first noun looks before its first word, as an attention that lags a word behind needs.
+        # Captions name the upper or left object first, unless the first words say otherwise: "Below a ...". So the model
+        # knows which object comes first before the first noun, which it needs if its attention lags one word behind.
         if random.random_sample() < OTHER_ORDER and frame.text.startswith("{relation}"):
             x, relation, y = y, INVERSE[relation], x
         if frame.of_second:
@@ -165,7 +165,7 @@ def caption(random: RandomState, meaning: Meaning) -> str:
 
 
 def captions(random: RandomState, meaning: Meaning, count: int = 5) -> tuple[str, ...]:
-    """Write `count` different sentences that all say `meaning`."""
+    """`count` different random sentences that all express `meaning`."""
     written: dict[str, None] = {}
     while len(written) < count:
         written[caption(random, meaning)] = None
@@ -173,31 +173,31 @@ def captions(random: RandomState, meaning: Meaning, count: int = 5) -> tuple[str
 
 
 def _noun_phrase(random: RandomState, kind: Kind, simple: bool) -> str:
-    """Describe an object without its article: "small striped red star", "small red star with white stripes"."""
+    """An object without its article: "small striped red star", "small red star with white stripes"."""
     size = _synonym(random, _SIZE_WORDS[kind.size])
     shape = _synonym(random, _SHAPE_WORDS.get(kind.shape, (kind.shape,)))
-    said, after = random.random_sample(2)
+    mention, variant = random.random_sample(2)
     if kind.texture == "plain":
-        return f"{size} {'plain ' if said < 0.2 else ''}{kind.colour} {shape}"
-    if not simple and said < 0.25:
-        white = "white " if after < 0.4 else ""
+        return f"{size} {'plain ' if mention < 0.2 else ''}{kind.colour} {shape}"
+    if not simple and mention < 0.25:
+        white = "white " if variant < 0.4 else ""
         return f"{size} {kind.colour} {shape} with {white}{_synonym(random, _AFTER_NOUN[kind.texture])}"
     texture = _synonym(random, _BEFORE_NOUN[kind.texture])
-    return f"{size} {texture} {kind.colour} {shape}" if after < 0.7 else f"{size} {kind.colour} {texture} {shape}"
+    return f"{size} {texture} {kind.colour} {shape}" if variant < 0.7 else f"{size} {kind.colour} {texture} {shape}"
 
 
 def pick(random: RandomState, values: Sequence[Any]) -> Any:
-    """One of the values, all equally likely. (numpy's own `randint` differs between platforms.)"""
+    """One of the values, with equal probability. (numpy's `randint` gives different numbers on different platforms.)"""
     return values[int(random.random_sample() * len(values))]
 
 
 def between(random: RandomState, least: int, most: int) -> int:
-    """A whole number from `least` to `most`, both included."""
+    """A random integer from `least` to `most`, inclusive."""
     return least + int(random.random_sample() * (most + 1 - least))
 
 
 def _synonym(random: RandomState, words: Sequence[str]) -> str:
-    """One of the words, the first more often."""
+    """One of the words; the first is the most likely."""
     return words[0] if random.random_sample() < 0.4 else pick(random, words)
 
 
@@ -214,59 +214,59 @@ def _weighted(random: RandomState, weights: Sequence[int]) -> int:
 
 
 def split(text: str | Sequence[str]) -> list[str]:
-    """The words of a caption; a list of words is taken as it is."""
+    """The words of a caption; a sequence of words is returned as a list."""
     return tokenise(text) if isinstance(text, str) else list(text)
 
 
 def phrases(words: Sequence[str]) -> list[Phrase]:
-    """Find the noun phrases of a sentence, complete or not, from left to right.
+    """The noun phrases of a sentence, complete or incomplete, from left to right.
 
-    A phrase runs over describing words up to a shape word, with the article before it and "with stripes" after it.
+    A phrase consists of an optional article, descriptive words up to a shape word, and an optional "with stripes".
     """
     words = list(words)
     describing, after_noun = _lexicon()
-    found = []
+    noun_phrases = []
     at = 0
     while at < len(words):
-        start, said = at, {}
+        start, attributes = at, {}
         at += words[at] in ("a", "an", "the")
         while at < len(words) and words[at] in describing:
-            said[at] = describing[words[at]]
+            attributes[at] = describing[words[at]]
             at += 1
-            if said[at - 1][0] == "shape":
+            if attributes[at - 1][0] == "shape":
                 if words[at : at + 1] == ["with"]:
                     tail = at + 1 + (words[at + 1 : at + 2] == ["white"])
                     if tail < len(words) and words[tail] in after_noun:
-                        said[tail] = after_noun[words[tail]]
+                        attributes[tail] = after_noun[words[tail]]
                         at = tail + 1
                 break
-        if said:
-            found.append(Phrase(start, at, said))
+        if attributes:
+            noun_phrases.append(Phrase(start, at, attributes))
         else:
             at = start + 1
-    return found
+    return noun_phrases
 
 
 def parse(text: str | Sequence[str]) -> Meaning | None:
-    """The meaning of a caption, or None where it is not a sentence of the grammar.
+    """The meaning of a caption, or None if it is not a sentence of the grammar.
 
-    text: the caption, or its lower-case words. Order does not matter: "a above b" and "b below a" mean the same.
+    text: the caption, or its words in lower case. "a above b" and "b below a" have the same meaning.
     """
     words = split(text)
-    found = phrases(words)
-    if len(found) != 2:
+    noun_phrases = phrases(words)
+    if len(noun_phrases) != 2:
         return None
-    (x, y), (first, second) = found, (found[0].kind, found[1].kind)
+    x, y = noun_phrases
     rest = (*words[: x.start], "X", *words[x.stop : y.start], "Y", *words[y.stop :])
     relation = _skeletons().get(rest)
-    if relation is None or first is None or second is None:
+    if relation is None or x.kind is None or y.kind is None:
         return None
-    return Meaning.of(first, relation, second)
+    return Meaning.of(x.kind, relation, y.kind)
 
 
 @lru_cache
 def _lexicon() -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
-    """Word -> (attribute, value): for the words up to the noun, and for those after "with"."""
+    """Word -> (attribute, value), for the words up to the noun and for those after "with"."""
     describing = {colour: ("colour", colour) for colour in COLOURS}
     describing |= {word: ("size", size) for size in SIZES for word in _SIZE_WORDS[size]}
     describing |= {word: ("shape", shape) for shape in SHAPES for word in _SHAPE_WORDS.get(shape, (shape,))}
@@ -275,15 +275,15 @@ def _lexicon() -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
 
 
 def sentences() -> Iterator[tuple[str, str]]:
-    """Every sentence of the grammar with X and Y in place of the objects, and the relation of X to Y."""
+    """Yield every sentence of the grammar, with X and Y for the objects, and the relation of X to Y."""
     for frame in FRAMES:
-        for said in RELATIONS:
-            places = {"relation": _RELATION[said], "to_it": _RELATION_TO_IT[said], "verb": _VERBS[said]}
+        for relation in RELATIONS:
+            slots = {"relation": _RELATION[relation], "to_it": _RELATION_TO_IT[relation], "verb": _VERBS[relation]}
             texts = {frame.text}
-            for place, synonyms in places.items():
-                texts = {text.replace(f"{{{place}}}", word) for text in texts for word in synonyms}
+            for slot, synonyms in slots.items():
+                texts = {text.replace(f"{{{slot}}}", word) for text in texts for word in synonyms}
             for text in sorted(texts):
-                yield text, INVERSE[said] if frame.of_second else said
+                yield text, INVERSE[relation] if frame.of_second else relation
 
 
 @lru_cache

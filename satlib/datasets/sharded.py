@@ -1,7 +1,7 @@
-"""A caption set in shards, to be read as a stream (`satlib.datasets.shards` says what shards are and writes them).
+"""A caption set in shards, read as a stream (`satlib.datasets.shards` describes and writes shards).
 
-They are read from a folder, from an address (https://HOST/FOLDER), or out of a command with {} for a file's name
-("pipe:ssh HOST cat FOLDER/{}"), as the library webdataset opens and groups them.
+Shards are read from a folder, from a URL (https://HOST/FOLDER), or from a command in which {} stands for the file name
+("pipe:ssh HOST cat FOLDER/{}"). The library webdataset opens them and groups their members.
 """
 
 import contextlib
@@ -30,129 +30,135 @@ _SHARD = re.compile(r"[\w-]+\.tar")
 _AGAIN = "copy it again, or write the shards again"
 
 
-class Picture(str):
-    """The key of an image that was read out of a shard, and with it the image: whatever hands the key on hands on both.
+class StreamedImage(str):
+    """The id of an image read from a shard, with the image attached: code that passes on the id also passes on the image.
 
-    Nobody else holds the image: with the last batch that names it, it is gone.
+    Nothing else refers to the image, so its memory is freed with the last batch that contains the id.
     """
 
     __slots__ = ("__weakref__", "_content", "_pixels", "_where")
 
-    def __new__(cls, key: str, content: bytes, where: str) -> "Picture":
-        """An image by its file's content; `where` is what errors call it."""
-        picture = super().__new__(cls, key)
-        picture._content, picture._where, picture._pixels = content, where, None
-        return picture
+    def __new__(cls, image_id: str, content: bytes, where: str) -> "StreamedImage":
+        """`content` is the image file's content; `where` names the image in error messages."""
+        image = super().__new__(cls, image_id)
+        image._content, image._where, image._pixels = content, where, None
+        return image
 
     def photo(self) -> Image.Image:
         """The image in RGB.
 
         Raises:
-            SatlibError: it cannot be read.
+            SatlibError: the image cannot be read.
         """
         return images.decode(self._content, self._where)
 
     def pixels(self, view: str) -> Tensor:
-        """The image as an encoder takes it, (3, 224, 224) of uint8: decoded when it is first asked for, then kept.
+        """The encoder's input, (3, 224, 224), uint8: decoded on the first call and cached.
 
         Raises:
-            SatlibError: it cannot be read, or no view is called that.
+            SatlibError: the image cannot be read, or the view is unknown.
         """
-        kept = self._pixels
-        if kept is None or kept[0] != view:
-            kept = self._pixels = (view, images.to_tensor(images.square(self.photo(), view)))
-        return kept[1]
+        cached = self._pixels
+        if cached is None or cached[0] != view:
+            cached = self._pixels = (view, images.to_tensor(images.square(self.photo(), view)))
+        return cached[1]
 
 
 class Shards(CaptionSet):
-    """A caption set in shards. Its training split is only ever read as a stream; dev and test are held once they were asked for.
+    """A caption set in shards. The training split is only read as a stream; dev and test are kept in memory after the first use.
 
     Attributes:
-        place: where they lie.
-        index: what `shards.json` says.
+        place: the folder, URL or command that the shards are read from.
+        index: the content of `shards.json`.
     """
 
     def __init__(self, place: str) -> None:
-        """Read the index; no shard.
+        """Read the index, but no shard.
 
         Raises:
-            SatlibError: there is no index, or it is another file; of a folder also: a shard is missing or cut short.
+            SatlibError: the index is missing or malformed, or, in a folder, a shard is missing or truncated.
         """
-        vars(self).update(place=place, index=_read_index(place), draw=lambda example: example.key.photo(), _held={})
+        vars(self).update(
+            place=place, index=_read_index(place), draw=lambda example: example.image_id.photo(), _splits={}
+        )
         vars(self)["name"] = self.index["data"]
         if _is_folder(place):
             for shard in (shard for shards in self.index["splits"].values() for shard in shards):
                 path = Path(_locate(place, shard["file"]))
                 if not path.is_file() or path.stat().st_size != shard["bytes"]:
-                    wrong = "is cut short, or another file" if path.is_file() else "is missing"
-                    raise SatlibError(f"{path} {wrong}: {INDEX} says {shard['bytes']:,} bytes; {_AGAIN}")
+                    problem = "has the wrong size" if path.is_file() else "is missing"
+                    raise SatlibError(f"{path} {problem}: {INDEX} expects {shard['bytes']:,} bytes; {_AGAIN}")
 
     def __repr__(self) -> str:
-        return f"Shards({self.place!r})"  # the dataclass's own would read dev and test
+        return f"Shards({self.place!r})"  # the dataclass's __repr__ would read dev and test
 
     def __len__(self) -> int:
-        """The number of images, all splits together."""
+        """The number of images in all splits."""
         return sum(shard["images"] for shards in self.index["splits"].values() for shard in shards)
 
     @property
     def language(self) -> str:
-        """What their words were counted for; "" in an index from before there was a choice."""
+        """The data.language that the words were counted with; "" in an older index without this field."""
         return self.index.get("language", "")
 
     @cached_property
     def examples(self) -> tuple[Example, ...]:
-        """Those of dev and test."""
+        """The examples of dev and test."""
         return self.split("dev") + self.split("test")
 
     def split(self, name: str) -> tuple[Example, ...]:
-        """The examples of dev or test, each key a `Picture`; empty where there are none.
+        """The examples of dev or test, whose image ids are `StreamedImage`s; empty if there are none.
 
         Raises:
-            SatlibError: "train" is asked for, which is a stream, or a shard cannot be read.
+            SatlibError: the split is "train", which is a stream, or a shard cannot be read.
         """
         if name == "train":
             raise SatlibError(
-                f"the training images in {self.place} are a stream: train on them, evaluate on dev or test"
+                f"the training images in {self.place} can only be read as a stream, for training; evaluate on dev or test"
             )
-        if name not in self._held:
+        if name not in self._splits:
             shards = range(len(self.index["splits"].get(name, ())))
-            found = (Example(key, name, captions) for shard in shards for key, captions in self.read(shard, name))
-            self._held[name] = tuple(found)
-        return self._held[name]
+            examples = (
+                Example(image_id, name, captions) for shard in shards for image_id, captions in self.read(shard, name)
+            )
+            self._splits[name] = tuple(examples)
+        return self._splits[name]
 
     def vocabulary(self, size: int, min_count: int, language: str = "") -> Vocabulary:
-        """Of the training captions, by the counts of the index.
+        """The vocabulary of the training captions, from the word counts in the index.
 
         Raises:
-            SatlibError: no training images are in these shards, or their words were counted for another language.
+            SatlibError: the shards have no training split, or their words were counted for another language.
         """
         if "train" not in self.index["splits"]:
-            raise SatlibError(f"{self.place} has shards of {', '.join(self.index['splits'])} alone; write train too")
+            raise SatlibError(
+                f"{self.place} has only shards of {', '.join(self.index['splits'])}; write shards of train too"
+            )
         if self.language != language:
             raise SatlibError(
                 f"the words in {self.place} were counted for data.language = {self.language!r}, not {language!r}; "
-                f"set data.language to that, or write the shards again with the language that you want (--language)"
+                f"set data.language to {self.language!r}, or write the shards again with --language"
             )
         return Vocabulary.from_counts(self.index["words"], size, min_count, language)
 
-    def read(self, shard: int, split: str = "train") -> Iterator[tuple[Picture, tuple[str, ...]]]:
-        """The images of a shard with their captions, one after another; nothing is decoded.
+    def read(self, shard: int, split: str = "train") -> Iterator[tuple[StreamedImage, tuple[str, ...]]]:
+        """Yield the images of a shard with their captions; no image is decoded.
 
         Raises:
-            SatlibError: the shard is missing, cut short or damaged, the captions of an image are broken, or the library
+            SatlibError: the shard is missing, truncated or damaged, the captions of an image are malformed, or the library
                 webdataset is not installed.
         """
         expected = self.index["splits"][split][shard]
-        where, found = _locate(self.place, expected["file"]), 0
+        where, count = _locate(self.place, expected["file"]), 0
         for sample in _samples(where):
             yield _pair(sample, where)
-            found += 1
-        if found != expected["images"]:  # cut where a member ends, a tar file looks whole
-            raise SatlibError(f"{where} ends after {found} of {expected['images']} images; {_AGAIN}")
+            count += 1
+        if count != expected["images"]:  # a tar file truncated between two members looks complete
+            raise SatlibError(f"{where} ends after {count} of {expected['images']} images; {_AGAIN}")
 
 
 def _samples(where: str) -> Iterator[dict[str, Any]]:
-    """The samples of a shard as WebDataset groups its members: {"__key__": ..., "jpg": bytes, "json": bytes}."""
+    """Yield the samples of a shard, grouped by WebDataset: {"__key__": ..., "jpg": bytes, "json": bytes}."""
     with _open(where) as stream:
         from webdataset.tariterators import group_by_keys, tar_file_expander
 
@@ -161,33 +167,33 @@ def _samples(where: str) -> Iterator[dict[str, Any]]:
             try:
                 sample = next(samples, None)
             except (OSError, tarfile.TarError, EOFError, ValueError) as error:
-                raise SatlibError(f"the shard {where} is cut short or damaged ({_reason(error)}); {_AGAIN}") from error
+                raise SatlibError(f"the shard {where} is truncated or damaged ({_reason(error)}); {_AGAIN}") from error
             if sample is None:
                 return
             yield sample
 
 
-def _pair(sample: dict[str, Any], where: str) -> tuple[Picture, tuple[str, ...]]:
+def _pair(sample: dict[str, Any], where: str) -> tuple[StreamedImage, tuple[str, ...]]:
     name = f"{sample['__key__']} in {where}"
     kinds = [kind for kind in sample if not kind.startswith("__") and kind != "json"]
     try:
         about = json.loads(sample["json"])
-        key, captions = about["key"], about["captions"]
-        if not isinstance(key, str) or not isinstance(captions, list) or not captions or len(kinds) != 1:
-            raise ValueError("key, captions and one image are expected")
+        image_id, captions = about["key"], about["captions"]
+        if not isinstance(image_id, str) or not isinstance(captions, list) or not captions or len(kinds) != 1:
+            raise ValueError("expected key, captions and one image")
     except (KeyError, TypeError, ValueError) as error:
-        raise SatlibError(f"the captions of {name} are broken ({_reason(error)}); {_AGAIN}") from error
-    return Picture(key, sample[kinds[0]], name), tuple(clean(caption, name) for caption in captions)
+        raise SatlibError(f"the captions of {name} are malformed ({_reason(error)}); {_AGAIN}") from error
+    return StreamedImage(image_id, sample[kinds[0]], name), tuple(clean(caption, name) for caption in captions)
 
 
 def _reason(error: Exception) -> str:
-    # WebDataset adds what it was reading to an error's arguments.
-    said = getattr(error, "strerror", None) or (error.args[0] if error.args else error)
-    return " ".join(str(said).split()) or type(error).__name__
+    # WebDataset appends the name of the file to an error's arguments.
+    message = getattr(error, "strerror", None) or (error.args[0] if error.args else error)
+    return " ".join(str(message).split()) or type(error).__name__
 
 
-def lie_at(place: str) -> bool:
-    """Whether a data set's name means shards: an address, a command, or a folder of tar files and nothing else to load."""
+def is_location(place: str) -> bool:
+    """Whether a data set's name refers to shards: a URL, a command, or a folder with an index or with tar files but no captions."""
     folder = Path(place).expanduser()
     return (
         not _is_folder(place)
@@ -212,37 +218,37 @@ def _open(where: str) -> Iterator[BinaryIO]:
         import webdataset
     except ImportError as error:
         raise SatlibError(
-            "shards are read by the library webdataset, which is missing; get it with: pip install -e '.[stream]'"
+            "reading shards needs the library webdataset; install it with: pip install -e '.[stream]'"
         ) from error
     try:
         stream = webdataset.gopen(Path(where).absolute().as_uri() if _is_folder(where) else where)
     except (OSError, ValueError) as error:
-        raise SatlibError(f"cannot open {where} ({_reason(error)}); check the address, or {_AGAIN}") from error
+        raise SatlibError(f"cannot open {where} ({_reason(error)}); check the URL, or {_AGAIN}") from error
     try:
         yield stream
     finally:
-        with contextlib.suppress(OSError):  # a command that was left before its end says so
+        with contextlib.suppress(OSError):  # a command stopped early raises an error
             stream.close()
 
 
 def _read_index(place: str) -> dict[str, Any]:
     where = _locate(place, INDEX)
     if place.startswith("pipe:") and not os.environ.get("SATLIB_PIPE"):
-        # The name may come from a recipe or a model of somebody else's.
-        raise SatlibError(f"{place!r} is a command; if it is yours, allow it with the variable SATLIB_PIPE=1")
+        # The command may come from somebody else's recipe or model.
+        raise SatlibError(f"{place!r} is a command; if you trust it, set the environment variable SATLIB_PIPE=1")
     if _is_folder(place) and not Path(where).is_file():
         raise SatlibError(
-            f"{place} has no {INDEX}, the index of its shards; make both with: satlib shards DATA {place}"
+            f"{place} has no {INDEX}, the index of its shards; write shards and index with: satlib shards DATA {place}"
         )
     try:
         with _open(where) as stream:
             content = stream.read()
-            stream.close()  # says whether all of it came
+            stream.close()  # raises an error if the content is incomplete
         index = json.loads(content)
     except OSError as error:
-        raise SatlibError(f"cannot read {where} ({error.strerror or 'nothing came'}); check the address") from error
+        raise SatlibError(f"cannot read {where} ({error.strerror or 'no data received'}); check the URL") from error
     except ValueError as error:  # not UTF-8, or not JSON
-        raise SatlibError(f"{where} is not complete JSON ({error}); {_AGAIN}") from error
+        raise SatlibError(f"{where} is not valid JSON ({error}); {_AGAIN}") from error
     try:
         shards = [shard for split in index["splits"].values() for shard in split]
         fits = index["format"] == FORMAT and index.keys() >= _FIELDS
@@ -250,5 +256,5 @@ def _read_index(place: str) -> dict[str, Any]:
     except (AttributeError, KeyError, TypeError):
         fits = False
     if not fits:
-        raise SatlibError(f"{where} is not an index of shards that this satlib knows; write the shards again")
+        raise SatlibError(f"{where} is not a shard index that this version of satlib can read; write the shards again")
     return index

@@ -1,9 +1,10 @@
-"""Shards: a caption set as tar files in WebDataset's form, for collections that no single disk holds.
+"""Shards: a caption set as tar files in the WebDataset format, for collections too large for one disk.
 
-A folder of shards has `train-000000.tar`, `train-000001.tar`, ..., the same of dev and test, and `shards.json`, the index,
-which is written last: a folder with an index is whole. In a shard each image is two members of one name, `NAME.jpg` (the
-file as it was; a scene is drawn to a PNG) and `NAME.json`, {"key": ..., "captions": [...]}. The index says what training has
-to know before it reads: how many captions there are of each length, and how often each word occurs.
+A folder of shards contains `train-000000.tar`, `train-000001.tar`, ..., the same for dev and test, and the index
+`shards.json`. The index is written last, so a folder with an index is complete. In a shard each image has two members with
+the same name: `NAME.jpg` (the unchanged file; a scene is drawn as a PNG) and `NAME.json`, {"key": ..., "captions": [...]},
+where "key" is the image id. The index contains what training needs in advance: the number of captions of each length, and
+the count of each word.
 
 This module writes them; `satlib.datasets.sharded` reads them.
 """
@@ -40,22 +41,22 @@ def write(
     progress: bool = True,
     language: str = "",
 ) -> dict[str, Any]:
-    """Write a caption set as shards; give their index.
+    """Write a caption set as shards and return their index.
 
     Args:
         data: the set.
-        folder: where they go.
-        splits: which of them; one without images is passed over.
-        images_per_shard: at most.
-        train_images: how many of training, from the first; 0: all.
-        progress: show a bar.
-        language: what the recipe's data.language will be: it decides what is counted as a word.
+        folder: the folder of the shards.
+        splits: the splits to write; splits without images are skipped.
+        images_per_shard: the largest number of images in a shard.
+        train_images: write only this many training images, from the first; 0 means all.
+        progress: show a progress bar.
+        language: the recipe's data.language, which determines how words are counted.
 
     Raises:
-        SatlibError: there are shards already, no image is in those splits, an image cannot be read, or the disk is full.
+        SatlibError: the folder already has shards, the splits have no images, an image cannot be read, or the disk is full.
     """
     if (folder / INDEX).exists():
-        raise SatlibError(f"{folder / INDEX} is there already; name another folder")
+        raise SatlibError(f"{folder / INDEX} already exists; choose another folder")
     index: dict[str, Any] = {"format": FORMAT, "data": data.name, "splits": {}, "lengths": {}, "words": {}}
     index["language"] = language
     for split in splits:
@@ -65,7 +66,7 @@ def write(
             captions = [tokenise(caption, language) for example in examples for caption in example.references]
             index["lengths"] = {str(n): count for n, count in sorted(Counter(map(len, captions)).items())}
             index["words"] = dict(Counter(word for words in captions for word in words).most_common())
-            # Mixed once here: a stream mixes only what is near, and a folder may be sorted by what it shows.
+            # Shuffle once here: a stream shuffles only within its buffer, and a folder may be sorted by content.
             examples = [examples[i] for i in np.random.default_rng(0).permutation(len(examples))]
         chunks = [examples[start : start + images_per_shard] for start in range(0, len(examples), images_per_shard)]
         names: set[str] = set()
@@ -74,7 +75,7 @@ def write(
                 shard = _write_shard(data, chunk, folder / f"{split}-{number:06d}.tar", names, bar)
                 index["splits"].setdefault(split, []).append(shard)
     if not index["splits"]:
-        raise SatlibError(f"{data.name} has no image in {' or '.join(splits)}; choose another split")
+        raise SatlibError(f"{data.name} has no images in {' or '.join(splits)}; choose another split")
     write_json(folder / INDEX, index)
     return index
 
@@ -89,9 +90,10 @@ def _write_shard(
                 while name in names:
                     name += "_"
                 names.add(name)
-                about = {"key": example.key, "captions": example.references}
+                about = {"key": example.image_id, "captions": example.references}
                 for suffix, part in ((kind, content), ("json", json.dumps(about, ensure_ascii=False).encode())):
-                    member = tarfile.TarInfo(f"{name}.{suffix}")  # of no time and nobody: the same set, the same bytes
+                    # Members have no time and no owner, so the same set gives the same bytes.
+                    member = tarfile.TarInfo(f"{name}.{suffix}")
                     member.size, member.mode = len(part), 0o644
                     tar.addfile(member, io.BytesIO(part))
                 bar.update()
@@ -107,11 +109,11 @@ def _write_shard(
 
 
 def _member(data: CaptionSet, example: Example) -> tuple[str, str, bytes]:
-    """An image's name in its shard, the kind of its file, and the file."""
+    """An image's name in its shard, its file extension, and its content."""
     if example.path is None:
         drawn = io.BytesIO()
         data.photo(example).save(drawn, format="PNG")
-        stem, kind, content = example.key, "png", drawn.getvalue()
+        stem, kind, content = example.image_id, "png", drawn.getvalue()
     else:
         try:
             content = example.path.read_bytes()
@@ -119,5 +121,6 @@ def _member(data: CaptionSet, example: Example) -> tuple[str, str, bytes]:
             raise SatlibError(
                 f"cannot read {example.path}: {error.strerror}; see: satlib data check {data.name}"
             ) from error
-        stem, kind = os.path.splitext(example.key)[0], example.path.suffix.lstrip(".").lower() or "image"
-    return re.sub(r"[^\w-]+", "_", stem), kind, content  # WebDataset takes all after the first dot for the kind
+        stem, kind = os.path.splitext(example.image_id)[0], example.path.suffix.lstrip(".").lower() or "image"
+    # No dot in the name: WebDataset treats everything after the first dot as the extension.
+    return re.sub(r"[^\w-]+", "_", stem), kind, content

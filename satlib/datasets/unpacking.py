@@ -1,4 +1,4 @@
-"""Zip files unpacked without leaving the folder."""
+"""Unpacking zip files, never outside the target folder."""
 
 import fnmatch
 import re
@@ -17,29 +17,30 @@ _CHUNK = 1 << 20
 
 
 def unpack(path: Path, folder: Path, members: Sequence[str] = ("*",), progress: bool = True) -> None:
-    """Unpack a zip file into a folder; nothing leaves the folder, and no half-written file keeps a final name.
+    """Unpack a zip file into a folder, each file atomically.
 
-    All names are checked before the first byte is written: no absolute path, no "..", no drive letter, no symbolic link. Files
-    that are there with the right size are left alone, so that an unpacking that was stopped goes on.
+    All names are checked before the first byte is written: absolute paths, "..", drive letters and symbolic links are rejected.
+    Files that already exist with the right size are skipped, so an interrupted run resumes.
 
     Raises:
-        SatlibError: the archive is damaged or not a zip, a member would leave the folder, or the disk is too small.
+        SatlibError: the archive is damaged or not a zip file, a member would be written outside the folder, or the disk is too
+            small.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             wanted = [(info, target) for info in archive.infolist() if (target := _target(info, path, folder, members))]
-            todo = [(info, target) for info, target in wanted if not _is_there(target, info.file_size)]
+            todo = [(info, target) for info, target in wanted if not _is_complete(target, info.file_size)]
             folder.mkdir(parents=True, exist_ok=True)
             needed, free = sum(info.file_size for info, _ in todo), shutil.disk_usage(folder).free
             if needed > free:
                 raise SatlibError(
-                    f"{folder} has {free / 1e9:.1f} GB free and {path.name} unpacks to {needed / 1e9:.1f} GB; free some space"
+                    f"{folder} has {free / 1e9:.1f} GB free, but {path.name} unpacks to {needed / 1e9:.1f} GB; free some space"
                 )
             for info, target in tqdm(todo, unit="file", desc=path.stem, disable=not progress):
                 _extract(archive, info, target)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise SatlibError(
-            f"{path} is not a whole zip file ({error}); delete it and run the same command again"
+            f"{path} is not a complete zip file ({error}); delete it and run the same command again"
         ) from error
     except OSError as error:
         raise SatlibError(
@@ -48,12 +49,12 @@ def unpack(path: Path, folder: Path, members: Sequence[str] = ("*",), progress: 
 
 
 def _target(info: zipfile.ZipInfo, path: Path, folder: Path, members: Sequence[str]) -> Path | None:
-    """Where a member goes; None for folders, for what macOS adds, and for members that are not wanted."""
+    """The path to unpack a member to; None for folders, files added by macOS, and members that match no pattern."""
     name = PurePosixPath(info.filename.replace("\\", "/"))
     is_link = stat.S_ISLNK(info.external_attr >> 16)
     if name.is_absolute() or ".." in name.parts or is_link or re.match(r"[A-Za-z]:", info.filename):
         raise SatlibError(
-            f"{path}: the member {info.filename!r} would leave {folder}; nothing was unpacked, do not trust this file"
+            f"{path}: the member {info.filename!r} would be written outside {folder}; nothing was unpacked, do not trust this file"
         )
     if (
         info.is_dir()
@@ -65,12 +66,12 @@ def _target(info: zipfile.ZipInfo, path: Path, folder: Path, members: Sequence[s
     return folder.joinpath(*name.parts)
 
 
-def _is_there(target: Path, size: int) -> bool:
+def _is_complete(target: Path, size: int) -> bool:
     return target.is_file() and target.stat().st_size == size
 
 
 def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> None:
-    """One member, by a temporary name. Not `files.replacing`: its fsync would cost minutes over 120,000 photographs."""
+    """Unpack one member atomically. Not with `files.replacing`: its fsync would add minutes over 120,000 photographs."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
     partial = Path(name)

@@ -1,6 +1,6 @@
-"""What looks wrong in captions: a language that is not set, damaged text, captions longer than a recipe takes.
+"""Warnings about captions: a language that is not set, damaged text, captions that are too long for a recipe.
 
-None of it stops anything; `satlib data check` shows it.
+`satlib data check` prints them; they stop nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,57 +11,57 @@ from satlib.datasets import Example
 from satlib.recipe import DataConfig
 from satlib.text import LANGUAGES, is_character, tokenise
 
-FEW = 0.01  # share of the captions up to which what a person may well write is passed over
+FEW = 0.01  # up to this share of the captions, wording that a person may well have intended is not reported
 _SCRIPTS = {"zh": "Han", "ja": "Hiragana", "th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Myanmar"}
 _LONE_MARK = regex.compile(r"(?:^|\s)(?!\p{Variation_Selector})\p{M}")
-_HANGUL = regex.compile(r"\p{Hangul}")  # a letter of it is a syllable
+_HANGUL = regex.compile(r"\p{Hangul}")  # each of its characters is a syllable
 _OTHER = r"[\p{Cyrillic}\p{Greek}]"
 _MIXED = regex.compile(rf"\p{{Latin}}\p{{M}}*{_OTHER}|{_OTHER}\p{{M}}*\p{{Latin}}")
 
 
 def warnings(examples: Sequence[Example], language: str = "") -> list[str]:
-    """One line for each thing that looks wrong: how many captions, the first of them, and what to do.
+    """One line per problem: the number of captions, what to do, and the first such caption.
 
-    Text that is not in NFC is not among them: `text.normalise` makes it so wherever words are read.
+    Text that is not in NFC is no problem: `text.normalise` converts it wherever words are read.
 
     Args:
-        examples: of all splits.
-        language: what data.language will be.
+        examples: the examples of all splits.
+        language: the recipe's data.language.
     """
     captions = [(example, caption) for example in examples for caption in example.references]
     longest = DataConfig.max_length
 
     def line(wrong: Callable[[str], object], share: float, text: str) -> Iterator[str]:
-        found = [(example, caption) for example, caption in captions if wrong(caption)]
-        if len(found) > share * len(captions):
-            example, caption = found[0]
+        wrong_ones = [(example, caption) for example, caption in captions if wrong(caption)]
+        if len(wrong_ones) > share * len(captions):
+            example, caption = wrong_ones[0]
             shown = caption if len(caption) <= 60 else caption[:60] + "..."
-            yield f"{len(found):,} of {len(captions):,} captions {text}; the first is of {example.key}: {shown!r}"
+            yield f"{len(wrong_ones):,} of {len(captions):,} captions {text}; the first belongs to {example.image_id}: {shown!r}"
 
-    found: list[str] = []
+    lines: list[str] = []
     if not language:
         code = _language([caption for _, caption in captions])
-        found += line(
+        lines += line(
             _mostly_characters,
             FEW,
             f"are in a script without spaces between words: train with --set data.language={code} "
             f"({LANGUAGES[code]}), and check with --language {code}",
         )
-    found += line(_misread, 0, "were read in another encoding than they were written in: save them as UTF-8 again")
-    found += line(_LONE_MARK.search, 0, "have an accent or vowel sign without its letter: join the two again")
-    found += line(_single_letters, FEW, "are mostly single letters: remove the spaces inside words")
-    found += line(
+    lines += line(_misread, 0, "were decoded with the wrong character encoding: save them again as UTF-8")
+    lines += line(_LONE_MARK.search, 0, "have an accent or vowel sign separated from its letter: join the two again")
+    lines += line(_single_letters, FEW, "are mostly single letters: remove the spaces inside words")
+    lines += line(
         _MIXED.search,
         0,
-        "mix Latin with Cyrillic or Greek letters in one word: type the word again in one alphabet",
+        "mix Latin with Cyrillic or Greek letters in one word: retype the word in one alphabet",
     )
-    found += line(
+    lines += line(
         lambda caption: len(tokenise(caption, language)) > longest,
         FEW,
         f"are longer than {longest} tokens and would be left out of training: raise data.max_length, and "
         "decoding.max_length with it",
     )
-    return found
+    return lines
 
 
 def _mostly_characters(caption: str) -> bool:
@@ -70,7 +70,7 @@ def _mostly_characters(caption: str) -> bool:
 
 
 def _language(captions: Sequence[str]) -> str:
-    """The one whose script is used most; Japanese is known by its hiragana, since it is written in Han characters too."""
+    """The language of the most frequent script. Hiragana identify Japanese, which uses Han characters too."""
     text = "".join(captions)
     used = {code: len(regex.findall(rf"\p{{{script}}}", text)) for code, script in _SCRIPTS.items()}
     most = max(used, key=used.__getitem__)
@@ -78,7 +78,7 @@ def _language(captions: Sequence[str]) -> str:
 
 
 def _misread(caption: str) -> bool:
-    """Whether it holds a replacement character, or a word of which the characters, taken for bytes, are UTF-8 ("cafÃ©")."""
+    """Whether it contains a replacement character, or a word that is UTF-8 decoded with another encoding ("cafÃ©")."""
     return "\ufffd" in caption or (
         not caption.isascii()
         and any(_is_utf8(word, encoding) for word in caption.split() for encoding in ("cp1252", "latin-1"))
@@ -93,6 +93,6 @@ def _is_utf8(word: str, encoding: str) -> bool:
 
 
 def _single_letters(caption: str) -> bool:
-    """Whether most of its words are; not of scripts whose characters are syllables or words."""
+    """Whether most words are single letters, not counting scripts whose characters are syllables or words."""
     words = [word for word in tokenise(caption) if not (is_character(word) or _HANGUL.match(word))]
     return len(words) > 3 and 2 * sum(len(word) == 1 and word.isalpha() for word in words) > len(words)

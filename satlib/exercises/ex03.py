@@ -53,7 +53,7 @@ def _encode(caption: list[str], known: list[str]) -> list[int]:
 def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
     """satlib's batches: numbers of captions, all those of a batch of one length."""
     pairs = [Pair(str(i), (0,) * length) for i, length in enumerate(lengths)]
-    return [[int(key) for key in batch.keys] for batch in SameLengthBatches(pairs, size).epoch(0)]
+    return [[int(image_id) for image_id in batch.image_ids] for batch in SameLengthBatches(pairs, size).epoch(0)]
 
 
 def _by_length(lengths: list[int]) -> dict[int, list[int]]:

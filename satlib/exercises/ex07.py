@@ -163,9 +163,11 @@ def _brevity(length: int, r: float) -> float:
 
 def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
     """satlib's corpus BLEU-N without brevity penalty, 0 to 1."""
-    keys = [str(i) for i in range(len(captions))]
-    hypotheses = {key: [" ".join(words)] for key, words in zip(keys, captions, strict=True)}
-    human = {key: [" ".join(words) for words in each] for key, each in zip(keys, references, strict=True)}
+    image_ids = [str(i) for i in range(len(captions))]
+    hypotheses = {image_id: [" ".join(words)] for image_id, words in zip(image_ids, captions, strict=True)}
+    human = {
+        image_id: [" ".join(words) for words in each] for image_id, each in zip(image_ids, references, strict=True)
+    }
     return metrics.bleu(hypotheses, human)[f"BLEU-{N} (no brevity penalty)"] / 100
 
 
