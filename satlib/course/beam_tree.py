@@ -6,7 +6,7 @@ Like `plots`: the same bytes for the same input, readable without colour vision.
 import math
 from collections.abc import Callable, Collection, Mapping
 
-from satlib.plots import END_LABEL, Picture
+from satlib.plots import END_LABEL, NotebookFigure
 
 Prefix = tuple[str, ...]
 
@@ -18,7 +18,7 @@ _DROPPED = {"color": "0.6", "linewidth": 1.0, "linestyle": ":", "zorder": 1}
 
 def tree_figure(
     next_words: Callable[[Prefix], Mapping[str, float]], kept: Collection[Prefix] = (), best: Prefix = ()
-) -> Picture:
+) -> NotebookFigure:
     """Draw every caption of a small model as a path from left to right, with the probability of each word.
 
     Args:
@@ -29,7 +29,7 @@ def tree_figure(
     places = _places(next_words)
     ends = [prefix for prefix in places if prefix and prefix[-1] == END_LABEL]
     depth = max(map(len, places))
-    figure = Picture(figsize=(8.6, 0.5 + 0.34 * len(ends)), layout="constrained")
+    figure = NotebookFigure(figsize=(8.6, 0.5 + 0.34 * len(ends)), layout="constrained")
     axis = figure.subplots()
     for prefix, y in places.items():
         x = len(prefix)

@@ -12,7 +12,7 @@ from matplotlib.patches import Ellipse, FancyBboxPatch, Rectangle
 from PIL import Image
 from torch import Tensor
 
-from satlib import plots
+from satlib import overlay, plots
 from satlib.table import Row
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _SMALL = 112  # pixels of a small map
 
 def fixed_vector_figure(
     photo: Image.Image, words: Sequence[str], alphas: Tensor, shown: Sequence[int] = (0, 1, 2, 3)
-) -> plots.Picture:
+) -> plots.NotebookFigure:
     """Draw what attention replaces: above, a decoder that has one vector for all words; below, one that looks before each.
 
     Args:
@@ -40,7 +40,7 @@ def fixed_vector_figure(
         alphas: their maps (C, h, w), which are drawn.
         shown: which words are drawn, four at most.
     """
-    figure = plots.Picture(figsize=(10, 6.2))
+    figure = plots.NotebookFigure(figsize=(10, 6.2))
     axis = _canvas(figure, 100, 62)
     for bottom, title in (
         (33, "Without attention: one fixed vector for all words"),
@@ -55,7 +55,7 @@ def fixed_vector_figure(
             va="top",
             color="black" if bottom else _CHOSEN,
         )
-        _inside(axis, plots.scaled(photo), (2, bottom + 9, 14, 14))
+        _inside(axis, overlay.scaled(photo), (2, bottom + 9, 14, 14))
         _box(axis, (20, bottom + 12, 9, 8), "encoder\n(CNN)")
         for i in range(alphas.shape[1] + 1):
             y = bottom + 11 + 10 * i / alphas.shape[1]
@@ -97,7 +97,7 @@ def _one_vector(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -
 def _a_look_each(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -> None:
     """Every word's own map, with all annotation vectors at hand, and its context vector."""
     _bus(axis, (38, bottom + 21), bottom + 28, bottom + 26, len(alphas))
-    for place, picture in enumerate(plots.lit(photo, alphas, 2 * _SMALL)):
+    for place, picture in enumerate(overlay.lit(photo, alphas, 2 * _SMALL)):
         x = _column(place)
         _inside(axis, picture, (x, bottom + 17, 9, 9))
         _arrow(axis, (x + 4.5, bottom + 17), (x + 4.5, bottom + 13))
@@ -122,14 +122,14 @@ def _bus(axis: Axes, start: tuple[float, float], height: float, end: float, word
         _arrow(axis, (_column(place) + 4.5, height), (_column(place) + 4.5, end))
 
 
-def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.Picture:
+def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.NotebookFigure:
     """Draw the way through the course: a column for each part, a box for each notebook, arrows in their order.
 
     Args:
         parts: (name, notebooks) each, a notebook being (its number, what it is about in two or three words).
     """
     rows = max(len(notebooks) for _, notebooks in parts)
-    figure = plots.Picture(figsize=(10, 0.75 + 0.85 * rows))
+    figure = plots.NotebookFigure(figsize=(10, 0.75 + 0.85 * rows))
     axis = _canvas(figure, 100, 7.5 + 8.5 * rows)
     wide, top = 100 / len(parts), 8.5 * rows
     before = None
@@ -151,7 +151,7 @@ def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.
 
 def gallery_figure(
     pictures: Sequence[tuple[np.ndarray, Sequence[str], Collection[int], str]], columns: int = 4
-) -> plots.Picture:
+) -> plots.NotebookFigure:
     """Draw pictures with their captions below, wrong words in orange italics, and what is true below that.
 
     Args:
@@ -159,7 +159,7 @@ def gallery_figure(
         columns: pictures in a row.
     """
     rows = -(-len(pictures) // columns)
-    figure = plots.Picture(figsize=(10, 3.5 * rows * 4 / columns))
+    figure = plots.NotebookFigure(figsize=(10, 3.5 * rows * 4 / columns))
     wide, high = 100 / columns, 35 * 4 / columns
     axis = _canvas(figure, 100, high * rows)
     for number, (pixels, words, wrong, truth) in enumerate(pictures):
@@ -181,7 +181,7 @@ def gallery_figure(
 
 def cells_figure(
     rows: Sequence[Row], columns: Sequence[str], rings: Mapping[str, Collection[tuple[str, str]]]
-) -> plots.Picture:
+) -> plots.NotebookFigure:
     """Draw some rows of a table of results, with rings around figures: where somebody read them.
 
     Args:
@@ -189,7 +189,7 @@ def cells_figure(
         columns: the figures that are shown.
         rings: name of a reading -> (model, column) of each figure in it; three readings at most.
     """
-    figure = plots.Picture(figsize=(9, 0.5 * len(rows) + 1.3))
+    figure = plots.NotebookFigure(figsize=(9, 0.5 * len(rows) + 1.3))
     wide, height = 90, 5 * len(rows) + 13
     axis = _canvas(figure, wide, height)
     xs = {column: 44 + 10 * i for i, column in enumerate(columns)}
@@ -209,7 +209,7 @@ def cells_figure(
     return figure
 
 
-def _canvas(figure: plots.Picture, width: float, height: float) -> Axes:
+def _canvas(figure: plots.NotebookFigure, width: float, height: float) -> Axes:
     """One axis over the whole figure, without frame, of equal units."""
     axis = figure.add_axes((0, 0, 1, 1))
     axis.set_axis_off()
@@ -250,7 +250,7 @@ def reading_figure(
     alone: Sequence[str] = (),
     title: str = "",
     view: str = "whole",
-) -> plots.Picture:
+) -> plots.NotebookFigure:
     """Draw a reading: one word's map large, what might have stood in its place, and the maps of all words below.
 
     Args:
@@ -263,18 +263,18 @@ def reading_figure(
     """
     labels = reading.labels
     rows = -(-len(labels) // _COLUMNS)
-    figure = plots.Picture(figsize=(9, 3.5 + 1.05 * rows))
+    figure = plots.NotebookFigure(figsize=(9, 3.5 + 1.05 * rows))
     height = figure.get_figheight()
     style = {"va": "top", "fontsize": 10, "color": "0.35", "parse_math": False}
     figure.text(0.02, 1 - 0.12 / height, title, **style)
     if reading.forced or list(alone or labels) != labels:
         figure.text(0.98, 1 - 0.12 / height, "[given by you]   orange: not what it says alone", ha="right", **style)
     large = figure.add_axes((0.02, 1 - 3.35 / height, 2.95 / 9, 2.95 / height))
-    large.imshow(plots.lit(photo, reading.alphas[index : index + 1], 336, view)[0])
+    large.imshow(overlay.lit(photo, reading.alphas[index : index + 1], 336, view)[0])
     bars = figure.add_axes((0.475, 1 - 3.1 / height, 0.42, 2.2 / height))
     _draw_alternatives(bars, reading, index)
     maps = figure.add_axes((0.02, 0.05 / height, 0.96, 1.05 * rows / height))
-    _draw_maps(maps, plots.lit(photo, reading.alphas, _SMALL, view), reading, index, alone or labels)
+    _draw_maps(maps, overlay.lit(photo, reading.alphas, _SMALL, view), reading, index, alone or labels)
     for axis in (large, maps):
         axis.set_axis_off()
     return figure

@@ -179,7 +179,7 @@ class Explorer:
             self._forced = before
             self.note.value = html.escape(str(error))
 
-    def figure(self) -> plots.Picture:
+    def figure(self) -> plots.NotebookFigure:
         """What is shown, as a figure that stays where no widgets are."""
         model, picture = self._chosen
         title = f"{model}   |   {picture}   |   temperature of the attention: {self.temperature.value:.2g}"

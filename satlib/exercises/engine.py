@@ -231,9 +231,9 @@ def _draw(expected: Any, got: Any) -> None:
 
         if get_ipython() is None or expected.dim() != 2 or got.dim() != 2:
             return
-        from satlib.plots import Picture
+        from satlib.plots import NotebookFigure
 
-        figure = Picture(figsize=(5.2, 2.6), layout="constrained")
+        figure = NotebookFigure(figsize=(5.2, 2.6), layout="constrained")
         for axis, values, title in zip(figure.subplots(1, 2), (expected, got), ("target", "yours"), strict=True):
             axis.imshow(values.detach().double(), cmap="cividis")
             axis.set(title=title, xticks=[], yticks=[])
