@@ -9,6 +9,7 @@ from PIL import Image
 from satlib import plots, table
 from satlib.course import drawings
 from satlib.course.explorer import Reading
+from satlib.errors import SatlibError
 
 PARTS = [
     ("One", [("00", "look"), ("01", "before images")]),
@@ -144,6 +145,11 @@ def test_rings_are_around_the_figures_that_were_read():
         if any(np.allclose(ring.center, text.get_position()) for ring in rings)
     ]
     assert sorted(ringed) == ["17.7", "18.93"]
+
+
+def test_more_comparisons_than_rings_are_refused():
+    with pytest.raises(SatlibError, match="at most 3 comparisons"):
+        drawings.cells_figure((), (), dict.fromkeys("abcd", ()))
 
 
 def test_the_same_input_gives_the_same_bytes():

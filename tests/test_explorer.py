@@ -116,7 +116,7 @@ class TestRead:
 
     def test_a_word_that_it_never_learnt(self):
         captioner = decided()
-        with pytest.raises(SatlibError, match="never learnt the word 'zebra'; give one of its 10 words"):
+        with pytest.raises(SatlibError, match="'zebra' is not in the model's vocabulary; give one of its 10 words"):
             read(captioner, annotate(captioner, PHOTOS[0]), ["a", "zebra"])
 
 

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from satlib import overlay, plots
+from satlib.errors import SatlibError
 from satlib.table import TableRow
 
 if TYPE_CHECKING:
@@ -196,10 +197,10 @@ def cells_figure(
         rings: name of a comparison -> (model, column) of each score in it; at most three comparisons.
 
     Raises:
-        ValueError: there are more than three comparisons.
+        SatlibError: there are more than three comparisons.
     """
     if len(rings) > len(_RINGS):
-        raise ValueError(f"at most {len(_RINGS)} comparisons can be drawn, not {len(rings)}")
+        raise SatlibError(f"at most {len(_RINGS)} comparisons can be drawn, not {len(rings)}")
     figure = plots.NotebookFigure(figsize=(9, 0.5 * len(rows) + 1.3))
     wide, height = 90, 5 * len(rows) + 13
     axis = _canvas(figure, wide, height)
