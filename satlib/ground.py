@@ -111,9 +111,9 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     """The words of a caption that correctly describe one of a scene's objects, with the object's visible pixels."""
     scene = scenes.scene(example.key)
     masks = scene.masks
-    said = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.said.items()}
+    classes = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.said.items()}
     return [
-        Target(index, said[index], masks[number])
+        Target(index, classes[index], masks[number])
         for index, number in enumerate(scenes.mentions(words, scene))
         if number is not None
     ]

@@ -114,7 +114,7 @@ def test_torch_replaced_in_the_answer():
     before = torch.softmax, torch.Tensor.sum, builtins.sum
     message, _ = said(answer)
     assert "torch.softmax" in message
-    assert "restored" in message
+    assert "undone" in message
     assert before == (torch.softmax, torch.Tensor.sum, builtins.sum)
     assert torch.ones(3).sum() == 3
 
@@ -179,7 +179,7 @@ def test_operators_and_libraries_replaced():
         return e
 
     message, _ = said(answer)
-    assert message == "it replaces re.findall, Tensor.__sub__, Counter.update globally; restored"
+    assert message == "it replaces re.findall, Tensor.__sub__, Counter.update globally; this has been undone"
     assert (torch.ones(1) - torch.ones(1)).item() == 0
     assert Counter("aab") == {"a": 2, "b": 1}
     assert re.findall("a", "aa") == ["a", "a"]

@@ -68,7 +68,7 @@ def fixed_vector_figure(
         axis.text(
             38,
             bottom + 10,
-            f"{alphas[0].numel()} locations, an annotation\nvector $a_i$ for each",
+            f"{alphas[0].numel()} annotation\nvectors $a_i$",
             ha="center",
             va="top",
             fontsize=10,

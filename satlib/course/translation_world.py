@@ -168,10 +168,10 @@ class _Reader:
         return Word(lexicon[word.text] + ending, word.source)
 
     def sentence(self) -> list[Word]:
-        said = self.clause()
+        orrish = self.clause()
         while self.next:
-            said += [self.say(CONJUNCTIONS), *self.clause()]
-        return said
+            orrish += [self.say(CONJUNCTIONS), *self.clause()]
+        return orrish
 
     def clause(self) -> list[Word]:
         thing, several = self.thing()
@@ -189,15 +189,17 @@ class _Reader:
         several = noun.text not in NOUNS
         singular = NOUNS[noun.text.removesuffix("s") if several else noun.text]
         ending = singular[-1] + "n" * several
-        said = [Word(DETERMINERS[determiner.text] + ending, determiner.source)] if DETERMINERS[determiner.text] else []
-        said += [Word(singular + "n" * several, noun.source)]
-        said += [Word(ADJECTIVES[word.text] + ending, word.source) for word in reversed(adjectives)]
+        orrish = (
+            [Word(DETERMINERS[determiner.text] + ending, determiner.source)] if DETERMINERS[determiner.text] else []
+        )
+        orrish += [Word(singular + "n" * several, noun.source)]
+        orrish += [Word(ADJECTIVES[word.text] + ending, word.source) for word in reversed(adjectives)]
         if self.next in PREPOSITIONS:
             preposition = self.say(PREPOSITIONS)
-            said += [*self.thing()[0], preposition]
+            orrish += [*self.thing()[0], preposition]
         elif self.next == "that":
-            said += [Word("ki", self.take("that").source), *self.does(several)]
-        return said, several
+            orrish += [Word("ki", self.take("that").source), *self.does(several)]
+        return orrish, several
 
     def does(self, several: bool) -> list[Word]:
         """A verb phrase: the object stands before the verb."""

@@ -146,7 +146,7 @@ def _try(asked: Task, answer: Callable[..., Any], case: tuple[Any, ...], printed
     got, output = guard.run(lambda: asked.observe(spy, *copies), getattr(answer, "__code__", None), asked.seconds)
     patched = watch.put_back()
     if patched:
-        raise guard.Failed(f"it replaces {_several(patched)} globally; restored")
+        raise guard.Failed(f"it replaces {_several(patched)} globally; this has been undone")
     printed.append(output)
     if got is Ellipsis or (isinstance(got, (tuple, list)) and any(value is Ellipsis for value in got)):
         raise guard.Blank
