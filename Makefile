@@ -1,5 +1,6 @@
 # Everything starts here: `make` alone lists what there is. Each target first makes .venv, if it is not there yet or
-# pyproject.toml or constraints.txt has changed since (tools/install.sh). Works with GNU make 3.81, the one that macOS has.
+# pyproject.toml or constraints.txt has changed since (tools/install.sh): for learners what the course needs, .venv/.installed; for
+# contributors their tools too, .venv/.dev. Works with GNU make 3.81, the one that macOS has.
 # All paths are relative, so that a space in the checkout's own path does no harm.
 
 BIN := .venv/bin
@@ -7,6 +8,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .PHONY: help demo test lab notebooks notebooks-check exercises check exercises-check lint format constraints
+.NOTPARALLEL:  # one installation at a time
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -21,11 +23,11 @@ test: lint  ## check style and run all tests
 lab: .venv/.installed  ## open the course in JupyterLab
 	JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter" $(BIN)/jupyter lab --notebook-dir=. notebooks/00_look.ipynb $(ARGS)
 
-notebooks: .venv/.installed  ## make the notebooks from their sources: run those that changed, and write the index
+notebooks: .venv/.dev  ## make the notebooks from their sources: run those that changed, and write the index
 	$(BIN)/python tools/notebooks.py make --changed
 
 # One after another, with one thread: for the small tensors of most notebooks two are slower.
-notebooks-check: .venv/.installed  ## run the notebooks, and compare them and the index with their sources
+notebooks-check: .venv/.dev  ## run the notebooks, and compare them and the index with their sources
 	$(BIN)/python tools/notebooks.py compare
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
 
@@ -37,20 +39,20 @@ check: .venv/.installed  ## are the exercises right? a table: done, blank, or wr
 	OMP_NUM_THREADS=1 $(BIN)/satlib check $(ARGS)
 
 # What is committed, and the solutions: all of them must be done.
-exercises-check: .venv/.installed  ## compare exercises and solutions with their sources, and run the solutions
+exercises-check: .venv/.dev  ## compare exercises and solutions with their sources, and run the solutions
 	$(BIN)/python tools/exercises.py compare
 	OMP_NUM_THREADS=1 $(BIN)/satlib check solutions $(ARGS)
 
-lint: .venv/.installed  ## check style alone
+lint: .venv/.dev  ## check style alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: .venv/.installed  ## put the style right
+format: .venv/.dev  ## put the style right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # One resolution for every Python and system that satlib supports (markers tell them apart), without any address.
-constraints: .venv/.installed  ## choose the newest versions that pyproject.toml allows, and write constraints.txt
+constraints: .venv/.dev  ## choose the newest versions that pyproject.toml allows, and write constraints.txt
 	@echo '# Exact versions that are known to work together; pyproject.toml is where dependencies stand. `make constraints`' > .venv/constraints.new
 	@echo '# writes this file.' >> .venv/constraints.new
 	$(BIN)/uv --quiet pip compile pyproject.toml --all-extras --universal --python-version 3.10 --no-header --no-annotate \
@@ -59,3 +61,6 @@ constraints: .venv/.installed  ## choose the newest versions that pyproject.toml
 
 .venv/.installed: pyproject.toml constraints.txt tools/install.sh
 	@sh tools/install.sh
+
+.venv/.dev: pyproject.toml constraints.txt tools/install.sh
+	@sh tools/install.sh dev

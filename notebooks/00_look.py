@@ -91,8 +91,9 @@ upload = ipywidgets.FileUpload(accept="image/*", description="a photograph", mul
 def uploaded(change: dict) -> None:
     """Show what was chosen with the button."""
     output.clear_output()
+    chosen = change["new"]  # the files; from ipywidgets 7, which Colab has, by their names
     with output:
-        for file in change["new"]:
+        for file in chosen.values() if isinstance(chosen, dict) else chosen:
             show(images.to_rgb(Image.open(io.BytesIO(file["content"]))))
 
 

@@ -45,7 +45,7 @@ from satlib.attention import AdditiveEnergy, HardAttention
 from satlib.captioner import Captioner
 from satlib.datasets import scenes
 from satlib.decoder import Output, State
-from satlib.estimators import every_path, measure, path_gradients, tiny
+from satlib.estimators import EstimatorConfig, every_path, measure, path_gradients, tiny
 from satlib.features import Pixels
 from satlib.objectives import HardConfig, VariationalBound, doubly_stochastic_penalty, entropy, word_losses
 from satlib.text import END
@@ -656,7 +656,7 @@ assert away > 0.02
 # the length of the gradient. Estimators in one group see the same sampled paths.
 
 # %%
-plain = HardConfig(expectation=0.0, lambda_e=0.0)
+plain = EstimatorConfig(expectation=0.0, lambda_e=0.0)
 groups = ((1, ("none", "moving-average", "learned")), (4, ("none", "other-samples")))
 table = {}
 print(f"{'reward':9} {'N':>2} {'baseline':15} {'worst':>6} {'noise':>6}")
@@ -916,7 +916,7 @@ assert found.noise < 0.9 * at[mean_reward]
 
 # %% [markdown]
 # ### The official code's variant
-# <!-- index: claim: the official code trains a variant of equation 12 | one coin per minibatch, mean per-word reward, a tenth of it, not divided by the batch | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_official_variant -->
+# <!-- index: claim: the official code trains a variant of equation 12 | one coin per minibatch, mean per-word reward, a tenth of it, not divided by the batch | satlib.estimators.OfficialBound | tests/test_hard.py::TestTerms::test_official_variant -->
 #
 # The paper's own Theano code (`capgen.py`) departs from the paper, and those who port it inherit this:
 #
@@ -927,7 +927,7 @@ assert found.noise < 0.9 * at[mean_reward]
 # - with its option `RL_sumCost` off, each look is rewarded with its own word only and without a baseline: the diagonal of the matrix above.
 #
 # Together, the score-function term has $B / (10\, C)$ times the weight that equation 11 gives it, so that the objective depends on the size of the
-# minibatch and on the length of the sentence. `HardConfig(official=True)` does the same. Its mean can be predicted, too: half of the time the soft
+# minibatch and on the length of the sentence. `satlib.estimators.OfficialBound` does the same. Its mean can be predicted, too: half of the time the soft
 # gradient, otherwise likelihood term and re-weighed score-function term.
 
 # %%
@@ -943,7 +943,7 @@ assert found.worst > 8
 
 # %% [markdown]
 # ### Gumbel-softmax, for comparison
-# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satlib.attention.HardAttention | tests/test_hard.py::TestLooking::test_gumbel_gradient_is_that_of_the_relaxed_sample -->
+# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satlib.estimators.GumbelAttention | tests/test_hard.py::TestLooking::test_gumbel_gradient_is_that_of_the_relaxed_sample -->
 #
 # Adding Gumbel noise to the energies and taking the largest is another way to draw from $\alpha$. The *straight-through* trick (Jang et al., 2017)
 # goes forward with the place that was drawn and backward with a softmax of the noisy energies at some temperature, as if the place had been soft.
@@ -956,10 +956,7 @@ assert found.worst > 8
 # minibatch, its gradient is either hard or soft.
 
 # %% tags=["docs:estimators"]
-gumbel = {
-    t: measure("gumbel", replace(plain, estimator="gumbel", temperature=t), claims=False, draws=80, seed=CASE)
-    for t in (0.3, 1.0, 3.0)
-}
+gumbel = {t: measure("gumbel", replace(plain, gumbel=t), claims=False, draws=80, seed=CASE) for t in (0.3, 1.0, 3.0)}
 for temperature, found in gumbel.items():
     print(
         f"Gumbel-softmax, temperature {temperature}: bias {found.bias:.3f}, noise {found.noise:.2f}, worst weight {found.worst:.0f}"

@@ -36,6 +36,8 @@ import signal
 import tempfile
 import textwrap
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -104,7 +106,7 @@ print(f"one caption of 12 words: {operations(12, **SIZES) / 1e9:.2f} billion ope
 
 
 # %%
-def kept_bytes(decoder: Decoder, a: torch.Tensor, captions: torch.Tensor) -> int:
+def kept_bytes(decoder: Decoder, loop: Callable, a: torch.Tensor, captions: torch.Tensor) -> int:
     """What a forward pass keeps for the backward pass, each piece of memory once, the weights left out."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in decoder.parameters()}
     kept = {}
@@ -115,7 +117,7 @@ def kept_bytes(decoder: Decoder, a: torch.Tensor, captions: torch.Tensor) -> int
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        negative_log_likelihood(decoder(a, captions).logits, captions).mean()
+        negative_log_likelihood(loop(a, captions).logits, captions).mean()
     return sum(size for address, (size, _) in kept.items() if address not in weights)
 
 
@@ -145,12 +147,10 @@ C = 12
 sizes, memory, rates = (1, 2, 4, 8, 16), {"plain": [], "fast": []}, {}
 for B in sizes:
     a, captions = torch.rand(B, SIZES["L"], SIZES["D"]), torch.randint(2, SIZES["K"], (B, C))
-    for name, switch in (("plain", "0"), ("fast", "1")):
-        os.environ[fast.SWITCH] = switch
-        memory[name].append(kept_bytes(big, a, captions))
+    for name, loop in (("plain", big), ("fast", partial(fast.forward, big))):
+        memory[name].append(kept_bytes(big, loop, a, captions))
     if B in (1, 4, 16):
         rates[B] = B * C / step_seconds(big, a, captions)
-del os.environ[fast.SWITCH]
 rate = max(rates.values())
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 2.9), layout="constrained")
@@ -188,7 +188,7 @@ print(f"tanh at {SIZES['L']} places for {C} words is {tanh / 1e6:.2f} MB of it")
 assert a_caption["fast"].mean() < tanh < a_caption["plain"].mean()
 
 # %% [markdown]
-# The plain loop keeps the tanh of every place for every word: a wide MLP over many places is what fills a GPU. satlib's fast loop computes it a second time in the backward pass instead of keeping it:
+# The plain loop keeps the tanh of every place for every word: a wide MLP over many places is what fills a GPU. satlib's fast loop (`training.loop = "fast"` in a recipe) computes it a second time in the backward pass instead of keeping it:
 # a few more operations for half of the memory (and a copy of the recurrent matrices side by side, whatever the batch: where its line meets the axis). The trade has a name, recomputation or checkpointing, and it is the first thing to try when memory is short.
 #
 # Memory grows in proportion to the batch. Time does not: in a batch of one, a matrix is read from memory to be multiplied with a single vector, and the processor
@@ -575,8 +575,8 @@ if COMPILE:
 # A caption has a dozen words, each of which calls this once, so an epoch of Flickr8k with batches of 64 calls it about six thousand times, for each of some thirty caption lengths anew unless shapes
 # are declared dynamic. On a GPU, where the fused kernel saves memory traffic many times over, that is soon earned back. On a CPU it is a matter of measuring: set `COMPILE = True`.
 #
-# satlib gains more by arithmetic than by a compiler: its fast loop writes $\tanh(k + q) = 1 - 2 / (1 + e^{2k} e^{2q})$, in which $e^{2k}$ is the same for all words of a caption
-# (`satlib/fast.py`; `satlib bench` measures it against a textbook decoder).
+# satlib's optional fast loop gains by arithmetic what a compiler would: it writes $\tanh(k + q) = 1 - 2 / (1 + e^{2k} e^{2q})$, in which $e^{2k}$ is the same for all words of a caption
+# (`satlib/fast_loop.py`; `satlib bench` measures it beside the plain loop and a decoder as it is commonly written).
 #
 # ## Several processes, one training
 #

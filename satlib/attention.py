@@ -123,24 +123,20 @@ class SoftAttention(nn.Module):
         return Look(_expectation(alpha, a), alpha)
 
 
-LOOKS = ("expected", "probable", "sample")
-
-
 class HardAttention(nn.Module):
     """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t = sum_i s_ti a_i is one annotation vector.
 
     Attributes:
         look: how z is formed outside training: "expected" (z = sum_i alpha_ti a_i, as in the official code), "probable" (the
             location with the largest weight) or "sample".
-        temperature: None to sample in training, with the gradient from the objective (`objectives.VariationalBound`); or the
-            temperature of a straight-through Gumbel-softmax: one location forward, a softmax of this temperature backward.
+
+    In training a location is sampled; the loss provides the gradient of the samples (`objectives.VariationalBound`).
     """
 
-    def __init__(self, energy: nn.Module, look: str = "expected", temperature: float | None = None) -> None:
+    def __init__(self, energy: nn.Module, look: str = "expected") -> None:
         super().__init__()
         self.energy = energy
         self.look = look
-        self.temperature = temperature
 
     def keys(self, a: Tensor) -> Tensor:
         """The energy's keys for annotation vectors a (B, L, D), computed once per image."""
@@ -166,20 +162,11 @@ class HardAttention(nn.Module):
             expected: (B,) bool: rows whose sample is replaced by its expectation (section 4.1, end); of no effect where no
                 location is sampled or chosen.
         """
-        energies = self.energy(keys, h)
-        alpha = torch.softmax(energies, dim=1)
-        if not self.training or self.temperature is None:
-            place = self.choose(alpha)
-            if place is None:
-                return Look(_expectation(alpha, a), alpha)
-            z = _pick(a, place)
-        else:
-            # The largest of energies with Gumbel noise is a sample of Multinoulli(alpha) (Jang et al., 2017).
-            noisy = energies - torch.empty_like(energies).exponential_().log()
-            place = noisy.argmax(1)
-            relaxed = torch.softmax(noisy / self.temperature, dim=1)
-            one_hot = nn.functional.one_hot(place, alpha.shape[1]).to(alpha.dtype)
-            z = _expectation(one_hot + relaxed - relaxed.detach(), a)
+        alpha = torch.softmax(self.energy(keys, h), dim=1)
+        place = self.choose(alpha)
+        if place is None:
+            return Look(_expectation(alpha, a), alpha)
+        z = _pick(a, place)
         if expected is not None:
             z = torch.where(expected.unsqueeze(1), _expectation(alpha, a), z)
             place = place.masked_fill(expected, -1)

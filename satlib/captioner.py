@@ -18,8 +18,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from satlib import decoding, encoders, images, recipe
-from satlib.attention import LOOKS, HardAttention
+from satlib import decoding, encoders, images, origins, recipe
+from satlib.attention import HardAttention
+from satlib.configs import LOOKS
 from satlib.decoder import Decoder
 from satlib.decoding import Hypothesis
 from satlib.encoders import Encoder
@@ -75,12 +76,10 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.encoder = encoder
         self.own_attention: str | None = None  # FILE:FUNCTION, where somebody's own attention was put into it
-        self.origins: tuple[str, ...] = ()  # the models that it learnt from: "taught by ...", "begun from ..."
+        self.origins: tuple[str, ...] = ()  # the models that its weights come from (satlib.origins)
         self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
-            if recipe.hard.estimator == "gumbel":
-                self.decoder.attention.temperature = recipe.hard.temperature
         encoder.requires_grad_(recipe.encoder.train)
 
     def train(self, mode: bool = True) -> "Captioner":
@@ -243,7 +242,7 @@ class Captioner(nn.Module):
             )
         captioner = cls(made_by, Vocabulary(header["vocabulary"], made_by.data.language), encoder)
         captioner.own_attention = header.get("own attention")
-        captioner.origins = tuple(header.get("origins", ()))
+        captioner.origins = origins.current(header.get("origins", ()))
         restored = dict(_restored(tensors))
         require_finite(restored, path)
         try:

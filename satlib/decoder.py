@@ -18,21 +18,37 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from satlib import attention, fast
+from satlib import attention
+from satlib.options import option
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The sizes and kinds of a decoder; m, n as in the paper."""
+    """The kind of attention, and the sizes of the decoder (m and n as in the paper)."""
 
-    embedding: int = 512  # m
-    hidden: int = 512  # n
-    attention: str = "soft"  # soft | hard | none
-    energy: str = "additive"  # additive | concat | general | dot
-    attention_hidden: int = 256  # units of the attention MLP
-    gate: bool = True  # beta, the scalar gate on the context vector
-    output_tanh: bool = False  # a tanh before L_o: in the official code, not in equation 7
-    dropout: float = 0.5  # in the initial MLPs, on h_t before the output, and before L_o
+    embedding: int = option(512, "m, the size of the word embedding", at_least=1)
+    hidden: int = option(512, "n, the size of the LSTM state", at_least=1)
+    attention: str = option(
+        "soft",
+        "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)",
+        choices=("soft", "hard", "none"),
+    )
+    energy: str = option(
+        "additive",
+        "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot",
+        choices=("additive", "concat", "general", "dot"),
+    )
+    attention_hidden: int = option(256, "the number of hidden units of the attention MLP", at_least=1)
+    gate: bool = option(True, "whether beta, the scalar gate of section 4.2.1, multiplies the context vector")
+    output_tanh: bool = option(
+        False, "whether a tanh precedes the output matrix L_o, as in the official code but not in equation 7"
+    )
+    dropout: float = option(
+        0.5,
+        "the dropout rate in the MLPs of the initial state, on h_t before the output layer, and before L_o",
+        at_least=0,
+        below=1,
+    )
 
 
 class State(NamedTuple):
@@ -162,20 +178,16 @@ class Decoder(nn.Module):
             expected: (B,) bool, for hard attention in training: rows that take the expectation in place of the sample.
         """
         view, state = self.view(a, expected), self.initial_state(a)
-        first = state.h
         embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
         gates_words = self.gates_word(embedded)
-        if fast.serves(self, a):
-            h, z, alphas, betas, places = fast.steps(self, view, state, gates_words)
-            states = torch.cat([first.unsqueeze(1), h[:, :-1]], 1)
-            return Output(self.logits(embedded, h, z), alphas, betas, places, states)
-        steps = []
+        states, steps = [state], []
         for t in range(captions.shape[1]):
-            steps.append(self.step(view, state, gates_words[:, t]))
-            state = steps[-1].state
+            step = self.step(view, states[t], gates_words[:, t])
+            states.append(step.state)
+            steps.append(step)
         h, z, alphas, betas = (
             torch.stack(parts, 1) for parts in zip(*((s.state.h, s.z, s.alpha, s.beta) for s in steps), strict=True)
         )
-        states = torch.cat([first.unsqueeze(1), h[:, :-1]], 1)
         places = None if steps[0].place is None else torch.stack([s.place for s in steps], 1)
-        return Output(self.logits(embedded, h, z), alphas, betas, places, states)
+        before = torch.stack([s.h for s in states[:-1]], 1)
+        return Output(self.logits(embedded, h, z), alphas, betas, places, before)

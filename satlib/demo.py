@@ -1,7 +1,7 @@
-"""`satlib demo`: the paper's main job in minutes on a CPU, with nothing to download.
+"""`satlib demo`: training, evaluation and captioning in minutes on a CPU, without a download.
 
-Soft attention is trained on drawn scenes and measured on scenes that it has never seen; then the model that comes with
-satlib captions photographs that an installed package carries. Each caption becomes a picture of where its words looked.
+Soft attention is trained on drawn scenes and scored on held-out scenes; then the model that comes with satlib captions
+photographs from an installed package. For each caption, a picture shows where each word looked.
 """
 
 import dataclasses
@@ -23,43 +23,41 @@ from satlib.features import Pixels
 
 # The recipe scenes-soft, shortened to about 90 seconds on two CPU cores.
 CHANGES = ("data.train_images=1500", "training.epochs=2")
-DEV, TEST, DRAWN = (
-    100,
-    200,
-    3,
-)  # scenes that choose the epoch, scenes that are scored, and how many of these become pictures
+DEV = 100  # scenes that select the epoch
+TEST = 200  # scenes that are scored
+DRAWN = 3  # test scenes whose attention is drawn
 NAME = "demo"
-# Photographs that come with scikit-image; matplotlib's stands in where that is not installed.
+# Photographs that come with scikit-image; if that is not installed, the one that comes with matplotlib.
 PHOTOGRAPHS = {
     "skimage": ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg"),
     "matplotlib": ("grace_hopper.jpg",),
 }
 _FOLDERS = {"skimage": "data", "matplotlib": "mpl-data/sample_data"}
 _FIGURES = {
-    "exact match": "both objects, every attribute and their relation right",
-    "pointing": "of the words look at what they name",
+    "exact match": "of captions have both objects, all attributes and the relation right",
+    "pointing": "of words look at the object that they name",
     "BLEU-4": "",
     "METEOR": "",
 }
 
 
 def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int = TEST, progress: bool = True) -> None:
-    """Train, evaluate, caption photographs; say at each step what happens and how long it took.
+    """Train, evaluate and caption photographs; print each step and the time since the start.
 
-    The training always starts from nothing, also where an earlier demo lies in the folder. It runs on the CPU, so that
-    the same machine gives the same figures every time.
+    Training always starts from scratch: the run of an earlier demo in the folder is deleted. It runs on the CPU, so that the
+    same machine gives the same results every time.
 
     Args:
         out: the folder for pictures and the training run.
         changes: to the recipe scenes-soft.
-        dev: how many held-out scenes choose the epoch.
-        test: how many others are scored.
-        progress: show bars and a line per epoch.
+        dev: the number of held-out scenes that select the epoch.
+        test: the number of held-out scenes that are scored.
+        progress: show progress bars and a line per epoch.
 
     Raises:
         SatlibError: the folder holds another run, or the model that comes with satlib is missing.
     """
-    model = shipped.model()  # asked first: it would be a pity to learn of it at the end
+    model = shipped.model()  # first, so that a missing model is reported before the training
     say = _Clock()
     chosen = dataclasses.replace(recipe.load("scenes-soft", changes), name=NAME)
     train = chosen.data.train_images
@@ -69,77 +67,77 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     data = scenes.load(train, dev, test)
     captioner = training.train(chosen, data, Pixels(data), folder, "cpu", progress)
 
-    say(f"2. {test:,} scenes that it has never seen, captioned by beam search of width {chosen.decoding.beam}")
+    say(f"2. {test:,} held-out scenes, captioned by beam search of width {chosen.decoding.beam}")
     _evaluate(captioner, data, folder, progress)
     for i, example in enumerate(data.split("test")[:DRAWN], 1):
         scene = scenes.scene(example.key)
         picture = out / f"scene-{i}.png"
         text = _picture(captioner, data.photo(example), picture)
-        verdict = "right" if scenes.exact_match(text, scene) else f"wrong; a person: {scene.captions[0]}"
+        verdict = "right" if scenes.exact_match(text, scene) else f"wrong; a correct caption: {scene.captions[0]}"
         print(f"   {picture}: {text} ({verdict})")
 
-    say(f"3. Photographs, by the model that comes with satlib ({model.stem})")
+    say(f"3. Photographs, captioned by the model that comes with satlib ({model.stem})")
     captioner = Captioner.load(model)
     for path in photographs():
         picture = out / f"photo-{path.stem}.png"
         print(f"   {picture}: {_picture(captioner, images.open_photo(path), picture)}")
 
-    say(f"Done. In {out}/: a picture for each caption above, lit where the model looked at each word;")
-    print(f"   {folder}/: the run, with curves.png and evaluation-test.json. What to try next:")
+    say(f"Done. {out}/ has a picture for each caption above, bright where the model looked at each word.")
+    print(f"   {folder}/ has the training run, with curves.png and evaluation-test.json. Next, try:")
     satlib = "satlib" if shutil.which("satlib") else sys.argv[0]
-    print(f"   {satlib} caption YOUR_PHOTO.jpg     your own photograph")
-    print(f"   {satlib} train scenes-soft          the same on all scenes, to the end; scenes-none to compare")
-    print(f"   {satlib} data fetch flickr8k        real photographs to train on: see README.md")
+    print(f"   {satlib} caption YOUR_PHOTO.jpg     caption your own photograph")
+    print(f"   {satlib} train scenes-soft          train on all scenes, to the end; then scenes-none, to compare")
+    print(f"   {satlib} data fetch flickr8k        download photographs to train on; see README.md")
 
 
 def photographs() -> list[Path]:
-    """Real photographs that an installed package carries, found without importing it.
+    """Photographs that come with an installed package, located without importing it.
 
     Raises:
-        SatlibError: neither scikit-image's nor matplotlib's are there.
+        SatlibError: neither scikit-image nor matplotlib has them.
     """
     for package in PHOTOGRAPHS:
-        there = [path for path in _carried(package) if path.is_file()]
-        if there:
-            return there
+        files = [path for path in _files_of(package) if path.is_file()]
+        if files:
+            return files
     raise SatlibError("no photographs were found in scikit-image or matplotlib; run: pip install scikit-image")
 
 
-def _carried(package: str) -> Iterator[Path]:
+def _files_of(package: str) -> Iterator[Path]:
     spec = importlib.util.find_spec(package)
     for location in (spec and spec.submodule_search_locations) or ():
         yield from (Path(location) / _FOLDERS[package] / name for name in PHOTOGRAPHS[package])
 
 
 def _start_over(folder: Path) -> Path:
-    """Make room for the training: an earlier demo's is deleted, anything else is not touched."""
+    """Delete the run of an earlier demo; refuse a folder that holds anything else."""
     recipe_file = folder / "recipe.toml"
     if recipe_file.is_file() and recipe_file.read_text(encoding="utf-8").startswith(f'name = "{NAME}"\n'):
         shutil.rmtree(folder)
     if folder.exists() and any(folder.iterdir()):
-        raise SatlibError(f"{folder} is not a demo's and stays as it is; name another folder with --out")
+        raise SatlibError(f"{folder} was not made by satlib demo, and is left as it is; name another folder with --out")
     return folder
 
 
 def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> str:
-    """Caption a photo and draw where each word looked; give the caption."""
+    """Caption a photograph and draw where each word looked; give the caption."""
     caption = captioner.caption([photo])[0]
     plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, path, captioner.view)
     return caption.text
 
 
 def _evaluate(captioner: Captioner, data: CaptionSet, folder: Path, progress: bool) -> None:
-    found = evaluation.evaluate(captioner, data, Pixels(data), "test", progress=progress)
-    evaluation.save(found, folder)
+    result = evaluation.evaluate(captioner, data, Pixels(data), "test", progress=progress)
+    evaluation.save(result, folder)
     for name, meaning in _FIGURES.items():
-        if name in found["metrics"]:
-            print(f"   {name:11} {found['metrics'][name]:5.1f} %  {meaning}".rstrip())
-    for note in found["notes"]:
+        if name in result["metrics"]:
+            print(f"   {name:11} {result['metrics'][name]:5.1f} %  {meaning}".rstrip())
+    for note in result["notes"]:
         print(f"   note: {note}")
 
 
 class _Clock:
-    """Prints lines with the seconds since it was made."""
+    """Prints lines with the seconds since its creation."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

@@ -6,3 +6,7 @@ class SatlibError(Exception):
 
     The command line prints the line and exits with status 2; it never shows a traceback for one.
     """
+
+
+class RenamedWarning(FutureWarning):
+    """An old name was used that the next version will not accept; the command line prints it as one line."""

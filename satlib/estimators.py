@@ -3,21 +3,30 @@
 With L places and C words there are L^C paths s; for a tiny decoder all of them are run, which gives log p(y|a), the bound L_s
 and its gradient exactly. Then each estimator of `objectives.VariationalBound` is drawn many times: is its mean the
 gradient of the bound, and how large is its variance? `satlib estimators` prints the answers.
+
+Two variants that no recipe trains with are measured beside them: the estimator of the official Theano code, and a
+straight-through Gumbel-softmax (Jang et al., 2017).
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from satlib import fast
-from satlib.attention import HardAttention
+from satlib.attention import HardAttention, Look
 from satlib.decoder import Decoder, DecoderConfig
-from satlib.objectives import HardConfig, VariationalBound, coins, log_probability, word_losses
+from satlib.objectives import (
+    HardConfig,
+    VariationalBound,
+    coins,
+    log_probability,
+    negative_log_likelihood,
+    word_losses,
+)
 
 PLACES, WORDS, VOCABULARY, DIM = 4, 3, 5, 3
 
@@ -79,8 +88,7 @@ def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
 def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
     """Run the decoder along each of the L^C paths: a (1, L, D), caption (1, C)."""
     paths = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))
-    # The plain loop: `path_gradients` asks for many gradients at once.
-    with _forced(decoder, paths), fast.switched("0"):
+    with _forced(decoder, paths):
         output = decoder(a.expand(len(paths), -1, -1), caption.expand(len(paths), -1))
     log_p_word = -word_losses(output.logits, caption.expand(len(paths), -1))
     return Paths(paths, log_probability(output.alphas, paths), log_p_word)
@@ -120,6 +128,47 @@ def _forced(decoder: Decoder, paths: Tensor) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
+class EstimatorConfig(HardConfig):
+    """`HardConfig`, and the variants that are only studied."""
+
+    official: bool = (
+        False  # the Theano code's: one coin per minibatch, mean per-word reward, score terms summed over the batch
+    )
+    gumbel: float | None = None  # temperature of a straight-through Gumbel-softmax in place of the score function
+
+
+class OfficialBound(VariationalBound):
+    """The official code's estimator: the mean log-probability of a word as reward, and score terms summed over the batch."""
+
+    def rewards(self, log_p: Tensor) -> Tensor:
+        """(B, C) -> (B, C)."""
+        return log_p.mean(1, keepdim=True).expand_as(log_p)
+
+    def over_batch(self, score: Tensor) -> Tensor:
+        """A sum, where the likelihood is a mean: (B N,) -> ()."""
+        return score.sum()
+
+
+class GumbelAttention(HardAttention):
+    """Hard attention through a straight-through Gumbel-softmax: one place forward, a softmax of some temperature backward."""
+
+    def __init__(self, energy: nn.Module, temperature: float) -> None:
+        super().__init__(energy)
+        self.temperature = temperature
+
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+        """As `HardAttention.forward` in training mode; `expected` has no effect."""
+        energies = self.energy(keys, h)
+        # The argmax of energies with Gumbel noise is a sample of Multinoulli(alpha).
+        noisy = energies - torch.empty_like(energies).exponential_().log()
+        relaxed = torch.softmax(noisy / self.temperature, dim=1)
+        place = noisy.argmax(1)
+        one_hot = nn.functional.one_hot(place, relaxed.shape[1]).to(relaxed.dtype)
+        weights = one_hot + relaxed - relaxed.detach()
+        return Look(torch.bmm(weights.unsqueeze(1), a).squeeze(1), torch.softmax(energies, dim=1), place)
+
+
+@dataclass(frozen=True)
 class Estimate:
     """An estimator against the exact gradient of L_s, over all weights of the decoder.
 
@@ -134,9 +183,9 @@ class Estimate:
     noise: float
 
 
-def estimators() -> dict[str, tuple[HardConfig, bool]]:
+def estimators() -> dict[str, tuple[EstimatorConfig, bool]]:
     """The options by name, and whether each claims to be unbiased."""
-    exact = HardConfig(expectation=0.0, lambda_e=0.0)
+    exact = EstimatorConfig(expectation=0.0, lambda_e=0.0)
     found = {}
     for reward in ("sentence", "to-come"):
         for baseline in ("none", "moving-average", "other-samples", "learned"):
@@ -149,11 +198,13 @@ def estimators() -> dict[str, tuple[HardConfig, bool]]:
     found["expectation for half of the images"] = (replace(exact, expectation=0.5), False)
     found["entropy term, lambda_e 0.01"] = (replace(exact, lambda_e=0.01), False)
     found["official variant"] = (replace(exact, official=True, expectation=0.5, lambda_r=0.1, lambda_e=0.002), False)
-    found["Gumbel-softmax, temperature 1"] = (replace(exact, estimator="gumbel"), False)
+    found["Gumbel-softmax, temperature 1"] = (replace(exact, gumbel=1.0), False)
     return found
 
 
-def measure(name: str, config: HardConfig, claims: bool, draws: int = 400, rows: int = 64, seed: int = 0) -> Estimate:
+def measure(
+    name: str, config: EstimatorConfig, claims: bool, draws: int = 400, rows: int = 64, seed: int = 0
+) -> Estimate:
     """Draw an estimator `draws` times over `rows` captions each and compare its mean with the exact gradient.
 
     Args:
@@ -168,25 +219,21 @@ def measure(name: str, config: HardConfig, claims: bool, draws: int = 400, rows:
     weights = list(decoder.parameters())
     truth = _flat(torch.autograd.grad(-every_path(decoder, a, caption).bound, weights))
     torch.manual_seed(seed)
-    bound = VariationalBound(config, decoder.config.hidden, longest=WORDS).double()
-    if config.estimator == "gumbel":
-        decoder.attention.temperature = config.temperature
+    bound = (OfficialBound if config.official else VariationalBound)(config, decoder.config.hidden, longest=WORDS)
+    bound = bound.double()
+    if config.gumbel is not None:
+        decoder.attention = GumbelAttention(decoder.attention.energy, config.gumbel)
     images = rows // config.samples
-    many, captions = a.expand(rows, -1, -1), caption.expand(rows, -1)
+    a, captions = a.expand(rows, -1, -1), caption.expand(rows, -1)
 
     def draw() -> Tensor:
-        expected = coins(config, images, a.device).repeat_interleave(config.samples)
-        return bound(decoder(many, captions, expected), captions).loss
+        expected = coins(config, 1 if config.official else images, a.device).expand(images)
+        output = decoder(a, captions, expected.repeat_interleave(config.samples))
+        if config.gumbel is not None:
+            return negative_log_likelihood(output.logits, captions).mean()
+        return bound(output, captions).loss
 
-    # Baselines are learnt beforehand and then held: what is asked is what they do once they know something.
-    learner = torch.optim.Adam(bound.parameters(), 0.05) if config.baseline == "learned" else None
-    for _ in range(80):
-        loss = draw()
-        if learner is not None:
-            learner.zero_grad()
-            torch.autograd.backward(loss, inputs=list(bound.parameters()))
-            learner.step()
-    bound.eval()
+    _fit_baseline(bound, draw)
     torch.manual_seed(seed + 1)  # the same samples for every estimator, as far as they draw alike
     drawn = torch.stack([_flat(torch.autograd.grad(draw(), weights, allow_unused=True), weights) for _ in range(draws)])
     error, deviation = drawn.mean(0) - truth, drawn.std(0)
@@ -201,6 +248,18 @@ def measure(name: str, config: HardConfig, claims: bool, draws: int = 400, rows:
         # Of one caption, however many were averaged in a draw; for N samples, of one caption with its N.
         (deviation.norm() * images**0.5 / truth.norm()).item(),
     )
+
+
+def _fit_baseline(bound: VariationalBound, draw: Callable[[], Tensor], steps: int = 80) -> None:
+    """Let the bound's baselines converge, and then hold them: they are measured as they are late in training."""
+    learner = torch.optim.Adam(bound.parameters(), 0.05) if bound.learned is not None else None
+    for _ in range(steps):
+        loss = draw()
+        if learner is not None:
+            learner.zero_grad()
+            torch.autograd.backward(loss, inputs=list(bound.parameters()))
+            learner.step()
+    bound.eval()
 
 
 def _flat(gradients: Sequence[Tensor | None], weights: Sequence[Tensor] = ()) -> Tensor:
@@ -226,8 +285,8 @@ def report(draws: int = 400) -> str:
         f"{'estimator of the gradient of L_s':52} {'bias':>7} {'worst':>7} {'noise':>7}",
     ]
     for name, (config, claims) in estimators().items():
-        found = measure(name, config, claims, draws)
-        lines.append(f"{name:52} {found.bias:7.3f} {found.worst:7.1f} {found.noise:7.2f}")
+        estimate = measure(name, config, claims, draws)
+        lines.append(f"{name:52} {estimate.bias:7.3f} {estimate.worst:7.1f} {estimate.noise:7.2f}")
     lines += [
         "",
         "bias: distance of the mean from the exact gradient, over the gradient's length; worst: that of the worst weight, in its",

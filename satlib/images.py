@@ -8,10 +8,10 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from satlib.configs import VIEWS
 from satlib.errors import SatlibError
 
 SIZE = 224  # pixels, the side of the square that an encoder takes
-VIEWS = ("whole", "crop")
 _MARGIN = 256 / 224  # "crop" scales the shortest side to this much of the square before it cuts
 # Beyond this ratio of the sides only the middle of a photograph is enlarged: the crop would drop the rest anyway.
 _LONGEST = 4

@@ -16,10 +16,10 @@ _COURSE = ("jupyterlab", "jupytext", "ipywidgets", "nbval")
 
 
 def report() -> str:
-    """A line for each thing worth knowing when something does not work, or before starting."""
+    """What to know before starting, or when something does not work: one line per topic."""
     cuda = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none"
     root = data_root()
-    there = [name for name in NAMES if name != "scenes" and (root / name).is_dir()]
+    present = [name for name in NAMES if name != "scenes" and (root / name).is_dir()]
     missing = [name for name in _COURSE if importlib.util.find_spec(name) is None]
     lines = {
         "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
@@ -27,9 +27,11 @@ def report() -> str:
         "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
         "CUDA": cuda,
         "MPS": "yes" if torch.backends.mps.is_available() else "none",
-        "Java": shutil.which("java") if metrics.java_available() else f"missing: no METEOR; {metrics.GET_JAVA}",
+        "Java": shutil.which("java")
+        if metrics.java_available()
+        else f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
         "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install -e '.[course]'",
-        "data": f"{root}: {', '.join(there) or 'nothing yet (scenes need nothing; satlib data fetch flickr8k)'}",
+        "data": f"{root}: {', '.join(present) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
         "recipes": ", ".join(recipe.names()),
         "encoders": ", ".join((*encoders.names(), "timm:NAME")),
         "model": str(shipped.model()),

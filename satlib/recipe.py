@@ -1,95 +1,50 @@
-"""A recipe: everything that decides a run, in one small TOML file per data set and model (`satlib/recipes/`)."""
+"""A recipe: everything that defines a run, in one small TOML file per data set and model (`satlib/recipes/`).
+
+The options are declared, with their ranges and meanings, in the dataclasses of `SECTIONS`; `satlib recipe --explain` prints them.
+"""
 
 import dataclasses
+import difflib
 import importlib.resources
-import json
-import math
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from satlib.attention import LOOKS
+from satlib.configs import DataConfig, DecodingConfig, EncoderConfig, HardConfig, ObjectiveConfig, TrainingConfig
 from satlib.decoder import DecoderConfig
-from satlib.errors import SatlibError
-from satlib.images import VIEWS
-from satlib.objectives import HardConfig
+from satlib.errors import RenamedWarning, SatlibError
+from satlib.options import Option, options, toml
 from satlib.reward import RewardConfig
-from satlib.text import LANGUAGES
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which captions, and how they become ids."""
-
-    name: str = "flickr8k"  # a data set's name, or the path of your own, or where shards lie
-    language: str = ""  # zh | ja | th | lo | km | my: a token is a character (satlib.text); "" where words have spaces
-    vocabulary_size: int = 10_000  # K at most, special words included
-    min_count: int = 1  # words seen less often in training are unknown
-    max_length: int = 40  # longer training captions are left out
-    train_images: int = 0  # 0: all of them; for scenes, how many to draw (0: as many as they have)
-    buffer: int = 4000  # captions among which the next is drawn by lot, where shards are read as a stream
-
-
-@dataclass(frozen=True)
-class EncoderConfig:
-    """What makes the annotation vectors."""
-
-    name: str = "vgg19"  # see satlib.encoders
-    pretrained: bool = True  # start from its trained weights
-    train: bool = False  # False: frozen, annotation vectors are read from a feature store
-    scale: float = 1.0  # annotation vectors are multiplied by it: large ones saturate fresh gates
-    view: str = "whole"  # what it sees of a photograph: whole (squeezed to the square) | crop (the middle: the paper's)
-
-
-@dataclass(frozen=True)
-class ObjectiveConfig:
-    """What is minimised."""
-
-    maximise: str = "likelihood"  # likelihood (-log p(y|a) is minimised) | reward (satlib.reward, from a trained model)
-    doubly_stochastic: float = 1.0  # lambda; with hard attention 0 where it is not given
-    label_smoothing: float = 0.0  # share of a target spread over the vocabulary
-    teaching: float = 0.5  # share of the loss that is the teachers', where there are any (satlib.teaching)
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """How it is minimised."""
-
-    optimiser: str = "adam"  # adam | rmsprop (Graves' form, the paper's choice for Flickr8k)
-    learning_rate: float = 5e-4
-    encoder_learning_rate: float = 1e-4  # when the encoder is trained too, from trained weights
-    schedule: str = "constant"  # constant | cosine (to zero at the last epoch)
-    warmup: int = 0  # batches over which the learning rate grows from zero
-    batch_size: int = 64
-    epochs: int = 30  # at most
-    select: str = "bleu4"  # what chooses the epoch on dev: bleu4 or reward of generated captions | nll of the true ones
-    patience: int = 10  # epochs without a better one before stopping
-    clip: float = 5.0  # largest norm of the gradient; 0: no clipping
-    average: float = 0.0  # decay of the moving average of the weights that is evaluated and kept; 0: none
-    precision: str = "auto"  # auto | float32 | bf16 | fp16; auto: see satlib.device.precision
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class DecodingConfig:
-    """How captions are generated."""
-
-    beam: int = 3
-    length_normalisation: float = 0.0
-    max_length: int = 30
-    look: str = "expected"  # what hard attention sees when it generates: expected | probable | sample
+SECTIONS: dict[str, type] = {
+    "data": DataConfig,
+    "encoder": EncoderConfig,
+    "decoder": DecoderConfig,
+    "objective": ObjectiveConfig,
+    "hard": HardConfig,
+    "reward": RewardConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
+# Options that have been renamed: old -> new. The old name is accepted for one version.
+_RENAMED = {"objective.teaching": "objective.distillation"}
+# Options that recipes no longer have, and the value with which nothing has changed.
+_REMOVED = {"hard.estimator": "score-function", "hard.temperature": 1.0, "hard.official": False}
+# Options whose default is not what satlib did before they existed.
+_BEFORE = {"encoder.view": "crop"}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A run, whole: what `recipe.toml` in a run's folder says."""
+    """All values of a run, as in the file `recipe.toml` of its folder."""
 
     name: str
     data: DataConfig = field(default_factory=DataConfig)
@@ -103,100 +58,27 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Nested dictionaries, as TOML and JSON have them."""
-        return dataclasses.asdict(self)
+        sections = {
+            section: {key: getattr(getattr(self, section), key) for key in declared(section)} for section in SECTIONS
+        }
+        return {"name": self.name, **sections}
 
     def to_toml(self) -> str:
-        """The recipe as TOML, every value given."""
-        lines = [f"name = {_toml(self.name)}"]
-        for section in _SECTIONS:
-            lines += ["", f"[{section}]"]
-            lines += [f"{key} = {_toml(value)}" for key, value in dataclasses.asdict(getattr(self, section)).items()]
+        """The recipe as TOML, with every value."""
+        lines = [f"name = {toml(self.name)}"]
+        for section, values in self.to_dict().items():
+            if section != "name":
+                lines += ["", f"[{section}]", *(f"{key} = {toml(value)}" for key, value in values.items())]
         return "\n".join(lines) + "\n"
 
 
-def _toml(value: str | float | bool) -> str:
-    """JSON writes values as TOML reads them, but for the pairs of escapes that it makes of emoji, and the DEL mark."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-_SECTIONS: dict[str, type] = {
-    "data": DataConfig,
-    "encoder": EncoderConfig,
-    "decoder": DecoderConfig,
-    "objective": ObjectiveConfig,
-    "hard": HardConfig,
-    "reward": RewardConfig,
-    "training": TrainingConfig,
-    "decoding": DecodingConfig,
-}
-_CHOICES = {
-    ("data", "language"): ("", *LANGUAGES),
-    ("encoder", "view"): VIEWS,
-    ("decoder", "attention"): ("soft", "hard", "none"),
-    ("decoder", "energy"): ("additive", "concat", "general", "dot"),
-    ("objective", "maximise"): ("likelihood", "reward"),
-    ("hard", "estimator"): ("score-function", "gumbel"),
-    ("hard", "reward"): ("sentence", "to-come"),
-    ("hard", "baseline"): ("moving-average", "none", "other-samples", "learned"),
-    ("training", "optimiser"): ("adam", "rmsprop"),
-    ("training", "schedule"): ("constant", "cosine"),
-    ("training", "select"): ("bleu4", "nll", "reward"),
-    ("training", "precision"): ("auto", "float32", "bf16", "fp16"),
-    ("decoding", "look"): LOOKS,
-}
-# The smallest value that makes sense, for every number that has one.
-_AT_LEAST: dict[tuple[str, str], float] = {
-    ("data", "vocabulary_size"): 3,
-    ("data", "min_count"): 1,
-    ("data", "max_length"): 1,
-    ("data", "train_images"): 0,
-    ("data", "buffer"): 1,
-    ("encoder", "scale"): 1e-6,
-    ("decoder", "embedding"): 1,
-    ("decoder", "hidden"): 1,
-    ("decoder", "attention_hidden"): 1,
-    ("decoder", "dropout"): 0,
-    ("objective", "doubly_stochastic"): 0,
-    ("objective", "label_smoothing"): 0,
-    ("objective", "teaching"): 0,
-    ("hard", "samples"): 1,
-    ("hard", "expectation"): 0,
-    ("hard", "anneal"): 0,
-    ("hard", "lambda_r"): 0,
-    ("hard", "lambda_e"): 0,
-    ("hard", "temperature"): 1e-3,
-    ("reward", "samples"): 2,
-    ("reward", "cider"): 0,
-    ("reward", "bleu1"): 0,
-    ("reward", "bleu4"): 0,
-    ("reward", "meteor"): 0,
-    ("reward", "temperature"): 1e-3,
-    ("training", "learning_rate"): 0,
-    ("training", "encoder_learning_rate"): 0,
-    ("training", "warmup"): 0,
-    ("training", "batch_size"): 1,
-    ("training", "epochs"): 1,
-    ("training", "patience"): 1,
-    ("training", "clip"): 0,
-    ("training", "average"): 0,
-    ("training", "seed"): 0,
-    ("decoding", "beam"): 1,
-    ("decoding", "length_normalisation"): 0,
-    ("decoding", "max_length"): 1,
-}
-_KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text in quotes"}
-_BELOW_ONE = {
-    ("decoder", "dropout"),
-    ("objective", "label_smoothing"),
-    ("objective", "teaching"),
-    ("hard", "expectation"),
-    ("hard", "anneal"),
-    ("training", "average"),
-}
+def declared(section: str) -> dict[str, Option]:
+    """The options of a section that a recipe may give, by name."""
+    return options(SECTIONS[section])
 
 
 def names() -> list[str]:
-    """The recipes that satlib carries."""
+    """The recipes that come with satlib."""
     folder = importlib.resources.files("satlib.recipes")
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
@@ -206,115 +88,202 @@ def load(name: str, changes: Sequence[str] = ()) -> Recipe:
 
     Args:
         name: one of `names()`, or a path.
-        changes: "section.key=value" each, the value as in TOML (quotes around strings may be left out).
+        changes: texts of the form "section.key=value", with the value as in TOML (the quotes of a string may be left out).
 
     Raises:
-        SatlibError: no such recipe, or an unknown, mistyped or senseless value.
+        SatlibError: there is no such recipe, or an option or a value is not valid.
     """
-    if Path(name).suffix == ".toml":
-        path = Path(name)
-        if not path.is_file():
-            raise SatlibError(f"the recipe {path} does not exist; satlib carries {', '.join(names())}")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise SatlibError(f"cannot read the recipe {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise SatlibError(f"the recipe {path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    elif name in names():
-        text = (importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text(encoding="utf-8")
-    else:
-        raise SatlibError(
-            f"no recipe is called {name!r}; choose among {', '.join(names())} or give the path of a .toml file"
-        )
     try:
-        values = tomllib.loads(text)
+        values = tomllib.loads(read(name))
     except tomllib.TOMLDecodeError as error:
         raise SatlibError(f"the recipe {name} is not TOML: {error}") from error
+    values = _with_new_names(values, warn=True)
     values.setdefault("name", Path(name).stem)
     for change in changes:
         _apply(values, change)
     return from_dict(values)
 
 
-def from_dict(values: dict[str, Any]) -> Recipe:
-    """Build a recipe from nested dictionaries, checking every name, type and value.
+def read(name: str) -> str:
+    """The text of a recipe by its name, or of a TOML file by its path.
 
     Raises:
-        SatlibError: which value is wrong, and what it may be.
+        SatlibError: there is no such recipe, or its file cannot be read.
+    """
+    if Path(name).suffix == ".toml":
+        path = Path(name)
+        if not path.is_file():
+            raise SatlibError(f"the recipe {path} does not exist; satlib's own recipes are {', '.join(names())}")
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise SatlibError(f"cannot read the recipe {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise SatlibError(f"the recipe {path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+    if name not in names():
+        raise SatlibError(
+            f"no recipe is called {name!r}{_suggestion(name, names())}; choose one of {', '.join(names())}, or give the "
+            "path of a .toml file"
+        )
+    return (importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def description(name: str) -> str:
+    """The first line of a recipe's file, if that is a comment; otherwise an empty text."""
+    first = read(name).partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def from_dict(values: Mapping[str, Any]) -> Recipe:
+    """Build a recipe from nested dictionaries; every name, type and value is checked.
+
+    Raises:
+        SatlibError: an option or a value is not valid; the message says what is.
     """
     if not isinstance(values.get("name", ""), str):
-        raise SatlibError(f"the recipe's name must be {_KINDS[str]}, not {values['name']!r}")
-    unknown = set(values) - {"name", *_SECTIONS}
-    if unknown:
-        raise SatlibError(f"a recipe has no section {sorted(unknown)[0]!r}; the sections are {', '.join(_SECTIONS)}")
-    sections = {}
-    for section, kind in _SECTIONS.items():
-        given = values.get(section, {})
-        if not isinstance(given, dict):
-            raise SatlibError(f"[{section}] of the recipe must be a table of values, not {given!r}")
-        fields = {f.name: type(f.default) for f in dataclasses.fields(kind)}
-        checked = {}
-        for key, value in given.items():
-            if key not in fields:
-                raise SatlibError(f"the recipe's [{section}] has no {key!r}; it has {', '.join(fields)}")
-            checked[key] = _checked(section, key, value, fields[key])
-        sections[section] = kind(**checked)
-    if not (sections["encoder"].train or sections["encoder"].pretrained):
-        raise SatlibError(
-            "a frozen encoder needs its trained weights; set encoder.pretrained = true, or encoder.train = true to train it"
-        )
-    if sections["training"].select == "reward" and sections["objective"].maximise != "reward":
-        raise SatlibError(
-            'training.select = "reward" needs objective.maximise = "reward"; choose by bleu4 or nll where likelihood is maximised'
-        )
-    if sections["decoder"].attention == "hard":
-        if "doubly_stochastic" not in values.get("objective", {}):
-            sections["objective"] = dataclasses.replace(sections["objective"], doubly_stochastic=0.0)
-        if sections["hard"].baseline == "other-samples" and sections["hard"].samples < 2:
+        raise SatlibError(f"the recipe's name must be a text in quotes, not {values['name']!r}")
+    for section in values:
+        if section not in ("name", *SECTIONS):
             raise SatlibError(
-                'hard.baseline = "other-samples" needs other samples: set hard.samples to at least 2, or choose another baseline'
+                f"a recipe has no section {section!r}{_suggestion(section, SECTIONS)}; the sections are {', '.join(SECTIONS)}"
             )
-    return Recipe(name=values.get("name", "recipe"), **sections)
+    sections = {section: kind(**_checked(section, values.get(section, {}))) for section, kind in SECTIONS.items()}
+    if sections["decoder"].attention == "hard" and "doubly_stochastic" not in values.get("objective", {}):
+        sections["objective"] = dataclasses.replace(sections["objective"], doubly_stochastic=0.0)
+    made = Recipe(name=values.get("name", "recipe"), **sections)
+    _require_consistent(made)
+    return made
 
 
-def _checked(section: str, key: str, value: Any, kind: type) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            value = float(value)
-        except OverflowError:
-            value = math.inf
-    if type(value) is not kind:
-        raise SatlibError(f"{section}.{key} must be {_KINDS[kind]}, not {value!r}")
-    if kind is float and not math.isfinite(value):
-        raise SatlibError(f"{section}.{key} must be a finite number, not {value!r}")
-    choices = _CHOICES.get((section, key))
-    if choices and value not in choices:
-        names = ", ".join(choice or '"" (none)' for choice in choices)
-        raise SatlibError(f"{section}.{key} must be one of {names}, not {value!r}")
-    least = _AT_LEAST.get((section, key))
-    if least is not None and not value >= least:
-        raise SatlibError(f"{section}.{key} must be at least {least}, not {value!r}")
-    if (section, key) in _BELOW_ONE and not value < 1:
-        raise SatlibError(f"{section}.{key} must be below 1, not {value!r}")
-    return value
+def _checked(section: str, given: Any) -> dict[str, Any]:
+    """The values of a section, each of the right type and in its range."""
+    if not isinstance(given, Mapping):
+        raise SatlibError(f"[{section}] of the recipe must be a table of values, not {given!r}")
+    known, values = declared(section), {}
+    for key, value in given.items():
+        name = f"{section}.{key}"
+        if name in _REMOVED:
+            if value != _REMOVED[name]:
+                raise SatlibError(
+                    f"recipes no longer have {name}; remove it (the course's estimators are in satlib.estimators)"
+                )
+        elif key not in known:
+            raise SatlibError(
+                f"the recipe's [{section}] has no {key!r}{_suggested_option(section, key)}; it has {', '.join(known)}"
+            )
+        else:
+            values[key] = known[key].checked(name, value)
+    return values
 
 
-# What files that were written before an option existed were made with.
-_BEFORE = {("encoder", "view"): "crop"}
+def _suggestion(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    """A question that names the most similar of the known names, or nothing."""
+    similar = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {similar[0]}?)" if similar else ""
+
+
+def _suggested_option(section: str, key: str) -> str:
+    """As `_suggestion`, for an option; one of that very name in another section is suggested first."""
+    for other in SECTIONS:
+        if key in declared(other):
+            return f" (did you mean {other}.{key}?)"
+    return _suggestion(key, declared(section))
+
+
+def _require_consistent(made: Recipe) -> None:
+    """Refuse values that are valid one by one but not together."""
+    if not (made.encoder.train or made.encoder.pretrained):
+        raise SatlibError(
+            "a frozen encoder needs pretrained weights; set encoder.pretrained = true, or encoder.train = true to train it"
+        )
+    if made.training.select == "reward" and made.objective.maximise != "reward":
+        raise SatlibError(
+            'training.select = "reward" needs objective.maximise = "reward"; select by bleu4 or nll when the likelihood is '
+            "maximised"
+        )
+    if made.decoder.attention == "hard" and made.hard.baseline == "other-samples" and made.hard.samples < 2:
+        raise SatlibError(
+            'hard.baseline = "other-samples" needs more than one sample: set hard.samples to at least 2, or choose another '
+            "baseline"
+        )
 
 
 def completed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of a model or a checkpoint, as `Recipe.to_dict` wrote it, with what an older satlib did without stating it."""
-    whole = dict(values)
-    for (section, key), value in _BEFORE.items():
-        if isinstance(whole.get(section, {}), Mapping):  # anything else is refused where the recipe is built
+    """The recipe that an older satlib wrote into a model or a checkpoint, with the names and the options of today.
+
+    An option that did not exist then gets the value that the older version used. Options that no longer exist are dropped:
+    they only affect training (see `require_resumable`).
+    """
+    whole = _with_new_names(values, warn=False)
+    for name, value in _BEFORE.items():
+        section, _, key = name.partition(".")
+        if isinstance(whole.get(section, {}), Mapping):  # anything else is refused by from_dict
             whole[section] = {key: value, **whole.get(section, {})}
+    for name, _ in _removed(values):
+        section, _, key = name.partition(".")
+        whole[section] = {other: value for other, value in whole[section].items() if other != key}
     return whole
 
 
+def require_resumable(values: Mapping[str, Any], run: Path) -> None:
+    """Refuse to resume a run that was started with an option which no longer exists, unless the option had no effect.
+
+    Args:
+        values: the recipe in the run's checkpoint.
+        run: the run's folder, for the message.
+
+    Raises:
+        SatlibError: there is such an option.
+    """
+    for name, value in _removed(values):
+        if value != _REMOVED[name]:
+            raise SatlibError(
+                f"{run} was started with {name} = {toml(value)}, which recipes no longer have; its model still loads, but the "
+                "run cannot be resumed: start a new one with --run"
+            )
+
+
+def _removed(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Options in a recipe that no longer exist, and their values."""
+    return [
+        (f"{section}.{key}", value)
+        for section, table in values.items()
+        if isinstance(table, Mapping)
+        for key, value in table.items()
+        if f"{section}.{key}" in _REMOVED
+    ]
+
+
+def _with_new_names(values: Mapping[str, Any], warn: bool) -> dict[str, Any]:
+    """A copy in which renamed options have their new name.
+
+    Raises:
+        SatlibError: an option is given by both names.
+    """
+    renamed = dict(values)
+    for section, table in values.items():
+        if isinstance(table, Mapping):
+            renamed[section] = {}
+            for key, value in table.items():
+                new = current_name(f"{section}.{key}", warn).partition(".")[2]
+                if new != key and new in table:
+                    raise SatlibError(f"{section}.{key} is the old name of {section}.{new}; remove one of the two")
+                renamed[section][new] = value
+    return renamed
+
+
+def current_name(name: str, warn: bool = True) -> str:
+    """The name of an option ("section.key") today, given its name today or an earlier one, which is warned about."""
+    new = _RENAMED.get(name, name)
+    if warn and new != name:
+        warnings.warn(
+            f"{name} is now called {new}; the old name will not be accepted by the next version", RenamedWarning
+        )
+    return new
+
+
 def parse_value(text: str) -> Any:
-    """A value as TOML has it; what TOML does not understand is a string without its quotes."""
+    """A value as in TOML; anything that is not TOML is a string without quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -323,12 +292,11 @@ def parse_value(text: str) -> Any:
 
 def _apply(values: dict[str, Any], change: str) -> None:
     name, equals, text = change.partition("=")
-    section, dot, key = name.strip().partition(".")
+    section, dot, key = current_name(name.strip()).partition(".")
     if not equals or not dot or section == "name":
         raise SatlibError(
             f"cannot read the change {change!r}; write it as section.key=value, for example training.epochs=3"
         )
-    value = parse_value(text)
     table = values.setdefault(section, {})
-    if isinstance(table, dict):  # anything else is refused where the recipe is built
-        table[key] = value
+    if isinstance(table, dict):  # anything else is refused by from_dict
+        table[key] = parse_value(text)

@@ -1,20 +1,20 @@
-"""Beyond the paper: training on the measure itself (self-critical sequence training, Rennie et al., 2017).
+"""Beyond the paper: training on the evaluation metric (self-critical sequence training, Rennie et al., 2017).
 
-Cross-entropy asks for the next word of a true caption; captions are judged whole, and on the model's own words. Here the
-model draws N captions y^1..y^N of an image, each is given a reward r, and the expected reward's gradient is estimated as in
-section 4.1 of the paper, with words in the place of places:
+Cross-entropy trains the model to predict the next word of a true caption; evaluation scores whole captions that the model
+generates. Here the model samples N captions y^1..y^N of an image, each gets a reward r, and the gradient of the expected
+reward is estimated as in section 4.1 of the paper, with words in the role of places:
 
     1/N sum_n (r(y^n) - b_n) d log p(y^n|a) / dW,    b_n the mean reward of the N - 1 other captions
 
-which is unbiased, since b_n does not depend on y^n. With hard attention the places s~ are drawn as well, and log p(s~|a) is
-added to log p(y|s~,a); there, too, the expectation stands in place of the samples for some of the images (`hard.expectation`),
-all captions of one image alike. It only works from a model that captions already: from random words, no reward tells more than another.
+The estimate is unbiased, because b_n does not depend on y^n. With hard attention the places s~ are sampled as well, and
+log p(s~|a) is added to log p(y|s~,a); for some images (`hard.expectation`) the expected context replaces the samples, in all
+captions of the image. Training must start from a model that already captions: random captions all get about the same reward.
 
-At temperature 1 nearly every caption that a model draws is worse than the one that it would give, and what is learned is to
-draw safer ones; that takes far more captions than these data sets have. At 1/2 the draws are near to what will be given.
+At temperature 1 nearly every sampled caption is worse than the one that beam search would give, and the model mostly learns to
+sample safer captions; that takes far more captions than these data sets have. At 1/2 the samples are close to those captions.
 
-The reward is CIDEr-D (Vedantam et al., 2015), or that and sentence BLEU-1, BLEU-4 and METEOR. All but METEOR are of ids that
-hold the end mark: a caption that breaks off ("a man in a") is then missing an n-gram that all references have.
+The reward is a weighted sum of CIDEr-D (Vedantam et al., 2015), sentence BLEU-1 and BLEU-4, and METEOR. All but METEOR include
+the end token in the n-grams: a caption that breaks off ("a man in a") lacks an n-gram that every reference has.
 """
 
 import math
@@ -29,65 +29,50 @@ from satlib.datasets import Example
 from satlib.decoding import Rollout
 from satlib.errors import SatlibError
 from satlib.meteor import function_words, meteor
-from satlib.objectives import log_probability
+from satlib.options import option
 from satlib.text import END, Vocabulary
 
-LONGEST = 4  # words of an n-gram
-SIGMA = 6.0  # of CIDEr-D's penalty on lengths that differ, in words
+LONGEST = 4  # words in an n-gram, at most
+SIGMA = 6.0  # words; the width of CIDEr-D's Gaussian penalty on a difference in length
 
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What is rewarded, where objective.maximise is "reward"."""
+    """The reward, if objective.maximise is "reward"; no effect otherwise."""
 
-    samples: int = 5  # N captions of each image
-    cider: float = 1.0  # weight of CIDEr-D (0 to 10)
-    bleu1: float = 0.0  # weight of sentence BLEU-1 (0 to 1): the right words, in any order
-    bleu4: float = 0.0  # weight of sentence BLEU-4 (0 to 1)
-    meteor: float = 0.0  # weight of METEOR of equal words (0 to 1): the references' words, said at all
-    temperature: float = 0.5  # words are drawn from, and made likelier under, p(y_t)^(1/temperature)
-
-
-def self_critical(log_p: Tensor, rewards: Tensor, samples: int) -> Tensor:
-    """What falls where rewarded captions become likelier: minus the estimate above, of log p and rewards (B N,), -> ()."""
-    grouped = rewards.unflatten(0, (-1, samples))
-    others = (grouped.sum(1, keepdim=True) - grouped) / (samples - 1)
-    return -((grouped - others).flatten() * log_p).mean()
-
-
-def policy(made: Rollout) -> Tensor:
-    """Log-probability of all that was drawn for each caption (B,): its words, and with hard attention its places."""
-    log_p = made.log_policy.sum(1)
-    if made.places is not None:
-        drawn = alive(made) & (made.places >= 0)
-        log_p = log_p + (log_probability(made.alphas, made.places.clamp(min=0)) * drawn).sum(1)
-    return log_p
-
-
-def alive(made: Rollout) -> Tensor:
-    """True up to each caption's end mark, (B, C)."""
-    return torch.arange(made.words.shape[1], device=made.words.device) < made.lengths.unsqueeze(1)
+    samples: int = option(5, "N, the number of captions sampled per image", at_least=2)
+    cider: float = option(1.0, "the weight of CIDEr-D (which is 0 to 10)", at_least=0)
+    bleu1: float = option(
+        0.0, "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order", at_least=0
+    )
+    bleu4: float = option(0.0, "the weight of sentence BLEU-4 (which is 0 to 1)", at_least=0)
+    meteor: float = option(
+        0.0, "the weight of METEOR with exact word matches (which is 0 to 1); it favours recall", at_least=0
+    )
+    temperature: float = option(
+        0.5, "the softmax temperature at which captions are sampled and their log-probability is taken", at_least=1e-3
+    )
 
 
 class Consensus:
-    """How far a caption agrees with the references of its image: the weighted sum of CIDEr-D, BLEU-1, BLEU-4 and METEOR.
+    """The reward of a caption, given the references of its image: a weighted sum of CIDEr-D, BLEU-1, BLEU-4 and METEOR.
 
-    N-grams are weighed by how few images of those given they are said of, once and for all.
+    The n-gram weights of CIDEr-D (inverse document frequencies) are computed once, from the references of the images given.
     """
 
     def __init__(self, examples: Sequence[Example], vocabulary: Vocabulary, config: RewardConfig) -> None:
-        """Count the references of all images that rewards will be asked of.
+        """Count the n-grams in the references of all images whose captions will be rewarded.
 
         Raises:
-            SatlibError: fewer than two samples (there is no baseline then), or nothing to reward.
+            SatlibError: there are fewer than two samples, and so no baseline; or all weights of the reward are 0.
         """
         if config.samples < 2:
             raise SatlibError(
-                f"reward.samples must be at least 2, not {config.samples}: each is compared with the others"
+                f"reward.samples must be at least 2, not {config.samples}: each sample's baseline is the mean reward of the others"
             )
         if not config.cider + config.bleu1 + config.bleu4 + config.meteor > 0:
             raise SatlibError(
-                "nothing is rewarded: set reward.cider, reward.bleu1, reward.bleu4 or reward.meteor above 0"
+                "all weights of the reward are 0: set reward.cider, reward.bleu1, reward.bleu4 or reward.meteor above 0"
             )
         self.config = config
         self._vocabulary = vocabulary
@@ -106,7 +91,7 @@ class Consensus:
         )
 
     def __call__(self, key: str, caption: Sequence[int]) -> float:
-        """The reward of ids that end with the end mark."""
+        """The reward of a caption, given as ids with the end token."""
         reward = 0.0
         if self.config.cider:
             reward += self.config.cider * self.cider(key, caption)
@@ -123,12 +108,12 @@ class Consensus:
         return torch.tensor([self(key, words[:length]) for key, words, length in rows], device=made.words.device)
 
     def mean(self, captions: Mapping[str, Sequence[str]]) -> float:
-        """The mean reward of finished captions, given as words by the name of their image."""
+        """The mean reward of generated captions: lists of words by the key of their image."""
         rewards = [self(key, [*self._vocabulary.encode(" ".join(words)), END]) for key, words in captions.items()]
         return sum(rewards) / len(rewards)
 
     def cider(self, key: str, caption: Sequence[int]) -> float:
-        """CIDEr-D, 0 to 10: equal to pycocoevalcap's, whose n-gram weights come from the captions that it is given."""
+        """CIDEr-D, 0 to 10; equal to pycocoevalcap's for the same n-gram weights."""
         if key not in self._vectors:
             self._vectors[key] = [self._vector(reference) for reference in self._references[key]]
         ours, total = self._vector(caption), 0.0
@@ -147,9 +132,10 @@ class Consensus:
     def bleu(self, key: str, caption: Sequence[int]) -> tuple[float, float]:
         """BLEU-1 and BLEU-4 of one caption with their brevity penalty, each 0 to 1.
 
-        Counts beyond n = 1 have one added, so that a caption without a true 4-gram is not worth nothing (Lin and Och, 2004).
+        Counts for n > 1 are smoothed by adding one, so that a caption without a matching 4-gram does not score 0 (Lin and Och,
+        2004).
         """
-        from nltk.translate.bleu_score import (  # here, because it brings seconds of scipy
+        from nltk.translate.bleu_score import (  # imported here, because it imports scipy, which takes seconds
             SmoothingFunction,
             sentence_bleu,
         )
@@ -163,7 +149,7 @@ class Consensus:
         return bleu1, bleu4
 
     def meteor(self, key: str, caption: Sequence[int]) -> float:
-        """METEOR 1.5 of equal words, 0 to 1, by `satlib.meteor`; without the end mark, which is no word."""
+        """METEOR 1.5 with exact word matches, 0 to 1 (`satlib.meteor`); the end token is left out."""
         references = [reference[:-1] for reference in self._references[key]]
         return meteor([word for word in caption if word != END], references, self._function)
 
@@ -171,13 +157,13 @@ class Consensus:
         weights: list[dict[tuple[int, ...], float]] = [{} for _ in range(LONGEST)]
         for ngram, count in _ngrams(caption).items():
             weights[len(ngram) - 1][ngram] = count * math.log(len(self._references) / max(self._images[ngram], 1))
-        norms = [math.sqrt(sum(weight**2 for weight in each.values())) for each in weights]
+        norms = [math.sqrt(sum(weight**2 for weight in by_ngram.values())) for by_ngram in weights]
         return _Vector(weights, norms, len(caption))
 
 
 @dataclass(frozen=True)
 class _Vector:
-    """A caption as CIDEr-D sees it: for every n, its n-grams' weights and their norm; its length in words."""
+    """A caption as CIDEr-D uses it: for every n, the weights of its n-grams and their norm; its length in tokens."""
 
     weights: list[dict[tuple[int, ...], float]]
     norms: list[float]

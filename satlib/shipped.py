@@ -1,4 +1,4 @@
-"""What comes with satlib: trained captioners, for photographs and for drawn scenes, and the evaluations behind the README's figures."""
+"""Files that come with satlib: trained captioners for photographs and for drawn scenes, and the evaluations of satlib's results."""
 
 from pathlib import Path
 
@@ -10,30 +10,30 @@ _RESULTS = Path(__file__).parent / "results"
 
 
 def models() -> list[str]:
-    """The names of the captioners, after their recipes; `satlib/models/README.md` is their card."""
+    """The names of the captioners, which are those of their recipes; `satlib/models/README.md` is their model card."""
     return sorted(path.stem for path in _MODELS.glob("*.safetensors"))
 
 
 def model(name: str = PHOTOGRAPHS) -> Path:
-    """A captioner's file; the one for photographs if no other is named.
+    """The file of a captioner; by default, of the one for photographs.
 
     Raises:
-        SatlibError: there is none of that name.
+        SatlibError: no captioner of that name comes with satlib.
     """
     path = _MODELS / f"{name}.safetensors"
     if not path.is_file():
         raise SatlibError(
-            f"no model called {name} comes with satlib (there are: {', '.join(models()) or 'none; install satlib again'}); "
-            "name a run or a model's file with --model"
+            f"no model called {name} comes with satlib (its models: {', '.join(models()) or 'none; install satlib again'}); "
+            "give a run's folder or a model file with --model"
         )
     return path
 
 
 def or_shipped(path: Path) -> Path:
-    """The path as it is, or, where nothing lies there and a captioner of that name comes with satlib, that captioner's file."""
+    """The file of the captioner of that name, if one comes with satlib and the path does not exist; otherwise the path."""
     return model(str(path)) if str(path) in models() and not path.exists() else path
 
 
 def evaluations() -> list[Path]:
-    """The evaluation files, in order of name."""
+    """The evaluation files, sorted by name."""
     return sorted(_RESULTS.glob("*.json"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from satlib import origins
 from satlib.errors import SatlibError
 from satlib.files import read_json
 from satlib.metrics import PTB
@@ -186,15 +187,15 @@ def _row(evaluation: dict[str, Any]) -> TableRow:
     if "view" in evaluation and evaluation["data"] != "scenes":  # scenes are drawn as squares: every view is the same
         encoder += f" ({evaluation['view']})"
     parts = [evaluation["recipe"], encoder, evaluation["attention"]]
-    origins = dict.fromkeys(evaluation.get("origins", ()))
-    parts += [origin for origin in origins if origin.startswith("taught by ")]
+    sources = origins.current(evaluation.get("origins", ()))
+    parts += [source for source in dict.fromkeys(sources) if source.startswith(origins.DISTILLED)]
     if evaluation.get("maximised") == "reward":
         parts.append("trained on rewards")
-    mixtures = [origin for origin in evaluation.get("origins", ()) if origin.startswith("mixed with ")]
-    of_its_kind = [origin for origin in mixtures if " of another " in origin]  # the file has the shares
-    if of_its_kind:
-        parts.append(f"weights of {len(of_its_kind) + 1} such mixed")
-    parts += [origin for origin in mixtures if origin not in of_its_kind]
+    averaged = [source for source in sources if source.startswith(origins.AVERAGED)]
+    same_recipe = [source for source in averaged if " of another " in source]  # the file has the shares
+    if same_recipe:
+        parts.append(f"weights of {len(same_recipe) + 1} such models averaged")
+    parts += [source for source in averaged if source not in same_recipe]
     parts.append(f"beam {evaluation['beam']}")
     if evaluation.get("length_normalisation"):
         parts.append(f"normalised {evaluation['length_normalisation']:g}")

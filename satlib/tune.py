@@ -23,6 +23,7 @@ from satlib.errors import SatlibError
 from satlib.features import Reader
 from satlib.files import write_json, write_text
 from satlib.recipe import Recipe
+from satlib.validation import dev_score
 
 if TYPE_CHECKING:
     import optuna
@@ -59,7 +60,7 @@ class Knob:
             SatlibError: the text has neither form, or the recipe has no such value.
         """
         name, equals, values = text.partition("=")
-        name = name.strip()
+        name = recipe.current_name(name.strip())
         if equals and ".." in values:
             try:
                 low, high = (float(value) for value in values.split("..", 1))
@@ -198,7 +199,7 @@ def _run_trial(
 
     def report(record: Mapping[str, Any]) -> None:
         nonlocal best
-        best = max(best, training.judged(record, varied.training.select))
+        best = max(best, dev_score(record, varied.training.select))
         trial.report(best, record["epoch"])
         if trial.should_prune():
             raise optuna.TrialPruned

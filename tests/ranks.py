@@ -38,7 +38,7 @@ class Reader(tiny.Reader):
 
 def train(job):
     rank, number, kind = job.get("signal", (None, None, None))
-    losses, update, begun = [], training._Session._update, [0]
+    losses, update, begun = [], training.Trainer.update, [0]
 
     def watched(session, *arguments):
         before = session.progress.sums.get("nll", session.progress.sums.get("reward", 0.0))
@@ -49,7 +49,7 @@ def train(job):
         if (distributed.current().rank, begun[0]) == (rank, number):
             os.kill(os.getpid(), kind)
 
-    training._Session._update = watched
+    training.Trainer.update = watched
     seconds = job.get("seconds", training.SAVE_SECONDS)
     if "peak" in job:  # the likeliest place in the stead of a sample: what two runs can be compared by
         HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))

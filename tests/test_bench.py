@@ -1,4 +1,4 @@
-"""The bench measures like with like: the textbook decoder is ours in values and gradients, and words are counted right."""
+"""The bench measures like with like: the baseline decoder is ours in values and gradients, and words are counted right."""
 
 import argparse
 import functools
@@ -7,24 +7,25 @@ import json
 import pytest
 import torch
 
-from satlib import bench, bench_parts, bench_report, cli, fast
-from satlib.bench import Contestant, Sizes
+from satlib import cli
+from satlib.bench import growth, parts, report
+from satlib.bench.baseline import Baseline
+from satlib.bench.step import Contestant, Sizes, must_do
 from satlib.datasets import counts
 from satlib.decoder import Decoder, DecoderConfig
 from satlib.objectives import doubly_stochastic_penalty, negative_log_likelihood
-from satlib.textbook import Textbook
 
 SMALL = Sizes(D=12, B=6, L=9, n=8, K=20)
 CPU = torch.device("cpu")
 
 
-def test_the_textbook_decoder_is_the_same_mathematics():
+def test_the_baseline_decoder_is_the_same_mathematics():
     """Sorted captions of mixed lengths: logits and maps of each as satlib gives them for that caption alone."""
     decoder = Decoder(DecoderConfig(embedding=8, hidden=8, attention_hidden=8), 12, 20).double().eval()
-    textbook = Textbook(decoder).eval()
+    baseline = Baseline(decoder).eval()
     a, lengths = torch.randn(4, 9, 12).double(), torch.tensor([6, 5, 5, 2])
     captions = torch.randint(0, 20, (4, 6))
-    logits, alphas = textbook(a, captions, lengths)
+    logits, alphas = baseline(a, captions, lengths)
     for row, length in enumerate(lengths.tolist()):
         alone = decoder(a[row : row + 1], captions[row : row + 1, :length])
         torch.testing.assert_close(logits[row : row + 1, :length], alone.logits)
@@ -32,18 +33,18 @@ def test_the_textbook_decoder_is_the_same_mathematics():
         assert not alphas[row, length:].any()
 
 
-def test_the_textbook_decoder_learns_the_same():
+def test_the_baseline_decoder_learns_the_same():
     """On captions of one length both losses are the same but for their scale, and so are the gradients."""
     decoder = Decoder(DecoderConfig(embedding=8, hidden=8, attention_hidden=8), 12, 20).double().eval()
-    textbook = Textbook(decoder).eval()
+    baseline = Baseline(decoder).eval()
     a, captions = torch.randn(4, 9, 12).double(), torch.randint(0, 20, (4, 5))
-    textbook.loss(a, captions, torch.full((4,), 5)).backward()
+    baseline.loss(a, captions, torch.full((4,), 5)).backward()
     output = decoder(a, captions)
     loss = negative_log_likelihood(output.logits, captions).mean() / 5 + doubly_stochastic_penalty(output.alphas).mean()
     loss.backward()
-    torch.testing.assert_close(textbook.annotation.weight.grad, decoder.attention.energy.annotation.weight.grad)
-    torch.testing.assert_close(textbook.output.weight.grad, decoder.output.weight.grad)
-    torch.testing.assert_close(textbook.embedding.weight.grad, decoder.embedding.weight.grad)
+    torch.testing.assert_close(baseline.annotation.weight.grad, decoder.attention.energy.annotation.weight.grad)
+    torch.testing.assert_close(baseline.output.weight.grad, decoder.output.weight.grad)
+    torch.testing.assert_close(baseline.embedding.weight.grad, decoder.embedding.weight.grad)
 
 
 def test_lengths_are_those_of_flickr8k():
@@ -54,33 +55,30 @@ def test_lengths_are_those_of_flickr8k():
     assert Sizes(C=7).lengths(2) == [7, 7]
 
 
-@pytest.mark.parametrize("name", ["textbook", "plain", "fast"])
-def test_a_turn_counts_its_words_and_leaves_the_switch(name, monkeypatch):
-    monkeypatch.setenv(fast.SWITCH, "as it was")
+@pytest.mark.parametrize("name", ["baseline", "plain", "fast"])
+def test_a_turn_counts_its_words(name):
     contestant = Contestant(name, SMALL, CPU)
     took = contestant.turn(torch.rand(6, 9, 12), 0.5)
-    lengths = SMALL.lengths(6) if name == "textbook" else [length for length in SMALL.lengths(3) for _ in range(6)]
+    lengths = SMALL.lengths(6) if name == "baseline" else [length for length in SMALL.lengths(3) for _ in range(6)]
     assert took.words == sum(lengths)
     assert took.seconds > 0
-    assert bench.os.environ[fast.SWITCH] == "as it was"
 
 
 def test_contestants_learn_alike():
     """The same weights, the same batch: one step of plain and fast ends in the same weights."""
     a, captions = torch.rand(6, 9, 12), torch.randint(0, 20, (6, 5))
     ends = []
-    for name, switch in (("plain", "0"), ("fast", "1")):
+    for name in ("plain", "fast"):
         contestant = Contestant(name, SMALL, CPU)
         contestant.model.eval()
-        with fast.switched(switch):
-            contestant.step(a, captions, torch.full((6,), 5))
+        contestant.step(a, captions, torch.full((6,), 5))
         ends.append(torch.cat([weight.detach().flatten() for weight in contestant.model.parameters()]))
     torch.testing.assert_close(*ends, rtol=0, atol=2e-5)
 
 
 def test_work_is_counted_by_hand():
     """A decoder of one place, one dimension, one unit, one word, one caption: every product is 1 by 1."""
-    once = bench.must_do(Sizes(D=1, B=1, L=1, n=1, K=1), 1, 1).operations
+    once = must_do(Sizes(D=1, B=1, L=1, n=1, K=1), 1, 1).operations
     # Without a gradient for the input: keys and two initial layers. Looking: z and energies. With: two second initial layers,
     # gates by the word 4, h's product 4 + 1 + 1, z's 4, output by h 1, by z 1, vocabulary 1.
     assert once == 2 * 2 * 3 + 2 * 2 * 2 + 3 * 2 * 2 + 3 * 2 * (4 + 6 + 4 + 1 + 1 + 1)
@@ -88,7 +86,7 @@ def test_work_is_counted_by_hand():
 
 def options(tmp_path, **changes):
     given = {
-        "contestants": "textbook,plain,fast",
+        "contestants": "baseline,plain,fast",
         "precisions": "float32,bf16",
         "device": "cpu",
         "places": 9,
@@ -103,15 +101,15 @@ def options(tmp_path, **changes):
 
 
 def test_every_part_ends_in_the_file(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(bench, "GROWTH", {"L": (4, 9), "C": (2, 4)})
-    monkeypatch.setattr(bench, "Sizes", functools.partial(Sizes, n=8, K=20))
-    parts = ["step", "growth", "epoch"]
-    bench_report.run(parts, options(tmp_path))
+    monkeypatch.setattr(growth, "GROWTH", {"L": (4, 9), "C": (2, 4)})
+    monkeypatch.setattr(report, "Sizes", functools.partial(Sizes, n=8, K=20))
+    names = ["step", "growth", "epoch"]
+    report.Bench(options(tmp_path)).run(names)
     found = json.loads((tmp_path / "bench.json").read_text())
-    assert list(found) == ["machine", *parts]
+    assert list(found) == ["machine", *names]
     results = found["step"][0]["results"]
-    assert list(results) == [f"{name} {p}" for p in ("float32", "bf16") for name in ("textbook", "plain", "fast")]
-    assert results["textbook float32"]["ratio"]["median"] == 1
+    assert list(results) == [f"{name} {p}" for p in ("float32", "bf16") for name in ("baseline", "plain", "fast")]
+    assert results["baseline float32"]["ratio"]["median"] == 1
     assert {"products_share", "traffic_share"} <= results["fast float32"].keys()
     assert found["growth"]["seconds"]["L"]["values"] == [4, 9]
     assert found["epoch"][0]["words"] == sum(Sizes().lengths(20))
@@ -120,7 +118,7 @@ def test_every_part_ends_in_the_file(tmp_path, monkeypatch, capsys):
 
 
 def test_a_store_with_a_hole(tmp_path):
-    store = bench_parts.make_store(tmp_path, 5, dim=8, real=2)
+    store = parts.make_store(tmp_path, 5, dim=8, real=2)
     read = store.read(["0", "4"])
     assert read.shape == (2, 196, 8)
     assert read[0].any()
@@ -131,4 +129,4 @@ def test_mistakes_are_named(tmp_path, capsys):
     assert cli.main(["bench", "speed"]) == 2
     assert "no part 'speed'; choose among step" in capsys.readouterr().err
     assert cli.main(["bench", "step", "--contestants", "magic", "--out", str(tmp_path / "b.json")]) == 2
-    assert "no 'magic'; choose among textbook" in capsys.readouterr().err
+    assert "no 'magic'; choose among baseline" in capsys.readouterr().err

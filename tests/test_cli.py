@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import cli, datasets, shipped
+from satlib import cli, datasets, recipe, shipped
 from satlib.captioner import Captioner
 from satlib.datasets import scenes
 
@@ -168,21 +168,29 @@ class TestTheWholeWay:
         assert small.stat().st_size < 0.5 * (run[1] / "model.safetensors").stat().st_size
         assert cli.main(["caption", str(folder / "3.jpg"), "--model", str(small), "--pictures", str(tmp_path)]) == 0
 
-    def test_a_mixture_of_a_model_with_itself_is_the_model(self, run, folder, tmp_path, monkeypatch, capsys):
+    def test_the_average_of_a_model_with_itself_is_the_model(self, run, folder, tmp_path, monkeypatch, capsys):
         """By its name, for one, as --start takes it."""
         monkeypatch.setattr(shipped, "_MODELS", tmp_path)
         shutil.copy(run[1] / "model.safetensors", tmp_path / "another.safetensors")
-        command = ["mix", "another", run[1], tmp_path / "mixed", "--share", "0.7"]
+        command = ["average", "another", run[1], tmp_path / "averaged", "--share", "0.7"]
         assert cli.main([str(word) for word in command]) == 0
         assert "0.7 of" in capsys.readouterr().out
-        mixed, whole = (Captioner.load(path).decoder.state_dict() for path in (tmp_path / "mixed", run[1]))
-        assert all(torch.equal(value, whole[name]) for name, value in mixed.items())
-        assert "is there already; name another folder" in mistake(capsys, *command)
+        averaged, whole = (Captioner.load(path).decoder.state_dict() for path in (tmp_path / "averaged", run[1]))
+        assert all(torch.equal(value, whole[name]) for name, value in averaged.items())
+        assert "already exists; name another folder" in mistake(capsys, *command)
         assert "give a number from 0 to 1" in mistake(capsys, *command[:3], tmp_path / "other", "--share", "-1")
         for share in ("nan", "inf", "half"):
             said = mistake(capsys, *command[:3], tmp_path / "other", "--share", share)
             assert f"argument --share: must be a finite number, not {share}" in said
         assert not (tmp_path / "other").exists()
+
+    def test_the_old_name_of_average(self, run, tmp_path, capsys):
+        assert cli.main(["mix", str(run[1]), str(run[1]), str(tmp_path / "averaged")]) == 0
+        said = capsys.readouterr().err
+        assert (
+            said == "satlib: satlib mix is now called satlib average; the next version will not accept the old name\n"
+        )
+        assert (tmp_path / "averaged" / "model.safetensors").is_file()
 
     def test_train_again_is_done(self, run, folder, capsys):
         before = (run[1] / "checkpoint.safetensors").read_bytes()
@@ -208,17 +216,18 @@ class TestTheWholeWay:
         monkeypatch.setattr(shipped, "_MODELS", tmp_path)
         shutil.copy(run[1] / "model.safetensors", tmp_path / "another.safetensors")
         for name, others in {
-            "taught": ["--teacher", run[1]],
+            "distilled": ["--teacher", run[1]],
             "by-name": ["--teacher", "another"],
             "alone": [],
             "started": ["--start", "another"],
         }.items():
             assert cli.main([str(word) for word in [*common, "--run", tmp_path / name, *others]]) == 0
-        taught, by_name, alone, started = (
-            Captioner.load(tmp_path / name).decoder.output.weight for name in ("taught", "by-name", "alone", "started")
+        distilled, by_name, alone, started = (
+            Captioner.load(tmp_path / name).decoder.output.weight
+            for name in ("distilled", "by-name", "alone", "started")
         )
-        assert torch.equal(taught, by_name)
-        assert not torch.equal(taught, alone)
+        assert torch.equal(distilled, by_name)
+        assert not torch.equal(distilled, alone)
         assert not torch.equal(started, alone)
 
     def test_scenes_are_a_folder_like_your_own(self, tmp_path, capsys):
@@ -273,7 +282,9 @@ class TestMistakes:
         assert f"the data root {tmp_path}/there" in mistake(capsys, "train", "flickr8k-soft")
 
     def test_a_recipe(self, capsys, tmp_path):
-        assert "no recipe is called 'flickr9k'; choose among " in mistake(capsys, "train", "flickr9k")
+        assert "no recipe is called 'flickr9k' (did you mean flickr8k-soft?); choose one of " in mistake(
+            capsys, "train", "flickr9k"
+        )
         assert "nothing.toml does not exist" in mistake(capsys, "train", tmp_path / "nothing.toml")
         assert "must be a whole number" in mistake(capsys, "train", "scenes-soft", "--set", "training.epochs=many")
         assert "write it as section.key=value" in mistake(capsys, "train", "scenes-soft", "--set", "epochs")
@@ -319,7 +330,7 @@ class TestMistakes:
         assert "is not complete JSON" in mistake(capsys, "table", tmp_path / "x.json")
         assert "nothing.json" in mistake(capsys, "table", tmp_path / "nothing.json")
         (tmp_path / "run").mkdir()
-        assert "holds no evaluation; make one with: satlib evaluate" in mistake(capsys, "table", tmp_path / "run")
+        assert "has no evaluation; make one with: satlib evaluate" in mistake(capsys, "table", tmp_path / "run")
 
     def test_an_empty_split(self, capsys, run, folder, tmp_path):
         text = (folder / "captions.csv").read_text()
@@ -359,9 +370,76 @@ def test_help_is_quick_and_reads_like_a_manual():
         "import sys\nfrom satlib.cli import main\ntry:\n main(['--help'])\nfinally:\n assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    for command in ("data", "features", "train", "evaluate", "caption", "table", "info", "mix", "export", "demo"):
+    for command in (
+        "data",
+        "features",
+        "train",
+        "evaluate",
+        "caption",
+        "table",
+        "info",
+        "average",
+        "recipe",
+        "export",
+        "demo",
+    ):
         assert f"\n    {command} " in done.stdout
     assert "satlib caption photo.jpg" in done.stdout
+    assert " mix " not in done.stdout
+
+
+def test_no_default_is_shown_for_options_that_have_none(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    said = capsys.readouterr().out
+    assert "(default: 600.0)" in said
+    assert "None" not in said
+    assert "[]" not in said
+
+
+class TestRecipe:
+    def test_the_list(self, capsys):
+        assert cli.main(["recipe"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines] == recipe.names()
+        assert "flickr8k-soft          Soft attention on Flickr8k with the paper's encoder, VGG-19." in lines
+
+    def test_one_whole(self, capsys, tmp_path):
+        """What is printed is a recipe file."""
+        assert cli.main(["recipe", "flickr8k-hard"]) == 0
+        (tmp_path / "flickr8k-hard.toml").write_text(capsys.readouterr().out, encoding="utf-8")
+        assert recipe.load(str(tmp_path / "flickr8k-hard.toml")) == recipe.load("flickr8k-hard")
+
+    def test_one_explained(self, capsys):
+        assert cli.main(["recipe", "flickr8k-hard", "--explain"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "* min_count = 5  (default 1; at least 1)" in lines
+        assert "  max_length = 40  (default 40; words; at least 1)" in lines
+        assert '* attention = "hard"  (default "soft"; "soft" | "hard" | "none")' in lines
+
+    def test_all_options_are_explained(self, capsys):
+        assert cli.main(["recipe", "--explain"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        keys = [line.split(" = ")[0].strip() for line in lines if line.startswith("  ") and " = " in line]
+        assert keys == [key for section in recipe.SECTIONS for key in recipe.declared(section)]
+
+    def test_markdown(self, capsys):
+        assert cli.main(["recipe", "flickr8k-hard", "--explain", "--markdown"]) == 0
+        row = "| `min_count` | **`5`** | `1` |  | at least 1 | how often a word must occur"
+        assert row in capsys.readouterr().out
+        assert cli.main(["recipe", "flickr8k-hard", "--markdown"]) == 0
+        assert capsys.readouterr().out.startswith("```toml\n# Hard attention on Flickr8k")
+
+    def test_none_such(self, capsys):
+        said = mistake(capsys, "recipe", "flickr8k-sot", "--explain")
+        assert "no recipe is called 'flickr8k-sot' (did you mean flickr8k-soft?); choose one of" in said
+
+    def test_an_old_name_is_one_line_of_warning(self, capsys, tmp_path):
+        words = ["train", "flickr8k-soft", "--set", "objective.teaching=0.2", "--data", str(tmp_path / "nowhere")]
+        assert cli.main(words) == 2
+        first, second = capsys.readouterr().err.splitlines()
+        assert first.startswith("satlib: objective.teaching is now called objective.distillation;")
+        assert "nowhere does not exist" in second
 
 
 def test_python_m_satlib_is_satlib():
@@ -373,9 +451,9 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_info", interrupted)
+    monkeypatch.setattr(cli.study, "info", interrupted)
     assert cli.main(["info"]) == 130
-    assert capsys.readouterr().err == "satlib: stopped; what was finished is kept\n"
+    assert capsys.readouterr().err == "satlib: interrupted; finished work is kept\n"
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "1,5", ""])

@@ -68,7 +68,7 @@ def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path, tiny_model):
     other = tmp_path / "training" / "recipe.toml"
     other.parent.mkdir()
     other.write_text('name = "scenes-soft"\n')
-    with pytest.raises(SatlibError, match=r"not a demo's.*--out"):
+    with pytest.raises(SatlibError, match=r"not made by satlib demo.*--out"):
         demo.run(tmp_path, TINY, **SIZES)
     assert other.read_text() == 'name = "scenes-soft"\n'
 

@@ -182,7 +182,7 @@ class TestStops:
         """One rank is asked, all stop after the same batch, one says so."""
         statuses, said = do(2, tmp_path, *CASES[case], signal=[1, 11, signal.SIGTERM])
         assert statuses == [130, 130]
-        assert "the same command goes on from there" in said
+        assert "the same command resumes it" in said
         progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
         assert 9 * progress["epoch"] + progress["batch"] in (11, 12)
         finished(do(2, tmp_path, *CASES[case]))
@@ -240,7 +240,7 @@ class TestStops:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (("decoder.attention=hard", "hard.official=true"), "hard.official sums over a whole batch"),
+        (("decoder.attention=hard", "hard.lambda_r=-1"), "hard.lambda_r must be at least 0"),
         (("objective.maximise=reward",), "give a trained one with --start"),
     ],
 )
@@ -322,7 +322,7 @@ def test_torchrun(tmp_path, capsys):
     epoch = read_safetensors(tmp_path / "run" / CHECKPOINT)[0]["progress"]["epoch"]
     assert epoch >= 1
     assert cli.main([*command, "--set", f"training.epochs={epoch + 1}"]) == 0
-    assert f"going on with {tmp_path / 'run'} after epoch {epoch}" in "".join(capsys.readouterr())
+    assert f"resuming {tmp_path / 'run'} after epoch {epoch}" in "".join(capsys.readouterr())
 
 
 class TestCommands:
@@ -331,7 +331,7 @@ class TestCommands:
         monkeypatch.setenv("RANK", "1")
         assert cli.main(["evaluate", "runs/x"]) == 2
         assert capsys.readouterr().err.startswith(
-            "satlib, process 1 of 2: of satlib's commands only features and train"
+            "satlib, process 1 of 2: torchrun can start only satlib features and satlib train"
         )
 
     def test_more_processes_than_gpus(self, monkeypatch):
@@ -350,7 +350,7 @@ class TestCommands:
         found = re.findall(r"torchrun[^\n]* -m satlib (train|features)([^\n|&\"']*)", text)
         assert {command for command, _ in found} == {"train", "features"}
         for command, rest in found:
-            options = cli._parser().parse_args([command, *shlex.split(rest)])
+            options = cli.parser().parse_args([command, *shlex.split(rest)])
             recipe.load(options.recipe, options.set)
 
     def test_the_examples_are_well_formed(self):

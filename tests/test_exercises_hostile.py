@@ -9,6 +9,7 @@ import math
 import os
 import random
 import re
+import subprocess
 import sys
 import time
 import warnings
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from satlib.exercises import Wrong, check, engine, reference, task, watch
+from satlib.exercises import Wrong, check, engine, guard, reference, task, watch
 
 
 @contextlib.contextmanager
@@ -64,6 +65,49 @@ def test_an_endless_loop(answer):
     """That there is a message at all says that it was stopped: none of them ends before the test's own time is up."""
     message, _ = said(answer, seconds=0.5)
     assert message == "it did not end within 0.5 s; is there a loop that never stops?"
+
+
+LATE_ALARMS = """
+import signal
+from satlib.exercises import guard
+
+ring = signal.setitimer
+# Once its time is up, alarms come so fast that many of them reach the clean-up, as on a machine that does little in 0.2 ms.
+signal.setitimer = lambda which, first, then=0.0: ring(which, *((2e-5, 2e-5) if 0 < first < 1e-3 else (first, then)))
+
+def endless():
+    while True:
+        pass
+
+for _ in range(20):
+    try:
+        guard.run(endless, None, 0.02)
+    except guard.Failed as failed:
+        print(failed)
+    print(signal.getitimer(signal.ITIMER_REAL))
+    signal.raise_signal(signal.SIGALRM)  # one that comes when all is over
+print(guard.run(lambda: "right", None, 10.0)[0])
+"""
+
+
+def test_an_alarm_that_rings_during_the_clean_up_does_no_harm():
+    """In a process of its own, which such an alarm could end."""
+    done = subprocess.run([sys.executable, "-c", LATE_ALARMS], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    failed = ["it did not end within 0.02 s; is there a loop that never stops?", "(0.0, 0.0)"]
+    assert done.stdout.splitlines() == [*failed * 20, "right"]
+
+
+def test_the_time_that_a_stopped_process_has_lost_does_not_count():
+    """A right answer in a process that was stopped for longer than its patience (a computer that sleeps, a busy server)."""
+
+    def stopped():
+        pid = os.getpid()
+        wake = subprocess.Popen(["sh", "-c", f"sleep 0.1; kill -STOP {pid}; sleep 2; kill -CONT {pid}"])
+        wake.wait()
+        return "right"
+
+    assert guard.run(stopped, None, 0.5)[0] == "right"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited where the kernel says how much is taken")

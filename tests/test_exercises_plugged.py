@@ -10,6 +10,7 @@ from tools_path import exercises
 from torch import nn
 
 from satlib import cli, encoders, plots, training
+from satlib.cli import inputs
 from satlib.errors import SatlibError
 from satlib.exercises import plugged
 
@@ -96,7 +97,6 @@ def test_is_trained(tmp_path, place, monkeypatch, capsys):
     """The same function as satlib's gives the same weights; and it is this function that the training calls."""
     monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
     monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
-    monkeypatch.setenv("SATLIB_FAST", "0")
     attend, calls, weights = plugged.load(place(RIGHT)), [], {}
 
     def counted(e, a):
@@ -122,7 +122,7 @@ def test_is_trained(tmp_path, place, monkeypatch, capsys):
         torch.testing.assert_close(mine, weights["satlib"][name])
     for run, said in (("own", "trained with --attention mine.py:counted"), ("satlib", "")):
         capsys.readouterr()
-        cli._captioner(tmp_path / run, argparse.Namespace(device="cpu"))
+        inputs.captioner(tmp_path / run, argparse.Namespace(device="cpu"))
         assert said in capsys.readouterr().err if said else capsys.readouterr().err == ""
 
 

@@ -15,10 +15,7 @@ from tools_path import exercises
 from satlib import cli
 from satlib.exercises import grading
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from notebooks import address  # isort: skip
 
 ROOT = Path(__file__).parent.parent
 SOURCE = next(source for source in exercises.sources() if source.stem.startswith("05"))
@@ -157,7 +154,7 @@ def test_check_by_nbval(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert status == 1
     rows = [line.split(maxsplit=4) for line in lines if line.startswith("  5.")]
-    assert [row[:2] for row in rows] == [[f"5.{n}", state] for n, state in enumerate(STATES, 1)]
+    assert [row[:2] for row in rows] == [[f"5.{n}", state] for n, state in enumerate(STATES, 1)], "\n".join(lines)
     assert rows[1][4] == "write penalty()"
     assert rows[2][4].startswith("the penalty is taken off: it is added")
     assert rows[3][4].startswith("SyntaxError")
@@ -166,6 +163,31 @@ def test_check_by_nbval(tmp_path, capsys):
     found = json.loads((tmp_path / "table.json").read_text())
     assert [row["state"] for row in found["exercises"]] == STATES
     assert found["troubles"] == []
+
+
+LATE_OUTPUT = """
+import time
+
+kernel = get_ipython().kernel
+publish = kernel._publish_status
+
+def late(status, *more, **named):
+    if status == "idle":
+        kernel._publish_status = publish
+        time.sleep(6)
+    publish(status, *more, **named)
+
+kernel._publish_status = late
+"""
+
+
+def test_outputs_that_come_late_do_no_harm(tmp_path, capsys):
+    """On a busy machine the last message of a cell may come later than the 5 s that nbval waits for it."""
+    notebook = only(exercises.generate(SOURCE, with_solutions=True), "5.1")
+    notebook.cells.insert(1, nbformat.v4.new_code_cell(LATE_OUTPUT))
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    status = cli.main(["check", str(tmp_path / "mine.ipynb"), "--only", "5.1"])
+    assert status == 0, capsys.readouterr().out
 
 
 def test_pytests_summary_names_the_exercise(tmp_path):
@@ -270,13 +292,15 @@ def test_no_notebook(tmp_path, capsys):
     assert "there is no notebook at" in capsys.readouterr().err
 
 
-def test_the_teachers_workflow_installs_from_the_published_address():
+def test_the_teachers_workflow_installs_satlib_and_runs_the_check():
+    """From the address that pyproject.toml has; where it has none, from an archive."""
     text = (ROOT / "examples" / "teacher-workflow.yml").read_text()
-    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
-    workflow = yaml.safe_load(text)
-    runs = [step.get("run", "") for step in workflow["jobs"]["check"]["steps"]]
-    assert any(f"git+{source}@" in run for run in runs)
-    assert any("satlib check exercises" in run for run in runs)
+    steps = yaml.safe_load(text)["jobs"]["check"]["steps"]
+    (install,) = (step for step in steps if "pip install" in step.get("run", ""))
+    assert install["run"] == 'pip install "satlib[course] @ $SATLIB"'
+    wanted = f"git+{address()}@main" if address() else "file://${{ github.workspace }}/satlib.zip"
+    assert install["env"] == {"SATLIB": wanted}
+    assert any("satlib check exercises" in step.get("run", "") for step in steps)
 
 
 class TestTable:

@@ -1,14 +1,18 @@
 """The fast loop gives what the plain loop gives: outputs, loss and every gradient, over shapes and kinds."""
 
 import warnings
+from functools import partial
 
 import pytest
+import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import attention, fast
+from satlib import attention, encoders, fast, fast_loop, recipe, training
+from satlib.batching import pairs
 from satlib.decoder import Decoder, DecoderConfig
+from satlib.errors import SatlibError
 from satlib.objectives import (
     HardConfig,
     VariationalBound,
@@ -16,18 +20,19 @@ from satlib.objectives import (
     entropy,
     negative_log_likelihood,
 )
+from satlib.text import Vocabulary
 
 KINDS = [(attention, energy) for attention in ("soft", "hard") for energy in ("additive", "concat", "general", "dot")]
 KINDS.append(("none", "additive"))
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
-def loss_of(model, a, captions, expected, seed):
+def loss_of(loop, model, a, captions, expected, seed):
     """What training minimises, with every output in it, and all gradients by name; the same random numbers for both loops."""
     torch.manual_seed(seed)
     model.zero_grad()
     a = a.clone().requires_grad_()
-    output = model(a, captions, expected)
+    output = loop(a, captions, expected)
     if model.config.attention == "hard" and model.training:
         bound = VariationalBound(HardConfig(baseline="none"), model.config.hidden)
         loss = bound(output, captions).loss
@@ -40,14 +45,11 @@ def loss_of(model, a, captions, expected, seed):
     return output, loss, gradients | {"a": a.grad}
 
 
-def both(monkeypatch, *arguments):
-    found = []
-    for switch in ("1", "0"):
-        monkeypatch.setenv(fast.SWITCH, switch)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # torch warns where it has to change the shape of an output
-            found.append(loss_of(*arguments))
-    return found
+def both(model, *arguments):
+    """The fast loop's, and the plain one's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns where it has to change the shape of an output
+        return [loss_of(loop, model, *arguments) for loop in (partial(fast.forward, model), model)]
 
 
 def apart(x, y):
@@ -90,10 +92,10 @@ def made(attention, energy, sizes, dtype, training, device="cpu", **changes):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("attention", "energy"), KINDS)
-def test_equals_the_plain_loop_at_real_widths(monkeypatch, record_property, attention, energy, training, device):
+def test_equals_the_plain_loop_at_real_widths(record_property, attention, energy, training, device):
     """In float32, dropout included in training, the sizes of a real decoder but for the batch."""
     model, a, captions = made(attention, energy, (6, 196, 256, 256, 128, 500, 12), torch.float32, training, device)
-    farthest = agree(*both(monkeypatch, model, a, captions, None, 1), bound=1e-5)
+    farthest = agree(*both(model, a, captions, None, 1), bound=1e-5)
     record_property("relative distance", farthest)
 
 
@@ -116,38 +118,38 @@ def test_equals_the_plain_loop_over_shapes(sizes, kind, training, gate, output_t
     """In float64, where nothing but a mistake can keep them apart; keys beyond the reach of exponentials included."""
     with pytest.MonkeyPatch.context() as patch:
         B, L, *_, width, _, _ = sizes
-        patch.setattr(fast, "CACHE", rows * L * width * 8)  # some rows at a time, the last time perhaps fewer
+        patch.setattr(fast_loop, "CACHE", rows * L * width * 8)  # some rows at a time, the last time perhaps fewer
         model, a, captions = made(
             *kind, sizes, torch.float64, training, gate=gate, output_tanh=output_tanh, dropout=dropout
         )
         coins = None if expected is None else torch.tensor(expected[:B])
-        agree(*both(patch, model, large * a, captions, coins, 2), bound=1e-9)
+        agree(*both(model, large * a, captions, coins, 2), bound=1e-9)
 
 
 @pytest.mark.parametrize("look", ["expected", "probable", "sample"])
-def test_hard_attention_looks_as_it_is_told_outside_of_training(monkeypatch, look):
+def test_hard_attention_looks_as_it_is_told_outside_of_training(look):
     model, a, captions = made("hard", "additive", (4, 9, 8, 8, 9, 12, 5), torch.float64, False)
     model.attention.look = look
-    agree(*both(monkeypatch, model, a, captions, None, 3), bound=1e-9)
+    agree(*both(model, a, captions, None, 3), bound=1e-9)
 
 
-def test_keys_too_steep_for_exponentials(monkeypatch):
+def test_keys_too_steep_for_exponentials():
     """Keys and queries of hundreds, of opposite signs: where e^2k e^2q would be infinity times nothing."""
     model, a, captions = made("soft", "additive", (4, 9, 8, 8, 9, 12, 5), torch.float32, False)
     with torch.no_grad():
         model.attention.energy.annotation.weight.mul_(200)
         model.attention.energy.state.weight.mul_(200)
-    agree(*both(monkeypatch, model, a, captions, None, 3), bound=1e-4)
+    agree(*both(model, a, captions, None, 3), bound=1e-4)
 
 
 @pytest.mark.parametrize(("low", "bound"), [(torch.bfloat16, 0.1), (torch.float16, 0.0125)])
 @pytest.mark.parametrize("device", DEVICES)
-def test_in_low_precision_it_stays_within_it(monkeypatch, record_property, device, low, bound):
+def test_in_low_precision_it_stays_within_it(record_property, device, low, bound):
     """Under autocast both loops round, in different places: each is compared with float32. float16 has three bits more than bf16."""
     model, a, captions = made("soft", "additive", (6, 49, 64, 64, 64, 200, 8), torch.float32, False, device)
-    _, exact, gradients = both(monkeypatch, model, a, captions, None, 1)[1]
+    _, exact, gradients = both(model, a, captions, None, 1)[1]
     with torch.autocast(device, low):
-        for output, loss, rounded in both(monkeypatch, model, a, captions, None, 1):
+        for output, loss, rounded in both(model, a, captions, None, 1):
             assert torch.isfinite(output.logits).all()
             assert apart(loss, exact) < bound / 10
             farthest = max(apart(gradient, gradients[name]) for name, gradient in rounded.items())
@@ -155,111 +157,213 @@ def test_in_low_precision_it_stays_within_it(monkeypatch, record_property, devic
             assert farthest < bound
 
 
-def test_only_what_trains_gets_a_gradient(monkeypatch):
-    monkeypatch.setenv(fast.SWITCH, "1")
+def test_only_what_trains_gets_a_gradient():
     model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, True)
-    model(a, captions).logits.sum().backward()
+    fast.forward(model, a, captions).logits.sum().backward()
     assert a.grad is None
     with torch.inference_mode():
-        model(a, captions)
+        fast.forward(model, a, captions)
 
 
-def test_gradients_twice_from_one_graph(monkeypatch):
+def test_gradients_twice_from_one_graph():
     """Nothing is left over in what a backward pass adds up."""
-    monkeypatch.setenv(fast.SWITCH, "1")
     model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
-    total = model(a, captions).logits.square().sum()
+    total = fast.forward(model, a, captions).logits.square().sum()
     weights = list(model.attention.parameters())
     once = torch.autograd.grad(total, weights, retain_graph=True)
     for first, second in zip(once, torch.autograd.grad(total, weights), strict=True):
         assert torch.equal(first, second)
 
 
-def test_says_what_it_does_not_do(monkeypatch):
-    monkeypatch.setenv(fast.SWITCH, "1")
-    model, a, captions = made("hard", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, True)
-    model.attention.temperature = 1.0
-    with pytest.warns(UserWarning, match="no Gumbel-softmax: the plain one is taken"):
-        model(a, captions)
-    monkeypatch.setenv(fast.SWITCH, "0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model(a, captions)
+class OwnStep(Decoder):
+    """A learner's decoder: without the LSTM's forget path."""
+
+    def step(self, view, state, gates_word):
+        return super().step(view, state._replace(c=torch.zeros_like(state.c)), gates_word)
 
 
-class Own(attention.SoftAttention):
+class OwnAttention(attention.SoftAttention):
     """What a learner may put in the place of soft attention."""
 
 
-class TestServes:
-    """Which loop is taken, and when that is said."""
+SMALL = (2, 5, 6, 6, 6, 9, 3)
 
-    def test_wherever_it_can_on_a_cpu(self, monkeypatch):
-        monkeypatch.delenv(fast.SWITCH, raising=False)
-        for kind in KINDS:
-            model, a, _ = made(*kind, (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
-            for value, served in (("1", True), ("0", False), ("auto", True)):
-                with fast.switched(value), warnings.catch_warnings():
-                    warnings.simplefilter("error")
-                    assert fast.serves(model, a) is served
-            assert fast.serves(model, a)
 
-    def test_elsewhere_only_where_it_is_asked_for(self, monkeypatch):
-        model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
-        for value, served in (("auto", False), ("1", True), ("0", False)):
-            monkeypatch.setenv(fast.SWITCH, value)
-            assert fast.serves(model, a.to("meta")) is served
+def small(kind="soft"):
+    return made(kind, "additive", SMALL, torch.float32, True)[0]
 
-    @pytest.mark.parametrize(("value", "said"), [("auto", False), ("1", True)])
-    @pytest.mark.parametrize("own", [Own(attention.DotEnergy(6, 6, 6)), attention.SoftAttention(torch.nn.Identity())])
-    def test_a_learners_own_attention_or_energy_runs_in_the_plain_loop(self, monkeypatch, own, value, said):
-        """And is told so only where the fast one was asked for."""
-        monkeypatch.setenv(fast.SWITCH, value)
-        model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
-        model.attention = own
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            assert not fast.serves(model, a)
-        assert len(heard) == said
 
-    def test_gumbel_is_drawn_in_the_plain_loop_in_training_and_says_so(self, monkeypatch):
-        monkeypatch.delenv(fast.SWITCH, raising=False)
-        model, a, _ = made("hard", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
-        model.attention.temperature = 1.0
-        with pytest.warns(UserWarning, match="no Gumbel-softmax"):
-            assert not fast.serves(model, a)
-        assert fast.serves(model.eval(), a)
+class TestCheck:
+    """The loop refuses every decoder that it would compute otherwise, and says why."""
 
-    def test_the_loop_that_serves_is_the_one_that_runs(self, monkeypatch):
-        model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float32, True)
-        steps, ran = fast.steps, []
-        monkeypatch.setattr(fast, "steps", lambda *inputs: ran.append(1) or steps(*inputs))
-        for value, runs in (("0", 0), ("1", 1)):
-            with fast.switched(value):
-                model(a, captions)
-            assert len(ran) == runs
+    @pytest.mark.parametrize("name", recipe.names())
+    def test_takes_the_decoder_of_every_recipe(self, name):
+        torch.manual_seed(3)
+        decoder = Decoder(recipe.load(name).decoder, 24, 40)
+        random = torch.get_rng_state()
+        fast.check(decoder)
+        assert torch.equal(torch.get_rng_state(), random)
+        assert all(weight.grad is None for weight in decoder.parameters())
+        assert decoder.training
 
-    def test_the_switch_is_put_back(self, monkeypatch):
-        monkeypatch.setenv(fast.SWITCH, "as it was")
-        with fast.switched("0"):
-            assert fast.os.environ[fast.SWITCH] == "0"
-        assert fast.os.environ[fast.SWITCH] == "as it was"
-        monkeypatch.delenv(fast.SWITCH)
-        with pytest.raises(ZeroDivisionError), fast.switched("1"):
-            _ = 1 / 0
-        assert fast.SWITCH not in fast.os.environ
+    @pytest.mark.parametrize(("kind", "energy"), KINDS)
+    @pytest.mark.parametrize("changes", [{}, {"gate": False}, {"output_tanh": True}])
+    def test_takes_every_kind(self, kind, energy, changes):
+        fast.check(made(kind, energy, SMALL, torch.float32, True, **changes)[0])
+
+    def refused(self, decoder, why):
+        with pytest.raises(SatlibError, match=why) as refusal:
+            fast.check(decoder)
+        assert str(refusal.value).endswith('; set training.loop = "plain"')
+
+    def test_another_step(self):
+        self.refused(OwnStep(DecoderConfig(embedding=4, hidden=4, attention_hidden=4), 5, 9), r"has its own step\(\)")
+
+    def test_a_step_put_in_its_place(self):
+        decoder = small()
+        decoder.step = lambda *inputs: None
+        self.refused(decoder, r"has its own step\(\)")
+
+    def test_another_attention(self):
+        decoder = small()
+        decoder.attention = OwnAttention(decoder.attention.energy)
+        self.refused(decoder, "its attention is OwnAttention")
+
+    def test_another_energy(self):
+        decoder = small()
+        decoder.attention.energy = torch.nn.Identity()
+        self.refused(decoder, "its energy is Identity")
+
+    @pytest.mark.parametrize(
+        "part", ["", "attention", "attention.energy", "attention.energy.state", "gate", "gates_state"]
+    )
+    def test_hooks(self, part):
+        """Of each kind, on whatever the loop would not call."""
+        for register in ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"):
+            decoder = small()
+            getattr(decoder.get_submodule(part), register)(lambda *given: None)
+            self.refused(decoder, "has hooks")
+
+    def test_a_forward_put_in_its_place(self):
+        decoder = small()
+        decoder.attention.forward = decoder.attention.forward
+        self.refused(decoder, r"the forward\(\) of its SoftAttention has been replaced")
+
+    def test_hooks_on_what_the_loop_calls_are_no_hindrance(self):
+        decoder = small()
+        decoder.output.register_forward_hook(lambda *given: None)
+        fast.check(decoder)
+
+    def test_another_vocabulary_layer_is_used(self):
+        """`logits` is called by both loops."""
+
+        class OwnLogits(Decoder):
+            def logits(self, embedded, h, z):
+                return 2 * super().logits(embedded, h, z)
+
+        fast.check(OwnLogits(DecoderConfig(embedding=4, hidden=4, attention_hidden=4), 5, 9))
+
+    @pytest.mark.parametrize("what", ["step", "energy", "gradient"])
+    def test_an_edit_of_the_source(self, monkeypatch, what):
+        """As if somebody had changed decoder.py or attention.py: values, or the gradient alone."""
+        if what == "step":
+            monkeypatch.setattr(
+                Decoder, "step", lambda self, view, state, word: STEP(self, view, forgetful(state), word)
+            )
+        elif what == "energy":
+            energy = attention.AdditiveEnergy.forward
+            monkeypatch.setattr(attention.AdditiveEnergy, "forward", lambda self, keys, h: 1.01 * energy(self, keys, h))
+        else:
+            monkeypatch.setattr(
+                Decoder, "step", lambda self, view, state, word: STEP(self, view, detached(state), word)
+            )
+        self.refused(small(), "differs from the plain loop's by .* so the decoder's code has changed")
+
+
+STEP = Decoder.step
+
+
+def forgetful(state):
+    return state._replace(c=torch.zeros_like(state.c))
+
+
+def detached(state):
+    return state._replace(c=state.c.detach())
+
+
+class TestTraining:
+    """`training.loop`: a decoder trains by the step that one reads; the fast loop is taken where it is asked for."""
+
+    @pytest.fixture(autouse=True)
+    def _tiny(self, monkeypatch):
+        monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+
+    def train(self, folder, *changes, prepare=None):
+        chosen = tiny.the_recipe("training.epochs=1", *changes)
+        return training.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, prepare=prepare)
+
+    def test_a_subclass_trains_by_its_own_step(self, tmp_path):
+        calls = []
+
+        class Counting(Decoder):
+            def step(self, view, state, gates_word):
+                if torch.is_grad_enabled():
+                    calls.append(len(gates_word))
+                return super().step(view, state._replace(c=0 * state.c), gates_word)
+
+        def prepare(captioner):
+            captioner.decoder.__class__ = Counting
+
+        own, theirs = self.train(tmp_path / "own", prepare=prepare), self.train(tmp_path / "theirs")
+        assert sum(calls) == sum(len(pair.caption) for pair in training_pairs())
+        assert not torch.equal(own.decoder.gates_state.weight, theirs.decoder.gates_state.weight)
+
+    def test_hooks_fire(self, tmp_path):
+        fired = []
+        self.train(
+            tmp_path,
+            prepare=lambda captioner: captioner.decoder.attention.register_forward_hook(lambda *given: fired.append(1)),
+        )
+        assert len(fired) > 10
+
+    def test_fast_ends_near_plain(self, tmp_path, monkeypatch):
+        """By a run of its own: the weights differ in rounding, and the fast loop did run."""
+        forward, runs = fast.forward, []
+        monkeypatch.setattr(fast, "forward", lambda *given: runs.append(1) or forward(*given))
+        plain = self.train(tmp_path / "plain", "training.optimiser=rmsprop")
+        assert not runs
+        quick = self.train(tmp_path / "fast", "training.optimiser=rmsprop", "training.loop=fast")
+        assert runs
+        for name, weight in plain.decoder.state_dict().items():
+            assert apart(quick.decoder.state_dict()[name], weight) < 1e-3, name
+
+    def test_fast_refuses_before_anything_is_written(self, tmp_path):
+        with pytest.raises(SatlibError, match=r'training\.loop = "fast" cannot run this decoder'):
+            self.train(
+                tmp_path / "run",
+                "training.loop=fast",
+                prepare=lambda captioner: setattr(captioner.decoder, "step", captioner.decoder.step),
+            )
+        assert not (tmp_path / "run").exists()
+
+
+def training_pairs():
+    chosen = tiny.the_recipe()
+    examples = tiny.data().split("train")
+    vocabulary = Vocabulary.from_captions(caption for one in examples for caption in one.references)
+    return pairs(examples, vocabulary, chosen.data.max_length)
 
 
 @pytest.mark.parametrize("look", ["expected", "probable", "sample"])
-def test_rows_with_the_expectation_outside_of_training(monkeypatch, look):
+def test_rows_with_the_expectation_outside_of_training(look):
     """Where a place is chosen, a marked row has the expectation, in training or not."""
     model, a, captions = made("hard", "general", (4, 9, 8, 8, 9, 12, 5), torch.float64, False)
     model.attention.look = look
     coins = torch.tensor([True, False, True, False])
-    agree(*both(monkeypatch, model, a, captions, coins, 3), bound=1e-9)
+    agree(*both(model, a, captions, coins, 3), bound=1e-9)
 
 
-def test_keys_about_as_steep_as_exponentials_bear(monkeypatch):
+def test_keys_about_as_steep_as_exponentials_bear():
     """Keys between 15 and 40: on both sides of where tanh itself is taken, queries as large and of the other sign."""
     for large in (15.0, 19.9, 20.1, 40.0):
         model, a, captions = made("soft", "additive", (3, 5, 6, 6, 4, 9, 3), torch.float64, False)
@@ -269,7 +373,7 @@ def test_keys_about_as_steep_as_exponentials_bear(monkeypatch):
             annotation.bias.zero_()
             annotation.weight.mul_(large / annotation(a).abs().max())
             state.weight.mul_(200)
-        agree(*both(monkeypatch, model, a, captions, None, 3), bound=1e-9)
+        agree(*both(model, a, captions, None, 3), bound=1e-9)
 
 
 @pytest.mark.parametrize("steep", [1.0, 100.0])
@@ -278,20 +382,19 @@ def test_some_rows_at_a_time(monkeypatch, steep):
     keys, v, q = steep * torch.randn(5, 6, 4).double(), torch.randn(1, 4).double(), torch.randn(5, 4).double()
     expected = (keys + q.unsqueeze(1)).tanh() @ v[0] - v.sum()
     for fits, rows in ((0, 1), (1, 1), (2, 2), (2.9, 2), (4, 4), (9, 5)):
-        monkeypatch.setattr(fast, "CACHE", int(fits * 6 * 4 * 8 / torch.get_num_threads()))
-        made = fast._Tanh(keys, v)
+        monkeypatch.setattr(fast_loop, "CACHE", int(fits * 6 * 4 * 8 / torch.get_num_threads()))
+        made = fast_loop._Tanh(keys, v)
         assert made.rows == len(made.space) == rows
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             torch.testing.assert_close(made.energies(q), expected)
 
 
-def test_the_gradient_that_comes_in_is_left_alone(monkeypatch):
+def test_the_gradient_that_comes_in_is_left_alone():
     """It may be somebody else's too: autograd does not copy what it hands on."""
-    monkeypatch.setenv(fast.SWITCH, "1")
     model, a, _ = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
     state = model.initial_state(a)
-    found = fast.steps(model, model.view(a), state, torch.randn(2, 3, 24).double())
+    found = fast_loop.steps(model, model.view(a), state, torch.randn(2, 3, 24).double())
     given = [torch.randn_like(each) for each in found[:4]]
     before = [each.clone() for each in given]
     torch.autograd.grad(found[:4], list(model.attention.parameters()), given)
@@ -305,14 +408,13 @@ def test_keys_of_one_sign_and_queries_of_the_other(sign):
     keys, v = sign * (100 + torch.rand(3, 6, 4)).double(), torch.randn(1, 4).double()
     q = -sign * (100 + torch.rand(3, 4)).double()
     expected = (keys + q.unsqueeze(1)).tanh() @ v[0] - v.sum()
-    torch.testing.assert_close(fast._Tanh(keys, v).energies(q), expected)
+    torch.testing.assert_close(fast_loop._Tanh(keys, v).energies(q), expected)
 
 
-def test_gradients_of_gradients_are_refused(monkeypatch):
+def test_gradients_of_gradients_are_refused():
     """They would be wrong: the gradient written by hand has none."""
-    monkeypatch.setenv(fast.SWITCH, "1")
     model, a, captions = made("soft", "additive", (2, 5, 6, 6, 6, 9, 3), torch.float64, False)
     weight = model.attention.energy.state.weight
-    (gradient,) = torch.autograd.grad(model(a, captions).logits.square().sum(), weight, create_graph=True)
+    (gradient,) = torch.autograd.grad(fast.forward(model, a, captions).logits.square().sum(), weight, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.square().sum().backward()

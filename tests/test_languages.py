@@ -14,7 +14,7 @@ from satlib.captioner import Caption, Captioner, read_safetensors, write_safeten
 from satlib.datasets import Example, check, scenes, shards, wording
 from satlib.errors import SatlibError
 from satlib.reward import Consensus, RewardConfig
-from satlib.text import END, LANGUAGES, UNKNOWN, Vocabulary
+from satlib.text import END, UNKNOWN, Vocabulary
 
 COLOURS, SHAPES = ("红色", "蓝色", "绿色"), ("圆", "方块", "星")
 CHINESE = "data.language=zh"
@@ -232,4 +232,3 @@ def test_data_check_warns_and_does_not_fail(folder, capsys):
     train = datasets.load(str(folder)).split("train")
     known = {c for each in train for c in "".join(each.references).lower() if c.isalpha()}
     assert f"K = {len(known) + 2}" in shown
-    assert tuple(LANGUAGES) == cli.LANGUAGES

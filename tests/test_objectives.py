@@ -118,18 +118,17 @@ class TestVariationalBound:
         assert found.baseline.tolist() == pytest.approx([-4, -3.5, -1.5, -6, -6, -3])
         assert found.advantage.tolist() == pytest.approx([3, 1.5, -4.5, 3, 3, -6])
 
-    @pytest.mark.parametrize(("estimator", "places"), [("gumbel", [[0, 1]]), ("score-function", None)])
-    def test_without_samples_to_score_it_is_the_likelihood_alone(self, estimator, places):
+    def test_without_samples_to_score_it_is_the_likelihood_alone(self):
         """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing is left to log, and what is logged has no gradient."""
         logits = torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]]).log().requires_grad_()
         output = Output(
             logits,
             torch.full((1, 2, 2), 0.5, requires_grad=True),
             torch.ones(1, 2),
-            None if places is None else torch.tensor(places),
+            None,
             torch.zeros(1, 2, 4),
         )
-        bound = VariationalBound(HardConfig(estimator=estimator), hidden=4)
+        bound = VariationalBound(HardConfig(), hidden=4)
         found = bound(output, torch.tensor([[0, 1]]))
         assert found.loss.item() == pytest.approx(math.log(8))
         assert found.nll.tolist() == pytest.approx([math.log(8)])
@@ -181,7 +180,6 @@ class TestVariationalBound:
     def test_what_is_not_given_is_the_papers(self):
         """Section 4.1: one sample, the expectation for half of the images, the whole sentence's reward and its moving average."""
         given = HardConfig(
-            estimator="score-function",
             samples=1,
             expectation=0.5,
             anneal=0.0,
@@ -189,7 +187,5 @@ class TestVariationalBound:
             baseline="moving-average",
             lambda_r=1.0,
             lambda_e=0.01,
-            temperature=1.0,
-            official=False,
         )
         assert HardConfig() == given

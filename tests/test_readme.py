@@ -1,46 +1,161 @@
-"""What the README tells people to type is understood, and what it names is there."""
+"""README and docs/: what people are told to type is understood, links lead somewhere, and figures are those of the evaluation files."""
 
+import importlib
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
-from satlib import cli, recipe
+from satlib import cli, recipe, shipped, table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "data/README.md", "satlib/models/README.md"]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = README.split("```")[1::2]
-COMMANDS = sorted(
-    {line.strip() for block in BLOCKS for line in re.findall(r"^ *(?:\.venv/bin/)?(satlib [a-z][^\n#]*)", block, re.M)}
-    | set(re.findall(r"`(satlib [a-z][^`]*)`", README))
-)
+sys.path.insert(0, str(ROOT / "docs"))
+
+import refresh  # noqa: E402
+
+OTHERS = ["README.md", "benchmarks/README.md", "data/README.md", "satlib/models/README.md", "tests/README.md"]
+PAGES = [*OTHERS, *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]
+TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+README = TEXT["README.md"]
+PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+COMMAND = r"(?:\.venv/bin/)?((?:satlib [a-z]|torchrun -|make [a-z]|python [a-z]|sh [a-z])[^\n#`]*)"
+
+
+def fenced(text: str) -> list[str]:
+    """The blocks of code that are not Python."""
+    return [block for block in re.findall(r"^```(.*?)^```", text, re.M | re.S) if not block.startswith("python\n")]
+
+
+def commands() -> list[str]:
+    """All commands of all pages: lines of blocks, and what stands between backticks."""
+    found = set()
+    for text in TEXT.values():
+        for block in fenced(text):
+            found.update(re.findall(rf"^ *{COMMAND}", block.replace("\\\n", " "), re.M))
+        found.update(re.findall(rf"^    {COMMAND}", text.replace("\\\n", " "), re.M))
+        found.update(re.findall(rf"`{COMMAND}`", text))
+    return sorted({re.split("  +| > ", command.strip())[0] for command in found})
+
+
+COMMANDS = commands()
+SATLIB = sorted({command.split("-m ")[-1] for command in COMMANDS if re.match(r"satlib|torchrun", command)})
 
 
 def test_there_are_commands():
-    assert len(COMMANDS) > 12
+    assert len(SATLIB) > 30
+    assert len(COMMANDS) - len(SATLIB) > 10
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_understood(command):
-    words = shlex.split(re.split("  +", command)[0])[1:]
-    options = cli._parser().parse_args(words)
-    for change in getattr(options, "set", []):
-        recipe.load(options.recipe, [change])
-    if hasattr(options, "recipe"):
-        recipe.load(options.recipe)
+@pytest.mark.parametrize("command", SATLIB)
+def test_every_command_is_understood(command, capsys):
+    parser = cli.parser()
+    words = shlex.split(command)[1:]
+    if len(words) == 1 and not words[0].startswith("-"):  # a command that is spoken of
+        with pytest.raises(SystemExit) as left:
+            parser.parse_args([*words, "--help"])
+        assert left.value.code == 0
+        return
+    options = parser.parse_args(words)
+    name = getattr(options, "recipe", None)
+    if name and not name.isupper() and not name.endswith(".toml"):  # those stand for a recipe of one's own
+        recipe.load(name, getattr(options, "set", []))
 
 
-def test_every_recipe_is_in_the_readme():
-    assert set(re.findall(r"`([a-z0-9]+-[a-z0-9-]*(?:soft|hard|none|rmsprop|folder|reward))`", README)) == set(
-        recipe.names()
-    )
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("make ")])
+def test_every_target_of_make_is_there(command):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    asked = [word for word in shlex.split(command)[1:] if "=" not in word]
+    assert set(asked) <= set(targets)
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if re.match("python|sh ", command)])
+def test_every_script_is_there(command):
+    assert (ROOT / shlex.split(command)[1]).is_file()
+
+
+def test_every_recipe_is_described():
+    named = set(re.findall(r"`([a-z0-9-]+)`", TEXT["docs/training.md"] + TEXT["docs/results.md"]))
+    assert not set(recipe.names()) - named
+    kinds = r"`((?:scenes|flickr8k|flickr30k|coco)-[a-z0-9-]+)`"
+    assert not {name for text in TEXT.values() for name in re.findall(kinds, text)} - set(recipe.names())
+
+
+def slugs(text: str) -> list[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_leads_somewhere(page):
-    path = ROOT / page
-    links = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
-    missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+def test_every_link_and_picture_leads_somewhere(page):
+    path, missing = ROOT / page, []
+    for link in ("".join(pair) for pair in LINK.findall(TEXT[page])):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists() or (anchor and anchor not in slugs(target.read_text(encoding="utf-8"))):
+            missing.append(link)
     assert not missing
+
+
+def test_the_readme_is_short():
+    assert len(README.split()) <= 1500
+    assert len(PICTURE.findall(README)) <= 3
+
+
+def test_no_page_has_a_badge():
+    assert not [page for page, text in TEXT.items() if re.search(r"badge|shields\.io", text)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_marks_are_closed(page):
+    marks = re.findall(r"^<!-- ((?:output of|minutes:|figures:|end of) .+) -->$", TEXT[page], re.M)
+    assert all(closing.startswith("end of") for closing in marks[1::2])
+    assert not any(opening.startswith("end of") for opening in marks[::2])
+    assert len(marks) % 2 == 0
+
+
+def test_the_table_is_what_the_command_prints():
+    assert refresh.between(TEXT["docs/results.md"], refresh.TABLE) == refresh.results(), "run: python docs/refresh.py"
+
+
+def test_the_figures_of_the_readme_are_those_of_the_evaluations():
+    shown = dict(re.findall(r"^\| satlib, .*?\(`([a-z0-9-]+)`\) \| (.+) \|$", README, re.M))
+    assert len(shown) == 4
+    files = {path.stem: path for path in shipped.evaluations()}
+    for name, figures in shown.items():
+        (row,) = (row for row in table.rows([files[name]], "test") if row.ours)
+        assert figures.split(" | ") == [row.figures[column] for column in ("BLEU-1", "BLEU-4", "METEOR")]
+    paper = [
+        row.figures for row in table.rows([], "test") if row.data == "Flickr8k" and row.model.endswith("Attention")
+    ]
+    for kind, figures in zip(("soft", "hard"), paper, strict=True):
+        values = " | ".join(figures[column] for column in ("BLEU-1", "BLEU-4", "METEOR"))
+        assert f"| paper, {kind} attention | {values} |" in README
+    for kind in ("soft", "hard", "none"):
+        (row,) = (row for row in table.rows([files[f"scenes-{kind}"]], "test") if row.ours)
+        assert f"{row.figures['exact match']} %" in " ".join(README.split())
+
+
+def test_every_function_of_the_design_is_there():
+    steps = TEXT["docs/design.md"].split("## Map of the modules")[0]
+    names = re.findall(r"`([a-z_]+)\.([A-Z]\w+|[a-z_]+)(?:\.([a-z_]+))?`", steps)
+    assert len(names) > 10
+    for module, *path in names:
+        owner = importlib.import_module(f"satlib.{module}")
+        for name in filter(None, path):
+            owner = getattr(owner, name)
+
+
+def test_the_map_of_modules_is_whole():
+    shown = re.findall(
+        r"^\| \[(\w+\.py)\]\(.+?\) \| (\d+) \|", refresh.between(TEXT["docs/design.md"], refresh.MAP), re.M
+    )
+    there = {path.name: refresh.lines(path) for files in refresh.modules().values() for path in files}
+    assert dict(shown).keys() == there.keys(), "run: python docs/refresh.py"
+    grown = [name for name, lines in shown if abs(int(lines) - there[name]) > 10 + 0.2 * there[name]]
+    assert not grown, "run: python docs/refresh.py"

@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlib import recipe
-from satlib.errors import SatlibError
+from satlib import explain, options, recipe, tune
+from satlib.errors import RenamedWarning, SatlibError
 
 
 def refused(call, *parts):
@@ -85,9 +86,10 @@ def test_the_last_change_wins():
         ("", "section.key=value"),
         ("name=other", "section.key=value"),
         ("name.other=1", "cannot read the change 'name.other=1'"),
-        ("trainin.epochs=3", "no section 'trainin'"),
+        ("trainin.epochs=3", "no section 'trainin' (did you mean training?); the sections are data"),
         (".epochs=3", "no section ''"),
-        ("training.epoch=3", "no 'epoch'"),
+        ("training.epoch=3", "[training] has no 'epoch' (did you mean epochs?); it has optimiser"),
+        ("training.beam=3", "[training] has no 'beam' (did you mean decoding.beam?); it has optimiser"),
         ("training.=3", "no ''"),
         ("training.epochs=", "training.epochs must be a whole number, not ''"),
         ("training.epochs=three", "training.epochs must be a whole number, not 'three'"),
@@ -109,42 +111,157 @@ def test_a_wrong_change_is_one_line(change, says):
     refused(lambda: recipe.load("flickr8k-soft", [change]), says)
 
 
-LEAST = [(section, key, least) for (section, key), least in recipe._AT_LEAST.items()]
-
-
-@pytest.mark.parametrize(("section", "key", "least"), LEAST)
-def test_numbers_have_a_least_value(section, key, least):
-    kind = type(getattr(getattr(recipe.load("flickr8k-soft"), section), key))
-    assert getattr(getattr(recipe.from_dict({section: {key: kind(least)}}), section), key) == least
-    below = least - 1 if kind is int else least - 1e-6
-    refused(lambda: recipe.from_dict({section: {key: below}}), f"{section}.{key} must be at least {least}")
-
-
-def test_every_number_has_a_least_value():
-    numbers = {
-        (section, field.name)
-        for section, kind in recipe._SECTIONS.items()
-        for field in dataclasses.fields(kind)
-        if type(field.default) in (int, float)
-    }
-    assert numbers == set(recipe._AT_LEAST)
-
-
-@pytest.mark.parametrize(
-    ("section", "key"), [("decoder", "dropout"), ("objective", "label_smoothing"), ("training", "average")]
-)
-def test_shares_are_below_one(section, key):
-    below = math.nextafter(1, 0)
-    assert getattr(getattr(recipe.from_dict({section: {key: below}}), section), key) == below
-    refused(lambda: recipe.from_dict({section: {key: 1}}), f"{section}.{key} must be below 1, not 1.0")
-
-
-FLOATS = [
-    (section, field.name)
-    for section, kind in recipe._SECTIONS.items()
-    for field in dataclasses.fields(kind)
-    if type(field.default) is float
+NUMBERS = [
+    (section, key, option)
+    for section in recipe.SECTIONS
+    for key, option in recipe.declared(section).items()
+    if type(option.default) in (int, float)
 ]
+
+
+def value_of(section, key, value):
+    return getattr(getattr(recipe.from_dict({section: {key: value}}), section), key)
+
+
+@pytest.mark.parametrize(("section", "key", "option"), [row for row in NUMBERS if row[2].at_least is not None])
+def test_the_least_value_is_accepted_and_less_is_not(section, key, option):
+    kind, least = type(option.default), option.at_least
+    assert value_of(section, key, kind(least)) == least
+    below = least - 1 if kind is int else least - 1e-6
+    refused(lambda: recipe.from_dict({section: {key: below}}), f"{section}.{key} must be at least {least:g}")
+
+
+@pytest.mark.parametrize(("section", "key", "option"), [row for row in NUMBERS if row[2].above is not None])
+def test_a_number_above_a_limit(section, key, option):
+    assert value_of(section, key, math.nextafter(option.above, math.inf)) > option.above
+    refused(lambda: recipe.from_dict({section: {key: option.above}}), f"{section}.{key} must be above {option.above:g}")
+
+
+@pytest.mark.parametrize(("section", "key", "option"), [row for row in NUMBERS if row[2].below is not None])
+def test_a_number_below_a_limit(section, key, option):
+    below = math.nextafter(option.below, 0)
+    assert value_of(section, key, below) == below
+    refused(
+        lambda: recipe.from_dict({section: {key: option.below}}),
+        f"{section}.{key} must be at least 0 and below 1, not 1.0",
+    )
+
+
+def test_every_number_has_a_lower_limit():
+    assert len(NUMBERS) > 25
+    assert all((option.at_least, option.above) != (None, None) for _, _, option in NUMBERS)
+
+
+def test_the_ranges_that_matter():
+    """By hand: what the limits are is not read from the declarations alone."""
+    assert {f"{section}.{key}" for section, key, option in NUMBERS if option.below == 1} == {
+        "decoder.dropout",
+        "objective.label_smoothing",
+        "objective.distillation",
+        "hard.expectation",
+        "hard.anneal",
+        "training.average",
+    }
+    assert recipe.declared("reward")["samples"].at_least == 2
+    assert recipe.declared("data")["vocabulary_size"].at_least == 3
+    assert recipe.declared("encoder")["scale"].above == 0
+
+
+def test_an_error_gives_the_meaning_of_the_option():
+    refused(
+        lambda: recipe.load("flickr8k-soft", ["training.patience=0"]),
+        "training.patience must be at least 1, not 0; training.patience is the number of epochs without a better dev score",
+    )
+    refused(
+        lambda: recipe.load("flickr8k-soft", ["training.loop=quick"]),
+        "training.loop must be one of plain, fast, not 'quick'; training.loop is the decoder's loop over words",
+    )
+
+
+def test_every_option_is_declared():
+    """With a meaning that continues "OPTION is", a default of the annotated type, and choices that include the default."""
+    for section, kind in recipe.SECTIONS.items():
+        assert dataclasses.asdict(kind()) == {key: option.default for key, option in options.options(kind).items()}
+        assert kind.__doc__
+        for key, option in recipe.declared(section).items():
+            assert option.meaning
+            assert option.meaning[-1] not in ".,;", (section, key)
+            assert "\n" not in option.meaning
+            assert not option.choices or option.default in option.choices
+
+
+def test_the_documentation_is_the_output_of_the_command():
+    page = Path(__file__).resolve().parent.parent / "docs" / "recipes.md"
+    assert page.read_text(encoding="utf-8") == explain.explained(markdown=True) + "\n", (
+        "write it again with: satlib recipe --explain --markdown > docs/recipes.md"
+    )
+
+
+class TestOldNames:
+    def test_in_a_file(self, tmp_path):
+        (tmp_path / "mine.toml").write_text("[objective]\nteaching = 0.3\n")
+        with pytest.warns(RenamedWarning, match=r"objective\.teaching is now called objective\.distillation"):
+            assert recipe.load(str(tmp_path / "mine.toml")).objective.distillation == 0.3
+
+    def test_as_a_change(self):
+        with pytest.warns(RenamedWarning, match=r"objective\.teaching is now called objective\.distillation"):
+            assert recipe.load("flickr8k-soft", ["objective.teaching=0.3"]).objective.distillation == 0.3
+
+    def test_in_a_search(self):
+        with pytest.warns(RenamedWarning, match="now called"):
+            assert tune.Knob.read("objective.teaching=0.2..0.8").name == "objective.distillation"
+
+    def test_a_change_wins_over_a_file(self, tmp_path):
+        (tmp_path / "mine.toml").write_text("[objective]\nteaching = 0.3\n")
+        with pytest.warns(RenamedWarning):
+            loaded = recipe.load(str(tmp_path / "mine.toml"), ["objective.distillation=0.4"])
+        assert loaded.objective.distillation == 0.4
+
+    def test_both(self, tmp_path):
+        (tmp_path / "mine.toml").write_text("[objective]\nteaching = 0.3\ndistillation = 0.4\n")
+        with pytest.warns(RenamedWarning):
+            refused(
+                lambda: recipe.load(str(tmp_path / "mine.toml")),
+                "objective.teaching is the old name of objective.distillation; remove one of the two",
+            )
+
+    def test_in_files_that_an_older_satlib_wrote(self, recwarn):
+        whole = recipe.completed({"name": "x", "objective": {"teaching": 0.3}})
+        assert whole["objective"] == {"distillation": 0.3}
+        assert not recwarn.list
+
+
+REMOVED = {"hard": {"estimator": "score-function", "temperature": 1.0, "official": False, "samples": 3}}
+
+
+class TestRemovedOptions:
+    @pytest.mark.parametrize(("key", "value"), [("estimator", "gumbel"), ("temperature", 0.5), ("official", True)])
+    def test_another_value_is_refused(self, key, value):
+        refused(lambda: recipe.from_dict({"hard": {key: value}}), f"recipes no longer have hard.{key}; remove it")
+
+    def test_the_default_has_no_effect(self):
+        """A `recipe.toml` that an older satlib wrote gives all three."""
+        assert recipe.from_dict(REMOVED) == recipe.from_dict({"hard": {"samples": 3}})
+
+    def test_they_are_neither_written_nor_listed(self):
+        assert "estimator" not in recipe.load("flickr8k-hard").to_dict()["hard"]
+        assert not {"estimator", "temperature", "official"} & set(recipe.declared("hard"))
+
+    def test_old_files_are_completed_without_them(self):
+        assert recipe.completed({"name": "x", **REMOVED})["hard"] == {"samples": 3}
+        other = {"name": "x", "hard": {"estimator": "gumbel", "samples": 3}}
+        assert recipe.completed(other)["hard"] == {"samples": 3}
+
+    def test_a_run_is_resumed_only_where_they_had_no_effect(self, tmp_path):
+        recipe.require_resumable({"name": "x", **REMOVED}, tmp_path)
+        refused(
+            lambda: recipe.require_resumable({"name": "x", "hard": {"official": True}}, tmp_path),
+            f"{tmp_path} was started with hard.official = true, which recipes no longer have",
+            "start a new one with --run",
+        )
+
+
+FLOATS = [(section, key) for section, key, option in NUMBERS if type(option.default) is float]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1" + 400 * "0"])
@@ -187,4 +304,4 @@ def test_unknown_recipes_name_those_that_there_are(tmp_path):
     refused(lambda: recipe.load("flickr8k"), "'flickr8k'", "flickr8k-soft", ".toml")
     refused(lambda: recipe.load(""), "flickr8k-soft")
     refused(lambda: recipe.load(str(tmp_path / "none.toml")), "none.toml does not exist", "flickr8k-soft")
-    refused(lambda: recipe.load(str(tmp_path)), "choose among")
+    refused(lambda: recipe.load(str(tmp_path)), "choose one of")

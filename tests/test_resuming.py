@@ -74,7 +74,7 @@ def train(case, data, folder, **more):
 @contextlib.contextmanager
 def stopped(epoch, batch):
     """A request to stop when so many epochs, and so many batches of the next, are done."""
-    update = training._Session._update
+    update = training.Trainer.update
 
     def watched(session, *arguments):
         update(session, *arguments)
@@ -82,7 +82,7 @@ def stopped(epoch, batch):
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training._Session, "_update", watched)
+        patch.setattr(training.Trainer, "update", watched)
         yield
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from satlib import attention, encoders, evaluation, plots, reward, training
+from satlib import attention, encoders, evaluation, objectives, plots, reward, training
 from satlib.datasets import Example
 from satlib.decoder import Decoder, DecoderConfig, State
 from satlib.decoding import Rollout, rollout
@@ -87,14 +87,14 @@ class TestConsensus:
         words = torch.tensor([[*short, END, END], [*long, END]])
         filler = torch.zeros(2, 4)
         rolled = Rollout(words, filler, filler, filler, filler, None)
-        assert reward.alive(rolled).tolist() == [[True, True, True, False], [True] * 4]
+        assert objectives.within_caption(rolled).tolist() == [[True, True, True, False], [True] * 4]
         assert made.of(["0", "1"], rolled).tolist() == pytest.approx(
             [made("0", [*short, END]), made("1", [*long, END])]
         )
 
     @pytest.mark.parametrize(
         ("changes", "message"),
-        [({"samples": 1}, "samples must be at least 2"), ({"cider": 0.0}, "nothing is rewarded")],
+        [({"samples": 1}, "samples must be at least 2"), ({"cider": 0.0}, "all weights of the reward are 0")],
     )
     def test_bad_options(self, changes, message):
         with pytest.raises(SatlibError, match=message):
@@ -104,7 +104,7 @@ class TestConsensus:
 def test_self_critical_by_hand():
     """Two images, three captions each: every reward less the mean of its image's two others."""
     log_p = torch.tensor([-1.0, -2.0, -3.0, -4.0, -5.0, -6.0], requires_grad=True)
-    loss = reward.self_critical(log_p, torch.tensor([1.0, 0.0, 5.0, 2.0, 2.0, 2.0]), 3)
+    loss = objectives.self_critical(log_p, torch.tensor([1.0, 0.0, 5.0, 2.0, 2.0, 2.0]), 3)
     torch.testing.assert_close(loss, -torch.tensor((1 - 2.5) * -1 + (0 - 3) * -2 + (5 - 0.5) * -3) / 6)
     (gradient,) = torch.autograd.grad(loss, log_p)
     assert gradient.tolist() == pytest.approx([1.5 / 6, 3 / 6, -4.5 / 6, 0, 0, 0])
@@ -117,9 +117,9 @@ def test_places_drawn_after_the_end_do_not_count():
     log_policy = torch.tensor([[-1.0, -2.0, 0.0], [-3.0, -4.0, -5.0]])
     rolled = Rollout(words, log_policy, log_policy, alphas, log_policy, torch.tensor([[1, 0, 1], [0, 0, 1]]))
     expected = [-3 + math.log(0.8 * 0.2), -12 + math.log(0.2 * 0.2 * 0.8)]
-    assert reward.policy(rolled).tolist() == pytest.approx(expected)
+    assert objectives.log_policy(rolled).tolist() == pytest.approx(expected)
     took_the_expectation = rolled._replace(places=torch.tensor([[-1, -1, -1], [0, 0, 1]]))
-    assert reward.policy(took_the_expectation).tolist() == pytest.approx([-3, expected[1]])
+    assert objectives.log_policy(took_the_expectation).tolist() == pytest.approx([-3, expected[1]])
 
 
 K, L, D, LONGEST = 4, 2, 3, 2
@@ -199,7 +199,7 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
             made = rollout(decoder, decoder.view(a, expected).select(many), state, LONGEST, temperature)
             captions = zip(made.words.tolist(), made.lengths.tolist(), strict=True)
             rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
-            estimates.append(-gradient(reward.self_critical(reward.policy(made), rewards, samples)))
+            estimates.append(-gradient(objectives.self_critical(objectives.log_policy(made), rewards, samples)))
     together = torch.stack(estimates)
     error = together.std(0) / math.sqrt(len(together))
     assert ((together.mean(0) - exact).abs() <= 4.5 * error + 1e-12).all()
@@ -266,7 +266,7 @@ class TestTraining:
             return made
 
         run(tmp_path / "start of hard", *hard[:2], "training.epochs=1")
-        monkeypatch.setattr(training, "rollout", watched)
+        monkeypatch.setattr(objectives, "rollout", watched)
         run(tmp_path / "run", *REWARDED, *hard, "training.patience=100", start=tmp_path / "start of hard")
         assert all(
             torch.equal(each, each[:, :1, :1].expand_as(each)) for each in seen
@@ -324,7 +324,7 @@ class TestConsensusParts:
     def test_two_samples_are_enough(self):
         consensus([["a dog"]], reward.RewardConfig(samples=2))
         log_p = torch.tensor([-1.0, -2.0])
-        assert reward.self_critical(log_p, torch.tensor([3.0, 1.0]), 2).item() == pytest.approx((2 * 1 - 2 * 2) / 2)
+        assert objectives.self_critical(log_p, torch.tensor([3.0, 1.0]), 2).item() == pytest.approx((2 * 1 - 2 * 2) / 2)
 
     def test_function_words_are_looked_up_by_their_ids(self):
         """Only "a" is one here: it counts 1 of 7 of the weight of "a dog runs"."""

@@ -8,7 +8,7 @@ import torch
 
 from satlib import encoders, evaluation, images, plots, training
 from satlib.captioner import Captioner
-from satlib.teaching import Teachers
+from satlib.distillation import Teachers
 from satlib.text import Vocabulary
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])

@@ -285,7 +285,7 @@ class TestTraining:
         data = datasets.load(str(some))
         changes = ["training.epochs=2", *(["encoder.train=true", "encoder.pretrained=false"] if trains else [])]
         train(tmp_path / "whole", data, *changes)
-        update, done = training._Session._update, []
+        update, done = training.Trainer.update, []
 
         def killed(session, *arguments):
             if len(done) == batch:
@@ -295,7 +295,7 @@ class TestTraining:
             done.append(update(session, *arguments))
 
         with monkeypatch.context() as patch:
-            patch.setattr(training._Session, "_update", killed)
+            patch.setattr(training.Trainer, "update", killed)
             with pytest.raises(RuntimeError, match="killed"):
                 train(tmp_path / "stopped", data, *changes)
         progress = read_safetensors(tmp_path / "stopped" / training.CHECKPOINT)[0]["progress"]

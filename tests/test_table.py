@@ -96,15 +96,19 @@ def test_training_on_rewards_is_named(tmp_path):
     assert any("soft, trained on rewards, beam 5" in row.model for row in rows)
 
 
-def test_teachers_and_mixtures_are_named(tmp_path):
-    """What a model began from is said by its recipe; who taught it, and what it was mixed with, by nothing else."""
-    origins = ["taught by flickr8k-lite0-soft", "begun from flickr8k-hard", "mixed with 0.3 of flickr8k-hard"]
+def test_teachers_and_averaged_models_are_named(tmp_path):
+    """What a model began from is said by its recipe; its teachers, and the models its weights were averaged with, only by its origins."""
+    origins = [
+        "distilled from flickr8k-lite0-soft",
+        "begun from flickr8k-hard",
+        "weights averaged with 0.3 of flickr8k-hard",
+    ]
     rows = table.rows([write(tmp_path, maximised="reward", origins=origins)])
-    said = "soft, taught by flickr8k-lite0-soft, trained on rewards, mixed with 0.3 of flickr8k-hard, beam 5"
+    said = "soft, distilled from flickr8k-lite0-soft, trained on rewards, weights averaged with 0.3 of flickr8k-hard, beam 5"
     assert any(said in row.model for row in rows)
-    again = [*origins, *["mixed with 0.5 of another flickr8k-hard-reward"] * 2]
+    again = [*origins, *["weights averaged with 0.5 of another flickr8k-hard-reward"] * 2]
     rows = table.rows([write(tmp_path, maximised="reward", origins=again)])
-    said = "trained on rewards, weights of 3 such mixed, mixed with 0.3 of flickr8k-hard, beam 5"
+    said = "trained on rewards, weights of 3 such models averaged, weights averaged with 0.3 of flickr8k-hard, beam 5"
     assert any(said in row.model for row in rows)
 
 

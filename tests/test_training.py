@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -18,14 +19,15 @@ import tiny
 import torch
 from torch import nn
 
-from satlib import encoders, plots, recipe, training
+from satlib import checkpoint, encoders, interruption, objectives, optimisation, plots, recipe, training, validation
 from satlib.batching import SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.errors import SatlibError
 from satlib.features import Pixels
+from satlib.optimisation import learning_rate_factor, update_average
 from satlib.recipe import TrainingConfig
 from satlib.text import Vocabulary
-from satlib.training import CHECKPOINT, LOG, MODEL, learning_rate_factor, update_average
+from satlib.training import CHECKPOINT, LOG, MODEL
 
 CURVES = plots.curves_figure
 CLOCK = ("seconds", "tokens_per_second")
@@ -92,7 +94,7 @@ def batches_of_an_epoch(size=8):
 @contextlib.contextmanager
 def stopped_after(updates, number):
     """Send ourselves a signal when so many batches are done."""
-    count, update = 0, training._Session._update
+    count, update = 0, training.Trainer.update
 
     def counted(session, *arguments):
         nonlocal count
@@ -102,7 +104,7 @@ def stopped_after(updates, number):
             os.kill(os.getpid(), number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training._Session, "_update", counted)
+        patch.setattr(training.Trainer, "update", counted)
         yield
 
 
@@ -137,7 +139,7 @@ class TestResuming:
     def test_stopped_and_resumed_is_the_run_that_was_not(self, case, epochs, whole, tmp_path):
         number = signal.SIGTERM if epochs < 1 else signal.SIGINT
         updates = math.ceil(epochs * batches_of_an_epoch())
-        with stopped_after(updates, number), pytest.raises(training.Interrupted, match="the same command goes on"):
+        with stopped_after(updates, number), pytest.raises(training.Interrupted, match="the same command resumes it"):
             train(tmp_path, *CASES[case])
         progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
         assert progress["epoch"] * batches_of_an_epoch() + progress["batch"] == updates
@@ -310,7 +312,7 @@ class TestNotFinite:
             train(tmp_path, "training.batch_size=1", reader=self.Broken())
 
     def test_what_dev_says(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(training, "dev_nll", lambda *arguments: math.nan)
+        monkeypatch.setattr(validation, "dev_nll", lambda *arguments: math.nan)
         with pytest.raises(SatlibError, match=r"after epoch 1 dev_nll .* is not finite; lower"):
             train(tmp_path)
         assert not (tmp_path / MODEL).exists()
@@ -326,12 +328,12 @@ class TestNotFinite:
 
     @pytest.mark.parametrize("clip", [0, 5])
     def test_a_gradient_under_a_finite_loss(self, tmp_path, monkeypatch, clip):
-        true = training.negative_log_likelihood
+        true = objectives.negative_log_likelihood
 
         def infinitely_steep(logits, captions, smoothing=0.0):
             return true(logits, captions, smoothing) + (0 * logits.flatten(1).sum(1)).sqrt()
 
-        monkeypatch.setattr(training, "negative_log_likelihood", infinitely_steep)
+        monkeypatch.setattr(objectives, "negative_log_likelihood", infinitely_steep)
         with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 1 of epoch 1"):
             train(tmp_path, f"training.clip={clip}")
         assert all(value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values())
@@ -344,21 +346,21 @@ class TestScaledLoss:
 
     @pytest.mark.parametrize("optimiser", ["adam", "rmsprop"])
     def test_an_overflow_leaves_the_step_out(self, tmp_path, monkeypatch, optimiser):
-        update, seen = training._Session._update, []
+        update, seen = training.Trainer.update, []
 
         def watched(session, *arguments):
             if len(seen) == 2:
-                session.scaler._scale.fill_(2.0**22)  # too much for float16
-            scale = session.scaler.get_scale()
+                session.state.scaler._scale.fill_(2.0**22)  # too much for float16
+            scale = session.state.scaler.get_scale()
             before = [
                 {name: value.clone() for name, value in each.state_dict().items()}
-                for each in (session.captioner, session.averaged)
+                for each in (session.captioner, session.state.averaged)
             ]
             update(session, *arguments)
-            now = session.captioner.state_dict(), session.averaged.state_dict()
-            seen.append((scale, session.scaler.get_scale(), *map(equal, before, now)))
+            now = session.captioner.state_dict(), session.state.averaged.state_dict()
+            seen.append((scale, session.state.scaler.get_scale(), *map(equal, before, now)))
 
-        monkeypatch.setattr(training._Session, "_update", watched)
+        monkeypatch.setattr(training.Trainer, "update", watched)
         train(tmp_path, *self.FP16, f"training.optimiser={optimiser}")
         assert seen[2] == (2.0**22, 2.0**21, True, True)
         assert all(still == averaged == (after < before) for before, after, still, averaged in seen)
@@ -375,6 +377,8 @@ class TestScaledLoss:
             return torch.tensor(norms[-1])
 
         monkeypatch.setattr(nn.utils, "clip_grad_norm_", watched)
+        # A scale at which no gradient overflows, so that no step is left out.
+        monkeypatch.setattr(torch.amp, "GradScaler", functools.partial(torch.amp.GradScaler, init_scale=2.0**8))
         for precision in ("float32", "fp16"):
             train(
                 tmp_path / precision, "training.epochs=1", "training.batch_size=60", f"training.precision={precision}"
@@ -388,12 +392,12 @@ class TestScaledLoss:
             train(tmp_path, *self.FP16, "training.batch_size=1", reader=TestNotFinite.Broken())
 
     def test_a_gradient_that_no_scale_helps_ends_the_run(self, tmp_path, monkeypatch):
-        true = training.negative_log_likelihood
+        true = objectives.negative_log_likelihood
 
         def infinitely_steep(logits, captions, smoothing=0.0):
             return true(logits, captions, smoothing) + (0 * logits.float().flatten(1).sum(1)).sqrt()
 
-        monkeypatch.setattr(training, "negative_log_likelihood", infinitely_steep)
+        monkeypatch.setattr(objectives, "negative_log_likelihood", infinitely_steep)
         with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 8 of epoch 2"):
             train(tmp_path, "training.precision=fp16")
 
@@ -447,7 +451,7 @@ class TestSchedule:
 def test_stops_after_patience_and_keeps_the_best(tmp_path, monkeypatch):
     def scores(values):
         left = list(values)
-        monkeypatch.setattr(training, "quick_bleu", lambda captions, examples: left.pop(0))
+        monkeypatch.setattr(validation, "quick_bleu", lambda captions, examples: left.pop(0))
 
     scores([1, 3, 2, 3, 9])
     train(tmp_path / "patient", "training.patience=2", "training.epochs=10")
@@ -467,7 +471,7 @@ class TestOptimiser:
     def test_rmsprop_is_graves_form(self):
         """Graves (2013), equations 38 to 45, eps after the root as torch adds it."""
         captioner, chosen = self.captioner("training.optimiser=rmsprop", "training.learning_rate=0.002")
-        optimiser = training._optimiser(captioner, chosen)
+        optimiser = optimisation.create_optimiser(captioner, chosen)
         parameter = captioner.decoder.output.weight
         w = parameter.detach().double().clone()
         n, g, delta = (torch.zeros_like(w) for _ in range(3))
@@ -486,13 +490,13 @@ class TestOptimiser:
         captioner, chosen = self.captioner(
             "encoder.train=true", f"encoder.pretrained={pretrained}", "training.encoder_learning_rate=0.0003"
         )
-        decoder, encoder = training._optimiser(captioner, chosen).param_groups
+        decoder, encoder = optimisation.create_optimiser(captioner, chosen).param_groups
         assert (decoder["lr"], encoder["lr"]) == (0.01, rate)
         assert len(encoder["params"]) == len(list(captioner.encoder.parameters()))
 
     def test_a_frozen_encoder_is_not_in_it(self):
         captioner, chosen = self.captioner()
-        (group,) = training._optimiser(captioner, chosen).param_groups
+        (group,) = optimisation.create_optimiser(captioner, chosen).param_groups
         assert {id(p) for p in group["params"]} == {id(p) for p in captioner.decoder.parameters()}
         assert not any(p.requires_grad for p in captioner.encoder.parameters())
 
@@ -564,7 +568,7 @@ class TestRun:
             log_p = logits[0].double().log_softmax(1)
             total -= sum(log_p[t, word].item() for t, word in enumerate(pair.caption))
         expected = total / sum(len(pair.caption) for pair in dev)
-        assert training.dev_nll(captioner, reader, dev, 4) == pytest.approx(expected, rel=1e-5)
+        assert validation.dev_nll(captioner, reader, dev, 4) == pytest.approx(expected, rel=1e-5)
 
     def test_without_attention_the_penalty_is_a_constant(self, tmp_path):
         captioner = train(tmp_path, "decoder.attention=none", "training.epochs=2")
@@ -644,7 +648,7 @@ class TestOnEpoch:
 
     def test_a_request_to_stop_between_two_epochs(self, tmp_path):
         """It comes when the epoch's last batch is long done; at the last epoch there is nothing left to stop."""
-        with pytest.raises(training.Interrupted, match="stopped after epoch 1; the same command goes on"):
+        with pytest.raises(training.Interrupted, match="stopped after epoch 1; the same command resumes it"):
             self.train(tmp_path, lambda record: os.kill(os.getpid(), signal.SIGINT))
         assert len((tmp_path / LOG).read_text().splitlines()) == 1
         self.train(tmp_path, lambda record: record["epoch"] == 3 and os.kill(os.getpid(), signal.SIGINT))
@@ -653,61 +657,68 @@ class TestOnEpoch:
 
 def begin(folder, *changes, show=False, reader=None, **more):
     """A session of the tiny world in which nothing is trained yet."""
-    return training._Session(
+    return training.Trainer(
         tiny.the_recipe(*changes), tiny.data(), reader or tiny.Reader(), folder, torch.device("cpu"), show, **more
     )
 
 
+def spread_of(session):
+    batch = next(iter(session.batches.epoch(0)))
+    return validation.gradient_spread(session.captioner, session.state.bound, session.reader, batch, session.done())
+
+
 class TestSession:
     def test_what_a_sum_is_divided_by(self):
-        progress = training.Progress(words=30, captions=6, sampled=4)
+        progress = checkpoint.Progress(words=30, captions=6, sampled=4)
         names = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
         assert [progress.count(name) for name in names] == [30, 6, 6, 6, 4, 4]
 
     def test_the_best_is_the_last_that_was_kept(self):
         history = [{"epoch": epoch, "kept": epoch in (1, 3)} for epoch in (1, 2, 3, 4)]
-        assert training.Progress(history=history).best()["epoch"] == 3
-        assert training.Progress(history=history[:2]).best()["epoch"] == 1
-        assert training.Progress().best() is None
+        assert checkpoint.Progress(history=history).best()["epoch"] == 3
+        assert checkpoint.Progress(history=history[:2]).best()["epoch"] == 1
+        assert checkpoint.Progress().best() is None
 
     def test_what_an_epoch_is_worth(self):
         record = {"dev_nll": 2.5, "dev_bleu4": 31.0, "dev_reward": 0.75}
-        assert [training.judged(record, select) for select in ("nll", "bleu4", "reward")] == [-2.5, 31.0, 0.75]
+        assert [validation.dev_score(record, select) for select in ("nll", "bleu4", "reward")] == [-2.5, 31.0, 0.75]
 
     def test_when_it_has_finished(self, tmp_path):
         """10 epochs, a patience of 3; the best is epoch 2."""
         session = begin(tmp_path, "training.epochs=10", "training.patience=3")
         history = [{"epoch": epoch, "kept": epoch == 2} for epoch in range(1, 11)]
         for epoch, finished in ((0, False), (1, False), (2, False), (4, False), (5, True), (9, True)):
-            session.progress = training.Progress(epoch=epoch, history=history[:epoch])
-            assert session._finished() == finished, epoch
-        session.progress = training.Progress(epoch=10, history=[{"epoch": 10, "kept": True}])
-        assert session._finished()
+            session.state.progress = checkpoint.Progress(epoch=epoch, history=history[:epoch])
+            assert session.finished() == finished, epoch
+        session.state.progress = checkpoint.Progress(epoch=10, history=[{"epoch": 10, "kept": True}])
+        assert session.finished()
 
     def test_the_share_that_is_done(self, tmp_path):
         session = begin(tmp_path, "training.epochs=4")
         assert len(session.batches) == 9
         for epoch, batch, done in ((0, 0, 0), (0, 3, 1 / 12), (1, 0, 1 / 4), (3, 6, 11 / 12)):
-            session.progress = training.Progress(epoch=epoch, batch=batch)
-            assert session._done() == pytest.approx(done)
+            session.state.progress = checkpoint.Progress(epoch=epoch, batch=batch)
+            assert session.done() == pytest.approx(done)
 
     def test_a_record_by_hand(self, tmp_path, monkeypatch):
         """30 nats over 12 words, 4 captions, 2 of them sampled, in 2.04 seconds."""
-        monkeypatch.setattr(training, "dev_nll", lambda *given: 3.5)
-        monkeypatch.setattr(training, "quick_bleu", lambda *given: 12.5)
+        monkeypatch.setattr(validation, "dev_nll", lambda *given: 3.5)
+        monkeypatch.setattr(validation, "quick_bleu", lambda *given: 12.5)
         session = begin(tmp_path)
         sums = {"nll": 30.0, "penalty": 6.0, "entropy": 5.0, "movement": 1.0, "reward": -16.0, "baseline": -8.0}
-        session.progress = training.Progress(1, 8, sums, 12, 4, 2, 2.04, [{"epoch": 1, "dev_bleu4": 13, "kept": True}])
-        assert session._judge() == {
+        session.state.progress = checkpoint.Progress(
+            1, 8, sums, 12, 4, 2, 2.04, [{"epoch": 1, "dev_bleu4": 13, "kept": True}]
+        )
+        assert session.judge() == {
             **{"event": "epoch", "epoch": 2, "train_nll": 2.5, "train_penalty": 1.5, "train_entropy": 1.25},
             **{"train_movement": 0.25, "train_reward": -8.0, "train_baseline": -4.0, "dev_nll": 3.5, "dev_bleu4": 12.5},
             **{"learning_rate": 0.01, "seconds": 2.0, "tokens_per_second": 5.9, "kept": False},
         }
         for before, kept in ((12.5, False), (12.4, True)):
             session.progress.history[0]["dev_bleu4"] = before
-            assert session._judge()["kept"] is kept
+            assert session.judge()["kept"] is kept
         session.progress.seconds = 0.0  # a clock that stands still
-        assert session._judge()["tokens_per_second"] == 12e9
+        assert session.judge()["tokens_per_second"] == 12e9
 
     def test_seconds_are_those_since_the_epoch_began(self, tmp_path, monkeypatch):
         """Half a second a look, one look when the epoch begins and one after each batch."""
@@ -723,7 +734,7 @@ class TestSession:
     )
     def test_a_checkpoint_within_an_epoch_by_its_age(self, tmp_path, monkeypatch, limit, written):
         """A clock that goes on by 1 with each of 9 batches; before the first and after the epoch one is written anyway."""
-        update, save, now, saved = training._Session._update, training._Session._save_checkpoint, [0.0], []
+        update, save, now, saved = training.Trainer.update, training.Trainer.save_checkpoint, [0.0], []
 
         def ticking(session, *given):
             now[0] += 1
@@ -734,10 +745,10 @@ class TestSession:
             save(session)
 
         monkeypatch.setattr(training.time, "monotonic", lambda: now[0])
-        monkeypatch.setattr(training._Session, "_update", ticking)
-        monkeypatch.setattr(training._Session, "_save_checkpoint", counted)
+        monkeypatch.setattr(training.Trainer, "update", ticking)
+        monkeypatch.setattr(training.Trainer, "save_checkpoint", counted)
         session = begin(tmp_path, "training.epochs=1", save_seconds=limit)
-        session.run(training._StopRequest(), None)
+        session.run(interruption.StopRequest(), None)
         assert saved == [0, *written, 0]
 
     def test_images_are_drawn_once_and_not_for_a_run_that_has_finished(self, tmp_path, monkeypatch):
@@ -763,7 +774,7 @@ class TestSession:
         with stopped_after(3, signal.SIGINT), pytest.raises(training.Interrupted):
             train(tmp_path, "training.epochs=2")
         monkeypatch.setattr(training, "tqdm", Bar)
-        begin(tmp_path, "training.epochs=2", show=True).run(training._StopRequest(), None)
+        begin(tmp_path, "training.epochs=2", show=True).run(interruption.StopRequest(), None)
         assert [bar.given["desc"] for bar in bars] == ["epoch 1/2", "epoch 2/2"]
         assert [(bar.total, bar.given["initial"], bar.n, bar.unit) for bar in bars] == [
             (9, 3, 9, "batch"),
@@ -778,26 +789,23 @@ class TestSession:
         train(tmp_path, "training.epochs=2")
         assert capsys.readouterr() == ("", "")
 
-    def test_what_is_said_so_far(self, tmp_path):
-        session = begin(tmp_path)
-        session.progress = training.Progress(sums={"nll": 30.0, "reward": 3.0}, words=12, captions=4, sampled=4)
-        assert session._so_far() == "loss 2.500/word"
-        session.reward = object()
-        assert session._so_far() == "reward 0.750"
+    def test_what_is_said_so_far(self):
+        """With hard attention the log of captions has a reward too, but it is the loss that counts."""
+        counts = {"words": 12, "captions": 4, "sampled": 4}
+        assert checkpoint.Progress(sums={"nll": 30.0, "reward": 3.0}, **counts).so_far() == "loss 2.500/word"
+        assert checkpoint.Progress(sums={"reward": 3.0}, **counts).so_far() == "reward 0.750"
 
     @pytest.mark.parametrize(
         ("attention", "moved", "warned"), [("soft", 0.019, 1), ("soft", 0.02, 0), ("soft", None, 0), ("none", 0.0, 0)]
     )
-    def test_what_is_said_after_an_epoch(self, tmp_path, capsys, attention, moved, warned):
-        session = begin(tmp_path, f"decoder.attention={attention}")
+    def test_what_is_said_after_an_epoch(self, attention, moved, warned):
+        chosen = tiny.the_recipe(f"decoder.attention={attention}")
         record = {"epoch": 4, "train_nll": 2.5, "dev_nll": 3.5, "dev_bleu4": 12.5, "seconds": 7.0}
-        session._tell(record if moved is None else record | {"train_movement": moved})
-        told = capsys.readouterr().out
-        assert told.startswith("epoch 4: train 2.500, dev 3.500 nats per word, dev BLEU-4 12.5 (greedy), 7 s\n")
-        assert told.count("warning: the map hardly depends on the word") == warned
-        session.reward = object()
-        session._tell(record | {"train_reward": 0.25, "dev_reward": 0.5})
-        assert "train reward 0.250, dev reward 0.500, dev 3.500 nats" in capsys.readouterr().out
+        told = validation.describe(record if moved is None else record | {"train_movement": moved}, chosen)
+        assert told.startswith("epoch 4: train 2.500, dev 3.500 nats per word, dev BLEU-4 12.5 (greedy), 7 s")
+        assert told.count("\nwarning: the attention map hardly depends on the word") == warned
+        told = validation.describe(record | {"train_reward": 0.25, "dev_reward": 0.5}, chosen)
+        assert told.startswith("epoch 4: train reward 0.250, dev reward 0.500, dev 3.500 nats")
 
     def test_a_checkpoint_of_a_gpu_goes_on_on_a_cpu(self, tmp_path, monkeypatch):
         """With the CPU's random numbers; nothing is said to a GPU, of which there need be none."""
@@ -828,25 +836,25 @@ class TestSession:
             return (left.pop(),)
 
         monkeypatch.setattr(torch.autograd, "grad", grad)
-        assert session._gradient_spread() == pytest.approx(math.sqrt(8 / 7) / math.sqrt(8))
+        assert spread_of(session) == pytest.approx(math.sqrt(8 / 7) / math.sqrt(8))
         assert modes == [(False, True)] * 8
-        assert session.bound.training
+        assert session.state.bound.training
 
     def test_a_gradients_spread_leaves_the_training_alone(self, tmp_path):
         """Neither the random numbers nor the moving average change, and so it says the same twice; at first all take the expectation."""
         session = begin(tmp_path, "decoder.attention=hard")
-        random, average = torch.get_rng_state(), session.bound.average.clone()
-        first = session._gradient_spread()
+        random, average = torch.get_rng_state(), session.state.bound.average.clone()
+        first = spread_of(session)
         assert first > 0.01
         assert torch.equal(torch.get_rng_state(), random)
-        assert torch.equal(session.bound.average, average)
+        assert torch.equal(session.state.bound.average, average)
         torch.manual_seed(11)
-        assert session._gradient_spread() == first
+        assert spread_of(session) == first
         certain = begin(tmp_path / "certain", "decoder.attention=hard", "hard.anneal=0.5")
-        assert certain._gradient_spread() < 1e-6
+        assert spread_of(certain) < 1e-6
 
     def test_a_second_ctrl_c_stops_at_once_and_a_second_sigterm_does_not(self):
-        with training._stop_requests() as request:
+        with interruption.stop_requests() as request:
             assert not request.requested
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -856,7 +864,7 @@ class TestSession:
 
     def test_what_a_broken_batch_says(self, tmp_path):
         session = begin(tmp_path)
-        session.progress = training.Progress(epoch=1, batch=2)
+        session.state.progress = checkpoint.Progress(epoch=1, batch=2)
         batch = next(iter(session.batches.epoch(0)))
         for count, named in ((3, "images a, b, c; lower"), (4, "images a, b, c, ...; lower")):
             some = dataclasses.replace(batch, keys=list("abcd")[:count])
@@ -866,7 +874,7 @@ class TestSession:
     def test_a_start_gives_its_weights_to_the_average_too(self, tmp_path):
         begun = train(tmp_path / "begun", "training.epochs=1")
         session = begin(tmp_path / "run", "training.average=0.9", start=tmp_path / "begun")
-        for captioner in (session.captioner, session.averaged):
+        for captioner in (session.captioner, session.state.averaged):
             assert equal(captioner.state_dict(), begun.state_dict())
             assert captioner.origins == ("begun from tiny",)
-        assert session.averaged is not session.captioner
+        assert session.state.averaged is not session.captioner

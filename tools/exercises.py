@@ -22,7 +22,7 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from notebooks import INSTALL, MAX_BYTES, METADATA, ROOT, address, cells_of, execute
+from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, execute, opening
 from satlib.exercises import task
 from satlib.exercises.task import Task
 from satlib.files import replacing
@@ -87,15 +87,7 @@ def cells(source: Path, with_solutions: bool) -> list[NotebookNode]:
     """
     folder = "solutions" if with_solutions else "exercises"
     first, *rest = jupytext.read(source).cells
-    badge = (
-        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/"
-        f"{address().removeprefix('https://').replace('github.com', 'github')}/blob/main/{folder}/{source.stem}.ipynb)"
-    )
-    made = [
-        first,
-        new_markdown_cell(badge),
-        new_code_cell(INSTALL.format(address=address()), metadata={"tags": ["install"]}),
-    ]
+    made = [first, *opening(f"{folder}/{source.stem}.ipynb")]
     asked: Task | None = None
     code, folds, seen = "", {}, []
 

@@ -1,8 +1,11 @@
 #!/bin/sh
-# Make .venv with satlib in it (editable) and all that it needs; `make` calls this from the checkout's root.
+# Make .venv with satlib in it (editable) and all that it and its course need; with the argument `dev`, what its tests and its
+# contributors need too. `make` calls this from the checkout's root.
 # Takes uv where it is installed, Python's own venv and pip otherwise. PYTHON=/path/to/python3.12 chooses the Python.
-# .venv/.installed is written at the very end, so that an installation that broke off is never taken for a whole one.
+# .venv/.installed, and .venv/.dev with `dev`, are written at the very end, so that an installation that broke off is never taken
+# for a whole one.
 set -eu
+extras=course${1:+,$1}
 
 say() { echo "satlib: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -29,10 +32,10 @@ find_python() {
 
 install() {
     if have_uv; then  # compiled once, as pip does: otherwise, where .pyc files may not be written, each start compiles torch anew
-        uv pip install $quiet --compile-bytecode --python .venv/bin/python "$@" -e '.[course,dev]'
+        uv pip install $quiet --compile-bytecode --python .venv/bin/python "$@" -e ".[$extras]"
     else
         .venv/bin/python -m pip install $quiet --upgrade pip &&
-            .venv/bin/python -m pip install $quiet "$@" -e '.[course,dev]'
+            .venv/bin/python -m pip install $quiet "$@" -e ".[$extras]"
     fi
 }
 
@@ -61,3 +64,4 @@ if ! install --constraint constraints.txt; then
 fi
 rm -f .venv/.installing
 : > .venv/.installed
+if [ -n "${1:-}" ]; then : > ".venv/.$1"; fi

@@ -38,13 +38,42 @@ ROOT = Path(__file__).parents[1]
 JUDGED = Path(__file__).with_name("mutate-judged.toml")
 LEAST = 0.95  # share of changes that must be caught
 MEMORY = 6 * 2**30  # bytes that the tests of a change may use
-_HARD, _REWARD, _TEACHING = "tests/test_hard.py::", "tests/test_reward.py::", "tests/test_teaching.py::"
+_HARD, _REWARD, _DISTILLATION = "tests/test_hard.py::", "tests/test_reward.py::", "tests/test_distillation.py::"
 _TRAINING, _SHARDS = "tests/test_training.py::", "tests/test_shards.py::TestTraining::"
 _STOPPED = _TRAINING + "TestResuming::test_stopped_and_resumed_is_the_run_that_was_not"
+_RUNS = (
+    "tests/test_loss.py",
+    *(
+        _TRAINING + name
+        for name in ("TestSchedule", "TestSession", "TestOptimiser", "TestOnEpoch", "TestNotFinite", "TestRefusals")
+    ),
+    _TRAINING + "TestScaledLoss",
+    _TRAINING + "test_stops_after_patience_and_keeps_the_best",
+    _TRAINING + "TestRun::test_a_run_is_a_folder",
+    _TRAINING + "TestRun::test_the_log_says_the_loss_of_the_training",
+    _TRAINING + "TestRun::test_dev_nll_is_the_mean_over_words_of_one_caption_at_a_time",
+    _TRAINING + "TestRun::test_scenes_by_an_encoder_from_scratch",
+    _STOPPED + "[1.5-adam, averaged, warm-up and cosine]",
+    _STOPPED + "[0.2-an encoder that trains]",
+    _TRAINING + "TestResuming::test_more_epochs_go_on_where_fewer_ended",
+    _TRAINING + "TestResuming::test_handlers_are_given_back",
+    "tests/test_scale.py",
+    _REWARD + "TestTraining::test_the_epoch_is_chosen_by_the_reward_of_greedy_captions",
+    _REWARD + "TestTraining::test_needs_a_model_to_begin_with",
+    _DISTILLATION + "TestTraining::test_the_loss_is_shared_out",
+    _DISTILLATION + "TestTraining::test_resumed_is_the_run_that_was_not_stopped_and_by_the_same_teachers",
+    _DISTILLATION + "TestTraining::test_not_with_rewards",
+    _SHARDS + "test_what_a_stream_cannot_do",
+    _HARD + "TestTraining::test_begins_with_the_weights_of_a_soft_model",
+    _HARD + "TestTraining::test_start_of_another_shape_is_refused",
+    _HARD + "TestTraining::test_start_with_another_vocabulary_is_refused",
+    _HARD + "TestTraining::test_resumed_is_the_run_that_was_not_stopped",
+)
 TESTS: dict[str, tuple[str, ...]] = {  # module -> its tests, the quick ones first
     "attention": ("tests/test_attention.py", "tests/test_soft_attention.py", _HARD + "TestLooking"),
     "decoder": ("tests/test_decoder.py", "tests/test_fast.py", "tests/test_soft_attention.py"),
     "fast": ("tests/test_fast.py",),
+    "fast_loop": ("tests/test_fast.py",),
     "objectives": ("tests/test_objectives.py", "tests/test_loss.py", _HARD + "TestTerms", _HARD + "TestLooking"),
     "decoding": ("tests/test_decoding.py",),
     "batching": ("tests/test_batching.py",),
@@ -56,43 +85,16 @@ TESTS: dict[str, tuple[str, ...]] = {  # module -> its tests, the quick ones fir
         _REWARD + "test_bad_options",
     ),
     "meteor": ("tests/test_meteor.py",),
-    "teaching": (
+    "distillation": (
         "tests/test_scale.py::test_it_reaches_teachers",
-        _TEACHING + "TestLoss",
-        _TEACHING + "TestTeachers",
-        _TEACHING + "TestTraining::test_the_loss_is_shared_out",
+        _DISTILLATION + "TestLoss",
+        _DISTILLATION + "TestTeachers",
+        _DISTILLATION + "TestTraining::test_the_loss_is_shared_out",
     ),
-    "training": (
-        "tests/test_loss.py",
-        *(
-            _TRAINING + name
-            for name in ("TestSchedule", "TestSession", "TestOptimiser", "TestOnEpoch", "TestNotFinite", "TestRefusals")
-        ),
-        _TRAINING + "TestScaledLoss",
-        _TRAINING + "test_stops_after_patience_and_keeps_the_best",
-        _TRAINING + "TestRun::test_a_run_is_a_folder",
-        _TRAINING + "TestRun::test_the_log_says_the_loss_of_the_training",
-        _TRAINING + "TestRun::test_dev_nll_is_the_mean_over_words_of_one_caption_at_a_time",
-        _TRAINING + "TestRun::test_scenes_by_an_encoder_from_scratch",
-        _STOPPED + "[1.5-adam, averaged, warm-up and cosine]",
-        _STOPPED + "[0.2-an encoder that trains]",
-        _TRAINING + "TestResuming::test_more_epochs_go_on_where_fewer_ended",
-        _TRAINING + "TestResuming::test_handlers_are_given_back",
-        "tests/test_scale.py",
-        _REWARD + "TestTraining::test_the_epoch_is_chosen_by_the_reward_of_greedy_captions",
-        _REWARD + "TestTraining::test_needs_a_model_to_begin_with",
-        _TEACHING + "TestTraining::test_the_loss_is_shared_out",
-        _TEACHING + "TestTraining::test_resumed_is_the_run_that_was_not_stopped_and_by_the_same_teachers",
-        _TEACHING + "TestTraining::test_not_with_rewards",
-        _SHARDS + "test_what_a_stream_cannot_do",
-        _HARD + "TestTraining::test_begins_with_the_weights_of_a_soft_model",
-        _HARD + "TestTraining::test_start_of_another_shape_is_refused",
-        _HARD + "TestTraining::test_start_with_another_vocabulary_is_refused",
-        _HARD + "TestTraining::test_resumed_is_the_run_that_was_not_stopped",
-    ),
+    **dict.fromkeys(("training", "checkpoint", "optimisation", "validation", "training_data"), _RUNS),
 }
 # Tests that start Java, or other processes, which would import the unchanged module.
-LEFT_OUT = ("program_told_to_do_with_equal_words", "who_taught_it", "evaluated_by_each_look", "kill_9")
+LEFT_OUT = ("program_told_to_do_with_equal_words", "what_it_was_distilled_from", "evaluated_by_each_look", "kill_9")
 # Imported before forking, so that no child has to load it; satlib itself is then removed from sys.modules.
 LOADED = ("torch._dynamo", "satlib.training", "satlib.evaluation", "nltk.translate.bleu_score", "hypothesis.strategies")
 

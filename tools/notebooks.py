@@ -1,9 +1,10 @@
 """The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--changed]`, or `index`, or `compare`.
 
 notebooks/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates notebooks/NN_name.ipynb from it, with the
-Colab badge and the installing cell put in from one template, and executes it; `--changed` leaves alone those whose cells are
-the same as before. The picture of a cell with the tag `docs:NAME` is written to docs/NAME.png, for README.md. `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes nothing and fails where what is committed
-differs from what would be generated.
+installing cell put in (and Colab's badge, if pyproject.toml has the repository's address, `Source` in [project.urls]), and
+executes it; `--changed` leaves alone those whose cells are the same as before. The picture of a cell with the tag `docs:NAME`
+is written to docs/NAME.png, for README.md. `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes
+nothing and fails where what is committed differs from what would be generated.
 """
 
 import argparse
@@ -40,8 +41,8 @@ METADATA = {
 MARK = re.compile(
     r"^<!-- index: (?P<key>[^|]+) \| (?P<text>.+) \| (?P<object>[\w.]+) \| (?P<test>\S+) -->$", re.MULTILINE
 )
-INSTALL = """\
-# On Colab, or wherever satlib is missing, this installs it; otherwise it does nothing.
+FROM_ADDRESS = """\
+# On Colab, or wherever satlib is missing, this cell installs it; otherwise it does nothing.
 import importlib.util
 import os
 import subprocess
@@ -50,12 +51,51 @@ import sys
 if importlib.util.find_spec("satlib") is None:
     source = os.environ.get("SATLIB_SOURCE", "git+{address}")
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"satlib[course] @ {{source}}"], check=True)"""
+FROM_ARCHIVE = """\
+# Where satlib is missing, this cell installs it; otherwise it does nothing. It takes an archive of satlib's repository
+# (satlib*.zip or satlib*.tar.gz) or a checkout that is beside this notebook. On Colab you can upload the archive.
+import glob
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+if importlib.util.find_spec("satlib") is None:
+    kinds = "satlib*.whl", "satlib*.zip", "satlib*.tar.gz", "satlib*/pyproject.toml", "../pyproject.toml"
+    found = [os.environ.get("SATLIB_SOURCE", ""), *(path for kind in kinds for path in sorted(glob.glob(kind)))]
+    if not any(found) and "google.colab" in sys.modules:
+        from google.colab import files
+
+        print("Choose an archive of satlib's repository, a .zip or .tar.gz file:")
+        found = list(files.upload())
+    source = next(filter(None, found), None)
+    if source is None:
+        raise FileNotFoundError("put an archive of satlib's repository, satlib*.zip, beside this notebook and run this cell again")
+    url = source if "://" in source else Path(source.removesuffix("pyproject.toml")).resolve().as_uri()
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"satlib[course] @ {url}"], check=True)"""
 
 
-def address() -> str:
-    """Where the repository is published: pyproject.toml is the one place that says it."""
+def address() -> str | None:
+    """Where the repository is published, or None where nobody knows: pyproject.toml is the one place that says it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return project["urls"]["Source"]
+    return project.get("urls", {}).get("Source")
+
+
+def opening(path: str) -> list[NotebookNode]:
+    """The cells after a notebook's first: Colab's badge where the repository has an address, and the one that installs satlib.
+
+    Args:
+        path: the notebook's, from the repository's root.
+    """
+    at, marked = address(), {"tags": ["install"]}
+    if at is None:
+        return [nbformat.v4.new_code_cell(FROM_ARCHIVE, metadata=marked)]
+    colab = "https://colab.research.google.com"
+    page = f"{colab}/{at.removeprefix('https://').replace('github.com', 'github')}/blob/main/{path}"
+    badge = f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"
+    install = nbformat.v4.new_code_cell(FROM_ADDRESS.format(address=at), metadata=marked)
+    return [nbformat.v4.new_markdown_cell(badge), install]
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
@@ -72,16 +112,10 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
 
 
 def generate(source: Path) -> NotebookNode:
-    """The notebook of a source, not executed: its cells, with the badge and the installing cell after the first."""
+    """The notebook of a source, not executed: its cells, with the opening after the first."""
     notebook = jupytext.read(source)
-    badge = (
-        f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
-        f"(https://colab.research.google.com/{address().removeprefix('https://').replace('github.com', 'github')}"
-        f"/blob/main/notebooks/{source.stem}.ipynb)"
-    )
-    install = nbformat.v4.new_code_cell(INSTALL.format(address=address()), metadata={"tags": ["install"]})
     first, *rest = notebook.cells
-    notebook.cells = [first, nbformat.v4.new_markdown_cell(badge), install, *rest]
+    notebook.cells = [first, *opening(f"notebooks/{source.stem}.ipynb"), *rest]
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{source.stem[:2]}-{number:03}"  # the same each time, so that a difference is a difference
     notebook.metadata = nbformat.from_dict(METADATA)

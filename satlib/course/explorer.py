@@ -170,8 +170,11 @@ class Explorer:
             button.on_click(lambda _, number=number: self.say(self.reading.alternatives[self.word.value][number][0]))
         self._start_over()
 
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        return self.box._repr_mimebundle_(**options)
+    def _ipython_display_(self) -> None:
+        """Show the controls, where a notebook shows the explorer; by a call that ipywidgets 7 (Colab's) and 8 both answer."""
+        from IPython.display import display
+
+        display(self.box)
 
     def say(self, word: str) -> None:
         """Replace the chosen word: the words before it stay, and the model continues after it."""

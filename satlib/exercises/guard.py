@@ -136,7 +136,7 @@ def run(observe: Callable[[], Any], code: Any, seconds: float) -> tuple[Any, Pri
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):
-            return observe(), printed
+            return _call(observe), printed
     except Failed:
         raise
     except _TimeUp:
@@ -172,23 +172,40 @@ def _line(error: BaseException, code: Any) -> str:
     return line
 
 
+def _call(observe: Callable[[], Any]) -> Any:
+    """Call `observe`; _TimeUp is raised only while this function is on the stack."""
+    return observe()
+
+
+def _inside(frame: FrameType | None) -> bool:
+    """Whether a frame belongs to `_call` or to a function called by it."""
+    while frame is not None and frame.f_code is not _call.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextlib.contextmanager
 def _time(seconds: float) -> Iterator[None]:
-    """Raise _TimeUp inside the block when its time is up, repeatedly until it gets through.
+    """Raise _TimeUp inside `_call` when its time is up, repeatedly until the call ends.
 
-    A loop around `try: ... except: pass` swallows most of these exceptions, but not one that is raised between two rounds.
+    A loop around `try: ... except: pass` swallows most of these exceptions, but not one that is raised between two rounds. A
+    late alarm, after `_call` has been left, does nothing: raised there, it would break the clean-up or whatever runs next.
     There is no limit outside the main thread or on a system without signals. A timer that was running before
     (pytest-timeout's) is set again.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
-    armed = True
+    # The alarm rings after `seconds`, then every quarter of that. The limit counts rings, not seconds of the clock: a process that
+    # was stopped (a computer that slept, a busy server) gets one ring for all the time that it lost.
+    rings, most = 0, 1 + 4 * (PATIENCE - 1)
 
     def alarm(number: int, frame: FrameType | None) -> None:
+        nonlocal rings
+        rings += 1
         # On a busy machine a second of the clock is not a second of work.
-        if armed and (time.process_time() - worked >= 0.9 * seconds or time.monotonic() - began >= PATIENCE * seconds):
-            signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
+        if (time.process_time() - worked >= 0.9 * seconds or rings >= most) and _inside(frame):
+            signal.setitimer(signal.ITIMER_REAL, 2e-4)
             raise _TimeUp
 
     began, worked = time.monotonic(), time.process_time()
@@ -197,14 +214,11 @@ def _time(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        while True:
-            try:
-                armed = False
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, before)
-                break
-            except _TimeUp:  # it came in the line above
-                continue
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        # One more alarm may be on its way, through another thread. The default action would let it end the whole process, so
+        # `alarm`, which does nothing from here on, stays where no other handler was.
+        if before != signal.SIG_DFL:
+            signal.signal(signal.SIGALRM, before)
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
 

@@ -1,6 +1,7 @@
 """Short messages for exercise notebooks that nbval runs: "exercise 4.2 is blank: write weights()" instead of a traceback.
 
-A conftest.py next to the notebooks imports the hook: `from satlib.exercises.summary import pytest_runtest_makereport`.
+A conftest.py next to the notebooks imports the hooks:
+`from satlib.exercises.summary import pytest_itemcollected, pytest_runtest_makereport`.
 """
 
 import re
@@ -12,6 +13,7 @@ from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebac
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _VERDICT = re.compile(r"^(\d+\.\d+) is (blank|wrong): .*", re.MULTILINE | re.DOTALL)
+OUTPUT_SECONDS = 120  # how long nbval waits for a cell's outputs once the cell has ended
 
 
 def verdict(item: pytest.Item, error: BaseException) -> tuple[str, str] | None:
@@ -27,6 +29,12 @@ def verdict(item: pytest.Item, error: BaseException) -> tuple[str, str] | None:
     if item.cell.metadata["satlib"].get("role") == "check" and "NameError" in last:
         last = "run the cell above first: " + last
     return exercise, f"{exercise} is wrong: {last}"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let nbval wait longer than 5 s for a cell's outputs: on a busy machine it would give up, and every later cell would fail."""
+    if hasattr(item, "output_timeout"):
+        item.output_timeout = OUTPUT_SECONDS
 
 
 @pytest.hookimpl(wrapper=True)

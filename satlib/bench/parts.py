@@ -1,6 +1,5 @@
 """What `satlib bench` measures beside the training step: extraction, beam search, the loader, an epoch, memory on a large store."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from satlib import encoders, fast, shipped
-from satlib.bench import Contestant, Sizes, bf16_on_cpu, spread, status, synchronise
+from satlib import encoders, shipped
+from satlib.bench.machine import bf16_on_cpu, spread, status, synchronise
+from satlib.bench.step import Contestant, Sizes
 from satlib.captioner import Captioner
 from satlib.datasets import scenes
 from satlib.decoding import beam_search
@@ -106,7 +106,7 @@ def loader(batch: int = 64, batches: int = 30, rounds: int = 3) -> dict[str, Any
     return {"images_per_second": spread(rates), "gigabytes_per_second": max(rates) * 196 * 512 * 2 / 1e9}
 
 
-def epoch(sizes: Sizes, images: int, device: torch.device, name: str = "fast", bf16: bool = False) -> dict[str, Any]:
+def epoch(sizes: Sizes, images: int, device: torch.device, name: str = "plain", bf16: bool = False) -> dict[str, Any]:
     """One epoch over made annotation vectors that lie on the device as float16, five captions an image, Flickr8k's lengths."""
     a = torch.rand(images, sizes.L, sizes.D, dtype=torch.float16, device=device)
     lengths = torch.tensor(sizes.lengths(5 * images))
@@ -115,19 +115,16 @@ def epoch(sizes: Sizes, images: int, device: torch.device, name: str = "fast", b
         chunk for length in lengths.unique() for chunk in order[lengths[order] == length].split(sizes.B)
     ]  # of one length each
     contestant = Contestant(name, sizes, device, bf16)
-    with fast.switched("1" if name == "fast" else "0"):
-        first = a[chunks[0] // 5].float()
-        contestant.step(
-            first, torch.zeros(len(first), 2, dtype=torch.long, device=device), torch.full((len(first),), 2)
-        )
-        synchronise(device)
-        start = time.perf_counter()
-        for chunk in chunks:
-            length = int(lengths[chunk[0]])
-            captions = torch.randint(0, sizes.K, (len(chunk), length), device=device)
-            contestant.step(a[(chunk // 5).to(device)].float(), captions, lengths[chunk])
-        synchronise(device)
-        seconds = time.perf_counter() - start
+    first = a[chunks[0] // 5].float()
+    contestant.step(first, torch.zeros(len(first), 2, dtype=torch.long, device=device), torch.full((len(first),), 2))
+    synchronise(device)
+    start = time.perf_counter()
+    for chunk in chunks:
+        length = int(lengths[chunk[0]])
+        captions = torch.randint(0, sizes.K, (len(chunk), length), device=device)
+        contestant.step(a[(chunk // 5).to(device)].float(), captions, lengths[chunk])
+    synchronise(device)
+    seconds = time.perf_counter() - start
     words = int(lengths.sum())
     return {
         "images": images,
@@ -139,13 +136,13 @@ def epoch(sizes: Sizes, images: int, device: torch.device, name: str = "fast", b
 
 
 def memory(steps: int = 40, batch: int = 64, stores: Sequence[float] = MEMORY_STORES) -> list[dict[str, Any]]:
-    """What training on a large store keeps in memory, each in a process of its own (`python -m satlib.bench_parts`)."""
+    """What training on a large store keeps in memory, each in a process of its own (`python -m satlib.bench.parts`)."""
     found = []
     for times in stores:
         images = int(8000 * times)
         with tempfile.TemporaryDirectory() as folder:
             make_store(Path(folder), images)
-            command = [sys.executable, "-m", "satlib.bench_parts", folder, str(images), str(steps), str(batch)]
+            command = [sys.executable, "-m", "satlib.bench.parts", folder, str(images), str(steps), str(batch)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise SatlibError(f"measuring memory failed: {done.stderr.strip().splitlines()[-1]}")
@@ -177,5 +174,4 @@ def _train_on(folder: Path, images: int, steps: int, batch: int) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("SATLIB_FAST", "1")
     _train_on(Path(sys.argv[1]), *map(int, sys.argv[2:]))

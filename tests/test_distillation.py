@@ -1,4 +1,4 @@
-"""Learning from other models' word probabilities."""
+"""Distillation: learning from the word probabilities of other models."""
 
 import json
 
@@ -9,9 +9,9 @@ import torch
 from satlib import encoders, evaluation, plots, training
 from satlib.captioner import Captioner
 from satlib.decoder import State
+from satlib.distillation import Teachers
 from satlib.errors import SatlibError
-from satlib.objectives import negative_log_likelihood
-from satlib.teaching import Teachers, taught_loss
+from satlib.objectives import distillation_loss, negative_log_likelihood
 
 
 @pytest.fixture(autouse=True)
@@ -58,17 +58,17 @@ class TestTeachers:
         soft = Captioner.load(teacher)
         keys, captions = ["train-0", "train-7"], torch.tensor([[3, 5, 4, 0], [6, 3, 7, 0]])
         reader = tiny.Reader()
-        taught = Teachers([(soft, reader), (hard, reader), (soft, reader)], soft.vocabulary)
-        q = taught.probabilities(keys, captions)
+        teachers = Teachers([(soft, reader), (hard, reader), (soft, reader)], soft.vocabulary)
+        q = teachers.probabilities(keys, captions)
         with torch.no_grad(), hard.looking("expected"):
             mean = (2 * word_by_word(soft, keys, captions) + word_by_word(hard, keys, captions)) / 3
         torch.testing.assert_close(q, mean)
         assert not q.requires_grad
         with torch.autocast("cpu", torch.bfloat16):
-            torch.testing.assert_close(taught.probabilities(keys, captions).sum(2), torch.ones(2, 4))
+            torch.testing.assert_close(teachers.probabilities(keys, captions).sum(2), torch.ones(2, 4))
         torch.testing.assert_close(q.sum(2), torch.ones(2, 4))
         state = torch.get_rng_state()
-        taught.probabilities(keys, captions)
+        teachers.probabilities(keys, captions)
         assert torch.equal(
             torch.get_rng_state(), state
         )  # a teacher draws nothing: the student's random numbers are its own
@@ -84,34 +84,34 @@ class TestLoss:
         q = torch.tensor([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]])
         p = torch.tensor([[[0.2, 0.3, 0.5], [0.7, 0.2, 0.1]]])
         by_hand = -(0.5 * p[0, 0, 0].log() + 0.25 * p[0, 0, 1].log() + 0.25 * p[0, 0, 2].log() + p[0, 1, 0].log())
-        torch.testing.assert_close(taught_loss(p.log() + 3, q), by_hand.view(1))
+        torch.testing.assert_close(distillation_loss(p.log() + 3, q), by_hand.view(1))
 
     def test_logits_in_bf16_are_reckoned_in_float32(self):
         logits, q = (8 * torch.randn(2, 30, 50)).bfloat16(), torch.randn(2, 30, 50).softmax(2)
         expected = -(q.double() * logits.double().log_softmax(2)).sum((1, 2))
-        torch.testing.assert_close(taught_loss(logits, q).double(), expected, rtol=1e-5, atol=0)
+        torch.testing.assert_close(distillation_loss(logits, q).double(), expected, rtol=1e-5, atol=0)
 
     def test_sure_teachers_are_the_true_captions(self):
         logits, captions = torch.randn(3, 4, 7), torch.randint(7, (3, 4))
         sure = torch.nn.functional.one_hot(captions, 7).float()
-        torch.testing.assert_close(taught_loss(logits, sure), negative_log_likelihood(logits, captions))
+        torch.testing.assert_close(distillation_loss(logits, sure), negative_log_likelihood(logits, captions))
 
     def test_nothing_pulls_at_one_who_says_what_they_say(self):
         logits = torch.randn(3, 4, 7, requires_grad=True)
-        (gradient,) = torch.autograd.grad(taught_loss(logits, logits.detach().softmax(2)).sum(), logits)
+        (gradient,) = torch.autograd.grad(distillation_loss(logits, logits.detach().softmax(2)).sum(), logits)
         assert gradient.abs().max() < 1e-6
 
 
 class TestTraining:
     @pytest.mark.parametrize("attention", ["soft", "hard"])
     def test_the_loss_is_shared_out(self, teacher, tmp_path, attention):
-        """At a teaching of w, the gradient is (1 - w) times that without teachers and w times that of their loss alone."""
+        """At a distillation weight of w, the gradient is (1 - w) times that without teachers and w times that of their loss alone."""
         found = {}
         for w, teachers in (("alone", []), (0.0, [teacher]), (0.25, [teacher]), (0.75, [teacher])):
-            session = training._Session(
+            session = training.Trainer(
                 tiny.the_recipe(
                     f"decoder.attention={attention}",
-                    f"objective.teaching={w if teachers else 0.5}",
+                    f"objective.distillation={w if teachers else 0.5}",
                     "objective.doubly_stochastic=0.0",
                     "hard.samples=2",
                 ),
@@ -124,20 +124,20 @@ class TestTraining:
             )
             batch = session.batches.epoch(0)[0]
             torch.manual_seed(0)
-            found[w] = session._likelihood(batch, tiny.Reader().read(batch.keys)).loss
+            found[w] = session._caption_loss(batch, tiny.Reader().read(batch.keys)).loss
         torch.testing.assert_close(found[0.0], found["alone"])
         torch.testing.assert_close(found[0.25], (2 * found[0.0] + found[0.75]) / 3)
         assert not torch.isclose(found[0.0], found[0.75])
 
     def test_a_student_learns_what_no_caption_says(self, teacher, tmp_path):
         """Three captions teach little; what the teacher makes of them, more."""
-        alone, taught = tmp_path / "alone", tmp_path / "taught"
+        alone, distilled = tmp_path / "alone", tmp_path / "distilled"
         run(alone, "training.epochs=12", "training.batch_size=64")
-        run(taught, "training.epochs=12", "training.batch_size=64", "objective.teaching=0.9", teachers=[teacher])
-        assert log(taught)[-1]["dev_nll"] < log(alone)[-1]["dev_nll"]
+        run(distilled, "training.epochs=12", "training.batch_size=64", "objective.distillation=0.9", teachers=[teacher])
+        assert log(distilled)[-1]["dev_nll"] < log(alone)[-1]["dev_nll"]
 
     def test_without_teachers_the_share_is_of_no_effect(self, tmp_path):
-        one, other = (run(tmp_path / w, f"objective.teaching={w}") for w in ("0.0", "0.5"))
+        one, other = (run(tmp_path / w, f"objective.distillation={w}") for w in ("0.0", "0.5"))
         for here, there in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
             assert torch.equal(here, there)
 
@@ -151,12 +151,12 @@ class TestTraining:
         for here, there in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
             assert torch.equal(here, there)
 
-    def test_a_model_knows_who_taught_it_and_what_it_was_begun_from(self, teacher, tmp_path):
+    def test_a_model_knows_what_it_was_distilled_from_and_what_it_was_begun_from(self, teacher, tmp_path):
         """Through a stop, a file, and a training that goes on from it; the evaluation says so."""
-        run(tmp_path / "taught", "training.epochs=1", teachers=[teacher, teacher])
-        taught = run(tmp_path / "taught", "training.epochs=2", teachers=[teacher, teacher])
-        assert taught.origins == Captioner.load(tmp_path / "taught").origins == ("taught by tiny",)
-        for epochs, start in ((1, tmp_path / "taught"), (2, None)):
+        run(tmp_path / "distilled", "training.epochs=1", teachers=[teacher, teacher])
+        distilled = run(tmp_path / "distilled", "training.epochs=2", teachers=[teacher, teacher])
+        assert distilled.origins == Captioner.load(tmp_path / "distilled").origins == ("distilled from tiny",)
+        for epochs, start in ((1, tmp_path / "distilled"), (2, None)):
             further = training.train(
                 tiny.the_recipe(f"training.epochs={epochs}", "training.average=0.5", "training.select=nll"),
                 tiny.data(),
@@ -165,16 +165,16 @@ class TestTraining:
                 progress=False,
                 start=start,
             )
-        assert further.origins == ("taught by tiny", "begun from tiny")
+        assert further.origins == ("distilled from tiny", "begun from tiny")
         found = evaluation.evaluate(further, tiny.data(), tiny.Reader(), progress=False)
-        assert found["origins"] == ["taught by tiny", "begun from tiny"]
+        assert found["origins"] == ["distilled from tiny", "begun from tiny"]
         assert Captioner.load(teacher).origins == ()
 
     def test_not_with_rewards(self, teacher, tmp_path):
-        with pytest.raises(SatlibError, match="teachers teach the words of true captions"):
+        with pytest.raises(SatlibError, match="distillation needs the words of true captions"):
             run(tmp_path / "run", "objective.maximise=reward", teachers=[teacher])
         assert not (tmp_path / "run").exists()
 
     def test_a_share_of_all_is_refused(self):
-        with pytest.raises(SatlibError, match=r"objective\.teaching must be below 1"):
-            tiny.the_recipe("objective.teaching=1.0")
+        with pytest.raises(SatlibError, match=r"objective\.distillation must be at least 0 and below 1"):
+            tiny.the_recipe("objective.distillation=1.0")

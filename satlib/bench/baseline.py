@@ -1,7 +1,7 @@
-"""A decoder as it is commonly written, with the same mathematics and weights as `satlib.decoder`, to measure ours against.
+"""The bench's baseline: a decoder as it is commonly written, with the mathematics and the weights of `satlib.decoder`.
 
 A batch has captions of any length, padded and sorted by length; the loop runs to the longest, and the batch shrinks as captions
-end. Inside the loop stand the projection of the annotation vectors and the vocabulary layer.
+end. The projection of the annotation vectors and the vocabulary layer are inside the loop.
 """
 
 import copy
@@ -15,18 +15,18 @@ from satlib.decoder import Decoder
 from satlib.errors import SatlibError
 
 
-class Textbook(nn.Module):
+class Baseline(nn.Module):
     """Soft attention by the additive energy, and an LSTM cell on [E y; z]."""
 
     def __init__(self, decoder: Decoder) -> None:
-        """Take a copy of a decoder's weights.
+        """Copy the weights of a decoder.
 
         Raises:
-            SatlibError: its attention is another.
+            SatlibError: it has another attention.
         """
         super().__init__()
         if not isinstance(decoder.attention, SoftAttention) or not isinstance(decoder.attention.energy, AdditiveEnergy):
-            raise SatlibError("the textbook decoder has soft attention with the additive energy")
+            raise SatlibError("the baseline decoder has soft attention only with the additive energy")
         m, n, D = decoder.config.embedding, decoder.config.hidden, decoder.gates_context.in_features
         made = copy.deepcopy(decoder)
         self.embedding, self.gate = made.embedding, made.gate

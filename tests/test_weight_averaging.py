@@ -1,4 +1,4 @@
-"""Weights between two models."""
+"""Weights averaged over two models."""
 
 import dataclasses
 
@@ -9,8 +9,8 @@ import torch
 from satlib import encoders
 from satlib.captioner import Captioner
 from satlib.errors import SatlibError
-from satlib.mixing import mix
 from satlib.text import Vocabulary
+from satlib.weight_averaging import average_weights
 
 
 def captioner(seed, *changes, words=("a", "red", "star")):
@@ -28,42 +28,42 @@ def _tiny(monkeypatch):
 def test_weights_lie_between(share):
     a, b = captioner(1), captioner(2, "decoding.beam=4")
     before = [value.clone() for each in (a, b) for value in each.state_dict().values()]
-    mixed = mix(a, b, share)
+    averaged = average_weights(a, b, share)
     theirs, ours = a.decoder.state_dict(), b.decoder.state_dict()
-    for name, value in mixed.decoder.state_dict().items():
+    for name, value in averaged.decoder.state_dict().items():
         torch.testing.assert_close(value, (1 - share) * theirs[name] + share * ours[name], msg=name)
-    assert mixed.recipe == b.recipe
+    assert averaged.recipe == b.recipe
     for value, old in zip((v for each in (a, b) for v in each.state_dict().values()), before, strict=True):
         assert torch.equal(value, old)
 
 
-def test_an_encoder_that_learns_is_mixed_too(tmp_path):
-    """And the mixture outlives its file; the count of BatchNorm's batches, no weight, is the second's."""
+def test_an_encoder_that_learns_is_averaged_too(tmp_path):
+    """And the averaged model outlives its file; the count of BatchNorm's batches, no weight, is the second's."""
     learns = ("encoder.train=true", "encoder.pretrained=false")
     a, b = captioner(1, *learns), captioner(2, *learns)
     for each, by in ((a, 1.0), (b, 3.0)):
         for parameter in each.encoder.parameters():
             torch.nn.init.constant_(parameter, by)
     b.encoder.body[2].num_batches_tracked.fill_(7)
-    mixed = mix(a, b, 0.75)
-    mixed.save(tmp_path / "model.safetensors")
+    averaged = average_weights(a, b, 0.75)
+    averaged.save(tmp_path / "model.safetensors")
     loaded = Captioner.load(tmp_path)
     for parameter in loaded.encoder.parameters():
         torch.testing.assert_close(parameter, torch.full_like(parameter, 2.5))
     assert loaded.encoder.body[2].num_batches_tracked == 7
-    assert loaded.origins == ("mixed with 0.25 of another tiny",)
+    assert loaded.origins == ("weights averaged with 0.25 of another tiny",)
 
 
-def test_what_it_was_mixed_with_is_kept_in_order():
+def test_what_it_was_averaged_with_is_kept_in_order():
     a, b, c = captioner(1), captioner(2), captioner(3)
     a.recipe = dataclasses.replace(a.recipe, name="before")
-    mixed = mix(c, mix(a, b, 0.7), 0.6)
-    assert mixed.origins == ("mixed with 0.3 of before", "mixed with 0.4 of another tiny")
+    averaged = average_weights(c, average_weights(a, b, 0.7), 0.6)
+    assert averaged.origins == ("weights averaged with 0.3 of before", "weights averaged with 0.4 of another tiny")
 
 
 def test_a_share_beyond_1():
     with pytest.raises(SatlibError, match=r"is 1\.5; give a number from 0 to 1"):
-        mix(captioner(1), captioner(2), 1.5)
+        average_weights(captioner(1), captioner(2), 1.5)
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_a_share_beyond_1():
     ],
 )
 def test_models_that_do_not_belong_together(other):
-    with pytest.raises(SatlibError, match="tiny and tiny have other words, encoders or sizes"):
-        mix(captioner(1), other(), 0.5)
+    with pytest.raises(SatlibError, match="tiny and tiny differ in vocabulary, encoder or sizes"):
+        average_weights(captioner(1), other(), 0.5)

@@ -1,0 +1,89 @@
+"""The command line: `satlib --help`.
+
+Commands are grouped into modules by topic. For each there is a function that describes its arguments (`add_NAME`) and one that
+runs it; the work itself is done by other modules of satlib. Those that import torch are imported when a command runs, so that
+`satlib --help` answers at once.
+"""
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from satlib import __version__
+from satlib.cli import caption, data, study, train
+from satlib.cli.arguments import Parser
+from satlib.errors import RenamedWarning, SatlibError
+
+DESCRIPTION = """\
+Show, Attend and Tell: train an image captioner with visual attention, score it, and see where it looked.
+
+First steps:
+  satlib demo                                train on drawn scenes, then caption photographs; minutes on two CPU cores
+  satlib caption photo.jpg                   caption a photograph with the model that comes with satlib
+  satlib data fetch flickr8k                 download Flickr8k (1 GB)
+  satlib features flickr8k-soft              compute its annotation vectors, once
+  satlib train flickr8k-soft                 train soft attention; the same command resumes after a stop
+  satlib evaluate runs/flickr8k-soft         caption the test split and score the captions
+  satlib ground runs/scenes-soft             measure whether words look at the objects that they name
+  satlib table                               print your results beside the paper's Table 1
+
+Data sets are looked for in the folder given by --data, or else by $SATLIB_DATA, or else in ./data."""
+_DISTRIBUTED = ("features", "train")  # the commands that torchrun may start
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands; `options.command` is the function that runs the one that was given."""
+    made = Parser(prog="satlib", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--version", action="version", version=f"satlib {__version__}")
+    commands = made.add_subparsers(title="commands", metavar="COMMAND", dest="name_of_command", required=True)
+    for add in (*data.COMMANDS, *train.COMMANDS, *caption.COMMANDS, *study.COMMANDS):
+        add(commands)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; give its exit status: 0 on success, 2 for a mistake that the user can correct, 130 if interrupted."""
+    options = parser().parse_args(arguments)
+    # OpenMP threads that wait by spinning make a step several times slower where the processor is shared; threads that sleep at
+    # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "0" if options.name_of_command == "bench" else "10000")
+    processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))  # set by torchrun
+    try:
+        if processes > 1 and options.name_of_command not in _DISTRIBUTED:
+            raise SatlibError(
+                "torchrun can start only satlib features and satlib train; run this command without torchrun"
+            )
+        with _renamed_in_one_line():
+            return options.command(options)
+    except SatlibError as error:
+        interrupted = type(error).__name__ == "Interrupted"
+        if not (interrupted and rank):  # all processes stop together; the first reports it
+            print(f"satlib{f', process {rank} of {processes}' if rank else ''}: {error}", file=sys.stderr)
+        return 130 if interrupted else 2
+    except KeyboardInterrupt:
+        print("satlib: interrupted; finished work is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the program that reads our output has ended (head, less)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+@contextmanager
+def _renamed_in_one_line() -> Iterator[None]:
+    """Print warnings about old names as one line each, without the place in satlib's code."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: object) -> None:
+            if issubclass(category, RenamedWarning):
+                print(f"satlib: {message}", file=sys.stderr)
+            else:
+                usual(message, category, *place)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", RenamedWarning)
+        yield

@@ -1,0 +1,120 @@
+"""What the commands' parsers have in common: the parser classes, the types of arguments, and shared options."""
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from satlib.text import LANGUAGES
+
+SPLITS = ("train", "dev", "test")
+MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
+Commands = Any  # argparse's subparsers, whose class is not public
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that reports a mistake in one line, as satlib does for every other mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake and exit with status 2."""
+        self.exit(2, f"satlib: {message}; see: {self.prog} --help\n")
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, except those that mean "not given"."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default in (None, False, "") or action.default == []:
+            return action.help
+        return super()._get_help_string(action)
+
+
+def command(
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], text: str, hidden: bool = False
+) -> argparse.ArgumentParser:
+    """Add a command; `run` gives its exit status. A hidden one is not listed by `satlib --help`."""
+    listed = {} if hidden else {"help": text}
+    made = commands.add_parser(name, **listed, description=text, formatter_class=_Formatter)
+    made.set_defaults(command=run)
+    return made
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return int(text)
+
+
+def finite(text: str, range_in_words: str = "", least: float = -math.inf) -> float:
+    """A finite number, of at least `least`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= least):
+        raise argparse.ArgumentTypeError(f"must be a finite number{range_in_words}, not {text}")
+    return value
+
+
+def at_least_zero(text: str) -> float:
+    """A finite number of at least 0."""
+    return finite(text, " of at least 0", 0.0)
+
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers of at least 1, with commas between them."""
+    return [positive(part) for part in text.split(",")]
+
+
+def split_option(parser: argparse.ArgumentParser, text: str = "which split") -> None:
+    """Add --split."""
+    parser.add_argument("--split", choices=SPLITS, default="test", help=text)
+
+
+def beam_option(parser: argparse.ArgumentParser) -> None:
+    """Add --beam."""
+    parser.add_argument("--beam", type=positive, help="beam width; by default the recipe's")
+
+
+def data_option(parser: argparse.ArgumentParser) -> None:
+    """Add --data."""
+    parser.add_argument("--data", metavar="FOLDER", help="the folder of data sets; by default $SATLIB_DATA or ./data")
+
+
+def device_option(parser: argparse.ArgumentParser) -> None:
+    """Add --device."""
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="the device to compute on"
+    )
+
+
+def recipe_options(parser: argparse.ArgumentParser) -> None:
+    """Add RECIPE and --set."""
+    parser.add_argument("recipe", help="a recipe's name (satlib recipe lists them) or the path of a .toml file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="change a value of the recipe; may be repeated",
+    )
+
+
+def language_option(parser: argparse.ArgumentParser) -> None:
+    """Add --language."""
+    parser.add_argument(
+        "--language",
+        choices=tuple(LANGUAGES),
+        default="",
+        help="the captions' language, if it is written without spaces between words; a recipe for them sets data.language to it",
+    )
+
+
+def attention_option(parser: argparse.ArgumentParser) -> None:
+    """Add --attention."""
+    parser.add_argument(
+        "--attention",
+        metavar="FILE:FUNCTION",
+        help="your own attend(e, a) -> (z, alpha), from a .py file or a notebook, in place of softmax and weighted mean",
+    )

@@ -1,0 +1,138 @@
+"""Commands for data: `satlib data`, `scenes`, `shards` and `features`."""
+
+import argparse
+from pathlib import Path
+
+from satlib.cli import inputs
+from satlib.cli.arguments import (
+    SPLITS,
+    Commands,
+    command,
+    data_option,
+    device_option,
+    language_option,
+    positive,
+    recipe_options,
+    split_option,
+)
+
+
+def add_data(commands: Commands) -> None:
+    """`satlib data`."""
+    parser = command(commands, "data", data, "download a data set, or check the files that are there")
+    parser.add_argument("action", choices=("fetch", "check"))
+    parser.add_argument(
+        "name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, your own folder, or shards"
+    )
+    language_option(parser)
+    data_option(parser)
+
+
+def data(options: argparse.Namespace) -> int:
+    """Download or check a data set; 2 if the check finds mistakes."""
+    from satlib.datasets import check, data_root, download
+
+    root = data_root(options.data)
+    if options.action == "fetch":
+        download.fetch(options.name, root)
+        return 0
+    report = check.check(options.name, root, language=options.language)
+    print(report)
+    return 0 if report.ok else 2
+
+
+def add_scenes(commands: Commands) -> None:
+    """`satlib scenes`."""
+    parser = command(commands, "scenes", scenes, "write drawn scenes into a folder, as pictures and captions.csv")
+    parser.add_argument("folder", type=Path, help="a new folder for them")
+    split_option(parser)
+    parser.add_argument("--count", type=positive, default=4, help="how many scenes, from the first")
+
+
+def scenes(options: argparse.Namespace) -> int:
+    """Write drawn scenes."""
+    from satlib.datasets import folder, scenes
+
+    drawn = scenes.load(**{"train": 0, "dev": 0, "test": 0, options.split: options.count})
+    folder.save(drawn, options.folder)
+    for example in drawn.examples:
+        print(f"{options.folder / example.key}.png: {example.references[0]}")
+    return 0
+
+
+def add_shards(commands: Commands) -> None:
+    """`satlib shards`."""
+    parser = command(commands, "shards", shards, "write a data set as WebDataset shards, to train on as a stream")
+    parser.add_argument("name", metavar="DATA", help="as for satlib data")
+    parser.add_argument("folder", type=Path, help="a new folder for the shards")
+    parser.add_argument(
+        "--split", choices=SPLITS, action="append", help="a split to write; by default all; may be repeated"
+    )
+    parser.add_argument(
+        "--images-per-shard", type=positive, default=1000, help="the largest number of images in a shard"
+    )
+    parser.add_argument(
+        "--train-images", type=positive, help="how many training images, from the first; by default all"
+    )
+    language_option(parser)
+    data_option(parser)
+
+
+def shards(options: argparse.Namespace) -> int:
+    """Write shards, and print their number and size."""
+    from satlib import datasets
+    from satlib.datasets import shards
+
+    train_images = options.train_images or 0
+    data = datasets.load(options.name, datasets.data_root(options.data), train_images=train_images)
+    splits = options.split or datasets.SPLITS
+    index = shards.write(
+        data, options.folder, splits, options.images_per_shard, train_images, language=options.language
+    )
+    for split, written in index["splits"].items():
+        images, captions, size = (sum(shard[name] for shard in written) for name in ("images", "captions", "bytes"))
+        print(
+            f"{split:5} {images:9,} images, {captions:10,} captions, {len(written):5,} shards, {size / 1e6:10,.1f} MB"
+        )
+    language = f" --set data.language={options.language}" if options.language else ""
+    print(f"in {options.folder}; next: satlib train RECIPE --set data.name={options.folder}{language}")
+    return 0
+
+
+def add_features(commands: Commands) -> None:
+    """`satlib features`."""
+    parser = command(
+        commands,
+        "features",
+        features,
+        "compute the annotation vectors of a recipe's images, once; resumes after a stop",
+    )
+    recipe_options(parser)
+    data_option(parser)
+    device_option(parser)
+    parser.add_argument("--batch-size", type=positive, default=32, help="images per batch")
+
+
+def features(options: argparse.Namespace) -> int:
+    """Compute annotation vectors."""
+    from satlib import device, distributed, encoders, extraction, features, recipe
+    from satlib.datasets.sharded import Shards
+
+    chosen = recipe.load(options.recipe, options.set)
+    data, root = inputs.data_of(chosen, options)
+    if chosen.encoder.train or isinstance(data, Shards):
+        reason = "trains its encoder" if chosen.encoder.train else "reads its images as a stream"
+        print(f"{chosen.name} {reason}: there is nothing to compute beforehand")
+        return 0
+    encoder = encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
+    folder = features.folder(root, data, encoder.name, chosen.encoder.view)
+    with distributed.launched(device.choose(options.device)) as place:
+        store = extraction.extract(data, encoder, folder, place, options.batch_size, view=chosen.encoder.view)
+        first = distributed.current().first
+    if first:
+        h, w = store.grid
+        print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
+    return 0
+
+
+COMMANDS = (add_data, add_scenes, add_shards, add_features)

@@ -1,0 +1,93 @@
+"""Inputs that several commands open: data sets, readers of images or annotation vectors, and trained models."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from satlib.captioner import Captioner
+    from satlib.datasets import CaptionSet
+    from satlib.encoders import Encoder
+    from satlib.features import Reader
+    from satlib.recipe import Recipe
+
+
+def data_of(recipe: "Recipe", options: argparse.Namespace) -> tuple["CaptionSet", Path]:
+    """A recipe's data set, and the folder of data sets."""
+    from satlib import datasets
+
+    root = datasets.data_root(options.data)
+    return datasets.load(recipe.data.name, root, train_images=recipe.data.train_images), root
+
+
+def training_reader(recipe: "Recipe", data: "CaptionSet", root: Path) -> "Reader":
+    """The reader of a new run's training and dev images."""
+    from satlib import encoders
+
+    encoder = None if recipe.encoder.train else encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
+    return reader(recipe, data, encoder, root, ("train", "dev"))
+
+
+def model_reader(captioner: "Captioner", data: "CaptionSet", root: Path, splits: Sequence[str]) -> "Reader":
+    """The reader of the images that a trained model is to see."""
+    encoder = None if captioner.recipe.encoder.train else captioner.encoder
+    return reader(captioner.recipe, data, encoder, root, splits)
+
+
+def reader(
+    recipe: "Recipe", data: "CaptionSet", encoder: "Encoder | None", root: Path, splits: Sequence[str]
+) -> "Reader":
+    """A reader of pixels if the encoder is trained or the data are a stream, otherwise of a feature store.
+
+    Args:
+        recipe: the run's.
+        data: its data set.
+        encoder: the frozen encoder; None if it is trained.
+        root: the folder of data sets.
+        splits: those that will be read; only their images are checked against the store.
+    """
+    from satlib import features, streaming
+    from satlib.datasets.sharded import Shards
+
+    if isinstance(data, Shards):
+        return streaming.Pictures(recipe.encoder.view)
+    if encoder is None:
+        return features.Pixels(data, recipe.encoder.view)
+    examples = [example for split in splits for example in data.split(split)]
+    return features.open_store(root, data, encoder, recipe.encoder.view, examples)
+
+
+def captioner(model: Path | str, options: argparse.Namespace) -> "Captioner":
+    """A trained model; prints a line if it was trained with an attention function that its file cannot hold."""
+    from satlib import device, shipped
+    from satlib.captioner import Captioner
+
+    loaded = Captioner.load(shipped.or_shipped(Path(model)), device.choose(options.device))
+    if loaded.own_attention and getattr(options, "attention", None) is None:
+        print(
+            f"satlib: {model} was trained with --attention {loaded.own_attention}; without it the model uses softmax"
+            " attention. satlib evaluate takes the same option",
+            file=sys.stderr,
+        )
+    return loaded
+
+
+def own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] | None":
+    """A function that puts the attention given by --attention into a captioner; None without that option."""
+    if options.attention is None:
+        return None
+    from satlib.exercises import plugged
+
+    attend = plugged.load(options.attention)
+    return lambda captioner: plugged.plug(captioner, attend, options.attention)
+
+
+def results_folder(model: Path) -> Path:
+    """The folder for a model's results: its run; for a model that comes with satlib, runs/NAME in the current folder."""
+    from satlib import shipped
+
+    if shipped.or_shipped(model) != model:
+        return Path("runs") / model
+    return model if model.is_dir() else model.parent

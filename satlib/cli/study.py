@@ -1,0 +1,148 @@
+"""Commands that explain, check and measure: `satlib recipe`, `estimators`, `check`, `bench`, `info` and `demo`."""
+
+import argparse
+from pathlib import Path
+
+from satlib.cli.arguments import Commands, command, device_option, numbers, positive
+from satlib.errors import SatlibError
+
+BENCHES = ("step", "growth", "epoch", "extraction", "beam", "loader", "memory")
+
+
+def add_recipe(commands: Commands) -> None:
+    """`satlib recipe`."""
+    parser = command(commands, "recipe", recipe, "list the recipes, print one, or explain the options of recipes")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="a recipe's name or the path of a .toml file; without it, all are listed",
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="give each option's default, valid values and meaning, and mark the values of NAME that differ from the default",
+    )
+    parser.add_argument("--markdown", action="store_true", help="write Markdown")
+
+
+def recipe(options: argparse.Namespace) -> int:
+    """Print recipes or their options."""
+    from satlib import explain
+
+    if options.explain:
+        print(explain.explained(options.name, options.markdown))
+    else:
+        print(explain.whole(options.name, options.markdown) if options.name else explain.listing(options.markdown))
+    return 0
+
+
+def add_estimators(commands: Commands) -> None:
+    """`satlib estimators`."""
+    parser = command(
+        commands,
+        "estimators",
+        estimators,
+        "compare hard attention's gradient estimators with the bound's exact gradient",
+    )
+    parser.add_argument("--draws", type=positive, default=400, help="independent estimates per estimator")
+
+
+def estimators(options: argparse.Namespace) -> int:
+    """Print bias and noise of the estimators."""
+    from satlib import estimators
+
+    print(estimators.report(options.draws))
+    return 0
+
+
+def add_check(commands: Commands) -> None:
+    """`satlib check`."""
+    parser = command(
+        commands, "check", check, "run exercise notebooks and report which exercises are done, blank, wrong or missing"
+    )
+    parser.add_argument("files", type=Path, nargs="*", help="notebooks or folders; by default exercises/")
+    parser.add_argument("--json", type=Path, help="also write the table to this file, as JSON")
+    parser.add_argument("--processes", type=positive, default=2, help="notebooks that run at a time")
+    parser.add_argument(
+        "--only",
+        metavar="ID,...",
+        type=lambda text: text.split(","),
+        help="the exercises that count, such as 4.1,4.2 for a shortened notebook; by default all of its chapter",
+    )
+
+
+def check(options: argparse.Namespace) -> int:
+    """Grade exercise notebooks."""
+    from satlib.exercises import grading
+
+    return grading.main(options.files, options.json, options.processes, options.only)
+
+
+def add_bench(commands: Commands) -> None:
+    """`satlib bench`."""
+    parser = command(commands, "bench", bench, "measure speed, against a decoder as it is commonly written, and memory")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"{', '.join(BENCHES)}; by default step, extraction, beam and loader",
+    )
+    parser.add_argument("--dims", type=numbers, default=[512, 2048], metavar="D,...", help="dimensions of a place, D")
+    parser.add_argument("--batches", type=numbers, default=[32, 64, 256], metavar="B,...", help="captions in a batch")
+    parser.add_argument(
+        "--contestants",
+        default="baseline,plain,fast",
+        help="of baseline, plain, fast, compiled; ratios are to the first",
+    )
+    parser.add_argument("--precisions", default="float32", help="of float32, bf16")
+    parser.add_argument("--rounds", type=positive, default=5, help="measurements of each contestant, in turn")
+    parser.add_argument("--images", type=positive, default=6000, help="images in the epoch; COCO has 82783")
+    parser.add_argument("--places", type=positive, default=196, help="places in an image, L")
+    parser.add_argument("--encoders", default="vgg19,efficientnet-lite0", help="the encoders of extraction")
+    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="file for the results; growth adds a plot")
+    device_option(parser)
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Measure speed and memory."""
+    parts = options.parts or ["step", "extraction", "beam", "loader"]
+    unknown = sorted(set(parts) - set(BENCHES))
+    if unknown:
+        raise SatlibError(f"bench has no part {unknown[0]!r}; choose among {', '.join(BENCHES)}")
+    from satlib.bench.report import Bench
+
+    Bench(options).run(parts)
+    return 0
+
+
+def add_info(commands: Commands) -> None:
+    """`satlib info`."""
+    command(commands, "info", info, "print versions, devices, and what is missing")
+
+
+def info(options: argparse.Namespace) -> int:
+    """Print the report."""
+    from satlib import info
+
+    print(info.report())
+    return 0
+
+
+def add_demo(commands: Commands) -> None:
+    """`satlib demo`."""
+    parser = command(
+        commands, "demo", demo, "train on drawn scenes, evaluate, and caption photographs, in minutes on a CPU"
+    )
+    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for all results")
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Run the demo."""
+    from satlib import demo
+
+    demo.run(options.out)
+    return 0
+
+
+COMMANDS = (add_recipe, add_estimators, add_check, add_bench, add_info, add_demo)

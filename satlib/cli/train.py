@@ -1,0 +1,188 @@
+"""Commands that make models: `satlib train`, `tune`, `average` and `export`."""
+
+import argparse
+import warnings
+from pathlib import Path
+
+from satlib.cli import inputs
+from satlib.cli.arguments import (
+    MODEL,
+    Commands,
+    at_least_zero,
+    attention_option,
+    command,
+    data_option,
+    device_option,
+    finite,
+    positive,
+    recipe_options,
+)
+from satlib.configs import SAVE_SECONDS
+from satlib.errors import RenamedWarning, SatlibError
+
+
+def add_train(commands: Commands) -> None:
+    """`satlib train`."""
+    parser = command(commands, "train", train, "train a captioner by a recipe; the same command resumes after a stop")
+    recipe_options(parser)
+    # The second names are for torchrun, which would take the first for abbreviations of its own --run-path and --start-method.
+    parser.add_argument("--run", "--run-folder", type=Path, help="the run's folder; by default runs/RECIPE")
+    parser.add_argument(
+        "--start",
+        "--start-from",
+        type=Path,
+        metavar="MODEL",
+        help=f"start a new run from the weights of a trained model (such as hard attention from soft): {MODEL}",
+    )
+    parser.add_argument(
+        "--teacher",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help=f"distil from a trained model (see objective.distillation); may be repeated: {MODEL}",
+    )
+    parser.add_argument(
+        "--checkpoint-every",
+        type=at_least_zero,
+        default=SAVE_SECONDS,
+        metavar="SECONDS",
+        help="write a checkpoint within an epoch when the last one is this old",
+    )
+    data_option(parser)
+    device_option(parser)
+    attention_option(parser)
+
+
+def train(options: argparse.Namespace) -> int:
+    """Train, or resume a run."""
+    from satlib import device, distributed, recipe, shipped, training
+    from satlib.captioner import Captioner
+
+    prepare = inputs.own_attention(options)
+    chosen = recipe.load(options.recipe, options.set)
+    run = options.run or Path("runs") / chosen.name
+    data, root = inputs.data_of(chosen, options)
+    with distributed.launched(device.choose(options.device)) as place:
+        reader = inputs.training_reader(chosen, data, root)
+        teachers = [
+            (teacher, inputs.model_reader(teacher, data, root, ("train",)))
+            for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
+        ]
+        start = options.start and shipped.or_shipped(options.start)
+        training.train(
+            chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
+            save_seconds=options.checkpoint_every,
+        )  # fmt: skip
+        first = distributed.current().first
+    if first:
+        print(f"the model of the best epoch is {run / training.MODEL}; next: satlib evaluate {run}")
+    return 0
+
+
+def add_tune(commands: Commands) -> None:
+    """`satlib tune`."""
+    parser = command(
+        commands, "tune", tune, "search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop"
+    )
+    recipe_options(parser)
+    parser.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=LOW..HIGH",
+        help="a value to search, within a range or among choices (SECTION.KEY=A,B,C); may be repeated; by default the usual ones",
+    )
+    parser.add_argument("--trials", type=positive, default=20, help="number of trials in all, earlier ones included")
+    parser.add_argument("--folder", type=Path, help="the search's folder; by default tune/RECIPE")
+    data_option(parser)
+    device_option(parser)
+
+
+def tune(options: argparse.Namespace) -> int:
+    """Search hyperparameters."""
+    from satlib import device, recipe, tune
+
+    chosen = recipe.load(options.recipe, options.set)
+    space = [tune.Knob.read(text) for text in options.vary] or tune.default_space(chosen)
+    folder = options.folder or Path("tune") / chosen.name
+    data, root = inputs.data_of(chosen, options)
+    reader = inputs.training_reader(chosen, data, root)
+    tune.tune(chosen, data, reader, folder, space, options.trials, device.choose(options.device))
+    print(f"all trials are in {folder / 'history.json'}, with a plot in {folder / 'history.png'}")
+    if (folder / "best.toml").is_file():
+        print(f"the best recipe so far is {folder / 'best.toml'}; next: satlib train {folder / 'best.toml'}")
+    return 0
+
+
+def add_average(commands: Commands) -> None:
+    """`satlib average`, and its earlier name, `satlib mix`."""
+    for name in ("average", "mix"):
+        parser = command(
+            commands,
+            name,
+            average,
+            "average the weights of two models, one started from the other or both from a third",
+            hidden=name == "mix",
+        )
+        parser.add_argument("a", type=Path, metavar="A", help=MODEL)
+        parser.add_argument("b", type=Path, metavar="B", help="the other model; the average captions by its recipe")
+        parser.add_argument("run", type=Path, metavar="RUN", help="a new folder for the averaged model")
+        parser.add_argument(
+            "--share",
+            type=finite,
+            default=0.5,
+            help="the share of B's weights, from 0 to 1; choose it on the dev split",
+        )
+
+
+def average(options: argparse.Namespace) -> int:
+    """Average the weights of two models."""
+    from satlib import shipped, training
+    from satlib.captioner import Captioner
+    from satlib.weight_averaging import average_weights
+
+    if options.name_of_command == "mix":
+        warnings.warn(
+            "satlib mix is now called satlib average; the next version will not accept the old name", RenamedWarning
+        )
+    file = options.run / training.MODEL
+    if file.exists():
+        raise SatlibError(f"{file} already exists; name another folder")
+    a, b = (Captioner.load(shipped.or_shipped(model)) for model in (options.a, options.b))
+    average_weights(a, b, options.share).save(file)
+    print(
+        f"{file}: {options.share:g} of {options.b}, {1 - options.share:g} of {options.a}; next: satlib evaluate "
+        f"{options.run} --split dev"
+    )
+    return 0
+
+
+def add_export(commands: Commands) -> None:
+    """`satlib export`."""
+    parser = command(
+        commands, "export", export, "write a model as a small file to share; evaluate that file before you share it"
+    )
+    parser.add_argument("model", type=Path, help=MODEL)
+    parser.add_argument("file", type=Path, help="the file to write, NAME.safetensors")
+    parser.add_argument(
+        "--storage",
+        choices=("float32", "float16", "int8"),
+        default="int8",
+        help="the number format of the weights; int8 takes a quarter of the space of float32 and gives almost the same captions",
+    )
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write a model as a small file."""
+    from satlib import shipped
+    from satlib.captioner import Captioner
+
+    if options.file.suffix != ".safetensors":
+        raise SatlibError(f"{options.file} must end in .safetensors, the format of the file")
+    Captioner.load(shipped.or_shipped(options.model)).save(options.file, options.storage)
+    print(f"{options.file}: {options.file.stat().st_size / 1e6:.1f} MB, {options.storage}")
+    return 0
+
+
+COMMANDS = (add_train, add_tune, add_average, add_export)

@@ -1,0 +1,83 @@
+"""What a recipe trains on, out of a caption set: vocabulary, batches, dev captions, and the reward where one is maximised."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from satlib.batching import ImageBatches, Pair, SameLengthBatches, pairs
+from satlib.datasets import CaptionSet, Example
+from satlib.datasets.sharded import Shards
+from satlib.errors import SatlibError
+from satlib.recipe import Recipe
+from satlib.reward import Consensus
+from satlib.streaming import StreamedBatches
+from satlib.text import Vocabulary
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A caption set as one recipe trains on it.
+
+    Attributes:
+        vocabulary: of the training captions.
+        batches: of an epoch.
+        train_keys: the training images; none are named where they are streamed.
+        dev: the images that choose the epoch.
+        dev_pairs: each of their captions with its image.
+        hash: SHA-256 of the vocabulary and the training captions.
+        reward, dev_reward: rewards of generated captions on train and dev; None where the likelihood is maximised.
+    """
+
+    vocabulary: Vocabulary
+    batches: SameLengthBatches | ImageBatches | StreamedBatches
+    train_keys: list[str]
+    dev: Sequence[Example]
+    dev_pairs: list[Pair]
+    hash: str
+    reward: Consensus | None = None
+    dev_reward: Consensus | None = None
+
+
+def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
+    """Prepare a caption set for training.
+
+    Raises:
+        SatlibError: the train or the dev split is empty, or a stream cannot serve the recipe.
+    """
+    streamed = isinstance(data, Shards)
+    train = () if streamed else data.split("train")[: recipe.data.train_images or None]
+    dev: Sequence[Example] = data.split("dev")
+    if not (train or streamed) or not dev:
+        raise SatlibError(
+            f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
+        )
+    known = (recipe.data.vocabulary_size, recipe.data.min_count, recipe.data.language)
+    config, longest = recipe.training, recipe.data.max_length
+    reward = dev_reward = None
+    batches: SameLengthBatches | ImageBatches | StreamedBatches
+    if streamed:
+        vocabulary = data.vocabulary(*known)
+        batches = _stream(data, vocabulary, recipe)
+        digest = batches.hash
+    else:
+        vocabulary = Vocabulary.from_captions((caption for one in train for caption in one.references), *known)
+        train_pairs = pairs(train, vocabulary, longest)
+        digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
+        if recipe.objective.maximise == "reward":
+            reward = Consensus(train, vocabulary, recipe.reward)
+            dev_reward = Consensus(dev, vocabulary, recipe.reward)
+            batches = ImageBatches([one.key for one in train], config.batch_size, config.seed)
+        else:
+            batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+    names = [one.key for one in train]
+    return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
+
+
+def _stream(data: Shards, vocabulary: Vocabulary, recipe: Recipe) -> StreamedBatches:
+    if recipe.objective.maximise == "reward" or recipe.data.train_images:
+        raise SatlibError(
+            f"the training images in {data.place} are a stream, which is read whole and by its captions: "
+            'set data.train_images = 0 and objective.maximise = "likelihood", or train on a data set in files'
+        )
+    config = recipe.training
+    return StreamedBatches(data, vocabulary, recipe.data.max_length, config.batch_size, config.seed, recipe.data.buffer)

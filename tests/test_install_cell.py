@@ -1,0 +1,163 @@
+"""How a notebook gets satlib where it is missing: from the repository's address, or from an archive of the repository."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from tools_path import exercises
+
+import notebooks  # the program in tools/, which tools_path has put on the path
+
+ROOT = Path(__file__).resolve().parent.parent
+ADDRESS = "https://github.com/someone/their-satlib"
+
+
+@pytest.fixture
+def run_cell(tmp_path, monkeypatch):
+    """Run an installing cell in a folder of its own, where satlib is missing and pip only writes down what it was asked for."""
+    folder = tmp_path / "my notebooks"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("SATLIB_SOURCE", raising=False)
+    asked = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: asked.append(command))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    def run(cell=notebooks.FROM_ARCHIVE):
+        asked.clear()
+        exec(compile(cell, "<cell>", "exec"), {})
+        (command,) = asked
+        assert command[:-1] == [sys.executable, "-m", "pip", "install", "--quiet"]
+        return command[-1].removeprefix("satlib[course] @ ")
+
+    run.asked = asked
+    return run
+
+
+def colab(monkeypatch, upload):
+    """Make it look like Colab, where `upload` stands for the dialogue that asks for a file."""
+    google = types.ModuleType("google.colab")
+    google.files = types.SimpleNamespace(upload=upload)
+    monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))
+    monkeypatch.setitem(sys.modules, "google.colab", google)
+
+
+class TestTheOpening:
+    def test_with_an_address_there_is_a_badge_and_pip_takes_it_from_there(self, monkeypatch, run_cell):
+        monkeypatch.setattr(notebooks, "address", lambda: ADDRESS)
+        badge, install = notebooks.opening("notebooks/00_look.ipynb")
+        page = "https://colab.research.google.com/github/someone/their-satlib/blob/main/notebooks/00_look.ipynb"
+        assert badge.cell_type == "markdown"
+        assert badge.source.endswith(f"({page})")
+        assert run_cell(install.source) == f"git+{ADDRESS}"
+
+    def test_without_one_there_is_neither_a_badge_nor_an_address(self, monkeypatch):
+        monkeypatch.setattr(notebooks, "address", lambda: None)
+        (install,) = notebooks.opening("notebooks/00_look.ipynb")
+        assert install.cell_type == "code"
+        assert "git+" not in install.source
+        assert "://github.com" not in install.source
+
+    @pytest.mark.parametrize("address", [ADDRESS, None])
+    def test_it_comes_after_the_first_cell_of_notebooks_and_exercises(self, monkeypatch, address):
+        monkeypatch.setattr(notebooks, "address", lambda: address)
+        source, solution = notebooks.sources(["01"])[0], exercises.sources(["01"])[0]
+        for path, made in [
+            (f"notebooks/{source.stem}.ipynb", notebooks.generate(source)),
+            (f"exercises/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=False)),
+            (f"solutions/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=True)),
+        ]:
+            wanted = [cell.source for cell in notebooks.opening(path)]
+            assert len(wanted) == (1 if address is None else 2)
+            assert [cell.source for cell in made.cells[1 : 1 + len(wanted)]] == wanted
+
+
+@pytest.mark.parametrize("cell", [notebooks.FROM_ARCHIVE, notebooks.FROM_ADDRESS.format(address=ADDRESS)])
+def test_where_satlib_is_the_cell_does_nothing(monkeypatch, cell):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it installs something"))
+    exec(compile(cell, "<cell>", "exec"), {})
+
+
+class TestFromAnArchive:
+    @pytest.mark.parametrize(
+        "name",
+        ["satlib-main.zip", "satlib.zip", "satlib-1.0.tar.gz", "satlib-main (1).zip", "satlib-1.0-py3-none-any.whl"],
+    )
+    def test_an_archive_or_wheel_beside_the_notebook(self, run_cell, name):
+        Path(name).touch()
+        assert run_cell() == Path(name).resolve().as_uri()
+        assert " " not in run_cell()  # pip reads an address
+
+    @pytest.mark.parametrize("folder", ["satlib-main", ".."])
+    def test_a_checkout_beside_or_around_the_notebook(self, run_cell, folder):
+        Path(folder).mkdir(exist_ok=True)
+        (Path(folder) / "pyproject.toml").touch()
+        assert run_cell() == Path(folder).resolve().as_uri()
+
+    def test_the_environment_may_say_where_it_is(self, run_cell, monkeypatch, tmp_path):
+        Path("satlib.zip").touch()
+        for source, url in [
+            (str(tmp_path / "other.zip"), (tmp_path / "other.zip").as_uri()),
+            (f"git+{ADDRESS}@v1", f"git+{ADDRESS}@v1"),
+        ]:
+            monkeypatch.setenv("SATLIB_SOURCE", source)
+            assert run_cell() == url
+
+    def test_on_colab_it_asks_for_the_archive(self, run_cell, monkeypatch, capsys):
+        colab(monkeypatch, lambda: {"whatever-main.zip": b"PK"})
+        assert run_cell() == Path("whatever-main.zip").resolve().as_uri()
+        assert "Choose an archive of satlib's repository" in capsys.readouterr().out
+
+    def test_on_colab_it_does_not_ask_where_the_archive_is_already(self, run_cell, monkeypatch):
+        colab(monkeypatch, lambda: pytest.fail("it asks"))
+        Path("satlib.zip").touch()
+        assert run_cell() == Path("satlib.zip").resolve().as_uri()
+
+    @pytest.mark.parametrize("cancelled", [False, True])
+    def test_nothing_to_install_from_is_said_with_what_to_do(self, run_cell, monkeypatch, cancelled):
+        if cancelled:
+            colab(monkeypatch, dict)
+        with pytest.raises(
+            FileNotFoundError, match=r"put an archive of satlib's repository, satlib\*\.zip, beside this notebook"
+        ):
+            run_cell()
+        assert run_cell.asked == []
+
+
+@pytest.mark.parametrize(("prefix", "kind"), [("satlib-main/", "zip"), ("", "tar.gz")])
+def test_pip_installs_from_a_real_archive(tmp_path, prefix, kind):
+    """An archive as GitHub makes it (one folder at the top), and one without that folder; without network and dependencies."""
+    pytest.importorskip("pip", reason="this environment was made without pip")
+    pytest.importorskip("hatchling", reason="hatchling is not installed (pip install hatchling)")
+    files = ["pyproject.toml", "README.md", "LICENSE", *map(str, (ROOT / "satlib").glob("*.py"))]
+    files = [str(Path(name).relative_to(ROOT)) if Path(name).is_absolute() else name for name in files]
+    command = [
+        "git",
+        "archive",
+        f"--format={kind}",
+        f"--prefix={prefix}",
+        "-o",
+        tmp_path / f"satlib-main.{kind}",
+        "HEAD",
+    ]
+    made = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"git cannot archive the checkout: {made.stderr.strip()}")
+    target = tmp_path / "site"
+    offline = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_TARGET": str(target)}
+    environment = {name: value for name, value in os.environ.items() if name != "SATLIB_SOURCE"} | offline
+    missing = "import importlib.util; importlib.util.find_spec = lambda name: None\n"
+    done = subprocess.run(
+        [sys.executable, "-c", missing + notebooks.FROM_ARCHIVE],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (target / "satlib" / "__init__.py").is_file()
+    assert len(list(target.glob("satlib-*.dist-info"))) == 1
