@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon, Rectangle
 from PIL import Image
 
-from satlib import images, plots, shipped
+from satlib import images, overlay, plots, shipped
 from satlib.captioner import Captioner
 from satlib.datasets import scenes
 from satlib.text import END
@@ -58,7 +58,7 @@ def example() -> Example:
         picture=np.asarray(photo) / 255,
         a=a[0].unflatten(0, grid).numpy(),
         words=[*caption.words, plots.END_LABEL],
-        maps=plots.lit(photo, caption.alphas, view=captioner.view),
+        maps=overlay.lit(photo, caption.alphas, view=captioner.view),
         alpha=alpha.unflatten(0, grid).numpy(),
         beta=beta.item(),
         z=(beta * alpha @ a[0]).numpy(),

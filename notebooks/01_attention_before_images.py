@@ -137,7 +137,7 @@ fixed = trained("none")
 GROUPS = ((6, 8), (9, 12), (13, 16), (17, 20))
 
 
-def bleu_by_length(model: translation.Translator, pairs: list[translation.Pair]) -> list[float]:
+def bleu_by_length(model: translation.Translator, pairs: list[translation.SentencePair]) -> list[float]:
     """BLEU-4 in percent of greedy translations, for each group of source lengths."""
     found = []
     for shortest, longest in GROUPS:

@@ -125,7 +125,7 @@ def middle(place: tuple[int, int], stride: int = 16) -> tuple[float, float]:
     return place[0] * stride + stride / 2, place[1] * stride + stride / 2
 
 
-def compact(figure: plots.Picture) -> Image.Image:
+def compact(figure: plots.NotebookFigure) -> Image.Image:
     """The figure in 256 colours: photographs take a third of the bytes."""
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=100)
@@ -133,7 +133,7 @@ def compact(figure: plots.Picture) -> Image.Image:
 
 
 vector = a[cat, eye[0] * 14 + eye[1]].cpu()
-figure = plots.Picture(figsize=(8.8, 2.0), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 2.0), layout="constrained")
 axes = figure.subplots(1, 5, width_ratios=(1.2, 1.9, 1, 1, 1))
 bare(axes[0], squares[cat], "14 x 14 places; one of them")
 for edge in range(16, 224, 16):
@@ -194,7 +194,7 @@ print("a square that holds half of the gradient: ", dict(zip(names, half_of_it, 
 print("a square that holds 90 % of it:           ", dict(zip(names, most_of_it, strict=True)))
 assert all(32 < side < 126 for side in half_of_it)  # more than its cell, less than half the side that it may see
 
-figure = plots.Picture(figsize=(8.8, 2.35), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 2.35), layout="constrained")
 axes = figure.subplots(1, 4)
 bike = names.index("motorcycle_left")
 bare(axes[0], squares[bike], "what it may see, by layer")
@@ -251,7 +251,7 @@ def patch(picture: Image.Image, place: tuple[int, int], side: int = 88) -> np.nd
     return np.asarray(picture)[top : top + side, left : left + side]
 
 
-figure = plots.Picture(figsize=(8.8, 4.1), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 4.1), layout="constrained")
 for row, (title, (i, asked)) in zip(figure.subplots(3, 7), queries.items(), strict=True):
     bare(row[0], squares[i], title)
     box(row[0], middle(asked), 16, linewidth=1.5)
@@ -304,7 +304,7 @@ else:
         wanted = torch.stack([unit[i, y * 14 + x] for i, (y, x) in queries.values()]).cpu()
         best.append((read @ wanted.T).max(1))  # (50, 196, 512) x (512, 3) -> (50, 3)
     values, places = torch.cat([each.values for each in best]), torch.cat([each.indices for each in best])
-    figure = plots.Picture(figsize=(8.8, 4.1), layout="constrained")
+    figure = plots.NotebookFigure(figsize=(8.8, 4.1), layout="constrained")
     for q, row in enumerate(figure.subplots(3, 7)):
         i, asked = list(queries.values())[q]
         bare(row[0], patch(squares[i], asked), list(queries)[q])
@@ -367,7 +367,7 @@ for attribute in attributes:
         f"{attribute:8}", "  ".join(f"{share:4.0%}" for share in right[attribute]), f"  chance {chance[attribute]:.0%}"
     )
 
-figure = plots.Picture(figsize=(8.8, 2.7), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 2.7), layout="constrained")
 axes = figure.subplots(1, 3, width_ratios=(1, 1, 2.3))
 for axis, scene, (picture, _) in zip(axes[:2], drawn, rendered, strict=False):
     first, second = scene.objects
@@ -460,7 +460,7 @@ top, left, bottom, right_edge = seeing.receptive_field(tiny, "conv2_1", (int(row
 inside = by_hand_pixels.abs().sum(0)[max(top, 0) : bottom, max(left, 0) : right_edge]
 torch.testing.assert_close(inside.sum(), by_hand_pixels.abs().sum())  # nothing outside of what it can see
 
-figure = plots.Picture(figsize=(8.8, 1.75), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 1.75), layout="constrained")
 axes = figure.subplots(1, 5)
 strongest_map = int(above.relu().sum((1, 2)).argmax())
 panels = {
@@ -518,7 +518,7 @@ def draw_projection(pair: np.ndarray, layer: str, i: int, place: tuple[int, int]
     bare(pair[1], np.asarray(squares[i])[top : top + window, left : left + window])
 
 
-figure = plots.Picture(figsize=(8.8, 2.5), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 2.5), layout="constrained")
 figure.get_layout_engine().set(w_pad=0.01, h_pad=0.01, wspace=0, hspace=0)
 for axes, layer in zip(figure.subplots(3, 12), LAYERS[:3], strict=True):
     for k, projected_one in enumerate(itertools.chain(*projections[layer])):
@@ -533,9 +533,9 @@ compact(figure)
 
 
 # %%
-def three_maps(layer: str) -> plots.Picture:
+def three_maps(layer: str) -> plots.NotebookFigure:
     """A column for each feature map, a row for each photograph."""
-    figure = plots.Picture(figsize=(8.8, 2.95), layout="constrained")
+    figure = plots.NotebookFigure(figsize=(8.8, 2.95), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.01, h_pad=0.01, wspace=0, hspace=0)
     panels = figure.subplots(2, 6)
     for k, of_a_map in enumerate(projections[layer]):
@@ -616,7 +616,7 @@ for kind, amounts in kinds.items():
 # %%
 styles = dict(zip(FOLLOWED, ((ORANGE, "D"), (GREEN, "s"), (BLUE, "o"), ("#cc79a7", "^")), strict=True))
 titles = {"shift": "moved down (pixels)", "scale": "enlarged (times)", "angle": "turned (degrees)"}
-figure = plots.Picture(figsize=(8.8, 4.3), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 4.3), layout="constrained")
 grid = figure.subplots(2, 3, height_ratios=(1, 2.1))
 for (above_axis, axis), (kind, amounts) in zip(grid.T, kinds.items(), strict=True):
     start = 1.0 if kind == "scale" else 0.0
@@ -702,7 +702,7 @@ noticed = seeing.change({"map": last, "mean": last.mean((2, 3))}, {"map": halves
 noticed = {name: each.cpu() for name, each in noticed.items()}
 assert (noticed["mean"] < 0.6 * noticed["map"]).all()
 
-figure = plots.Picture(figsize=(8.8, 2.2), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 2.2), layout="constrained")
 axes = figure.subplots(1, 4, width_ratios=(1, 1, 0.1, 2))
 bare(axes[0], squares[bike], "before")
 bare(axes[1], exchanged[bike], "halves exchanged")
@@ -804,7 +804,7 @@ assert all(encoders.packaged_file(package, "__init__.py").is_file() for package 
 
 # %%
 ours = measured("Flickr8k", "BLEU-4")
-figure = plots.Picture(figsize=(8.8, 2.9), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 2.9), layout="constrained")
 left_axis, right_axis = figure.subplots(1, 2, width_ratios=(1.4, 1))
 for name, figures in SEED_TABLE.items():
     left_axis.plot(took[name], figures[3], "o", color=BLUE)

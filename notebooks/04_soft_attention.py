@@ -39,7 +39,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import nn
 from torch.testing import assert_close
 
-from satlib import attention, demo, encoders, evaluation, ground, images, plots, recipe, shipped, training
+from satlib import attention, demo, encoders, evaluation, ground, images, overlay, plots, recipe, shipped, training
 from satlib.batching import SameLengthBatches, pairs
 from satlib.captioner import Captioner
 from satlib.course import explorer
@@ -73,7 +73,7 @@ with torch.inference_mode():
 place, row, column = 4 * 14 + 4, 4, 4  # at the left eye, counted from 0
 seen = cat.resize((112, 112))  # as much as the figures need
 
-figure = plots.Picture(figsize=(8, 3.4), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8, 3.4), layout="constrained")
 left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
 left.imshow(seen)
 for line in range(0, 113, 8):
@@ -297,12 +297,12 @@ asked = torch.stack(
     [torch.softmax(scale * cosines, 0) for scale in (1, 10, 30)] + [torch.softmax(a_cat @ a_cat[place], 0)]
 )
 spread = entropy(asked).abs()
-figure = plots.Picture(figsize=(8.6, 2.2), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.6, 2.2), layout="constrained")
 axes = figure.subplots(1, 5)
 axes[0].imshow(seen)
 axes[0].add_patch(Rectangle((8 * column, 8 * row), 8, 8, fill=False, edgecolor=RED, linewidth=2))
 axes[0].set_title("like this place?", fontsize=9)
-lit = plots.upsample(asked.view(-1, 14, 14), (112, 112)).numpy()
+lit = overlay.upsample(asked.view(-1, 14, 14), (112, 112)).numpy()
 for axis, map_, each, name in zip(
     axes[1:], lit, spread, ("1 × cosine", "10 × cosine", "30 × cosine", "raw dot"), strict=True
 ):
@@ -697,7 +697,7 @@ said = {
     T: explorer.read(trained, explorer.annotate(trained, photo), captions["minutes"].words, T) for T in (0.1, 1, 4, 100)
 }
 index = captions["minutes"].words.index(scenes.scene(example.image_id).objects[0].colour)
-figure = plots.Picture(figsize=(8, 4.2), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8, 4.2), layout="constrained")
 above, below = figure.subfigures(2, 1, height_ratios=(1.25, 1))
 axis = above.subplots()
 axis.plot(temperatures, nll, "-o", color=BLUE)
@@ -705,7 +705,7 @@ axis.set(xscale="log", xlabel="temperature T", ylabel="NLL, nats per word", ylim
 axis.axvline(1, color="0.4", linestyle=":")
 axis.annotate("as trained", (1, 0.1), (6, 0), textcoords="offset points")
 for axis, (T, reading) in zip(below.subplots(1, 4), said.items(), strict=True):
-    axis.imshow(plots.lit(photo, reading.alphas[index : index + 1], 112)[0])
+    axis.imshow(overlay.lit(photo, reading.alphas[index : index + 1], 112)[0])
     axis.set_axis_off()
     axis.set_title(f"T = {T}: p({reading.words[index]}) = {reading.probabilities[index]:.2f}", fontsize=9)
 display(figure)

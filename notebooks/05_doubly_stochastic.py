@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from satlib import estimators, plots, shipped
+from satlib import estimators, overlay, shipped
 from satlib.batching import Batch, SameLengthBatches, pairs
 from satlib.captioner import Captioner
 from satlib.course import explorer, marginal
@@ -79,7 +79,7 @@ main.imshow(table, cmap="cividis", aspect="auto", interpolation="nearest", exten
 main.set_yticks(range(C), reading.labels, fontsize=8)
 main.set(xlabel="place", title="maps (light: large), each row sums to 1")
 seen = figure.add_subplot(grid[:, 1])
-seen.imshow(plots.lit(photo, coverage.view(1, 7, 7), 168)[0])
+seen.imshow(overlay.lit(photo, coverage.view(1, 7, 7), 168)[0])
 seen.set_title("coverage (light: large)")
 seen.set_axis_off()
 plt.show()
@@ -433,7 +433,7 @@ for number, ((weight, decoder), (colour, dash)) in enumerate(zip(decoders.items(
     alphas = look(decoder, Batch([example.image_id], caption)).alphas[0].detach().cpu()
     for offset, (map_, title) in enumerate(((alphas.sum(0), "coverage"), (alphas[word], f'"{kind.colour}"'))):
         panel = panels[2 * number + offset]
-        panel.imshow(plots.lit(picture, map_.view(1, 7, 7), 112)[0])
+        panel.imshow(overlay.lit(picture, map_.view(1, 7, 7), 112)[0])
         panel.set_title(f"λ = {weight}: {title}", fontsize=9)
         panel.set_axis_off()
     with torch.inference_mode():

@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from satlib import demo, encoders, ground, plots, shipped
+from satlib import demo, encoders, ground, overlay, plots, shipped
 from satlib.captioner import Captioner
 from satlib.course import drawings
 from satlib.course.explorer import Explorer, annotate, read
@@ -133,7 +133,7 @@ else:
     photographs = {each.image_id: flickr8k.photo(each) for each in flickr8k.split("test")[:8]}
 described = dict(zip(photographs, photographer.caption(list(photographs.values())), strict=True))
 drawings.gallery_figure(
-    [(plots.scaled(photo, 336), described[name].words, (), "") for name, photo in photographs.items()]
+    [(overlay.scaled(photo, 336), described[name].words, (), "") for name, photo in photographs.items()]
 )
 
 # %% [markdown]
@@ -156,7 +156,7 @@ for kind, figures in moves.items():
 #
 # ## How a map is drawn
 #
-# <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.plots.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
+# <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 #
 # > **Paper, section 5.4.** VGG's maps shrink only where it pools, four times by two: $224 / 2^4 = 14$. To draw the weights they are enlarged
 # > by the factor $2^4 = 16$, and a Gaussian filter imitates how large a receptive field is.
@@ -183,14 +183,14 @@ smooth = large
 for axis in (0, 1):
     mirrored = np.pad(smooth, [(64, 64) if each == axis else (0, 0) for each in (0, 1)], mode="symmetric")
     smooth = np.apply_along_axis(np.convolve, axis, mirrored, bell, mode="valid")
-torch.testing.assert_close(torch.tensor(smooth).float(), plots.upsample(weights[None])[0], rtol=1e-4, atol=1e-7)
+torch.testing.assert_close(torch.tensor(smooth).float(), overlay.upsample(weights[None])[0], rtol=1e-4, atol=1e-7)
 
 photo = square(open_photo(cat), "crop")
 panels = {
     "asked at the eye": photo,
     "weights, 16 by 16 pixels each": np.sqrt(large),  # the root, so that small weights can be seen, too
     "and a Gaussian": np.sqrt(smooth),
-    "as light (no root)": plots.lit(photo, weights[None])[0],
+    "as light (no root)": overlay.lit(photo, weights[None])[0],
 }
 figure, axes = plt.subplots(1, len(panels), figsize=(9, 2.6), layout="constrained")
 for axis, (title, picture) in zip(axes, panels.items(), strict=True):
@@ -236,7 +236,7 @@ by_hand = away <= 15
 assert by_hand == bool(ground.measure(captions["soft"][example.image_id], [target])[0].pointing)
 
 figure, axis = plt.subplots(figsize=(3.2, 3.2), layout="constrained")
-axis.imshow(plots.lit(data.photo(example), alphas[target.index : target.index + 1])[0])
+axis.imshow(overlay.lit(data.photo(example), alphas[target.index : target.index + 1])[0])
 axis.contour(target.mask, levels=[0.5], colors="white", linewidths=1.5)
 axis.plot(x, y, "x", color="white", markersize=12, markeredgewidth=3)
 axis.set_title(f'"{words[target.index]}": {away:.0f} pixels away, {"a hit" if by_hand else "a miss"}', fontsize=11)
@@ -306,11 +306,11 @@ assert shares["shape"] > 0.5 * sum(shares.values())
 
 # %%
 examples = [each for each in judged["soft"] if each[2]][:4] + [each for each in judged["soft"] if not each[2]][:4]
-figure = plots.Picture(figsize=(8.4, 4.9), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.4, 4.9), layout="constrained")
 axes = figure.subplots(2, 4)
 for axis, (each, target, hit) in zip(axes.flat, examples, strict=False):
     made, truth = captions["soft"][each.image_id], getattr(truth_of(each, target), target.kind)
-    axis.imshow(plots.lit(data.photo(each), made.alphas[target.index : target.index + 1])[0])
+    axis.imshow(overlay.lit(data.photo(each), made.alphas[target.index : target.index + 1])[0])
     axis.contour(target.mask, levels=[0.5], colors="white", linewidths=1.2)
     axis.set_title(f"said {made.words[target.index]}, is {truth}\nlooked {'right' if hit else 'wrong'}", fontsize=10)
 for axis in axes.flat:

@@ -9,7 +9,7 @@ features, batching        annotation vectors on disk; batches of captions of one
 attention, decoder        energies, weights, context vectors; the LSTM (3.1.2)
 objectives, training      doubly stochastic attention (4.2.1); the training procedure (4.3)
 decoding, metrics         greedy, sampling, beam search; BLEU and METEOR (5)
-captioner, plots          a trained model; where each word looked (5.4)
+captioner, overlay, plots a trained model; its attention drawn over the photograph (5.4)
 ========================  ==================================================================
 """
 

@@ -1,8 +1,8 @@
-"""Where to look: energies, weights and the context vector (section 3.1.2, equations 4 to 6; section 4).
+"""Attention: energies, weights and the context vector (section 3.1.2, equations 4 to 6; section 4).
 
-An energy scores every place by the annotation vector there and the decoder's state, e_ti = f_att(a_i, h_{t-1}); a softmax
-over the places turns energies into weights alpha_ti; phi turns weights and annotation vectors into the context vector z_t.
-What an energy computes from the annotation vectors alone, its `keys`, is computed once per image and not at every word.
+An energy scores each location i by its annotation vector and the decoder's state, e_ti = f_att(a_i, h_{t-1}). A softmax over
+the locations turns energies into weights alpha_ti, and phi combines weights and annotation vectors into the context vector z_t.
+The part of an energy that depends on the annotation vectors only, its `keys`, is computed once per image.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class AdditiveEnergy(nn.Module):
 
 
 class ConcatEnergy(nn.Module):
-    """e_ti = v . tanh(W [a_i; h_{t-1}]): the additive energy with both matrices in one, and no bias."""
+    """e_ti = v . tanh(W [a_i; h_{t-1}]): the additive energy with one matrix for both inputs, without a bias."""
 
     def __init__(self, annotation_dim: int, hidden: int, width: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class ConcatEnergy(nn.Module):
         self.annotation_dim = annotation_dim
 
     def keys(self, a: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, width): W's first D columns are all that meets a."""
+        """(B, L, D) -> (B, L, width): only the first D columns of W multiply a."""
         return a @ self.joint.weight[:, : self.annotation_dim].T
 
     def forward(self, keys: Tensor, h: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class GeneralEnergy(nn.Module):
 
 
 class DotEnergy(nn.Module):
-    """e_ti = a_i^T h_{t-1}, which needs D = n."""
+    """e_ti = a_i^T h_{t-1}; requires D = n."""
 
     def __init__(self, annotation_dim: int, hidden: int, width: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class DotEnergy(nn.Module):
             )
 
     def keys(self, a: Tensor) -> Tensor:
-        """(B, L, D), untouched."""
+        """(B, L, D), unchanged."""
         return a
 
     def forward(self, keys: Tensor, h: Tensor) -> Tensor:
@@ -95,10 +95,10 @@ ENERGIES: dict[str, type[nn.Module]] = {
 
 
 class Look(NamedTuple):
-    """What one look gives.
+    """The result of one attention step.
 
-    z: the context vector (B, D), before the gate. alpha: the weights (B, L). place: s_t as an index (B,), -1 in rows where
-    z is an expectation, or None where it always is.
+    z: the context vector (B, D), before the gate. alpha: the weights (B, L). place: the sampled or chosen location s_t as an
+    index (B,), -1 in rows where z is an expectation; None if z is an expectation in all rows.
     """
 
     z: Tensor
@@ -114,23 +114,23 @@ class SoftAttention(nn.Module):
         self.energy = energy
 
     def keys(self, a: Tensor) -> Tensor:
-        """What the energy needs of the annotation vectors a (B, L, D), once per image."""
+        """The energy's keys for annotation vectors a (B, L, D), computed once per image."""
         return self.energy.keys(a)
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
-        """Look at a (B, L, D) in state h (B, n); `expected` has no effect: z is an expectation in every row."""
+        """Attend to a (B, L, D) in state h (B, n); `expected` has no effect, because z is always an expectation."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
         return Look(_expectation(alpha, a), alpha)
 
 
 class HardAttention(nn.Module):
-    """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t = sum_i s_ti a_i is one place's vector.
+    """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t = sum_i s_ti a_i is one annotation vector.
 
     Attributes:
-        look: what stands for s_t outside of training: "expected" (z = sum_i alpha_ti a_i, as the official code has it),
-            "probable" (the place with the largest weight) or "sample".
+        look: how z is formed outside training: "expected" (z = sum_i alpha_ti a_i, as in the official code), "probable" (the
+            location with the largest weight) or "sample".
 
-    In training a place is sampled; the gradient of the samples is left to the loss (`objectives.VariationalBound`).
+    In training a location is sampled; the loss provides the gradient of the samples (`objectives.VariationalBound`).
     """
 
     def __init__(self, energy: nn.Module, look: str = "expected") -> None:
@@ -139,27 +139,28 @@ class HardAttention(nn.Module):
         self.look = look
 
     def keys(self, a: Tensor) -> Tensor:
-        """What the energy needs of the annotation vectors a (B, L, D), once per image."""
+        """The energy's keys for annotation vectors a (B, L, D), computed once per image."""
         return self.energy.keys(a)
 
     def draw(self, alpha: Tensor) -> Tensor:
-        """s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
+        """Sample s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
         return torch.multinomial(alpha.detach(), 1).squeeze(1)
 
     def choose(self, alpha: Tensor) -> Tensor | None:
-        """s_t of each row as an index (B,), or None where every z is to be an expectation: (B, L) -> (B,)."""
+        """The location s_t of each row as an index, (B, L) -> (B,); None if every z is to be an expectation."""
         if self.training or self.look == "sample":
             return self.draw(alpha)
         return alpha.argmax(1) if self.look == "probable" else None
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
-        """Look at a (B, L, D) in state h (B, n).
+        """Attend to a (B, L, D) in state h (B, n).
 
         Args:
             a: annotation vectors.
-            keys: what `keys` made of them.
-            h: the state.
-            expected: (B,) bool, where places are drawn: rows whose sample is replaced by its expectation (section 4.1, end).
+            keys: the result of `keys` for them.
+            h: the decoder's state.
+            expected: (B,) bool: rows whose sample is replaced by its expectation (section 4.1, end); of no effect where no
+                location is sampled or chosen.
         """
         alpha = torch.softmax(self.energy(keys, h), dim=1)
         place = self.choose(alpha)
@@ -178,34 +179,34 @@ def _expectation(weights: Tensor, a: Tensor) -> Tensor:
 
 
 def _pick(a: Tensor, place: Tensor) -> Tensor:
-    """The annotation vector of one place in each row: (B, L, D), (B,) -> (B, D)."""
+    """The annotation vector of one location in each row: (B, L, D), (B,) -> (B, D)."""
     return a[torch.arange(len(a), device=a.device), place]
 
 
 class NoAttention(nn.Module):
-    """The captioner without attention: z_t is the mean annotation vector at every word. The baseline to beat."""
+    """No attention: z_t is the mean annotation vector at every word. The baseline for the others."""
 
     def keys(self, a: Tensor) -> Tensor:
         """The mean annotation vector (B, 1, D), once per image."""
         return a.mean(1, keepdim=True)
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
-        """Look nowhere in particular: every place weighs 1 / L."""
+        """The mean annotation vector; every location has weight 1 / L."""
         return Look(keys.squeeze(1), a.new_full(a.shape[:2], 1 / a.shape[1]))
 
 
 def create(attention: str, energy: str, annotation_dim: int, hidden: int, width: int) -> nn.Module:
-    """Make the attention of a decoder.
+    """Create the attention of a decoder.
 
     Args:
         attention: "soft", "hard" or "none".
-        energy: "additive" (the paper's), "concat", "general" or "dot"; of no effect without attention.
+        energy: "additive" (the paper's), "concat", "general" or "dot"; has no effect without attention.
         annotation_dim: D.
         hidden: n.
         width: units of the attention MLP, for "additive" and "concat".
 
     Raises:
-        SatlibError: an unknown name, or widths that do not fit.
+        SatlibError: an unknown name, or a D and n that the energy cannot combine.
     """
     if attention == "none":
         return NoAttention()

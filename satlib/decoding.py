@@ -1,7 +1,7 @@
-"""From a decoder to captions: greedy, sampling and beam search, over many images at once (section 4.3).
+"""Caption generation: greedy decoding, sampling and beam search over a batch of images (section 4.3).
 
-Every hypothesis ends with the end mark: at the longest length only the end may follow, so no caption is cut off without
-its probability being that of a whole sentence. UNKNOWN is never generated.
+Every hypothesis ends with the end mark: once a caption has `max_length` words, only the end mark may follow. Its
+log-probability is therefore that of a complete sentence. UNKNOWN is never generated.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Hypothesis:
     Attributes:
         words: ids without the end mark.
         log_probability: log p(y|a), natural logarithm, summed over the words and the end mark.
-        alphas: (C, L), the map of every word and of the end mark.
-        betas: (C,), the gates.
+        alphas: (C, L), the attention weights of each word and of the end mark.
+        betas: (C,), the gate at each word and at the end mark.
     """
 
     words: list[int]
@@ -33,7 +33,7 @@ class Hypothesis:
 
 
 def _log_probabilities(decoder: Decoder, embedded: Tensor, h: Tensor, z: Tensor, must_end: bool) -> Tensor:
-    """Log p(y_t) (B, K) with what may not be generated at -inf; the rest keeps its probability under the model."""
+    """Log p(y_t) (B, K), -inf for words that must not be generated; the others are not renormalised."""
     logits = decoder.logits(embedded, h, z)
     log_p = torch.log_softmax(logits, dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))
     barred = torch.zeros(log_p.shape[1], dtype=torch.bool, device=log_p.device)
@@ -45,11 +45,11 @@ def _log_probabilities(decoder: Decoder, embedded: Tensor, h: Tensor, z: Tensor,
 
 
 class Rollout(NamedTuple):
-    """One caption for each of B rows, every word chosen given those before it. C is the longest one's length.
+    """One generated caption for each of B rows; C is the length of the longest.
 
-    words: ids (B, C), the end mark from a caption's end on. log_p: log p(y_t) under the model (B, C), 0 after the end.
-    log_policy: the same under what the word was drawn from: at its temperature, and without words that may not follow.
-    alphas, betas, places: as in `decoder.Output`.
+    words: ids (B, C); after a caption's end, every id is the end mark. log_p: log p(y_t) under the model (B, C), 0 after
+    the end. log_policy: the same under the distribution that the word was drawn from, which has the given temperature and
+    excludes words that must not be generated. alphas, betas, places: as in `decoder.Output`.
     """
 
     words: Tensor
@@ -61,7 +61,7 @@ class Rollout(NamedTuple):
 
     @property
     def lengths(self) -> Tensor:
-        """Words of each caption (B,), its end mark included."""
+        """The number of words in each caption (B,), including the end mark."""
         return (self.words != END).sum(1) + 1
 
 
@@ -73,23 +73,23 @@ def rollout(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Rollout:
-    """Generate with sampled words, or the most probable ones (temperature 0), until every caption has ended.
+    """Generate one caption for each row by sampling, or greedily at temperature 0, until every caption has ended.
 
-    Differentiable where gradients are on: what was drawn is a constant, its log-probability is not.
+    With gradients enabled, the log-probabilities are differentiable and the sampled words are constants.
 
     Args:
         decoder: in evaluation mode.
-        view: of the images of B rows.
+        view: the images of B rows.
         state: `decoder.initial_state` of the same rows.
-        max_length: words at most.
-        temperature: words are drawn from p(y_t)^(1/temperature).
-        generator: of the draws.
+        max_length: the maximum number of words, without the end mark.
+        temperature: words are drawn from p(y_t)^(1/temperature); 0 takes the most probable word.
+        generator: the random generator for the draws.
 
     Raises:
-        SatlibError: a length below 1.
+        SatlibError: `max_length` is below 1.
     """
     if max_length < 1:
-        raise SatlibError(f"the longest caption must have at least 1 word, not {max_length}")
+        raise SatlibError(f"the maximum caption length must be at least 1 word, not {max_length}")
     words = torch.full((len(view.a),), -1, device=view.a.device)
     ended = torch.zeros(len(view.a), dtype=torch.bool, device=view.a.device)
     history: list[tuple[Tensor | None, ...]] = []
@@ -102,9 +102,9 @@ def rollout(
         else:
             words = torch.multinomial(torch.softmax(log_p.detach() / temperature, 1), 1, generator=generator).squeeze(1)
         log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)
-        chosen = [each.gather(1, words.unsqueeze(1)).squeeze(1) for each in (log_p, log_policy)]
+        of_words = [log.gather(1, words.unsqueeze(1)).squeeze(1) for log in (log_p, log_policy)]
         words = words.masked_fill(ended, END)
-        history.append((words, *(each.masked_fill(ended, 0.0) for each in chosen), alpha, beta, place))
+        history.append((words, *(log.masked_fill(ended, 0.0) for log in of_words), alpha, beta, place))
         ended = ended | (words == END)
         if ended.all():
             break
@@ -112,21 +112,21 @@ def rollout(
 
 
 @torch.inference_mode()
-def _one_at_a_time(
+def _one_per_image(
     decoder: Decoder, a: Tensor, max_length: int, temperature: float, generator: torch.Generator | None
 ) -> list[Hypothesis]:
-    made = rollout(decoder, decoder.view(a), decoder.initial_state(a), max_length, temperature, generator)
-    words, alphas, betas = made.words.cpu(), made.alphas.cpu(), made.betas.cpu()
-    log_probabilities = made.log_p.sum(1).tolist()
+    captions = rollout(decoder, decoder.view(a), decoder.initial_state(a), max_length, temperature, generator)
+    words, alphas, betas = captions.words.cpu(), captions.alphas.cpu(), captions.betas.cpu()
+    log_probabilities = captions.log_p.sum(1).tolist()
     return [
         Hypothesis(words[row, : C - 1].tolist(), log_probabilities[row], alphas[row, :C], betas[row, :C])
-        for row, C in enumerate(made.lengths.tolist())
+        for row, C in enumerate(captions.lengths.tolist())
     ]
 
 
 def greedy(decoder: Decoder, a: Tensor, max_length: int = 30) -> list[Hypothesis]:
-    """The most probable word at every step: a (B, L, D) -> B hypotheses of at most `max_length` words."""
-    return _one_at_a_time(decoder, a, max_length, temperature=0.0, generator=None)
+    """Take the most probable word at every step: a (B, L, D) -> B hypotheses of at most `max_length` words."""
+    return _one_per_image(decoder, a, max_length, temperature=0.0, generator=None)
 
 
 def sample(
@@ -136,19 +136,21 @@ def sample(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> list[Hypothesis]:
-    """Every word drawn from p(y_t)^(1/temperature): a (B, L, D) -> B hypotheses. Their log-probability is at temperature 1.
+    """Draw every word from p(y_t)^(1/temperature): a (B, L, D) -> B hypotheses.
+
+    Their log-probability is that of the model itself, at temperature 1.
 
     Raises:
-        SatlibError: the temperature is not above 0.
+        SatlibError: the temperature is not above 0, or `max_length` is below 1.
     """
     if not temperature > 0:
-        raise SatlibError(f"the temperature must be above 0, not {temperature}; greedy decoding is its limit at 0")
-    return _one_at_a_time(decoder, a, max_length, temperature, generator)
+        raise SatlibError(f"the temperature must be above 0, not {temperature}; for temperature 0 use greedy decoding")
+    return _one_per_image(decoder, a, max_length, temperature, generator)
 
 
 @dataclass(frozen=True)
 class _Ended:
-    """A finished hypothesis: its score and where its last word stands in the history."""
+    """A finished hypothesis: its score, and the step and row of the history at which it ended."""
 
     score: float
     log_probability: float
@@ -156,86 +158,118 @@ class _Ended:
     row: int
 
 
+class _Finished:
+    """The best finished hypotheses of one image, at most `size` of them, best first."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.best: list[_Ended] = []
+        self.complete = False  # no living hypothesis can enter any more
+
+    def add(self, ended: _Ended) -> None:
+        """Insert a hypothesis and drop the worst if there are too many."""
+        if not self.complete:
+            self.best = sorted([*self.best, ended], key=lambda hypothesis: -hypothesis.score)[: self.size]
+
+    def update(self, reachable: float) -> None:
+        """Mark the image as complete if a hypothesis with the score `reachable` could not enter."""
+        self.complete = self.complete or (len(self.best) == self.size and self.best[-1].score >= reachable)
+
+
+class _Candidates(NamedTuple):
+    """The best continuations of each image's hypotheses, best first: (B, 2 beam) each.
+
+    totals: log-probabilities. parents: the rows of the hypotheses that are continued. words: ids.
+    """
+
+    totals: Tensor
+    parents: Tensor
+    words: Tensor
+
+
 @torch.inference_mode()
 def beam_search(
     decoder: Decoder, a: Tensor, beam: int = 3, max_length: int = 30, length_normalisation: float = 0.0
 ) -> list[list[Hypothesis]]:
-    """The `beam` best hypotheses that a beam of that width finds for each image, best first.
+    """Search with a beam: the best finished hypotheses of each image, at most `beam` of them, best first.
 
-    At every step the 2 `beam` best continuations of an image are looked at (so that `beam` of them can go on although others
-    end). An image is done once no living hypothesis can overtake its `beam` best finished ones.
+    Each step considers the 2 `beam` best continuations of an image, so that `beam` hypotheses remain even if others end. The
+    search of an image stops when no living hypothesis can overtake its `beam` best finished ones.
 
     Args:
         decoder: in evaluation mode.
         a: annotation vectors (B, L, D).
-        beam: living hypotheses per image.
-        max_length: words at most.
-        length_normalisation: hypotheses are ranked by log p(y|a) / C^length_normalisation; 0 is the log-probability itself.
+        beam: the number of living hypotheses per image.
+        max_length: the maximum number of words, without the end mark.
+        length_normalisation: the score is log p(y|a) / C^length_normalisation; at 0 it is the log-probability.
 
     Raises:
-        SatlibError: a beam or a length below 1.
+        SatlibError: `beam` or `max_length` is below 1.
     """
     if beam < 1 or max_length < 1:
-        raise SatlibError(f"the beam ({beam}) and the longest caption ({max_length}) must be at least 1")
-    B, K = len(a), decoder.output.out_features
-    one = decoder.view(a)
-    first = decoder.initial_state(a)
+        raise SatlibError(f"the beam width ({beam}) and the maximum caption length ({max_length}) must be at least 1")
+    B = len(a)
     rows = torch.arange(B, device=a.device).repeat_interleave(beam)
-    view, state = one.select(rows), State(first.h[rows], first.c[rows])
+    first = decoder.initial_state(a)
+    view, state = decoder.view(a).select(rows), State(first.h[rows], first.c[rows])
     words = torch.full((B * beam,), -1, device=a.device)
-    # All hypotheses of an image are the same one at first: only one of them may be continued.
+    # At first all hypotheses of an image are the same one: only one of them may be continued.
     totals = torch.full((B, beam), -torch.inf, device=a.device)
     totals[:, 0] = 0.0
-    offsets = (torch.arange(B, device=a.device) * beam).unsqueeze(1)
+    finished = [_Finished(beam) for _ in range(B)]
     history: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-    ended: list[list[_Ended]] = [[] for _ in range(B)]
-    done = [False] * B
     for t in range(max_length + 1):
         embedded = decoder.embed(words)
         step = decoder.step(view, state, decoder.gates_word(embedded))
         log_p = _log_probabilities(decoder, embedded, step.state.h, step.z, must_end=t == max_length)
-        continued = (totals.view(-1, 1) + log_p).view(B, beam * K)
-        best, index = continued.topk(min(2 * beam, beam * K), dim=1)
-        parent, word = index // K, index % K
-        # The candidates that end leave the beam; the `beam` best others go on.
-        is_end = word == END
-        penalty = float((t + 1) ** length_normalisation)
-        for b, place in (is_end[:, :beam] & best[:, :beam].isfinite()).nonzero().tolist():
-            if not done[b]:
-                log_probability = best[b, place].item()
-                ended[b].append(
-                    _Ended(log_probability / penalty, log_probability, t, int(offsets[b]) + int(parent[b, place]))
-                )
-        totals, kept = best.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
-        parent, word = parent.gather(1, kept), word.gather(1, kept)
-        parents = (offsets + parent).flatten()
-        history.append((parents, word.flatten(), step.alpha, step.beta))
-        # What a living hypothesis can still reach: its total now, over the longest length it may get.
+        candidates = _continue(totals, log_p)
+        _collect_ended(candidates, finished, t, (t + 1) ** length_normalisation)
+        totals, parents, words = _keep_living(candidates, beam)
+        history.append((parents, words, step.alpha, step.beta))
+        # The best score that a living hypothesis can still reach: its total now, over the maximum length.
         reachable = (totals[:, 0] / float((max_length + 1) ** length_normalisation)).tolist()
-        for b in range(B):
-            ended[b] = sorted(ended[b], key=lambda e: -e.score)[:beam]
-            done[b] = (
-                done[b]
-                or (len(ended[b]) == beam and ended[b][-1].score >= reachable[b])
-                or totals[b, 0].item() == -torch.inf
-            )
-        if all(done):
+        for image, score in zip(finished, reachable, strict=True):
+            image.update(score)
+        if all(image.complete for image in finished):
             break
-        words = word.flatten()
         state = State(step.state.h[parents], step.state.c[parents])
-    parents, ids = (torch.stack(parts).cpu() for parts in list(zip(*history, strict=True))[:2])
-    alphas, betas = (torch.stack(parts) for parts in list(zip(*history, strict=True))[2:])
-    return [[_trace(e, parents, ids, alphas, betas) for e in image] for image in ended]
+    parents, words, alphas, betas = (torch.stack(steps) for steps in zip(*history, strict=True))
+    parents, words = parents.cpu(), words.cpu()
+    return [[_trace(ended, parents, words, alphas, betas) for ended in image.best] for image in finished]
 
 
-def _trace(e: _Ended, parents: Tensor, ids: Tensor, alphas: Tensor, betas: Tensor) -> Hypothesis:
+def _continue(totals: Tensor, log_p: Tensor) -> _Candidates:
+    """The 2 beam best continuations of hypotheses with totals (B, beam) by words with log p (B beam, K)."""
+    (B, beam), K = totals.shape, log_p.shape[1]
+    continued = (totals.view(-1, 1) + log_p).view(B, beam * K)
+    best, index = continued.topk(min(2 * beam, beam * K), dim=1)
+    first_rows = (torch.arange(B, device=totals.device) * beam).unsqueeze(1)
+    return _Candidates(best, first_rows + index // K, index % K)
+
+
+def _collect_ended(candidates: _Candidates, finished: list[_Finished], t: int, penalty: float) -> None:
+    """Hand over the candidates that end among the `beam` best of each image."""
+    beam = finished[0].size
+    is_end = (candidates.words == END) & candidates.totals.isfinite()
+    for image, rank in is_end[:, :beam].nonzero().tolist():
+        total, row = candidates.totals[image, rank].item(), int(candidates.parents[image, rank])
+        finished[image].add(_Ended(total / penalty, total, t, row))
+
+
+def _keep_living(candidates: _Candidates, beam: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The `beam` best candidates of each image that do not end: totals (B, beam), parents and words (B beam,)."""
+    totals, ranks = candidates.totals.masked_fill(candidates.words == END, -torch.inf).topk(beam, dim=1)
+    return totals, candidates.parents.gather(1, ranks).flatten(), candidates.words.gather(1, ranks).flatten()
+
+
+def _trace(ended: _Ended, parents: Tensor, ids: Tensor, alphas: Tensor, betas: Tensor) -> Hypothesis:
     """Follow a finished hypothesis back to its first word."""
-    words, rows, row = [], [e.row], e.row
-    for t in range(e.t - 1, -1, -1):
+    words, rows, row = [], [ended.row], ended.row
+    for t in range(ended.t - 1, -1, -1):
         words.append(int(ids[t, row]))
         row = int(parents[t, row])
         rows.append(row)
     words.reverse()
     rows.reverse()
-    times = torch.arange(e.t + 1)
-    return Hypothesis(words, e.log_probability, alphas[times, rows].cpu(), betas[times, rows].cpu())
+    steps = torch.arange(ended.t + 1)
+    return Hypothesis(words, ended.log_probability, alphas[steps, rows].cpu(), betas[steps, rows].cpu())

@@ -1,14 +1,15 @@
-"""Where the words looked, held against where their objects are: attention measured, not only looked at (section 5.4).
+"""Does attention fall on the object that a word names? Attention maps compared with the objects' pixels (section 5.4).
 
-For each word of a generated caption that names or describes an object whose pixels are known, two questions are asked of
-its map alpha (each weight spread evenly over its cell of the grid):
+For each word of a generated caption that names or describes an object whose pixels are known, two measures of its map alpha
+(each weight spread evenly over its cell of the grid):
 
-    mass      how much of alpha lies on the object's pixels;
-    pointing  is the peak on it (the pointing game of Zhang et al., 2016: the centre of the heaviest cell within 15 pixels).
+    mass      the share of alpha that lies on the object's pixels;
+    pointing  whether the peak is on the object (the pointing game of Zhang et al., 2016: the centre of the cell with the
+              largest weight lies within 15 pixels of it).
 
-Beside each stand what chance gives (an even map; a random cell) and what a map that ignores the word gives (the mean of the
-caption's maps): attention is worth something where it beats both. Scenes know their objects' masks; photographs of COCO have
-boxes (`instances_*.json`), and there a word counts that is a category's name.
+Each is compared with chance (a uniform map; a random cell) and with the mean of the caption's maps, which ignores the word:
+attention is informative if it beats both. Drawn scenes have masks of their objects. COCO photographs have boxes
+(`instances_*.json`); there, the words that name a category are measured.
 """
 
 import re
@@ -27,13 +28,14 @@ from satlib.errors import SatlibError
 from satlib.files import read_json
 from satlib.images import SIZE, seen_box
 
-TOLERANCE = 15  # pixels around an object within which a point counts as on it
+TOLERANCE = 15  # pixels: a point this close to an object counts as on it
 MEASURES = ("mass", "pointing")
+_PEOPLE = {"man", "men", "woman", "women", "boy", "boys", "girl", "girls", "child", "children", "player", "players"}
 
 
 @dataclass(frozen=True)
 class Target:
-    """A word that names an object: its index in the caption, its class, and the object's pixels, bool (224, 224)."""
+    """A word that names or describes an object: its index in the caption, its class, the object's mask, bool (224, 224)."""
 
     index: int
     kind: str
@@ -42,7 +44,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Looked:
-    """One word's measures, each in 0..1: of its own map, of a map that ignores the word, and of chance."""
+    """The measures of one word, 0 to 1: for its own map, for the caption's mean map (`_still`), and for chance."""
 
     word: str
     kind: str
@@ -55,21 +57,21 @@ class Looked:
 
 
 def measure(caption: Caption, targets: Iterable[Target]) -> list[Looked]:
-    """Hold a caption's maps against the objects that its words name.
+    """Compare a caption's attention maps with the objects that its words name.
 
     Args:
-        caption: words and maps (C, h, w), that of the end mark last.
-        targets: the words that count.
+        caption: words and maps (C, h, w), the map of the end mark last.
+        targets: the words to measure.
     """
     maps = caption.alphas[: len(caption.words)].double().numpy()
     still = maps.mean(0)
-    found, known = [], {}  # an object's cells by its mask, which the words of a phrase share
+    measured, cells = [], {}  # cells by the id of a mask, because the words of a phrase share one
     for target in targets:
-        if id(target.mask) not in known:
-            known[id(target.mask)] = target.mask, *_cells(target.mask, maps.shape[1:])
-        _, cover, hit = known[id(target.mask)]
+        if id(target.mask) not in cells:
+            cells[id(target.mask)] = target.mask, *_cells(target.mask, maps.shape[1:])
+        _, cover, hit = cells[id(target.mask)]
         alpha = maps[target.index]
-        found.append(
+        measured.append(
             Looked(
                 caption.words[target.index],
                 target.kind,
@@ -81,11 +83,11 @@ def measure(caption: Caption, targets: Iterable[Target]) -> list[Looked]:
                 pointing_chance=float(hit.mean()),
             )
         )
-    return found
+    return measured
 
 
 def _cells(mask: np.ndarray, grid: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """For each cell (h, w): the part of its pixels in the mask, and whether the mask is within TOLERANCE of its centre."""
+    """For each cell (h, w): the share of its pixels in the mask, and whether its centre is within TOLERANCE of the mask."""
     edges, pixels, begin = _layout(mask.shape, grid)
     inside = mask.astype(np.int64)
     for axis, first in enumerate(edges):
@@ -96,40 +98,42 @@ def _cells(mask: np.ndarray, grid: tuple[int, ...]) -> tuple[np.ndarray, np.ndar
 
 @lru_cache
 def _layout(shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Where cells begin and end on each axis; the pixels near each one's centre, cell after cell, and where those of each begin."""
+    """The edges of the cells on each axis; the pixels near each cell's centre, concatenated; each cell's start in these."""
     exact = [np.linspace(0, size, cells + 1) for size, cells in zip(shape, grid, strict=True)]
     ys, xs = np.ogrid[: shape[0], : shape[1]]
-    centres = [(each[:-1] + each[1:]) / 2 - 0.5 for each in exact]
+    centres = [(edges[:-1] + edges[1:]) / 2 - 0.5 for edges in exact]
     near = [np.flatnonzero((ys - y) ** 2 + (xs - x) ** 2 <= TOLERANCE**2) for y in centres[0] for x in centres[1]]
     begin = np.cumsum([0, *map(len, near[:-1])])
-    return [np.array([round(edge) for edge in each]) for each in exact], np.concatenate(near), begin
+    return [np.array([round(edge) for edge in edges]) for edges in exact], np.concatenate(near), begin
 
 
 def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
-    """The words of a caption that truly say something of one of a scene's objects, and its visible pixels."""
+    """The words of a caption that correctly describe one of a scene's objects, with the object's visible pixels."""
     scene = scenes.scene(example.image_id)
     masks = scene.masks
-    said = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.attributes.items()}
+    classes = {
+        index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.attributes.items()
+    }
     return [
-        Target(index, said[index], masks[number])
+        Target(index, classes[index], masks[number])
         for index, number in enumerate(scenes.mentions(words, scene))
         if number is not None
     ]
 
 
 def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
-    """The words of a caption that are false of the object that the rest of their noun phrase describes, and its pixels.
+    """The words of a caption that are wrong about the object that the rest of their noun phrase describes, with its pixels.
 
-    A phrase that describes neither object better than the other (`scenes.mentions`) has none.
+    A phrase that matches both objects equally well (`scenes.mentions`) has no such words.
     """
     scene = scenes.scene(example.image_id)
     masks, numbers = scene.masks, scenes.mentions(words, scene)
-    found = []
+    targets = []
     for phrase in scenes.grammar.phrases(words):
         for number in {numbers[index] for index in phrase.attributes} - {None}:
             wrong = [index for index in phrase.attributes if numbers[index] is None]
-            found += [Target(index, phrase.attributes[index][0], masks[number]) for index in wrong]
-    return found
+            targets += [Target(index, phrase.attributes[index][0], masks[number]) for index in wrong]
+    return targets
 
 
 def look_up(
@@ -137,7 +141,7 @@ def look_up(
     captions: Mapping[str, Caption],
     targets: Callable[[Example, Sequence[str]], list[Target]] = scene_targets,
 ) -> list[Looked]:
-    """Every word of the examples' captions that can be measured; none where no word says anything true."""
+    """Measure every word of the examples' captions that has a target; the list is empty if none has."""
     return [
         looked
         for example in examples
@@ -146,46 +150,52 @@ def look_up(
 
 
 class Boxes:
-    """Boxes of COCO's format, in the square that the encoder sees."""
+    """Object boxes in COCO's format, as masks in the square that the encoder sees."""
 
     def __init__(self, path: Path, view: str = "whole") -> None:
-        """Read an `instances_*.json`; `view` is what the captioner's encoder sees of a photograph (`images.square`).
+        """Read an `instances_*.json`; `view` is the encoder's view of a photograph (`images.square`).
 
         Raises:
-            SatlibError: no such file, or another kind of file.
+            SatlibError: the file does not exist or has another format.
         """
         self._view = view
         content = read_json(path)
         try:
-            names = {each["id"]: each["name"] for each in content["categories"]}
-            sizes = {each["id"]: (each["width"], each["height"]) for each in content["images"]}
-            files = {each["id"]: Path(each["file_name"]).name for each in content["images"]}
+            names = {category["id"]: category["name"] for category in content["categories"]}
+            sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
+            files = {image["id"]: Path(image["file_name"]).name for image in content["images"]}
             self._boxes: dict[str, list[tuple[str, list[float], tuple[int, int]]]] = defaultdict(list)
-            for each in content["annotations"]:
-                image = each["image_id"]
-                self._boxes[files[image]].append((names[each["category_id"]], each["bbox"], sizes[image]))
+            for box in content["annotations"]:
+                image = box["image_id"]
+                self._boxes[files[image]].append((names[box["category_id"]], box["bbox"], sizes[image]))
         except (KeyError, TypeError) as error:
             raise SatlibError(
                 f"{path} is not a file of boxes in COCO's format (instances_*.json): {error!r}"
             ) from error
 
     def targets(self, example: Example, words: Sequence[str]) -> list[Target]:
-        """The words that name a category of which the photograph has boxes: all of that category's together."""
+        """The words that name a category with boxes in the photograph; the mask is the union of the category's boxes.
+
+        Boxes outside the encoder's view are left out.
+        """
         boxes = self._boxes.get(Path(example.image_id).name, [])
-        found = []
+        targets = []
         for name in sorted({name for name, *_ in boxes}):
             mask = np.zeros((SIZE, SIZE), dtype=bool)
             for other, box, size in boxes:
                 if other == name:
                     left, top, right, bottom = in_square(box, size, self._view)
                     mask[top:bottom, left:right] = True
-            if mask.any():  # else all of it was cropped away
-                found += [Target(index, name, mask) for index in _named(name, words)]
-        return sorted(found, key=lambda target: target.index)
+            if mask.any():  # otherwise the crop removed all of it
+                targets += [Target(index, name, mask) for index in _named(name, words)]
+        return sorted(targets, key=lambda target: target.index)
 
 
 def in_square(box: Sequence[float], size: tuple[int, int], view: str = "whole") -> tuple[int, int, int, int]:
-    """A box (x, y, width, height) of a photograph (width, height) in the 224-pixel square: (left, top, right, bottom)."""
+    """Map a box (x, y, width, height) of a photograph (width, height) to the 224-pixel square: (left, top, right, bottom).
+
+    Coordinates outside the view are clipped to its border.
+    """
     seen = seen_box(size, view)
     corners = (box[0], box[1], box[0] + box[2], box[1] + box[3])
     scales = [SIZE / (seen[axis + 2] - seen[axis]) for axis in (0, 1)]
@@ -196,83 +206,72 @@ def in_square(box: Sequence[float], size: tuple[int, int], view: str = "whole") 
 
 
 def _named(name: str, words: Sequence[str]) -> Iterator[int]:
-    """Where a category's name stands among the words, in singular or plural; of "fire hydrant" the last word."""
+    """The indices at which a category's name occurs, singular or plural; for "fire hydrant", that of the last word."""
     parts = re.findall(r"\w+", name.lower())
     plural = {"person": "people", "knife": "knives", "sheep": "sheep", "skis": "skis", "mouse": "mice"}.get(parts[-1])
     ends = {parts[-1], plural or parts[-1] + ("es" if parts[-1].endswith(("s", "sh", "ch", "x")) else "s")}
     if name == "person":
-        ends |= {
-            "man",
-            "men",
-            "woman",
-            "women",
-            "boy",
-            "boys",
-            "girl",
-            "girls",
-            "child",
-            "children",
-            "player",
-            "players",
-        }
+        ends |= _PEOPLE
     for index in range(len(parts) - 1, len(words)):
         if words[index] in ends and list(words[index - len(parts) + 1 : index]) == parts[:-1]:
             yield index
 
 
 def require_places(data: CaptionSet, boxes: Boxes | None) -> None:
-    """Refuse a set whose objects' places nobody knows.
+    """Refuse photographs without boxes.
 
     Raises:
-        SatlibError: photographs without boxes.
+        SatlibError: the set is not "scenes", and there are no boxes.
     """
     if boxes is None and data.name != "scenes":
-        raise SatlibError(f"{data.name} does not know where its objects are; give boxes in COCO's format with --boxes")
+        raise SatlibError(f"{data.name} has no object masks; give boxes in COCO's format with --boxes")
 
 
 def ground(data: CaptionSet, captions: Mapping[str, Caption], boxes: Boxes | None = None) -> list[Looked]:
-    """Every word of every caption that can be measured.
+    """Measure every word of the captions that names an object whose pixels are known; the other words are left out.
 
     Args:
-        data: where the captions' images are.
-        captions: by image id.
-        boxes: for photographs; scenes know their masks.
+        data: the set that the images belong to.
+        captions: image id to caption.
+        boxes: the objects of photographs; scenes have masks of their own.
 
     Raises:
         SatlibError: the set has no masks and there are no boxes, or no word could be measured.
     """
     require_places(data, boxes)
     captioned = [example for example in data.examples if example.image_id in captions]
-    found = look_up(captioned, captions, scene_targets if boxes is None else boxes.targets)
-    if not found:
-        raise SatlibError("no word of these captions names an object whose place is known; are these the right boxes?")
-    return found
+    looked = look_up(captioned, captions, scene_targets if boxes is None else boxes.targets)
+    if not looked:
+        raise SatlibError("no word of these captions names an object with a known position; are these the right boxes?")
+    return looked
 
 
 def summary(looked: Sequence[Looked]) -> dict[str, Any]:
-    """Means in percent, over all words and by class and by word (of at least 5 occurrences), commonest first."""
+    """Means in percent: over all words, by class, and by word, the most frequent first.
+
+    "by word" leaves out words measured fewer than 5 times.
+    """
 
     def means(group: Sequence[Looked]) -> dict[str, float]:
         figures: dict[str, float] = {"words": len(group)}
         for measure in MEASURES:
             for suffix in ("", "_still", "_chance"):
-                figures[measure + suffix] = 100 * float(np.mean([getattr(each, measure + suffix) for each in group]))
+                figures[measure + suffix] = 100 * float(np.mean([getattr(word, measure + suffix) for word in group]))
         return figures
 
     def by(attribute: str, least: int) -> dict[str, dict[str, float]]:
         groups: dict[str, list[Looked]] = defaultdict(list)
-        for each in looked:
-            groups[getattr(each, attribute)].append(each)
-        kept = sorted((-len(group), name) for name, group in groups.items() if len(group) >= least)
-        return {name: means(groups[name]) for _, name in kept}
+        for word in looked:
+            groups[getattr(word, attribute)].append(word)
+        frequent = sorted((-len(group), name) for name, group in groups.items() if len(group) >= least)
+        return {name: means(groups[name]) for _, name in frequent}
 
     return {"all": means(looked), "by class": by("kind", 1), "by word": by("word", 5)}
 
 
-def render(found: Mapping[str, Any], words: int = 12) -> str:
-    """A table of `summary` for a terminal: all words, each class, the commonest words."""
+def render(means: Mapping[str, Any], words: int = 12) -> str:
+    """Lay out a `summary` as a table for a terminal: all words, each class, the `words` most frequent words."""
     heading = f"{'percent':16} {'words':>6}  {'pointing':>8} {'still':>6} {'chance':>6}  {'mass':>6} {'still':>6} {'chance':>6}"
-    lines = [heading]
 
     def line(name: str, figures: Mapping[str, float]) -> str:
         pointing, mass = ([figures[m + s] for s in ("", "_still", "_chance")] for m in ("pointing", "mass"))
@@ -281,13 +280,15 @@ def render(found: Mapping[str, Any], words: int = 12) -> str:
             f"{mass[0]:6.1f} {mass[1]:6.1f} {mass[2]:6.1f}"
         )
 
-    lines.append(line("all", found["all"]))
-    for title, shown in (("by class", None), ("by word", words)):
-        lines += ["", title]
-        lines += [line("  " + name, figures) for name, figures in list(found[title].items())[:shown]]
+    total = len(means["by word"])
+    by_word = "by word" if total <= words else f"by word (the {words} most frequent of {total})"
+    lines = [heading, line("all", means["all"]), "", "by class"]
+    lines += [line("  " + name, figures) for name, figures in means["by class"].items()]
+    lines += ["", by_word]
+    lines += [line("  " + name, figures) for name, figures in list(means["by word"].items())[:words]]
     lines += [
         "",
-        "pointing: the peak of the word's map is on its object; mass: the part of the map that is; still: the same of a map",
-        "that ignores the word; chance: of a random cell, and of an even map.",
+        "pointing: words whose map has its peak on their object; mass: the share of the map on the object; still: the same",
+        "for the mean of the caption's maps, which ignores the word; chance: a random cell, and a uniform map.",
     ]
     return "\n".join(lines)

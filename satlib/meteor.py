@@ -1,13 +1,13 @@
-"""METEOR 1.5 (Denkowski and Lavie, 2014) of equal words, in Python: quick enough to reward captions by.
+"""METEOR 1.5 (Denkowski and Lavie, 2014) with exact matches only, in Python: fast enough to be a reward.
 
-A caption is laid beside a reference, each word beside at most one that is equal. With P and R the shares of the caption and of
-the reference that found a partner, function words ("a", "the", "in") counting a third of others,
+A caption is aligned with a reference: each word with at most one equal word. Let P and R be the shares of the caption's and
+of the reference's words that are aligned, where function words ("a", "the", "in") have a third of the weight of others. Then
 
     METEOR = (1 - gamma (chunks / matches)^beta)  P R / (alpha P + (1 - alpha) R)
 
-so recall weighs more than precision, and words that agree in long runs, few chunks, more than scattered ones. The reference
-that agrees most counts. What `satlib evaluate` prints is the whole METEOR, by its authors' program, which lays stems, synonyms and
-paraphrases beside each other too; told to do with equal words, that program gives what is computed here.
+Recall therefore has more weight than precision, and matches in a few long runs ("chunks") score higher than scattered ones.
+The score is that of the best reference. `satlib evaluate` reports the full METEOR, computed by its authors' program, which also
+matches stems, synonyms and paraphrases; restricted to exact matches, that program computes what this module does.
 """
 
 import functools
@@ -19,7 +19,7 @@ from collections.abc import Collection, Hashable, Sequence
 from satlib.metrics import METEOR_JAR
 
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75  # the program's own values for English
-WAYS = 1000  # that `align` keeps open at each word; the program keeps 40
+WAYS = 1000  # partial alignments that `align` keeps after each word; the program keeps 40
 
 _Pairs = tuple[tuple[int, int], ...]
 _Score = tuple[int, int, int]  # matches, -chunks, -distance: the greatest is the best
@@ -27,7 +27,7 @@ _Score = tuple[int, int, int]  # matches, -chunks, -distance: the greatest is th
 
 @functools.cache
 def function_words() -> frozenset[str]:
-    """The program's own list of English function words, out of the file of it that comes with pycocoevalcap."""
+    """The program's own list of English function words, read from its jar, which comes with pycocoevalcap."""
     with zipfile.ZipFile(METEOR_JAR) as jar:
         return frozenset(jar.read("function/english.words").decode("utf-8").split())
 
@@ -35,21 +35,27 @@ def function_words() -> frozenset[str]:
 def meteor(
     caption: Sequence[Hashable], references: Sequence[Sequence[Hashable]], function: Collection[Hashable]
 ) -> float:
-    """METEOR of a caption, 0 to 1: words, or their ids; those in `function` weigh 1 - delta, others delta."""
+    """METEOR of a caption against its best reference, 0 to 1.
+
+    Args:
+        caption: words, or their ids.
+        references: at least one.
+        function: the function words, which have weight 1 - delta; other words have weight delta.
+    """
     return max(_agreement(caption, reference, function) for reference in references)
 
 
 def align(caption: Sequence[Hashable], reference: Sequence[Hashable]) -> _Pairs:
-    """Which word of the caption is laid beside which of the reference, in order: as many as can be, then in the fewest
-    chunks, then as near to each other as can be.
+    """Align a caption with a reference: most matches first, then fewest chunks, then smallest distances; pairs (i, j) in order.
 
-    By dynamic programming over the caption: for every last partner and every set of partners taken, the best so far. Only a
-    word that stands several times in both texts makes it branch, so `WAYS` of them are enough for all but texts that stammer.
+    Dynamic programming over the caption keeps the best alignment for every last partner and every set of partners taken. Only
+    words that occur several times in both texts branch. Beyond `WAYS` partial alignments the worst are dropped, so for texts
+    that repeat words very often the result may not be the best alignment.
     """
     partners = [[j for j, other in enumerate(reference) if other == word] for word in caption]
     best: dict[tuple[int | None, int], tuple[_Score, _Pairs]] = {(None, 0): ((0, 0, 0), ())}
     for i, word in enumerate(caption):
-        alone = len(partners[i]) == 1 and caption.count(word) == 1  # then to leave it out is never better
+        alone = len(partners[i]) == 1 and caption.count(word) == 1  # then leaving it out is never better
         after: dict[tuple[int | None, int], tuple[_Score, _Pairs]] = {}
         for (last, taken), ((matches, chunks, distance), pairs) in best.items():
             ways = [] if alone else [((None, taken), ((matches, chunks, distance), pairs))]
@@ -65,6 +71,7 @@ def align(caption: Sequence[Hashable], reference: Sequence[Hashable]) -> _Pairs:
 
 
 def _agreement(caption: Sequence[Hashable], reference: Sequence[Hashable], function: Collection[Hashable]) -> float:
+    """METEOR against one reference."""
     pairs = align(caption, reference)
     if not pairs:
         return 0.0

@@ -1,14 +1,15 @@
 """BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated captions (section 5), in percent.
 
-Two protocols stand side by side, because published figures follow one or the other:
+BLEU is reported under two protocols, because published results use one or the other:
 
-- "BLEU-n" is that of the COCO tools, with the brevity penalty (closest reference length);
-- "BLEU-n (no brevity penalty)" is that of the paper's Table 1.
+- "BLEU-n" follows the COCO tools, with the brevity penalty (closest reference length);
+- "BLEU-n (no brevity penalty)" follows the paper's Table 1.
 
-Hypotheses and references are split into words by the same tokenizer, Stanford's PTB tokenizer, which loses case and
-punctuation. It and METEOR 1.5 are Java programs that come with pycocoevalcap. They run here in a folder of their own,
-from file to file and under a time limit: pycocoevalcap's own wrapper of METEOR talks to the program over pipes and waits
-for ever once anything goes wrong, and its wrapper of the tokenizer writes into site-packages. The figures are the same.
+Hypotheses and references are split into words by the same tokenizer, Stanford's PTB tokenizer, which drops case and
+punctuation. The tokenizer and METEOR 1.5 are Java programs that come with pycocoevalcap. This module runs them in a temporary
+folder, with files as input and output and under a time limit. It does not use pycocoevalcap's own wrappers: the one of METEOR
+talks to the program over pipes and hangs on any error, and the one of the tokenizer writes into site-packages. The scores are
+the same.
 """
 
 import contextlib
@@ -46,24 +47,24 @@ _FULL_STOPS = regex.compile(r"(?![\x00-\x7f])\p{Terminal_Punctuation}")  # and c
 _COCO_TOOLS = Path(ptbtokenizer.__file__).resolve().parents[1]
 _PTB_JAR = _COCO_TOOLS / "tokenizer" / ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
 METEOR_JAR = _COCO_TOOLS / "meteor" / "meteor-1.5.jar"
-# The jar finds these by itself, but not where a space stands in the path of the installation (it looks below "%2520").
+# The jar finds these itself, except if the path of the installation contains a space (it looks below "%2520").
 _METEOR_PARAPHRASES = _COCO_TOOLS / "meteor" / "data" / "paraphrase-en.gz"
 _SPICE = _COCO_TOOLS / "spice"
 _SPICE_MODELS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 
-# The locale decides the decimal point that METEOR reads and prints; the encoding, what becomes of "café".
+# METEOR reads and prints numbers with the locale's decimal point; without the encoding, "café" is read wrongly.
 _LOCALE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The figures of a set of captions.
+    """The scores of a set of captions.
 
     Attributes:
-        values: percent by name: "BLEU-1".."BLEU-4", "BLEU-1 (no brevity penalty)".., "ROUGE-L", "CIDEr", and "METEOR"
-            and "SPICE" where they could be had.
+        values: percent by name: "BLEU-1".."BLEU-4", "BLEU-1 (no brevity penalty)".., "ROUGE-L", "CIDEr"; "METEOR" if Java
+            works; "SPICE" if its models are installed as well.
         protocol: how the captions were split into words.
-        notes: one line for each thing that is missing or worth knowing, with what to do about it.
+        notes: one line for each missing score or caveat, with the remedy.
     """
 
     values: dict[str, float]
@@ -72,7 +73,7 @@ class Scores:
 
 
 class _JavaError(Exception):
-    """A Java program that failed or took too long, in a few words."""
+    """A Java program failed or took too long; the message completes "METEOR ..."."""
 
 
 def score(
@@ -83,44 +84,30 @@ def score(
     timeout: float = 600.0,
     language: str = "",
 ) -> Scores:
-    """Measure one caption per image against its references.
+    """Score one caption per image against the image's references.
 
-    An empty hypothesis is counted, and scores 0. References without a word are left out.
+    An empty hypothesis counts and scores 0. References without a word are left out. Without a working Java, the captions are
+    split by another tokenizer (`treebank_tokenise`) and METEOR and SPICE are missing; `protocol` and `notes` say so.
 
     Args:
-        hypotheses: image id to the raw generated caption.
-        references: the same ids to raw human captions, any number from 1 on.
-        meteor: False leaves out METEOR and SPICE, which take ten seconds and more to start.
-        timeout: seconds after which a Java program is stopped; its figure is then missing, with a note.
-        language: one of `text.LANGUAGES`, whose words the PTB tokenizer cannot find: captions are split into characters
-            then (`text.tokenise`), and METEOR and SPICE, which know English, are left out.
+        hypotheses: image id to the generated caption, not tokenised.
+        references: the same image ids to human captions, not tokenised, at least one each.
+        meteor: False leaves out METEOR and SPICE, which take ten seconds or more to start.
+        timeout: seconds after which a Java program is stopped; its score is then missing, with a note.
+        language: one of `text.LANGUAGES`, which the PTB tokenizer cannot split into words: captions are split into characters
+            (`text.tokenise`) and METEOR and SPICE, which are for English, are left out.
 
     Raises:
-        SatlibError: nothing to measure, image ids that differ, or an image without a reference.
+        SatlibError: there is nothing to score, the image ids differ, or an image has no reference.
     """
     _check(hypotheses, references)
     image_ids = list(hypotheses)
     captions = [hypotheses[image_id] for image_id in image_ids] + [
         caption for image_id in image_ids for caption in references[image_id]
     ]
-    notes = []
-    java = not language and java_available()
-    if language:
-        words, protocol = [" ".join(tokenise(caption, language)) for caption in captions], CHARACTERS.format(language)
-        notes.append(f"METEOR and SPICE are left out: they know English, not {LANGUAGES[language]}")
-    elif not java:
-        notes.append(f"METEOR is missing and words are split by nltk: no working Java was found; {GET_JAVA}")
-    else:
-        try:
-            words, protocol = ptb_tokenise(captions, timeout), PTB
-        except _JavaError as error:
-            java = False
-            notes.append(f"METEOR is missing and words are split by nltk: the PTB tokenizer {error}; {GET_JAVA}")
-    if not java and not language:
-        words, protocol = treebank_tokenise(captions), WITHOUT_JAVA
-
-    rest = iter(words[len(image_ids) :])
-    spoken = {image_id: [line] for image_id, line in zip(image_ids, words[: len(image_ids)], strict=True)}
+    lines, protocol, notes = _split_words(captions, language, timeout)
+    generated = {image_id: [line] for image_id, line in zip(image_ids, lines[: len(image_ids)], strict=True)}
+    rest = iter(lines[len(image_ids) :])
     human = {
         image_id: [line for _, line in zip(references[image_id], rest, strict=False) if line] for image_id in image_ids
     }
@@ -130,45 +117,72 @@ def score(
                 f"no reference of {image_id} has a word in it; correct its captions or leave the image out"
             )
 
-    values = bleu(spoken, human)
-    values["ROUGE-L"] = 100 * float(Rouge().compute_score(human, spoken)[0])
-    values["CIDEr"] = 100 * float(Cider().compute_score(human, spoken)[0])
+    values = bleu(generated, human)
+    values["ROUGE-L"] = 100 * float(Rouge().compute_score(human, generated)[0])
+    values["CIDEr"] = 100 * float(Cider().compute_score(human, generated)[0])
     if len(image_ids) == 1:
-        notes.append("CIDEr weighs words by how few images they are said of, and is always 0 for a single image")
-    for name, measure in {"METEOR": _meteor, "SPICE": _spice}.items():
-        if not (java and meteor) or (name == "SPICE" and not _spice_installed()):
-            continue
-        try:
-            values[name] = 100 * measure(spoken, human, timeout)
-        except _JavaError as error:
-            notes.append(f"{name} is missing: it {error}; the other figures are complete")
+        notes.append("CIDEr weights n-grams by how few images they occur in; for a single image it is always 0")
+    if meteor and protocol == PTB:
+        java_values, java_notes = _java_metrics(generated, human, timeout)
+        values |= java_values
+        notes += java_notes
     return Scores(values, protocol, tuple(notes))
 
 
-def bleu(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Corpus BLEU-1..4 in percent, with and without brevity penalty, of text that is already split by spaces.
+def _split_words(captions: Sequence[str], language: str, timeout: float) -> tuple[list[str], str, list[str]]:
+    """Split captions into words joined by spaces; give them, the protocol, and a note on what it leaves out."""
+    if language:
+        lines = [" ".join(tokenise(caption, language)) for caption in captions]
+        note = f"METEOR and SPICE are left out: they support English, not {LANGUAGES[language]}"
+        return lines, CHARACTERS.format(language), [note]
+    reason = "no working Java was found"
+    if java_available():
+        try:
+            return ptb_tokenise(captions, timeout), PTB, []
+        except _JavaError as error:
+            reason = f"the PTB tokenizer {error}"
+    note = f"METEOR is missing and words are split by nltk's Treebank tokenizer: {reason}; {GET_JAVA}"
+    return treebank_tokenise(captions), WITHOUT_JAVA, [note]
 
-    n-grams are counted over the corpus and clipped at the most that any one reference has; the reference length is the
-    closest, the shorter of two as close. Where not one n-gram agrees the COCO tools put 1e-15 for the count, so that a
-    short test can show a BLEU-4 of 0.02 instead of 0.
+
+def _java_metrics(
+    generated: Mapping[str, Sequence[str]], human: Mapping[str, Sequence[str]], timeout: float
+) -> tuple[dict[str, float], list[str]]:
+    """METEOR and, if its models are installed, SPICE, in percent; with a note for a program that failed."""
+    values, notes = {}, []
+    programs = {"METEOR": _meteor} | ({"SPICE": _spice} if _spice_installed() else {})
+    for name, measure in programs.items():
+        try:
+            values[name] = 100 * measure(generated, human, timeout)
+        except _JavaError as error:
+            notes.append(f"{name} is missing: it {error}; the other scores are complete")
+    return values, notes
+
+
+def bleu(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Corpus BLEU-1..4 in percent, with and without brevity penalty, of captions whose words are joined by spaces.
+
+    Counts of n-grams are summed over the corpus, each clipped at its largest count in any one reference. The reference length
+    is the closest one; of two equally close, the shorter. If no n-gram matches, the COCO tools use a count of 1e-15, so a
+    very short text can have a BLEU-4 of 0.02 instead of 0.
 
     Args:
         hypotheses: image id to a list of one line.
-        references: image id to one line or more.
+        references: image id to one or more lines.
     """
     values = {}
-    # A reference length of 0 makes every hypothesis long enough: no penalty.
+    # With a reference length of 0 every hypothesis is long enough: no brevity penalty.
     for suffix, length in (("", None), (" (no brevity penalty)", 0)):
         scorer = BleuScorer(n=4, special_reflen=length)
         for image_id, (line,) in hypotheses.items():
             scorer += (line, references[image_id])
-        figures, _ = scorer.compute_score(option="closest")
-        values |= {f"BLEU-{n}{suffix}": 100 * float(figure) for n, figure in enumerate(figures, 1)}
+        scores, _ = scorer.compute_score(option="closest")
+        values |= {f"BLEU-{n}{suffix}": 100 * float(fraction) for n, fraction in enumerate(scores, 1)}
     return values
 
 
 def java_available() -> bool:
-    """Whether a Java that runs is on the PATH (a Mac without Java has a `java` that only says what to install)."""
+    """Whether a working Java is on the PATH (a Mac without Java has a `java` that only says what to install)."""
     if shutil.which("java") is None:
         return False
     try:
@@ -180,7 +194,7 @@ def java_available() -> bool:
 
 
 def ptb_tokenise(captions: Sequence[str], timeout: float = 600.0) -> list[str]:
-    """Split captions as the COCO tools do: PTB words in lower case, joined by spaces, punctuation left out.
+    """Split captions as the COCO tools do: PTB tokens in lower case, joined by spaces, without punctuation.
 
     Raises:
         _JavaError: the tokenizer failed or took longer than `timeout` seconds.
@@ -191,12 +205,12 @@ def ptb_tokenise(captions: Sequence[str], timeout: float = 600.0) -> list[str]:
         output = _java([*arguments, "-preserveLines", "-lowerCase", "captions"], folder, timeout)
     lines = output.removesuffix("\n").split("\n")
     if len(lines) != len(captions):
-        raise _JavaError(f"gave {len(lines)} lines for {len(captions)} captions")
+        raise _JavaError(f"returned {len(lines)} lines for {len(captions)} captions")
     return [_without_punctuation(line.split(" ")) for line in lines]
 
 
 def treebank_tokenise(captions: Sequence[str]) -> list[str]:
-    """The same as `ptb_tokenise` by nltk's Treebank tokenizer: nearly the same words, and no Java."""
+    """Split captions by nltk's Treebank tokenizer: no Java needed, and nearly the words of `ptb_tokenise`."""
     from nltk.tokenize.treebank import TreebankWordTokenizer  # here, because it takes a second to import
 
     split = TreebankWordTokenizer().tokenize
@@ -208,14 +222,14 @@ def treebank_tokenise(captions: Sequence[str]) -> list[str]:
 
 def _check(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> None:
     if not hypotheses:
-        raise SatlibError("there is no caption to measure; caption at least one image")
-    for missing, what in (
+        raise SatlibError("there is no caption to score; caption at least one image")
+    for missing, noun in (
         (references.keys() - hypotheses.keys(), "caption"),
         (hypotheses.keys() - references.keys(), "reference"),
     ):
         if missing:
             raise SatlibError(
-                f"{len(missing)} images have no {what}, the first is {min(missing)}; give the same images on both sides"
+                f"{len(missing)} images have no {noun}, the first is {min(missing)}; give the same images on both sides"
             )
     for image_id, captions in references.items():
         if isinstance(captions, str) or not captions:
@@ -223,11 +237,11 @@ def _check(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]
 
 
 def _one_line(caption: str) -> str:
-    """A caption on one line: any line break, tab, control character or `|||` would shift the captions after it."""
-    whole = caption.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair cannot be written
-    # Tokenizers know the punctuation of English alone: a danda or an ideographic full stop would be a word, or end one.
-    whole = _FULL_STOPS.sub(" ", normalise(whole))
-    return " ".join(re.sub(r"[\x00-\x1f\x7f]|\|\|\|", " ", whole).split())
+    """A caption on one line: a line break, tab, control character or `|||` would misalign all captions after it."""
+    encodable = caption.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair cannot be written
+    # The tokenizers know English punctuation only: a danda or an ideographic full stop would count as (part of) a word.
+    line = _FULL_STOPS.sub(" ", normalise(encodable))
+    return " ".join(re.sub(r"[\x00-\x1f\x7f]|\|\|\|", " ", line).split())
 
 
 def _without_punctuation(words: Iterator[str] | Sequence[str]) -> str:
@@ -237,24 +251,24 @@ def _without_punctuation(words: Iterator[str] | Sequence[str]) -> str:
 def meteor_of_each(
     hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float = 600.0
 ) -> dict[str, float]:
-    """METEOR 1.5 of every caption alone, in percent, of text that is already split by spaces.
+    """METEOR 1.5 of each caption, in percent, of captions whose words are joined by spaces.
 
-    The figure of a corpus is not their mean: METEOR adds up what agrees over all captions first.
+    The score of a corpus is not their mean: METEOR first sums the matches over all captions.
 
     Args:
         hypotheses: image id to a list of one line.
-        references: image id to one line or more.
+        references: image id to one or more lines.
         timeout: seconds after which the Java program is stopped.
 
     Raises:
-        SatlibError: no working Java, or METEOR failed.
+        SatlibError: Java does not work, or METEOR failed.
     """
     try:
         output = _meteor_output(hypotheses, references, timeout)
     except _JavaError as error:
         raise SatlibError(f"METEOR {error}; {GET_JAVA}") from error
-    each = re.findall(r"^Segment \d+ score:\s+(\S+)$", output, re.MULTILINE)
-    return {image_id: 100 * float(value) for image_id, value in zip(hypotheses, each, strict=True)}
+    scores = re.findall(r"^Segment \d+ score:\s+(\S+)$", output, re.MULTILINE)
+    return {image_id: 100 * float(score) for image_id, score in zip(hypotheses, scores, strict=True)}
 
 
 def _meteor(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float) -> float:
@@ -267,10 +281,10 @@ def _meteor(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Se
 def _meteor_output(
     hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float
 ) -> str:
-    """What METEOR 1.5 prints with the options of the COCO tools: a score for each segment, and a final one.
+    """The output of METEOR 1.5 with the options of the COCO tools: a score for each segment, and a final score.
 
-    In a file every image has the same number of references. METEOR takes the best reference, so saying the last one
-    again changes nothing.
+    The program expects the same number of references for every image. It scores against the best one, so repeating the last
+    reference changes nothing.
     """
     most = max(len(lines) for lines in references.values())
     with _folder() as folder:
@@ -286,17 +300,17 @@ def _meteor_output(
             [*arguments, "-r", str(most), "-l", "en", "-norm", "-a", str(_METEOR_PARAPHRASES)], folder, timeout
         )
     if not re.search(r"^Final score:\s+\S+$", output, re.MULTILINE) or output.count("\nSegment ") != len(hypotheses):
-        raise _JavaError("printed no final score of all captions")
+        raise _JavaError("did not print a final score for all captions")
     return output
 
 
 def _spice_installed() -> bool:
-    """Whether SPICE's models, which pycocoevalcap does not carry, were put beside it."""
+    """Whether SPICE's models, which do not come with pycocoevalcap, are in its folder."""
     return all((_SPICE / "lib" / name).is_file() for name in _SPICE_MODELS)
 
 
 def _spice(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float) -> float:
-    """SPICE, as a fraction: the mean F-score of all scene-graph tuples."""
+    """SPICE as a fraction: the mean over images of the F-score of scene-graph tuples."""
     images = [
         {"image_id": image_id, "test": line, "refs": list(references[image_id])}
         for image_id, (line,) in hypotheses.items()
@@ -319,21 +333,15 @@ def _folder() -> Iterator[Path]:
 
 
 def _java(arguments: Sequence[str], folder: Path, timeout: float) -> str:
-    """Run Java in a folder and give what it printed; whatever happens, nothing of it is left running.
+    """Run Java in a folder and return its standard output; no process of it is left running, whatever happens.
 
-    Files instead of pipes: a pipe that some grandchild keeps open can be waited for without end.
+    Output goes to files: reading a pipe would hang as long as some grandchild keeps it open.
     """
     output, errors = folder / "stdout", folder / "stderr"
     with output.open("wb") as stdout, errors.open("wb") as stderr:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr}
         try:
-            process = subprocess.Popen(
-                ["java", *arguments],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+            process = subprocess.Popen(["java", *arguments], cwd=folder, start_new_session=True, **streams)
         except OSError as error:
             raise _JavaError(f"cannot be started ({error.strerror})") from error
         try:
@@ -346,6 +354,6 @@ def _java(arguments: Sequence[str], folder: Path, timeout: float) -> str:
                 raise _JavaError(f"was stopped after {timeout:g} seconds") from error
             raise
     if status != 0:
-        said = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise _JavaError(f"ended with status {status} ({said[-1] if said else 'no message'})")
+        messages = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise _JavaError(f"ended with status {status} ({messages[-1] if messages else 'no message'})")
     return output.read_text(encoding="utf-8", errors="replace")

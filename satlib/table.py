@@ -1,4 +1,4 @@
-"""A table of results like the paper's Table 1: what was published, and beside it what satlib's own evaluations gave."""
+"""A table of results like the paper's Table 1: the published scores, and below them those of satlib's own evaluations."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from satlib.errors import SatlibError
 from satlib.files import read_json
 from satlib.metrics import PTB
 
-# Column, and the figure of an evaluation that it shows. The first five are the paper's.
+# Column -> name of the score in an evaluation. The first five are the paper's.
 _FIGURES = {
     "BLEU-1": "BLEU-1 (no brevity penalty)",
     "BLEU-2": "BLEU-2 (no brevity penalty)",
@@ -29,7 +29,7 @@ _FIGURES = {
     "pointing": "pointing",
 }
 _DECIMALS = {"METEOR": 2, "entropy": 2, "movement": 2}
-_ALWAYS = tuple(_FIGURES)[:8]  # the others only where an evaluation has them
+_ALWAYS = tuple(_FIGURES)[:8]  # the other columns appear if an evaluation has them
 
 # Table 1 of the paper as printed there: BLEU-1..4 without brevity penalty, METEOR.
 _PUBLISHED = {
@@ -60,14 +60,14 @@ _NONE = "-"
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A line of the table.
 
     Attributes:
         data: the data set, "Flickr8k" for example.
-        model: what was evaluated.
-        figures: column to percent as printed; a column that is not there has no figure.
-        protocol: how the captions were split into words; None for the published rows, where it is not known.
+        model: the model and how its captions were generated.
+        figures: column to the score as printed; a missing column is printed as "-".
+        protocol: how the captions were split into words; None for published rows, where it is unknown.
     """
 
     data: str
@@ -77,21 +77,16 @@ class Row:
 
     @property
     def ours(self) -> bool:
-        """Whether satlib measured it."""
+        """Whether this is satlib's own evaluation."""
         return self.protocol is not None
 
 
-def find(runs: Path = Path("runs")) -> list[Path]:
-    """The evaluation files of all runs in a folder, in the order of their names."""
-    return sorted(runs.glob("*/evaluation-*.json"))
-
-
-def rows(paths: Iterable[Path], split: str | None = "test") -> list[Row]:
-    """Put the published rows and those of evaluation files together, data set by data set, the paper's first.
+def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
+    """Combine the published rows with those of evaluation files, data set by data set, the published rows first.
 
     Args:
         paths: evaluation files.
-        split: leave out evaluations of another split; None takes them all.
+        split: evaluations of other splits are left out; None includes all.
 
     Raises:
         SatlibError: a file is missing, or is not an evaluation.
@@ -102,33 +97,33 @@ def rows(paths: Iterable[Path], split: str | None = "test") -> list[Row]:
         if split is None or evaluation["split"] == split:
             ours.append((_row(evaluation), path.parent.name))
     models = [(row.data, row.model) for row, _ in ours]
-    # Two runs of one recipe are told apart by their folders.
-    told = [
+    # Two runs of one recipe are distinguished by their folders.
+    ours_named = [
         replace(row, model=f"{row.model} [{folder}]") if models.count((row.data, row.model)) > 1 else row
         for row, folder in ours
     ]
-    others = sorted({row.data for row in told} - _PUBLISHED.keys())
+    others = sorted({row.data for row in ours_named} - _PUBLISHED.keys())
     table = []
     for data in (*_PUBLISHED, *others):
         for model, printed in _PUBLISHED.get(data, {}).items():
             figures = zip(_FIGURES, printed.split(), strict=False)
-            table.append(Row(data, model, {column: value for column, value in figures if value != _NONE}))
-        table += [row for row in told if row.data == data]
+            table.append(TableRow(data, model, {column: value for column, value in figures if value != _NONE}))
+        table += [row for row in ours_named if row.data == data]
     return table
 
 
-def render(rows: Sequence[Row], style: str = "text") -> str:
-    """Lay the table out, with a line for each protocol below it.
+def render(rows: Sequence[TableRow], style: str = "text") -> str:
+    """Lay out the table, with notes on the columns and protocols below it.
 
     Args:
-        rows: what `rows` gave.
+        rows: the result of `rows`.
         style: "text" for a terminal, "markdown" for a README.
 
     Raises:
         SatlibError: an unknown style.
     """
     if style not in ("text", "markdown"):
-        raise SatlibError(f"no table style is called {style!r}; choose text or markdown")
+        raise SatlibError(f"unknown table style {style!r}; choose text or markdown")
     columns = [column for column in _FIGURES if column in _ALWAYS or any(column in row.figures for row in rows)]
     marks = {protocol: "*" * i for i, protocol in enumerate(_protocols(rows))}
     lines = [(row.data, row.model + marks.get(row.protocol or "", ""), row) for row in rows]
@@ -140,15 +135,15 @@ def render(rows: Sequence[Row], style: str = "text") -> str:
     ]
     if "entropy" in columns:
         notes.append(
-            "Entropy of the maps in nats (an even map of 7x7: 3.89, of 14x14: 5.28); movement: total variation between words, 0 to 1."
+            "Entropy of the maps in nats (uniform 7x7 map: 3.89, 14x14: 5.28); movement: total variation between words, 0 to 1."
         )
     if any(row.ours and row.data != "scenes" for row in rows):
         notes.append(
-            'After the encoder, what it sees: "whole", the photograph squeezed to a square, or "crop", its middle, as in the paper.'
+            'After the encoder, its view: "whole" is the photograph squeezed to a square, "crop" its middle, as in the paper.'
         )
     if "pointing" in columns:
         notes.append(
-            "Pointing: words whose map has its peak on the object that they name, where the place of objects is known."
+            "Pointing: percent of words whose map has its peak on the object that they name, for objects with known positions."
         )
     notes += [f"satlib{mark}: {protocol}." for protocol, mark in marks.items()]
     if style == "markdown":
@@ -156,10 +151,10 @@ def render(rows: Sequence[Row], style: str = "text") -> str:
     return _text(heading, cells) + "\n\n" + "\n".join(notes) + "\n"
 
 
-def _protocols(rows: Sequence[Row]) -> list[str]:
-    """The protocols of our rows, that of the COCO tools first (it needs no mark), even if no row has it."""
-    there = {row.protocol for row in rows if row.protocol is not None}
-    return [] if not there else [PTB, *sorted(there - {PTB})]
+def _protocols(rows: Sequence[TableRow]) -> list[str]:
+    """The protocols of our rows; that of the COCO tools, which needs no mark, is always the first."""
+    protocols = {row.protocol for row in rows if row.protocol is not None}
+    return [] if not protocols else [PTB, *sorted(protocols - {PTB})]
 
 
 def _text(heading: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
@@ -187,7 +182,7 @@ def _escape(text: str) -> str:
     return text.replace("|", r"\|").replace("*", r"\*")
 
 
-def _row(evaluation: dict[str, Any]) -> Row:
+def _row(evaluation: dict[str, Any]) -> TableRow:
     encoder = evaluation["encoder"]
     if "view" in evaluation and evaluation["data"] != "scenes":  # scenes are drawn as squares: every view is the same
         encoder += f" ({evaluation['view']})"
@@ -205,7 +200,7 @@ def _row(evaluation: dict[str, Any]) -> Row:
     if evaluation.get("length_normalisation"):
         parts.append(f"normalised {evaluation['length_normalisation']:g}")
     if evaluation.get("look", "expected") != "expected":
-        parts.append(f"looks at the {'most probable place' if evaluation['look'] == 'probable' else 'place sampled'}")
+        parts.append(f"context from the {'most probable' if evaluation['look'] == 'probable' else 'sampled'} location")
     if evaluation["split"] != "test":
         parts.append(f"{evaluation['split']} split")
     measured = evaluation["metrics"]
@@ -215,12 +210,12 @@ def _row(evaluation: dict[str, Any]) -> Row:
         if name in measured
     }
     data = evaluation["data"]
-    return Row(_NAMES.get(data.lower(), data), "satlib: " + ", ".join(parts), figures, evaluation["protocol"])
+    return TableRow(_NAMES.get(data.lower(), data), "satlib: " + ", ".join(parts), figures, evaluation["protocol"])
 
 
 def _read(path: Path) -> dict[str, Any]:
     evaluation = read_json(path)
-    again = "make it again with `satlib evaluate`"
+    again = "create it again with `satlib evaluate`"
     if not isinstance(evaluation, dict):
         raise SatlibError(f"{path} is not an evaluation (a JSON object); {again}")
     for key in ("recipe", "data", "split", "encoder", "attention", "protocol"):
@@ -230,5 +225,5 @@ def _read(path: Path) -> dict[str, Any]:
         raise SatlibError(f"{path} is not an evaluation: 'beam' or 'metrics' is missing or of the wrong kind; {again}")
     for name, value in evaluation["metrics"].items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise SatlibError(f"{path}: the figure {name!r} is {json.dumps(value)}, not a number; {again}")
+            raise SatlibError(f"{path}: the score {name!r} is {json.dumps(value)}, not a number; {again}")
     return evaluation

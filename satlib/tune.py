@@ -1,8 +1,9 @@
-"""A search for hyperparameters (section 4.3 used one): Optuna proposes, training answers, the dev split judges.
+"""Hyperparameter search with Optuna (section 4.3 mentions one): each trial is a training, scored on the dev split.
 
-A search is a folder: `journal.log` (Optuna's own record, which resuming reads), a run for each trial, `history.json`,
-`history.png`, and `best.toml`, the best recipe so far. Trials that fall behind are stopped early. The same command goes on
-after a stop, first with the trial that was stopped. The test split is never looked at.
+A search is a folder: `journal.log` (Optuna's own record, read when the search resumes), a run for each trial, `history.json`,
+`history.png`, and `best.toml`, the best recipe so far. Trials that fall behind the median are pruned, and so are trials whose
+loss diverges; `history.json` calls both "stopped early". The same command resumes an interrupted search, beginning with the
+interrupted trial. The test split is not used.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from satlib.validation import dev_score
 if TYPE_CHECKING:
     import optuna
 
-# What is worth varying, where nothing else is asked for. A range of a factor of 10 or more is searched on a logarithmic scale.
+# The default search space. A range that spans a factor of 10 or more is searched on a logarithmic scale.
 SPACE = (
     "training.learning_rate=1e-4..2e-3",
     "decoder.dropout=0.3..0.6",
@@ -40,7 +41,10 @@ SPACE_HARD = ("hard.lambda_r=1e-3..1", "hard.lambda_e=1e-4..1e-1")
 
 @dataclass(frozen=True)
 class Knob:
-    """A value of the recipe that varies: between low and high, or among choices."""
+    """A hyperparameter of the recipe and its values: a range from low to high, or choices.
+
+    Of an integer (`whole`), the bounds are rounded.
+    """
 
     name: str
     low: float = 0.0
@@ -50,10 +54,10 @@ class Knob:
 
     @classmethod
     def read(cls, text: str) -> "Knob":
-        """Read "section.key=low..high" or "section.key=a,b,c".
+        """Parse "section.key=low..high" or "section.key=a,b,c".
 
         Raises:
-            SatlibError: it is neither.
+            SatlibError: the text has neither form, or the recipe has no such value.
         """
         name, equals, values = text.partition("=")
         name = recipe.current_name(name.strip())
@@ -65,20 +69,19 @@ class Knob:
             if low < high and math.isfinite(high):
                 return cls(name, low, high, whole=_kind(name) is int)
         elif equals and len(values.split(",")) > 1:
-            read = [recipe.parse_value(value) for value in values.split(",")]
-            return cls(name, choices=tuple(read))
+            return cls(name, choices=tuple(recipe.parse_value(value) for value in values.split(",")))
         raise SatlibError(
-            f"cannot read {text!r}; write what varies as section.key=low..high or section.key=a,b,c, for example "
+            f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c, for example "
             "training.learning_rate=1e-4..1e-3"
         )
 
     @property
     def log(self) -> bool:
-        """Whether it is searched on a logarithmic scale."""
+        """Whether the range is searched on a logarithmic scale: it spans a factor of 10 or more."""
         return not self.choices and self.low > 0 and self.high / self.low >= 10
 
     def suggest(self, trial: "optuna.Trial") -> Any:
-        """Let Optuna choose a value."""
+        """Let Optuna choose a value for the trial."""
         if self.choices:
             return trial.suggest_categorical(self.name, self.choices)
         if self.whole:
@@ -87,17 +90,17 @@ class Knob:
 
 
 def _kind(name: str) -> type:
-    """The type of a recipe's value."""
+    """The type of a recipe's value, given as "section.key"."""
     section, _, key = name.partition(".")
     fields = dataclasses.fields(getattr(Recipe("any"), section)) if hasattr(Recipe("any"), section) else ()
-    for each in fields:
-        if each.name == key:
-            return type(each.default)
-    raise SatlibError(f"a recipe has no value {name!r} to vary; see one of satlib's recipes for the names")
+    for field in fields:
+        if field.name == key:
+            return type(field.default)
+    raise SatlibError(f"a recipe has no value {name!r}; see one of satlib's recipes for the names")
 
 
 def default_space(chosen: Recipe) -> list[Knob]:
-    """What is varied for a recipe when nothing is named."""
+    """The default search space for a recipe, which depends on its attention."""
     more = {"soft": SPACE_SOFT, "hard": SPACE_HARD}.get(chosen.decoder.attention, ())
     return [Knob.read(text) for text in (*SPACE, *more)]
 
@@ -112,22 +115,35 @@ def tune(
     device: str | torch.device = "cpu",
     progress: bool = True,
 ) -> list[dict[str, Any]]:
-    """Search until there are `trials` trials in all; give them as `history.json` has them.
+    """Search until the folder holds `trials` trials; return them as in `history.json`.
 
     Args:
-        chosen: the recipe that is varied.
-        data: its captions.
-        reader: of its images.
-        folder: the search's.
-        space: what varies.
-        trials: how many in all, those of earlier calls and those that were stopped early included.
-        device: where.
-        progress: show bars.
+        chosen: the recipe to vary.
+        data: the captions.
+        reader: reads the annotation vectors or pixels of the images.
+        folder: the folder of the search.
+        space: the hyperparameters to vary.
+        trials: the total number of trials, including those of earlier calls and pruned ones.
+        device: the device to train on.
+        progress: show progress bars and a line for each trial.
 
     Raises:
-        Interrupted: by Ctrl-C or SIGTERM; the same call goes on.
-        SatlibError: Optuna is not installed, or the folder holds a search over another space.
+        Interrupted: by Ctrl-C or SIGTERM; the same call resumes the search.
+        SatlibError: Optuna is not installed, or the folder holds a search over another recipe or space.
     """
+    study = _open_study(chosen, space, folder)
+    while len(_counted(study)) < trials:
+        _run_trial(study, chosen, data, reader, folder, space, device, progress)
+        history = _write_history(study, chosen, folder)
+        if progress:
+            last = history[-1]
+            score = f"{last['value']:.3f}" if last["value"] is not None else "no score yet"
+            print(f"trial {len(history)} of {trials}: {last['state']}, {score}; {_describe(last['values'])}")
+    return _write_history(study, chosen, folder)
+
+
+def _open_study(chosen: Recipe, space: Sequence[Knob], folder: Path) -> "optuna.Study":
+    """Create or load the folder's search, and enqueue again the trials that were killed."""
     try:
         import optuna
         from optuna.storages import JournalStorage
@@ -148,48 +164,40 @@ def tune(
     asked = json.loads(json.dumps(asked))
     before = study.user_attrs.get("asked")
     if before is not None and before != asked:
-        raise SatlibError(f"{folder} holds a search over another recipe or another space; name another with --folder")
+        raise SatlibError(
+            f"{folder} holds a search over another recipe or another space; choose another folder with --folder"
+        )
     study.set_user_attr("asked", asked)
-    stopped = [trial for trial in study.trials if trial.state == optuna.trial.TrialState.RUNNING]
-    for trial in stopped:  # by a kill: its run's folder has the checkpoint
+    killed = [trial for trial in study.trials if trial.state == optuna.trial.TrialState.RUNNING]
+    for trial in killed:  # the trial's run folder has its checkpoint
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
         study.enqueue_trial(trial.params)
-    while len(_counted(study)) < trials:
-        study.sampler = optuna.samplers.TPESampler(seed=chosen.training.seed + len(study.trials))
-        trial = study.ask()
-        values = {knob.name: knob.suggest(trial) for knob in space}
-        varied = recipe.from_dict(_changed(chosen, values))
-        try:
-            worth = _run(varied, data, reader, folder / _name(values), device, progress, trial)
-        except training.Interrupted:
-            raise  # the trial stays "running", and is what the next call begins with
-        except optuna.TrialPruned:
-            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-        else:
-            study.tell(trial, worth)
-        history = _write(study, chosen, folder)
-        if progress:
-            last = history[-1]
-            worth_text = f"{last['value']:.3f}" if last["value"] is not None else "nothing yet"
-            print(f"trial {len(history)} of {trials}: {last['state']}, {worth_text}; {_told(last['values'])}")
-    return _write(study, chosen, folder)
+    return study
 
 
-def _run(
-    varied: Recipe,
+def _run_trial(
+    study: "optuna.Study",
+    chosen: Recipe,
     data: CaptionSet,
     reader: Reader,
-    run: Path,
+    folder: Path,
+    space: Sequence[Knob],
     device: str | torch.device,
     progress: bool,
-    trial: "optuna.Trial",
-) -> float:
-    """Train a trial to its end or until it is pruned; what it is worth on dev, higher is better."""
+) -> None:
+    """Let Optuna choose values, train with them until the end or until the trial is pruned, and report the result.
+
+    A trial that is interrupted stays "running": the next call begins with it.
+    """
     import optuna
 
+    study.sampler = optuna.samplers.TPESampler(seed=chosen.training.seed + len(study.trials))
+    trial = study.ask()
+    values = {knob.name: knob.suggest(trial) for knob in space}
+    varied = recipe.from_dict(_changed(chosen, values))
     best = -math.inf
 
-    def judge(record: Mapping[str, Any]) -> None:
+    def report(record: Mapping[str, Any]) -> None:
         nonlocal best
         best = max(best, dev_score(record, varied.training.select))
         trial.report(best, record["epoch"])
@@ -197,17 +205,21 @@ def _run(
             raise optuna.TrialPruned
 
     try:
-        training.train(varied, data, reader, run, device, progress, on_epoch=judge)
-    except optuna.TrialPruned:
+        training.train(varied, data, reader, folder / _run_name(values), device, progress, on_epoch=report)
+    except training.Interrupted:
         raise
+    except optuna.TrialPruned:
+        study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     except SatlibError as error:
-        if isinstance(error, training.Interrupted) or "lower training.learning_rate" not in str(error):
+        if "lower training.learning_rate" not in str(error):
             raise
-        raise optuna.TrialPruned from error  # it diverged: a bad choice, and an answer
-    return best
+        study.tell(trial, state=optuna.trial.TrialState.PRUNED)  # the loss diverged: a result, not a failure
+    else:
+        study.tell(trial, best)
 
 
 def _changed(chosen: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe as a dict, with some values replaced."""
     nested = chosen.to_dict()
     for name, value in values.items():
         section, _, key = name.partition(".")
@@ -215,19 +227,20 @@ def _changed(chosen: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _name(values: Mapping[str, Any]) -> str:
-    """The same values have the same folder, so that a stopped trial goes on from its checkpoint."""
+def _run_name(values: Mapping[str, Any]) -> str:
+    """The run folder for some values; the same for the same values, so that an interrupted trial resumes from its checkpoint."""
     return "trial-" + hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _counted(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+    """The trials that ended, completed or pruned."""
     return [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
-def _write(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[dict[str, Any]]:
+def _write_history(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[dict[str, Any]]:
     history = [
         {
-            "run": _name(trial.params),
+            "run": _run_name(trial.params),
             "state": "finished" if trial.state.name == "COMPLETE" else "stopped early",
             "value": trial.value
             if trial.state.name == "COMPLETE"
@@ -238,9 +251,9 @@ def _write(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[dict[str
         for trial in _counted(study)
     ]
     write_json(folder / "history.json", history)
-    finished = [each for each in history if each["state"] == "finished"]
+    finished = [trial for trial in history if trial["state"] == "finished"]
     if finished:
-        best = max(finished, key=lambda each: each["value"])
+        best = max(finished, key=lambda trial: trial["value"])
         write_text(folder / "best.toml", recipe.from_dict(_changed(chosen, best["values"])).to_toml())
     measure = {"bleu4": "dev BLEU-4", "nll": "minus dev NLL", "reward": "dev reward"}[chosen.training.select]
     if history:
@@ -248,7 +261,7 @@ def _write(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[dict[str
     return history
 
 
-def _told(values: Mapping[str, Any]) -> str:
+def _describe(values: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
     )

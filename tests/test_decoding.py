@@ -153,7 +153,7 @@ def test_senseless_arguments():
     model, a = decoder(0)
     with pytest.raises(SatlibError, match="temperature must be above 0"):
         sample(model, a, temperature=0.0)
-    with pytest.raises(SatlibError, match="beam \\(0\\)"):
+    with pytest.raises(SatlibError, match="beam width \\(0\\)"):
         beam_search(model, a, beam=0)
     with pytest.raises(SatlibError, match="at least 1 word"):
         greedy(model, a, max_length=0)

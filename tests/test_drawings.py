@@ -9,6 +9,7 @@ from PIL import Image
 from satlib import plots, table
 from satlib.course import drawings
 from satlib.course.explorer import Reading
+from satlib.errors import SatlibError
 
 PARTS = [
     ("One", [("00", "look"), ("01", "before images")]),
@@ -94,7 +95,7 @@ def test_what_attention_replaces_is_whole(count, grid):
     check(figure)
     said = [text.get_text() for text in texts(figure)]
     assert said.count("LSTM") == 2 * count
-    assert any(f"{grid[0] * grid[1]} places" in text for text in said)
+    assert any(f"{grid[0] * grid[1]} annotation" in text for text in said)
 
 
 def test_the_course_map_is_whole():
@@ -144,6 +145,11 @@ def test_rings_are_around_the_figures_that_were_read():
         if any(np.allclose(ring.center, text.get_position()) for ring in rings)
     ]
     assert sorted(ringed) == ["17.7", "18.93"]
+
+
+def test_more_comparisons_than_rings_are_refused():
+    with pytest.raises(SatlibError, match="at most 3 comparisons"):
+        drawings.cells_figure((), (), dict.fromkeys("abcd", ()))
 
 
 def test_the_same_input_gives_the_same_bytes():

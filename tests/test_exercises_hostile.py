@@ -121,7 +121,7 @@ def test_the_time_that_a_stopped_process_has_lost_does_not_count():
     ],
 )
 def test_a_gigantic_tensor(answer):
-    assert said(answer)[0].startswith("it wants more than 2 GB of memory")
+    assert said(answer)[0].startswith("it needs more than 2 GB of memory")
 
 
 def test_a_gigantic_view_costs_nothing_and_is_the_wrong_shape():
@@ -134,7 +134,7 @@ def test_a_print_storm():
             print("here I am " * 1000)
 
     message, out = said(answer)
-    assert message == "it prints without end: more than 1,000,000 characters"
+    assert message == "it prints too much: more than 1,000,000 characters"
     assert len(out) < 5000
 
 
@@ -158,7 +158,7 @@ def test_torch_replaced_in_the_answer():
     before = torch.softmax, torch.Tensor.sum, builtins.sum
     message, _ = said(answer)
     assert "torch.softmax" in message
-    assert "put back" in message
+    assert "undone" in message
     assert before == (torch.softmax, torch.Tensor.sum, builtins.sum)
     assert torch.ones(3).sum() == 3
 
@@ -167,7 +167,7 @@ def test_torch_replaced_before_the_check():
     before = math.log
     math.log = lambda x: 0.0
     message, _ = said(lambda e: torch.softmax(e, 1))
-    assert message == "math.log had been replaced for everyone, and has been put back; check again"
+    assert message == "math.log had been replaced globally and is restored now; check again"
     assert math.log is before
 
 
@@ -176,7 +176,7 @@ def test_settings_changed():
         torch.set_default_dtype(torch.float64)
         return torch.softmax(e, 1)
 
-    assert said(answer)[0] == "it changes torch's default dtype for everyone; it has been put back"
+    assert said(answer)[0] == "it changes torch's default dtype globally; it has been restored"
     assert torch.get_default_dtype() == torch.float32
 
     def another(e):
@@ -200,7 +200,7 @@ def test_other_settings_changed(change, what):
         change()
         return reference("4.2")(e)
 
-    assert said(answer)[0] == f"it changes torch's {what} for everyone; it has been put back"
+    assert said(answer)[0] == f"it changes torch's {what} globally; it has been restored"
     assert torch.zeros(1).device.type == "cpu"
 
 
@@ -223,7 +223,7 @@ def test_operators_and_libraries_replaced():
         return e
 
     message, _ = said(answer)
-    assert message == "it replaces re.findall, Tensor.__sub__, Counter.update for everyone, which has been put back"
+    assert message == "it replaces re.findall, Tensor.__sub__, Counter.update globally; this has been undone"
     assert (torch.ones(1) - torch.ones(1)).item() == 0
     assert Counter("aab") == {"a": 2, "b": 1}
     assert re.findall("a", "aa") == ["a", "a"]
@@ -257,7 +257,7 @@ def test_nan():
 
 
 def test_the_input_itself():
-    assert said(lambda e: e)[0] == "it gives its input e back as it is"
+    assert said(lambda e: e)[0] == "it returns its input e unchanged"
 
 
 def test_the_input_changed():

@@ -64,7 +64,7 @@ def test_of_the_solutions_notebook(tmp_path):
     nbformat.write(exercises.generate(source, with_solutions=True), tmp_path / "solved.ipynb")
     assert plugged.load(f"{tmp_path / 'solved.ipynb'}:attend")
     nbformat.write(exercises.generate(source, with_solutions=False), tmp_path / "blank.ipynb")
-    with pytest.raises(SatlibError, match=r"must give two tensors, \(z, alpha\), not NoneType"):
+    with pytest.raises(SatlibError, match=r"must return two tensors, \(z, alpha\), not NoneType"):
         plugged.load(f"{tmp_path / 'blank.ipynb'}:attend")
 
 
@@ -73,10 +73,10 @@ def test_of_the_solutions_notebook(tmp_path):
     [
         ("def other(e, a): pass", r"defines no function attend\(\)"),
         ("def attend(e, a: pass", r"cannot be run: SyntaxError"),
-        ("def attend(e, a): return e", r"must give two tensors"),
-        (RIGHT.replace('"bl,bld->bd"', '"bl,bld->bl"'), r"gives z of shape \(3, 5\).*must be \(3, 4\)"),
+        ("def attend(e, a): return e", r"must return two tensors"),
+        (RIGHT.replace('"bl,bld->bd"', '"bl,bld->bl"'), r"returns z of shape \(3, 5\).*must be \(3, 4\)"),
         (RIGHT.replace("softmax(e, 1)", "softmax(e, 1)[:, :2]"), r"raises RuntimeError"),
-        (RIGHT.replace("softmax(e, 1)", "softmax(e.detach(), 1)"), r"lets no gradient through"),
+        (RIGHT.replace("softmax(e, 1)", "softmax(e.detach(), 1)"), r"passes no gradient"),
         (RIGHT.replace("softmax(e, 1)", "log(e)"), r"with NaN or infinity"),
     ],
 )
@@ -129,7 +129,7 @@ def test_is_trained(tmp_path, place, monkeypatch, capsys):
 def test_the_command_line_says_what_is_wrong_before_anything_is_begun(tmp_path, capsys, place):
     command = ["train", "scenes-soft", "--run", str(tmp_path / "run")]
     assert cli.main([*command, "--attention", place("def attend(e, a): return e")]) == 2
-    assert "must give two tensors, (z, alpha), not Tensor" in capsys.readouterr().err
+    assert "must return two tensors, (z, alpha), not Tensor" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -137,5 +137,5 @@ def test_only_for_soft_attention(place):
     captioner = nn.Module()
     captioner.decoder = nn.Module()
     captioner.decoder.attention = nn.Module()
-    with pytest.raises(SatlibError, match=r"takes the place of soft attention"):
+    with pytest.raises(SatlibError, match=r"replaces soft attention"):
         plugged.plug(captioner, plugged.load(place(RIGHT)), place(RIGHT))

@@ -282,8 +282,8 @@ def test_what_is_no_notebook_of_exercises(tmp_path, capsys):
     (tmp_path / "torn.ipynb").write_text("{ not json")
     assert cli.main(["check", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"  outside of the exercises: {tmp_path / 'other.ipynb'} has no exercises: ")
-    assert lines[1].startswith(f"  outside of the exercises: {tmp_path / 'torn.ipynb'} is not a notebook: ")
+    assert lines[0].startswith(f"  outside the exercises: {tmp_path / 'other.ipynb'} has no exercises: ")
+    assert lines[1].startswith(f"  outside the exercises: {tmp_path / 'torn.ipynb'} is not a notebook: ")
     assert lines[-1].startswith("0 of 0 done")
 
 

@@ -116,7 +116,7 @@ class TestRead:
 
     def test_a_word_that_it_never_learnt(self):
         captioner = decided()
-        with pytest.raises(SatlibError, match="never learnt the word 'zebra'; give one of its 10 words"):
+        with pytest.raises(SatlibError, match="'zebra' is not in the model's vocabulary; give one of its 10 words"):
             read(captioner, annotate(captioner, PHOTOS[0]), ["a", "zebra"])
 
 
@@ -187,7 +187,7 @@ class TestExplorer:
         assert made.note.value == ""
         shown = made.image.value
         made.instead.value = "<b>zebra"
-        assert "never learnt" in made.note.value
+        assert "s vocabulary; give one of" in made.note.value
         assert "<b>" not in made.note.value
         assert made.reading.words[2] == "blue"
         assert made.image.value == shown

@@ -229,7 +229,7 @@ def test_a_single_image(without_java):
 @pytest.mark.parametrize(
     ("hypotheses", "references", "said"),
     [
-        ({}, {}, "no caption to measure"),
+        ({}, {}, "no caption to score"),
         ({"a": "x"}, {"a": ["x"], "b": ["y"], "c": ["z"]}, "2 images have no caption, the first is b"),
         ({"a": "x", "b": "y"}, {"a": ["x"]}, "1 images have no reference, the first is b"),
         ({"a": "x"}, {"a": []}, "references of a "),
@@ -272,9 +272,7 @@ def test_a_java_that_fails_costs_its_own_figure_only(tmp_path, monkeypatch):
     assert scores.protocol == metrics.PTB
     assert "METEOR" not in scores.values
     assert scores.values["BLEU-1"] > 10
-    assert scores.notes == (
-        "METEOR is missing: it ended with status 3 (Out of memory); the other figures are complete",
-    )
+    assert scores.notes == ("METEOR is missing: it ended with status 3 (Out of memory); the other scores are complete",)
     assert metrics.score(HYPOTHESES, REFERENCES, meteor=False).notes == ()
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch.nn import functional
 
-from satlib import plots
+from satlib import overlay, plots
 from satlib.errors import SatlibError
 
 
@@ -29,18 +29,18 @@ def titles(figure: Figure) -> list[str]:
 @pytest.mark.parametrize("grid", [(14, 14), (7, 7), (5, 9)])
 def test_upsampled_maps_keep_mean_and_evenness(grid):
     alphas = maps(3, grid)
-    large = plots.upsample(alphas)
+    large = overlay.upsample(alphas)
     assert large.shape == (3, 224, 224)
     if grid != (5, 9):  # 224 is no multiple of 5 and 9: some cells are a pixel larger there
         assert torch.allclose(large.mean((1, 2)), alphas.mean((1, 2)), rtol=1e-4)
-    even = plots.upsample(torch.full((1, *grid), 0.25))
+    even = overlay.upsample(torch.full((1, *grid), 0.25))
     assert torch.allclose(even, torch.tensor(0.25), atol=1e-6)
 
 
 def test_upsampled_peak_is_in_the_middle_of_its_cell():
     alphas = torch.zeros(1, 14, 14)
     alphas[0, 3, 9] = 1
-    row, column = divmod(int(plots.upsample(alphas).argmax()), 224)
+    row, column = divmod(int(overlay.upsample(alphas).argmax()), 224)
     assert abs(row - (3 * 16 + 7.5)) <= 0.5
     assert abs(column - (9 * 16 + 7.5)) <= 0.5
 
@@ -48,7 +48,7 @@ def test_upsampled_peak_is_in_the_middle_of_its_cell():
 def test_upsampled_step_is_the_normal_distribution_function():
     """Cells 0, 0, 0, 0, 1, 1, 1, 1 of 100 pixels: an edge at pixel 400, smoothed with a standard deviation of 100."""
     alphas = torch.tensor([0.0] * 4 + [1.0] * 4).expand(1, 1, 8)
-    line = plots.upsample(alphas, (1, 800))[0, 0]
+    line = overlay.upsample(alphas, (1, 800))[0, 0]
     for pixel in (250, 350, 399, 400, 480, 600):
         expected = 0.5 * (1 + math.erf((pixel + 0.5 - 400) / 100 / math.sqrt(2)))
         assert line[pixel] == pytest.approx(expected, abs=2e-4)
@@ -60,7 +60,7 @@ def test_upsampled_maps_equal_scipys_gaussian():
     expected = [
         ndimage.gaussian_filter(np.kron(alpha, np.ones((16, 16))), sigma=16, mode="reflect") for alpha in alphas.numpy()
     ]
-    assert np.allclose(plots.upsample(alphas), expected, rtol=1e-4, atol=1e-7)
+    assert np.allclose(overlay.upsample(alphas), expected, rtol=1e-4, atol=1e-7)
 
 
 def test_each_word_has_its_map_and_the_end_too():
@@ -101,17 +101,17 @@ def test_a_map_lies_where_the_encoder_looked():
     (144 to 368) and rows (16 to 240), and nothing lies outside of them."""
     right = torch.zeros(1, 14, 14)
     right[0, :, 7:] = 1
-    whole = plots.spread((512, 256), right, (256, 512), "whole")[0]
+    whole = overlay.spread((512, 256), right, (256, 512), "whole")[0]
     assert whole[:, 256 + 120 :].min() > 0.99
     assert whole[:, : 256 - 120].max() < 0.01
     assert torch.allclose(whole[:, 256:].mean() + whole[:, :256].mean(), torch.tensor(1.0), atol=1e-4)
-    crop = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 512), "crop")[0]
+    crop = overlay.spread((512, 256), torch.ones(1, 14, 14), (256, 512), "crop")[0]
     assert torch.allclose(crop[16:240, 144:368], torch.tensor(1.0), atol=1e-5)
     assert (crop > 0).sum() == 224 * 224
-    crop = plots.spread((512, 256), right, (256, 512), "crop")[0]
+    crop = overlay.spread((512, 256), right, (256, 512), "crop")[0]
     assert crop[16:240, 350:368].min() > 0.99
     assert crop[:, 368:].max() == 0
-    narrow = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 128), "crop")[0]  # drawn a quarter as wide
+    narrow = overlay.spread((512, 256), torch.ones(1, 14, 14), (256, 128), "crop")[0]  # drawn a quarter as wide
     assert (narrow > 0).sum() == 224 * 56
     assert narrow[16:240, 36:92].min() > 0.99
 
@@ -239,8 +239,8 @@ def test_a_log_without_an_epoch_is_refused():
 
 def test_upsampling_twice_as_large_is_the_same_picture():
     alphas = maps(1)
-    half = functional.avg_pool2d(plots.upsample(alphas, (448, 448)), 2)
-    assert torch.allclose(half, plots.upsample(alphas), rtol=0.01)
+    half = functional.avg_pool2d(overlay.upsample(alphas, (448, 448)), 2)
+    assert torch.allclose(half, overlay.upsample(alphas), rtol=0.01)
 
 
 @pytest.mark.parametrize(("size", "longest"), [((224, 224), 224), ((224, 224), 112), ((320, 240), 448)])
@@ -248,7 +248,7 @@ def test_lit_pictures_are_those_of_the_figure(size, longest):
     """The light of a map falls where the map is, in the photograph's own shape, at any resolution."""
     given, alphas = photo(*size), torch.zeros(2, 14, 14)
     alphas[0, 3, 9] = alphas[1, 12, 2] = 1
-    lit = plots.lit(given, alphas, longest)
+    lit = overlay.lit(given, alphas, longest)
     assert lit.shape == (2, longest * size[1] // size[0], longest, 3)
     warmth = lit[..., 0].astype(float) - lit[..., 2]
     down, across = (side // 14 for side in lit.shape[1:3])
@@ -264,5 +264,5 @@ def test_lit_pictures_are_those_of_the_figure(size, longest):
 def test_a_notebook_shows_a_picture_in_256_colours(monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
-    plots.Picture(figsize=(1, 1))._ipython_display_()
+    plots.NotebookFigure(figsize=(1, 1))._ipython_display_()
     assert Image.open(io.BytesIO(shown[0].data)).mode == "P"

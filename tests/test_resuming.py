@@ -110,7 +110,7 @@ def test_the_real_command_interrupted_by_signals(capsys):
     assert kills.main(few) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[-1].startswith("3 interruptions of ")
-    assert said[-1].endswith(" of scenes-soft: 0 of these runs differ from the one without a stop")
+    assert said[-1].endswith(" of scenes-soft: 0 of these runs differ from the uninterrupted one")
     assert all(line.endswith("): the same bits") for line in said[1:-1])
 
 

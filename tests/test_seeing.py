@@ -81,7 +81,7 @@ class TestLayers:
     def test_what_cannot_be_followed_is_refused(self):
         with pytest.raises(SatlibError, match="no layer 'conv9_1'; choose among conv1_1, conv1_2, pool1, conv2_1"):
             seeing.look(vgg_like(), pictures(), ["conv9_1"])
-        with pytest.raises(SatlibError, match="take vgg19 or alexnet"):
+        with pytest.raises(SatlibError, match="use vgg19 or alexnet"):
             seeing.layer_names(encoders.create("small", pretrained=False))
 
 

@@ -137,13 +137,6 @@ def test_an_unknown_style_is_refused():
         table.render([], style="latex")
 
 
-def test_evaluations_are_found_in_runs(tmp_path):
-    paths = [write(tmp_path, "b"), write(tmp_path, "a"), write(tmp_path, "a", name="dev")]
-    (tmp_path / "a" / "log.jsonl").touch()
-    assert table.find(tmp_path) == [paths[2], paths[1], paths[0]]
-    assert table.find(tmp_path / "nowhere") == []
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from satlib import attention
 from satlib.course import translation_world
-from satlib.course.translation import NO_WORD, Pair, Translator, ids, masked_softmax, read_pairs, train, translate
+from satlib.course.translation import (
+    NO_WORD,
+    SentencePair,
+    Translator,
+    ids,
+    masked_softmax,
+    read_pairs,
+    train,
+    translate,
+)
 from satlib.errors import SatlibError
 from satlib.text import END, Vocabulary
 
@@ -71,12 +80,12 @@ def test_lengths_are_even_and_no_sentence_comes_twice():
 @pytest.mark.parametrize(
     ("sentence", "message"),
     [
-        ("the zebra sleeps", "word 2: 'zebra' stands where the small world has one of: dog, cat, bird, horse, ..."),
+        ("the zebra sleeps", "word 2: 'zebra' stands where the grammar expects one of: dog, cat, bird, horse, ..."),
         ("a dogs sleep", "word 2: 'dogs' stands"),
-        ("the dogs sleeps", "word 3: 'sleeps' stands where the small world has one of: see, find"),
+        ("the dogs sleeps", "word 3: 'sleeps' stands where the grammar expects one of: see, find"),
         ("the dog do not sleep", "word 3: 'do' stands"),
-        ("the dog sees", "word 4: the sentence ends where the small world has one of: the, my, our, every"),
-        ("the dog sleeps the cat", "word 4: 'the' stands where the small world has one of: and, but, while, because"),
+        ("the dog sees", "word 4: the sentence ends where the grammar expects one of: the, my, our, every"),
+        ("the dog sleeps the cat", "word 4: 'the' stands where the grammar expects one of: and, but, while, because"),
         ("", "word 1: the sentence ends"),
     ],
 )
@@ -89,7 +98,7 @@ def test_sentences_that_the_world_does_not_have(sentence, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"count": 5, "shortest": 2}, "the shortest here have 3"),
+        ({"count": 5, "shortest": 2}, "the shortest sentences have 3"),
         ({"count": 5, "shortest": 9, "longest": 8}, "no sentence has 9 to 8 words"),
         ({"count": 2000, "shortest": 3, "longest": 3}, "too few sentences of 3 words for 2000 pairs; ask for fewer"),
     ],
@@ -102,7 +111,7 @@ def test_worlds_that_cannot_be(arguments, message):
 def test_read_pairs(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_bytes("\ufeffGo.\tVa !\tsomebody\r\n\nA red  dog.\tUn chien rouge.\r\nOne two three four\tun\n".encode())
-    assert read_pairs(path, longest=3) == [Pair("Go.", "Va !"), Pair("A red dog.", "Un chien rouge.")]
+    assert read_pairs(path, longest=3) == [SentencePair("Go.", "Va !"), SentencePair("A red dog.", "Un chien rouge.")]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +120,7 @@ def test_read_pairs(tmp_path):
         (b"Go.\tVa !\nstop", "line 2: no tab; write a sentence, a tab and its translation"),
         (b"\tVa !", "line 1: the sentence has no word"),
         (b"Go.\t...", "line 1: the translation has no word"),
-        (b"one two three four\tun", "no pair of at most 3 words a side"),
+        (b"one two three four\tun", "no pair of at most 3 words per side"),
         (b"", "no pair of at most 3 words"),
         (b"Go.\tVa !\nNo\tNon \xe9", r"not UTF-8 text \(line 2\)"),
         (None, "does not exist"),
@@ -126,7 +135,7 @@ def test_read_pairs_of_bad_files(tmp_path, content, message):
     assert str(path) in str(error.value)
 
 
-PAIRS = [Pair(english, orrish) for english, orrish, _ in BY_HAND]
+PAIRS = [SentencePair(english, orrish) for english, orrish, _ in BY_HAND]
 SOURCES, TARGETS = (Vocabulary.from_captions(pair[side] for pair in PAIRS) for side in (0, 1))
 
 
@@ -292,7 +301,7 @@ def test_recurrent_weights_begin_orthogonal(kind):
 
 
 def test_unknown_attention():
-    with pytest.raises(SatlibError, match="no attention is called 'luong'; choose among none, additive"):
+    with pytest.raises(SatlibError, match="unknown attention 'luong'; choose one of none, additive"):
         Translator(SOURCES, TARGETS, "luong")
 
 

@@ -129,10 +129,10 @@ def test_a_wide_range_is_searched_on_a_logarithmic_scale():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("training.learning_rate", "write what varies as"),
-        ("training.learning_rate=1e-3", "write what varies as"),
-        ("training.learning_rate=2..1", "write what varies as"),
-        ("training.learning_rate=a..b", "write what varies as"),
+        ("training.learning_rate", "write section.key=low"),
+        ("training.learning_rate=1e-3", "write section.key=low"),
+        ("training.learning_rate=2..1", "write section.key=low"),
+        ("training.learning_rate=a..b", "write section.key=low"),
         ("training.rate=1..2", "has no value 'training.rate'"),
         ("nothing=1..2", "has no value 'nothing'"),
     ],

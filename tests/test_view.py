@@ -9,7 +9,7 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import cli, encoders, evaluation, images, metrics, plots, recipe, shipped, training
+from satlib import cli, encoders, evaluation, images, metrics, overlay, plots, recipe, shipped, training
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.course import explorer
 from satlib.datasets.sharded import StreamedImage
@@ -148,8 +148,8 @@ def test_another_view_is_refused(capsys):
 
 def test_the_pictures_of_caption_are_drawn_by_the_models_view(photo, tmp_path, capsys, monkeypatch):
     """Where the encoder saw nothing the picture stays dark."""
-    drawn, true = [], plots.spread
-    monkeypatch.setattr(plots, "spread", lambda *a: drawn.append(true(*a)) or drawn[-1])
+    drawn, true = [], overlay.spread
+    monkeypatch.setattr(overlay, "spread", lambda *a: drawn.append(true(*a)) or drawn[-1])
     photo.save(tmp_path / "photo.png")
     for view in images.VIEWS:
         captioner(view).save(tmp_path / f"{view}.safetensors")

@@ -1,9 +1,9 @@
-"""Does an interrupted training end with the bits of one that was not? `python tools/kills.py --kills 50 --recipe scenes-hard`.
+"""Does an interrupted and resumed training end with the same bits? `python tools/kills.py --kills 50 --recipe scenes-hard`.
 
-Trains a recipe at small size on a few drawn scenes, once from beginning to end. Then starts the same `satlib train` again and
-again, interrupts it by SIGKILL, SIGINT or SIGTERM at random moments, and resumes it until each run has ended. Compares the
-files: every tensor of checkpoint and model, the optimiser's state among them, and the log but for its clock. Exit status 1 where
-anything differs, or where a command fails for another reason than the signal.
+Trains a recipe at small size on a few drawn scenes, once without interruption. Then starts the same `satlib train` repeatedly,
+interrupts it with SIGKILL, SIGINT or SIGTERM at random moments, and resumes it until each run has ended. Compares the files:
+every tensor of checkpoint and model, including the optimiser's state, and the log except for its timings. The exit status is 1
+if anything differs, or if a command fails for another reason than the signal.
 """
 
 import argparse
@@ -35,59 +35,62 @@ SMALL = (
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What two runs' folders say differently: names of tensors, of entries and of files; empty where they are the same bits."""
+    """The differences between the folders of two runs: names of tensors, of entries and of files; empty if all bits agree."""
     names, others = ({path.name for path in run.iterdir()} for run in (one, other))
-    found = [f"{name} is in one of them only" for name in sorted(names ^ others)]
+    differing = [f"{name} is in one of them only" for name in sorted(names ^ others)]
     for name in sorted({CHECKPOINT, MODEL} & names & others):
         (header, tensors), (other_header, other_tensors) = (read_safetensors(run / name) for run in (one, other))
-        found += [f"{name}: {key}" for key in sorted(tensors.keys() ^ other_tensors.keys())]
-        found += [
+        differing += [f"{name}: {key}" for key in sorted(tensors.keys() ^ other_tensors.keys())]
+        differing += [
             f"{name}: {key}"
             for key in sorted(tensors.keys() & other_tensors.keys())
             if not _same_bits(tensors[key], other_tensors[key])
         ]
-        here, there = _without_clock(header), _without_clock(other_header)
-        found += [
-            f"{name}: {key} of its header" for key in here.keys() | there.keys() if here.get(key) != there.get(key)
+        entries, other_entries = _without_clock(header), _without_clock(other_header)
+        differing += [
+            f"{name}: {key} of its header"
+            for key in entries.keys() | other_entries.keys()
+            if entries.get(key) != other_entries.get(key)
         ]
     if LOG in names & others:
         logs = [[json.loads(line) for line in (run / LOG).read_text().splitlines()] for run in (one, other)]
-        found += [LOG] if _without_clock(logs[0]) != _without_clock(logs[1]) else []
+        differing += [LOG] if _without_clock(logs[0]) != _without_clock(logs[1]) else []
     for name in sorted({"recipe.toml", "vocabulary.json"} & names & others):
-        found += [name] if (one / name).read_bytes() != (other / name).read_bytes() else []
-    return found
+        differing += [name] if (one / name).read_bytes() != (other / name).read_bytes() else []
+    return differing
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Also of signed zeros, which compare as equal."""
+    """Whether two tensors agree bit by bit; 0.0 and -0.0, which compare as equal, differ."""
     return (one.dtype, one.shape) == (other.dtype, other.shape) and one.numpy().tobytes() == other.numpy().tobytes()
 
 
 def _without_clock(value: Any) -> Any:
+    """A value from a log or header without its timings."""
     if isinstance(value, dict):
-        return {key: _without_clock(each) for key, each in value.items() if key not in CLOCK}
-    return [_without_clock(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_clock(entry) for key, entry in value.items() if key not in CLOCK}
+    return [_without_clock(entry) for entry in value] if isinstance(value, list) else value
 
 
 class Failed(Exception):  # noqa: N818 (what happened, not an error of this program)
-    """A command ended otherwise than it should have; says how."""
+    """A command ended in an unexpected way; the message says how."""
 
 
 def interrupted(command: Sequence[str], run: Path, number: signal.Signals, after: float | None, trains: bool) -> bool:
-    """Start a command and send it a signal; whether it was still running then.
+    """Start a command and send it a signal; return whether it was still running at that moment.
 
     Args:
-        command: `satlib train`.
-        run: its folder.
+        command: `satlib train` with its arguments.
+        run: its run folder.
         number: the signal.
-        after: seconds from the command's start, or from the moment when it has written a checkpoint; None: no signal.
-        trains: the latter.
+        after: seconds to wait before the signal; None sends no signal.
+        trains: whether to count the seconds from the first new checkpoint instead of from the command's start.
 
     Raises:
-        Failed: it ended by itself with an error, or took the signal otherwise than by stopping.
+        Failed: the command ended with an error, or did not stop on the signal.
     """
     before = written(run)
-    with tempfile.TemporaryFile("w+") as said, subprocess.Popen(command, stdout=said, stderr=said) as process:
+    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         while trains and written(run) == before and process.poll() is None:
             time.sleep(0.01)
         try:
@@ -97,16 +100,16 @@ def interrupted(command: Sequence[str], run: Path, number: signal.Signals, after
             process.send_signal(number)
             process.wait()
             running = True
-        said.seek(0)
-        last = said.read().strip().splitlines()[-1:]
-    # 130 is satlib's for a stop. Before satlib listens a signal ends Python itself; close to the end it comes too late.
+        output.seek(0)
+        last = output.read().strip().splitlines()[-1:]
+    # satlib exits with 130 when it is stopped. A very early signal ends Python itself; a very late one has no effect.
     if process.returncode not in ((0, 130, -number) if running else (0,)):
         raise Failed(f"exit status {process.returncode}, {last}")
     return running
 
 
 def written(run: Path) -> int:
-    """When a run's checkpoint was written, 0 where there is none."""
+    """The modification time of a run's checkpoint, in nanoseconds; 0 if there is none."""
     try:
         return (run / CHECKPOINT).stat().st_mtime_ns
     except FileNotFoundError:
@@ -114,7 +117,7 @@ def written(run: Path) -> int:
 
 
 def position(run: Path) -> str:
-    """How far a run's checkpoint is."""
+    """The epoch and batch of a run's checkpoint, as "epoch:batch"."""
     if not (run / CHECKPOINT).exists():
         return "start"
     progress = read_safetensors(run / CHECKPOINT)[0]["progress"]
@@ -122,14 +125,16 @@ def position(run: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Interrupt and compare; give the exit status."""
+    """Interrupt and compare; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--kills", type=int, default=50, help="interruptions, over as many runs as that takes")
+    parser.add_argument(
+        "--kills", type=int, default=50, help="total number of interruptions, over as many runs as needed"
+    )
     parser.add_argument("--recipe", default="scenes-soft", help="a recipe that maximises the likelihood")
-    parser.add_argument("--seed", type=int, default=0, help="of signals and moments")
-    parser.add_argument("--images", type=int, default=32, help="drawn scenes to train on")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the signals and their times")
+    parser.add_argument("--images", type=int, default=32, help="number of drawn scenes to train on")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="as for satlib train")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as root:
@@ -155,29 +160,29 @@ def _compare(options: argparse.Namespace, root: Path) -> int:
         loading = time.monotonic() - began
     training = time.monotonic() - began - loading
     if process.returncode:
-        print(f"the run without a stop failed; try: {shlex.join(train(Path('run')))}")
+        print(f"the uninterrupted run failed; to see why, run: {shlex.join(train(Path('run')))}")
         return 1
-    print(f"{options.recipe}: {loading:.1f} s to begin and {training:.1f} s to train without a stop", flush=True)
+    print(f"{options.recipe}: {loading:.1f} s to start and {training:.1f} s to train without interruption", flush=True)
     chance, kills, runs, wrong = random.Random(options.seed), 0, 0, 0
     while kills < options.kills:
         runs += 1
         run, stops, running = root / f"run-{runs}", [], True
         try:
             while running:
-                # One signal in five comes while Python loads, or at the very beginning. The last command is left alone.
+                # One signal in five comes during start-up. The last command of all gets no signal.
                 trains, number = chance.random() < 0.8, chance.choice(SIGNALS)
                 after = chance.uniform(0, training / 3 if trains else 1.2 * loading) if kills < options.kills else None
                 running = interrupted(train(run), run, number, after, trains)
                 kills += running
                 stops += [f"{number.name} {position(run)}"] * running
-            found = differences(root / "whole", run)
+            problems = differences(root / "whole", run)
         except Failed as failed:
-            found = [str(failed)]
-        wrong += bool(found)
-        verdict = "the same bits" if not found else f"DIFFERS in {len(found)}: {', '.join(found[:5])}"
+            problems = [str(failed)]
+        wrong += bool(problems)
+        verdict = "the same bits" if not problems else f"DIFFERS in {len(problems)}: {', '.join(problems[:5])}"
         print(f"run {runs}, stopped {len(stops)} times ({', '.join(stops)}): {verdict}", flush=True)
     print(
-        f"{kills} interruptions of {runs} runs of {options.recipe}: {wrong} of these runs differ from the one without a stop"
+        f"{kills} interruptions of {runs} runs of {options.recipe}: {wrong} of these runs differ from the uninterrupted one"
     )
     return 1 if wrong else 0
 

@@ -1,7 +1,8 @@
-"""How sharp are the checks of the exercises? `python tools/mutants.py [ID ...]`.
+"""How sensitive are the checks of the exercises? `python tools/mutants.py [ID ...]`.
 
-Each solution of solutions/*.py is changed in one place (a sign, an axis, a number by one, a comparison, a missing detach, mask, square,
-absolute value, ...), and its check is asked. Prints the share that was found wrong, and every change that was not, with why that is as it should be.
+Each solution in solutions/*.py is changed in one place (a sign, an axis, a number by one, a comparison, a missing detach, mask,
+square, absolute value, ...) and given to its check. Prints the share of changes that were found wrong, and every change that was
+not; those known to leave the answer right are printed with the reason (`JUDGED`) and do not count.
 """
 
 import argparse
@@ -19,11 +20,11 @@ from exercises import SOLUTION, solved, sources
 from satlib.exercises import Wrong, check
 from satlib.exercises.engine import chapter
 
-LEAST = 0.95  # share that must be found
-# Changes that leave a right answer: (exercise, what the changed line looks like) -> why.
+LEAST = 0.95  # share of changes that must be found
+# Changes that leave the answer right: (exercise, the changed line) -> reason.
 JUDGED: dict[tuple[str, str], str] = {
     ("2.5", "cosines[i] = -3"): "right: no cosine is below -1",
-    ("2.5", "cosines[i] = -1"): "right: a cosine of exactly -1 with all other places does not come up",
+    ("2.5", "cosines[i] = -1"): "right: a cosine of exactly -1 with all other places does not occur",
     (
         "6.5",
         "return (advantage, 0.9 * baseline + 0.1 * rewards.mean())",
@@ -34,12 +35,12 @@ JUDGED: dict[tuple[str, str], str] = {
     (
         "8.4",
         "return [gradient for gradient in gradients]",
-    ): "right: who gives back the same gradients has not changed them",
+    ): "right: returning the same gradients does not change them",
     ("8.5", "for epoch in range(2, len(scores) + 1):"): "right: nothing can happen at epoch 1",
     (
         "9.3",
         "return -sum((weight * padded[:, k:k + width] for k, weight in enumerate(kernel)))",
-    ): "right: it is done twice",
+    ): "right: the function is applied twice",
 }
 
 _SWAPS = {
@@ -59,27 +60,9 @@ _COMPARISONS = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
 }
-# Calls that can be forgotten: x.detach() -> x, torch.tanh(x) -> x.
-_FORGOTTEN = {
-    *(
-        "detach",
-        "masked_fill",
-        "abs",
-        "square",
-        "sqrt",
-        "log",
-        "exp",
-        "relu",
-        "tanh",
-        "sigmoid",
-        "softmax",
-        "float",
-        "mean",
-        "flip",
-        "lower",
-    ),
-    *("unsqueeze", "squeeze", "item", "reshape", "permute", "clone"),
-}
+# Calls that can be dropped: x.detach() -> x, torch.tanh(x) -> x.
+_FORGOTTEN = {"detach", "masked_fill", "abs", "square", "sqrt", "log", "exp", "relu", "tanh", "sigmoid", "softmax"}
+_FORGOTTEN |= {"float", "mean", "flip", "lower", "unsqueeze", "squeeze", "item", "reshape", "permute", "clone"}
 _OTHERS = {
     "sum": "mean",
     "mean": "sum",
@@ -92,11 +75,11 @@ _OTHERS = {
 
 
 def _changes(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in a node's place."""
+    """The replacements of a node."""
     if isinstance(node, ast.BinOp):
         if type(node.op) in _SWAPS:
             yield ast.BinOp(node.left, _SWAPS[type(node.op)](), node.right)
-        if isinstance(node.op, (ast.Add, ast.Mult, ast.Sub, ast.Pow, ast.Div)):  # one side is forgotten
+        if isinstance(node.op, (ast.Add, ast.Mult, ast.Sub, ast.Pow, ast.Div)):  # drop one side
             yield node.left
     elif isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
         yield ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])]()], node.comparators)
@@ -123,7 +106,7 @@ def _changes(node: ast.AST) -> Iterator[ast.AST]:
                 other.func.id = _OTHERS[name]
             yield other
         if name in ("sum", "mean") and owner is not None and node.args and not of_torch:
-            yield ast.Call(node.func, [], [])  # no axis
+            yield ast.Call(node.func, [], [])  # drop the axis
     elif isinstance(node, (ast.Return, ast.Tuple)) and isinstance(getattr(node, "value", node), ast.Tuple):
         values = getattr(node, "value", node)
         if isinstance(node, ast.Return) and len(values.elts) == 2:
@@ -135,21 +118,18 @@ def _changes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def mutants(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
-    """Each changed function as code, with the line that was changed."""
+    """The code of each changed function, with the line that was changed."""
     nodes = [node for statement in function.body[1:] for node in ast.walk(statement)]  # the docstring stays
     for index, node in enumerate(nodes):
         for number, _ in enumerate(_changes(node)):
             twin = copy.deepcopy(function)
-            there = [node for statement in twin.body[1:] for node in ast.walk(statement)][index]
-            instead = list(_changes(there))[number]
-            changed = ast.fix_missing_locations(_Replace(there, ast.copy_location(instead, there)).visit(twin))
-            line = getattr(instead, "lineno", getattr(there, "lineno", 0))
-            code = ast.unparse(changed)
+            old = [node for statement in twin.body[1:] for node in ast.walk(statement)][index]
+            new = list(_changes(old))[number]
+            code = ast.unparse(ast.fix_missing_locations(_Replace(old, ast.copy_location(new, old)).visit(twin)))
             before, after = ast.unparse(function).splitlines(), code.splitlines()
-            differing = [new for old, new in zip(before, after, strict=False) if old != new] or after[-1:]
-            if code != ast.unparse(function):
+            differing = [line for old_line, line in zip(before, after, strict=False) if old_line != line] or after[-1:]
+            if before != after:
                 yield code, differing[0].strip()
-            assert line >= 0
 
 
 class _Replace(ast.NodeTransformer):
@@ -157,16 +137,16 @@ class _Replace(ast.NodeTransformer):
         self.old, self.new = old, new
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Put the new node in the old one's place."""
+        """Replace the old node by the new one."""
         return self.new if node is self.old else self.generic_visit(node)
 
 
 def solutions() -> dict[str, tuple[ast.FunctionDef, dict]]:
-    """Each exercise's function, and the names around it."""
-    found = {}
+    """The solution of each exercise, and the names that its module defines."""
+    functions = {}
     for source in sources():
         names: dict = {"__name__": "solutions"}
-        tasks = {each.name: each.id for each in chapter(int(source.stem[:2])).values()}
+        tasks = {asked.name: asked.id for asked in chapter(int(source.stem[:2])).values()}
         for cell in jupytext.read(source).cells:
             if cell.cell_type != "code" or "plots." in cell.source:
                 continue
@@ -174,8 +154,8 @@ def solutions() -> dict[str, tuple[ast.FunctionDef, dict]]:
             exec(compile(code, source.name, "exec"), names)
             if SOLUTION.search(cell.source):
                 (function,) = [node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]
-                found[tasks[function.name]] = function, names
-    return found
+                functions[tasks[function.name]] = function, names
+    return functions
 
 
 def survives(id: str, code: str, names: dict) -> bool:
@@ -193,16 +173,14 @@ def survives(id: str, code: str, names: dict) -> bool:
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ids", nargs="*", help="exercises, as 4.2, or notebooks, as 4; all if left out")
+    parser.add_argument("ids", nargs="*", help="exercises, as 4.2, or notebooks, as 4; by default all")
     wanted = parser.parse_args().ids
     caught = judged = total = 0
     for id, (function, names) in solutions().items():
         if wanted and id not in wanted and id.split(".")[0] not in wanted:
             continue
         tasks = chapter(int(id.split(".")[0]))
-        tasks[id] = dataclasses.replace(
-            tasks[id], seconds=1.0, mistakes={}
-        )  # what a mistake is called does not matter here
+        tasks[id] = dataclasses.replace(tasks[id], seconds=1.0, mistakes={})  # the name of a mistake does not matter
         for code, line in mutants(function):
             total += 1
             if not survives(id, code, names):
@@ -211,12 +189,14 @@ def main() -> int:
             why = JUDGED.get((id, line))
             judged += why is not None
             print(
-                f"{id}: `{line}` was not found: {why or 'NOT JUDGED: is it right, or is the check too weak?'}",
+                f"{id}: `{line}` was not found: {why or 'NOT JUDGED: is the answer right, or is the check too weak?'}",
                 flush=True,
             )
     share = caught / max(1, total)
     fair = caught / max(1, total - judged)
-    print(f"{caught} of {total} changes were found wrong: {share:.1%}; {fair:.1%} of those that do make it wrong")
+    print(
+        f"{caught} of {total} changes were found wrong: {share:.1%}; of those that do make the answer wrong: {fair:.1%}"
+    )
     return 0 if fair >= LEAST else 1
 
 

@@ -1,11 +1,11 @@
-"""Do the tests hold the package? `python tools/mutate.py [satlib/attention.py ...] [--sample N] [--seed 0] [--processes 1]`.
+"""Do the tests notice mistakes? `python tools/mutate.py [satlib/attention.py ...] [--sample N] [--seed 0] [--processes 1]`.
 
 Each module is changed in one place at a time (an operator, a sign, a comparison, a constant, an axis, a dropped statement,
-argument, `detach` or decorator, ...), and the tests that should hold that module are run until one fails. A change that no test
-notices is printed: either a test is missing, or the change is no mistake; the latter are listed, each with its reason,
-in tools/mutate-judged.toml and do not count. Exit status 1 where less than 95 % of the rest of a module's changes are caught.
+argument, `detach` or decorator, ...), and the module's tests are run until one fails. A change that no test notices is printed:
+either a test is missing, or the change is no mistake. The latter are listed with their reasons in tools/mutate-judged.toml and do
+not count. The exit status is 1 if the tests notice less than 95 % of the remaining changes of a module.
 
-A parent imports torch and the tests' libraries once, and each change is tried in a fork of it, which imports satlib afresh.
+A parent process imports torch and the tests' libraries once; each change is tried in a fork of it, which imports satlib afresh.
 """
 
 import argparse
@@ -36,8 +36,8 @@ else:
 
 ROOT = Path(__file__).parents[1]
 JUDGED = Path(__file__).with_name("mutate-judged.toml")
-LEAST = 0.95  # share that must be caught
-MEMORY = 6 * 2**30  # bytes that the tests of a change may take
+LEAST = 0.95  # share of changes that must be caught
+MEMORY = 6 * 2**30  # bytes that the tests of a change may use
 _HARD, _REWARD, _DISTILLATION = "tests/test_hard.py::", "tests/test_reward.py::", "tests/test_distillation.py::"
 _TRAINING, _SHARDS = "tests/test_training.py::", "tests/test_shards.py::TestTraining::"
 _STOPPED = _TRAINING + "TestResuming::test_stopped_and_resumed_is_the_run_that_was_not"
@@ -69,7 +69,7 @@ _RUNS = (
     _HARD + "TestTraining::test_start_with_another_vocabulary_is_refused",
     _HARD + "TestTraining::test_resumed_is_the_run_that_was_not_stopped",
 )
-TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it, the quick ones first
+TESTS: dict[str, tuple[str, ...]] = {  # module -> its tests, the quick ones first
     "attention": ("tests/test_attention.py", "tests/test_soft_attention.py", _HARD + "TestLooking"),
     "decoder": ("tests/test_decoder.py", "tests/test_fast.py", "tests/test_soft_attention.py"),
     "fast": ("tests/test_fast.py",),
@@ -93,9 +93,9 @@ TESTS: dict[str, tuple[str, ...]] = {  # module -> the tests that should hold it
     ),
     **dict.fromkeys(("training", "checkpoint", "optimisation", "validation", "training_data"), _RUNS),
 }
-# Tests that start Java, or other processes that would import what is not changed.
+# Tests that start Java, or other processes, which would import the unchanged module.
 LEFT_OUT = ("program_told_to_do_with_equal_words", "what_it_was_distilled_from", "evaluated_by_each_look", "kill_9")
-# Imported before forking, satlib thrown out again: what a child needs not load.
+# Imported before forking, so that no child has to load it; satlib itself is then removed from sys.modules.
 LOADED = ("torch._dynamo", "satlib.training", "satlib.evaluation", "nltk.translate.bleu_score", "hypothesis.strategies")
 
 
@@ -105,12 +105,12 @@ class _Changed(importlib.machinery.SourceFileLoader):
     tree: ast.Module
 
     def get_code(self, fullname: str) -> object:
-        """The tree's code."""
+        """The code of the changed tree."""
         return compile(ast.fix_missing_locations(self.tree), self.path, "exec")
 
 
 class _Finder:
-    """Finds one module, changed."""
+    """A finder that returns the changed version of one module."""
 
     def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
         self.name = name
@@ -118,7 +118,7 @@ class _Finder:
         self.loader.tree = tree
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
-        """The spec of that module alone."""
+        """The spec of that module; None for any other."""
         if name != self.name:
             return None
         return importlib.util.spec_from_file_location(name, self.loader.path, loader=self.loader)
@@ -136,7 +136,7 @@ class Tests:
         """Seconds of processor time that the tests take without a change.
 
         Raises:
-            SystemExit: they fail.
+            SystemExit: the tests fail.
         """
         _, status, used = os.wait4(self._start(None, 600), 0)
         if os.waitstatus_to_exitcode(status) != 0:
@@ -144,7 +144,7 @@ class Tests:
         return used.ru_utime + used.ru_stime
 
     def survivors(self, chosen: Sequence[Mutant], seconds: float) -> Iterator[Mutant]:
-        """The changes that no test notices. One that takes more than `seconds` of processor time is noticed."""
+        """The changes that no test notices; one whose tests take more than `seconds` of processor time counts as noticed."""
         running: dict[int, tuple[Mutant, float]] = {}
         left = list(reversed(chosen))
         while left or running:
@@ -155,7 +155,7 @@ class Tests:
             if not process:
                 time.sleep(0.01)
                 for process, (_, deadline) in running.items():
-                    if time.monotonic() > deadline:  # asleep: it uses no processor time
+                    if time.monotonic() > deadline:  # it sleeps and uses no processor time
                         os.killpg(process, signal.SIGKILL)
                 continue
             mutant, _ = running.pop(process)
@@ -164,7 +164,7 @@ class Tests:
                 yield mutant
 
     def _start(self, mutant: Mutant | None, seconds: float) -> int:
-        """Fork a process whose exit status is pytest's."""
+        """Fork a process that runs the tests and exits with pytest's status."""
         process = os.fork()
         if process:
             return process
@@ -179,15 +179,8 @@ class Tests:
             if mutant is not None:
                 mutant.apply()
             sys.meta_path.insert(0, _Finder(f"satlib.{self.module}", self.path, self.tree))
-            given = [
-                "-x",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "-p",
-                "no:unraisableexception",
-                f"--basetemp={self.folder / str(os.getpid())}",
-            ]
+            given = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]
+            given += [f"--basetemp={self.folder / str(os.getpid())}"]
             given += ["-k", " and ".join(f"not {name}" for name in LEFT_OUT), *TESTS[self.module]]
             status = int(pytest.main(given))
         finally:
@@ -195,7 +188,7 @@ class Tests:
 
 
 def load() -> None:
-    """Import what the tests need; then forget satlib, so that a child imports it with its change."""
+    """Import what the tests need, then remove satlib from sys.modules, so that each child imports it with its change."""
     sys.path.insert(0, str(ROOT))
     os.chdir(ROOT)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # nbval takes longer to load than most tests to run
@@ -203,19 +196,19 @@ def load() -> None:
         importlib.import_module(name)
     for name in [name for name in sys.modules if name.partition(".")[0] == "satlib"]:
         del sys.modules[name]
-    # The same examples for every change, none from an earlier one; to fail is enough.
+    # The same examples for every change, and none from an earlier one; a failing example need not be shrunk.
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile("mutate", database=None, derandomize=True, phases=phases)
     hypothesis.settings.load_profile("mutate")
-    gc.freeze()  # a child collects garbage several times, and none of it is here
+    gc.freeze()  # children collect garbage several times and need not scan these objects
 
 
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", help="modules as satlib/attention.py; all that have tests here if left out")
-    parser.add_argument("--sample", type=int, metavar="N", help="try N of each module's changes, drawn by lot")
-    parser.add_argument("--seed", type=int, default=0, help="of the lot")
+    parser.add_argument("files", nargs="*", help="modules, as satlib/attention.py; by default all in TESTS")
+    parser.add_argument("--sample", type=int, metavar="N", help="try N changes of each module, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     modules = [Path(name).stem for name in arguments.files] or list(TESTS)
@@ -224,8 +217,8 @@ def main() -> int:
             f"no tests are named for {', '.join(sorted(unknown))}; TESTS in {Path(__file__).name} is the table"
         )
     judged = {
-        (each["module"], each["where"], each["before"], each["after"]): each["reason"]
-        for each in tomllib.loads(JUDGED.read_text(encoding="utf-8"))["judged"]
+        (entry["module"], entry["where"], entry["before"], entry["after"]): entry["reason"]
+        for entry in tomllib.loads(JUDGED.read_text(encoding="utf-8"))["judged"]
     }
     load()
     table, enough = [], True

@@ -1,4 +1,4 @@
-"""The changes that `tools/mutate.py` tries: one place of a module each, by its syntax tree. Texts and types are left alone."""
+"""The changes that `tools/mutate.py` tries: each in one place of a module's syntax tree. Texts and types are left alone."""
 
 import ast
 import copy
@@ -16,7 +16,7 @@ _COMPARISONS = {
     **{ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,)},
     **{ast.In: (ast.NotIn,), ast.NotIn: (ast.In,)},
 }
-# x.name(...) and name(x) that may be forgotten, leaving x.
+# x.name(...) and name(x) that may be dropped, leaving x.
 _FORGOTTEN = {"detach", "clone", "contiguous", "to", "abs", "square", "sqrt", "log", "exp", "tanh", "clamp"}
 _FORGOTTEN |= {"masked_fill", "flip", "cumsum", "mul_", "add_", "expand_as", "sigmoid", "dropout", "_precise"}
 _FORGOTTEN |= {"sorted", "reversed", "isfinite", "permutation", "float", "int"}
@@ -28,7 +28,7 @@ _MODULES = {"torch", "nn", "functional", "math", "np"}
 
 
 class Mutant(NamedTuple):
-    """A change: `new` in place of `old`, a value of `parent`'s field (in a list: at `index`)."""
+    """A change: `new` replaces the value of `parent`'s field (in a list, at `index`); None deletes it."""
 
     parent: ast.AST
     field: str
@@ -40,7 +40,7 @@ class Mutant(NamedTuple):
     after: str
 
     def apply(self) -> None:
-        """Change the tree."""
+        """Apply the change to the tree."""
         if self.index is None:
             setattr(self.parent, self.field, self.new)
         elif self.new is None:
@@ -50,14 +50,14 @@ class Mutant(NamedTuple):
 
 
 def _name(node: ast.AST) -> str:
-    """The last part of a dotted name that is called or used."""
+    """The last part of a dotted name or of a called one; "" for other expressions."""
     if isinstance(node, ast.Call):
         return _name(node.func)
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _expressions(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in an expression's place."""
+    """The replacements of an expression."""
     if isinstance(node, ast.BinOp):
         if type(node.op) in _SWAPS:
             yield ast.BinOp(node.left, _SWAPS[type(node.op)](), node.right)
@@ -88,11 +88,11 @@ def _expressions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _calls(node: ast.Call) -> Iterator[ast.AST]:
-    """What may stand in a call's place."""
+    """The replacements of a call."""
     name = _name(node)
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     method = owner is not None and _name(owner) not in _MODULES | {"self"}
-    moved = name == "to" and any(_name(each) == "device" for each in node.args)  # on a CPU nothing moves
+    moved = name == "to" and any(_name(argument) == "device" for argument in node.args)  # on a CPU nothing moves
     if name in _FORGOTTEN and (method or node.args) and not moved:
         yield owner if method else node.args[0]
     if name in _EXCHANGED and (owner is not None or name not in ("sum", "mean")):  # there is no function mean()
@@ -111,7 +111,7 @@ def _calls(node: ast.Call) -> Iterator[ast.AST]:
 
 
 def _statements(node: ast.stmt) -> Iterator[ast.AST]:
-    """What may stand in a statement's place."""
+    """The replacements of a statement."""
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Raise, ast.Break, ast.Continue)):
         yield ast.Pass()
     if isinstance(node, ast.AugAssign) and type(node.op) in _SWAPS:
@@ -125,7 +125,7 @@ def _statements(node: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _skipped(node: ast.AST, parent: ast.AST, field: str) -> bool:
-    """Texts, types and what only a type checker or a reader of errors sees."""
+    """Whether a node is not changed: texts, types, imports, and code for type checkers or error messages only."""
     if field in ("annotation", "returns", "names", "type_comment", "ctx") or isinstance(
         parent, (ast.Raise, ast.Assert)
     ):
@@ -138,8 +138,8 @@ def _skipped(node: ast.AST, parent: ast.AST, field: str) -> bool:
 
 
 def mutants(tree: ast.Module) -> list[Mutant]:
-    """Every change of a module."""
-    found: dict[tuple[int, str, str], Mutant] = {}
+    """All changes of a module, by line."""
+    changes: dict[tuple[int, str, str], Mutant] = {}
 
     def changed(parent: ast.AST, field: str, index: int | None, new: ast.AST | None, top: ast.stmt, where: str) -> None:
         before = ast.unparse(top).splitlines()
@@ -157,7 +157,7 @@ def mutants(tree: ast.Module) -> list[Mutant]:
         if before != after:
             lines = next(((b, a) for b, a in zip(before, after, strict=False) if b != a), (before[-1], after[-1]))
             mutant = mutant._replace(before=lines[0].strip(), after=lines[1].strip())
-            found.setdefault((mutant.line, mutant.before, mutant.after), mutant)
+            changes.setdefault((mutant.line, mutant.before, mutant.after), mutant)
 
     def walk(node: ast.AST, top: ast.stmt | None, where: str, inside: bool) -> None:
         for field, value in ast.iter_fields(node):
@@ -186,4 +186,4 @@ def mutants(tree: ast.Module) -> list[Mutant]:
                     walk(child, here, name, inside or isinstance(child, ast.FunctionDef))
 
     walk(tree, None, "", False)
-    return sorted(found.values(), key=lambda mutant: mutant.line)
+    return sorted(changes.values(), key=lambda mutant: mutant.line)

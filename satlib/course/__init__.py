@@ -1,1 +1,1 @@
-"""What the notebooks need beyond attention and captioning themselves: a world to translate, a deconvnet, the marginal, an explorer."""
+"""What the notebooks need beyond the captioner itself: a translation task, a deconvnet, the marginal likelihood, an explorer."""

@@ -1,16 +1,16 @@
-"""The tree of captions that a search walks through: what it keeps, what it drops, and where the best caption is.
+"""The search tree of beam search: which prefixes it keeps, which it drops, and where the best caption is.
 
-Like `plots`: the same bytes for the same input, readable without colour vision.
+As in `plots`, the same input gives the same bytes, and figures are readable without colour vision.
 """
 
 import math
 from collections.abc import Callable, Collection, Mapping
 
-from satlib.plots import END_LABEL, Picture
+from satlib.plots import END_LABEL, NotebookFigure
 
 Prefix = tuple[str, ...]
 
-# Of the palette of Okabe and Ito; line widths and dashes say the same.
+# From the palette of Okabe and Ito; line widths and dashes repeat the distinction.
 _BEST = {"color": "#d55e00", "linewidth": 3.0, "linestyle": "-", "zorder": 3}
 _KEPT = {"color": "#0072b2", "linewidth": 1.8, "linestyle": "-", "zorder": 2}
 _DROPPED = {"color": "0.6", "linewidth": 1.0, "linestyle": ":", "zorder": 1}
@@ -18,18 +18,18 @@ _DROPPED = {"color": "0.6", "linewidth": 1.0, "linestyle": ":", "zorder": 1}
 
 def tree_figure(
     next_words: Callable[[Prefix], Mapping[str, float]], kept: Collection[Prefix] = (), best: Prefix = ()
-) -> Picture:
+) -> NotebookFigure:
     """Draw every caption of a small model as a path from left to right, with the probability of each word.
 
     Args:
-        next_words: p(y_t) by word after the words before it; a caption ends with the word `plots.END_LABEL`.
-        kept: the beginnings that a search went on with, whole captions included.
-        best: the words of the caption that is drawn thick.
+        next_words: maps a prefix to p(y_t) by word; a caption ends with the word `plots.END_LABEL`.
+        kept: the prefixes that the search kept, including complete captions.
+        best: the words of the best caption, which is drawn thick.
     """
     places = _places(next_words)
     ends = [prefix for prefix in places if prefix and prefix[-1] == END_LABEL]
     depth = max(map(len, places))
-    figure = Picture(figsize=(8.6, 0.5 + 0.34 * len(ends)), layout="constrained")
+    figure = NotebookFigure(figsize=(8.6, 0.5 + 0.34 * len(ends)), layout="constrained")
     axis = figure.subplots()
     for prefix, y in places.items():
         x = len(prefix)
@@ -39,7 +39,7 @@ def tree_figure(
             axis.plot([x - 0.78, x - 0.24], [before, y], **style)
             p = next_words(prefix[:-1])[prefix[-1]]
             behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-            height = (before + y) / 2 - (0.12 if abs(before - y) < 1.5 else -0.2)  # on a steep line, else above it
+            height = (before + y) / 2 - (0.12 if abs(before - y) < 1.5 else -0.2)  # on a steep line, otherwise above it
             style_of_p = {"ha": "center", "va": "bottom", "fontsize": 8, "color": "0.25", "zorder": 4, "bbox": behind}
             axis.text(x - 0.5, height, f"{p:.2f}", **style_of_p)
         box = {
@@ -59,7 +59,7 @@ def tree_figure(
 
 
 def _places(next_words: Callable[[Prefix], Mapping[str, float]]) -> dict[Prefix, float]:
-    """The height of each beginning: captions one below the other, any other in the middle of what follows it."""
+    """The height of each prefix: complete captions below each other, other prefixes in the middle of their continuations."""
     places: dict[Prefix, float] = {}
     captions = 0
 

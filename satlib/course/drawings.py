@@ -1,6 +1,7 @@
-"""Drawings of the course: what attention replaces, the way through the notebooks, what the explorer shows.
+"""Drawings of the course: what attention replaces, the map of the notebooks, the explorer's figure.
 
-Like those of `plots` they are made without pyplot, the same bytes for the same input, readable without colour vision.
+Like the figures of `plots`, they are made without pyplot, the same input gives the same bytes, and they are readable without
+colour vision.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,8 +13,9 @@ from matplotlib.patches import Ellipse, FancyBboxPatch, Rectangle
 from PIL import Image
 from torch import Tensor
 
-from satlib import plots
-from satlib.table import Row
+from satlib import overlay, plots
+from satlib.errors import SatlibError
+from satlib.table import TableRow
 
 if TYPE_CHECKING:
     from satlib.course.explorer import Reading
@@ -31,20 +33,20 @@ _SMALL = 112  # pixels of a small map
 
 def fixed_vector_figure(
     photo: Image.Image, words: Sequence[str], alphas: Tensor, shown: Sequence[int] = (0, 1, 2, 3)
-) -> plots.Picture:
-    """Draw what attention replaces: above, a decoder that has one vector for all words; below, one that looks before each.
+) -> plots.NotebookFigure:
+    """Draw what attention replaces: above, a decoder with one vector for all words; below, a decoder with attention.
 
     Args:
         photo: RGB.
-        words: of a caption of it.
-        alphas: their maps (C, h, w), which are drawn.
-        shown: which words are drawn, four at most.
+        words: a caption of it.
+        alphas: the attention maps of the words (C, h, w).
+        shown: the indices of the words to draw, at most four.
     """
-    figure = plots.Picture(figsize=(10, 6.2))
+    figure = plots.NotebookFigure(figsize=(10, 6.2))
     axis = _canvas(figure, 100, 62)
     for bottom, title in (
         (33, "Without attention: one fixed vector for all words"),
-        (0, "With attention: a look before each word"),
+        (0, "With attention: a new context vector for each word"),
     ):
         axis.text(
             2,
@@ -55,7 +57,7 @@ def fixed_vector_figure(
             va="top",
             color="black" if bottom else _CHOSEN,
         )
-        _inside(axis, plots.scaled(photo), (2, bottom + 9, 14, 14))
+        _inside(axis, overlay.scaled(photo), (2, bottom + 9, 14, 14))
         _box(axis, (20, bottom + 12, 9, 8), "encoder\n(CNN)")
         for i in range(alphas.shape[1] + 1):
             y = bottom + 11 + 10 * i / alphas.shape[1]
@@ -64,11 +66,16 @@ def fixed_vector_figure(
             x = 33 + 10 * i / alphas.shape[2]
             axis.plot((x, x), (bottom + 11, bottom + 21), color="0.3", linewidth=0.7)
         axis.text(
-            38, bottom + 10, f"{alphas[0].numel()} places, a vector\n$a_i$ for each", ha="center", va="top", fontsize=10
+            38,
+            bottom + 10,
+            f"{alphas[0].numel()} annotation\nvectors $a_i$",
+            ha="center",
+            va="top",
+            fontsize=10,
         )
         _arrow(axis, (16.5, bottom + 16), (19.5, bottom + 16))
         _arrow(axis, (29.5, bottom + 16), (32.5, bottom + 16))
-        (_one_vector if bottom else _a_look_each)(axis, bottom, photo, alphas[list(shown)])
+        (_one_vector if bottom else _attention_per_word)(axis, bottom, photo, alphas[list(shown)])
         for place, index in enumerate(shown):
             x = _column(place)
             _box(axis, (x, bottom + 8, 9, 5), "LSTM")
@@ -80,12 +87,12 @@ def fixed_vector_figure(
 
 
 def _column(place: int) -> float:
-    """Where the column of a word begins."""
+    """The left edge of a word's column."""
     return 55 + 11.2 * place
 
 
 def _one_vector(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -> None:
-    """The mean of the annotation vectors, and its one way to every word."""
+    """The mean of the annotation vectors, passed to every word."""
     _arrow(axis, (43.5, bottom + 16), (46.5, bottom + 16))
     shades = np.linspace(0.25, 0.95, 10)[[3, 8, 1, 6, 9, 0, 5, 2, 7, 4]]
     for i, shade in enumerate(shades):
@@ -94,10 +101,10 @@ def _one_vector(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -
     _bus(axis, (47.8, bottom + 21), bottom + 25, bottom + 13, len(alphas))
 
 
-def _a_look_each(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -> None:
-    """Every word's own map, with all annotation vectors at hand, and its context vector."""
+def _attention_per_word(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -> None:
+    """Each word's attention map over all annotation vectors, and its context vector."""
     _bus(axis, (38, bottom + 21), bottom + 28, bottom + 26, len(alphas))
-    for place, picture in enumerate(plots.lit(photo, alphas, 2 * _SMALL)):
+    for place, picture in enumerate(overlay.lit(photo, alphas, 2 * _SMALL)):
         x = _column(place)
         _inside(axis, picture, (x, bottom + 17, 9, 9))
         _arrow(axis, (x + 4.5, bottom + 17), (x + 4.5, bottom + 13))
@@ -107,7 +114,7 @@ def _a_look_each(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) 
     axis.text(
         2,
         bottom + 3,
-        "dashed: what was said so far\ndecides where to look next",
+        "dashed: the words so far\ndetermine the attention",
         fontsize=10,
         va="center",
         color=_CHANGED,
@@ -122,23 +129,23 @@ def _bus(axis: Axes, start: tuple[float, float], height: float, end: float, word
         _arrow(axis, (_column(place) + 4.5, height), (_column(place) + 4.5, end))
 
 
-def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.Picture:
-    """Draw the way through the course: a column for each part, a box for each notebook, arrows in their order.
+def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.NotebookFigure:
+    """Draw the map of the course: a column for each part, a box for each notebook, arrows in reading order.
 
     Args:
-        parts: (name, notebooks) each, a notebook being (its number, what it is about in two or three words).
+        parts: (name, notebooks) for each part; a notebook is (number, topic in two or three words).
     """
     rows = max(len(notebooks) for _, notebooks in parts)
-    figure = plots.Picture(figsize=(10, 0.75 + 0.85 * rows))
+    figure = plots.NotebookFigure(figsize=(10, 0.75 + 0.85 * rows))
     axis = _canvas(figure, 100, 7.5 + 8.5 * rows)
     wide, top = 100 / len(parts), 8.5 * rows
     before = None
     for column, (name, notebooks) in enumerate(parts):
         x, colour = wide * column + 2, _PARTS[column % len(_PARTS)]
         axis.text(x, top + 3.5, name, fontsize=12, weight="bold", va="center")
-        for row, (number, about) in enumerate(notebooks):
+        for row, (number, topic) in enumerate(notebooks):
             y = top - 8.5 * (row + 1) + 2
-            _box(axis, (x, y, wide - 6, 5.5), f"{number}  {about}", colour)
+            _box(axis, (x, y, wide - 6, 5.5), f"{number}  {topic}", colour)
             if row:
                 _arrow(axis, (x + 4, y + 8.5), (x + 4, y + 5.5))
             elif before:
@@ -151,15 +158,15 @@ def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.
 
 def gallery_figure(
     pictures: Sequence[tuple[np.ndarray, Sequence[str], Collection[int], str]], columns: int = 4
-) -> plots.Picture:
-    """Draw pictures with their captions below, wrong words in orange italics, and what is true below that.
+) -> plots.NotebookFigure:
+    """Draw images with their captions below, wrong words in orange italics, and a line with the truth below that.
 
     Args:
-        pictures: (pixels (H, W, 3), words of the caption, which of them are wrong, a line of truth or "") each.
-        columns: pictures in a row.
+        pictures: for each image (pixels (H, W, 3), words of the caption, indices of the wrong words, the truth or "").
+        columns: images per row.
     """
     rows = -(-len(pictures) // columns)
-    figure = plots.Picture(figsize=(10, 3.5 * rows * 4 / columns))
+    figure = plots.NotebookFigure(figsize=(10, 3.5 * rows * 4 / columns))
     wide, high = 100 / columns, 35 * 4 / columns
     axis = _canvas(figure, 100, high * rows)
     for number, (pixels, words, wrong, truth) in enumerate(pictures):
@@ -171,7 +178,7 @@ def gallery_figure(
             style = {"color": _CHANGED, "style": "italic", "weight": "bold"} if index in wrong else {}
             text = axis.text(at, line, word, fontsize=10, va="baseline", parse_math=False, **style)
             length = text.get_window_extent().width / figure.bbox.width * 100
-            if at > x and at + length > x + wide - 2:  # does not fit any more: to the next line
+            if at > x and at + length > x + wide - 2:  # does not fit: continue on the next line
                 at, line = x, line - 2.1
                 text.set_position((at, line))
             at += length + 0.9
@@ -180,16 +187,21 @@ def gallery_figure(
 
 
 def cells_figure(
-    rows: Sequence[Row], columns: Sequence[str], rings: Mapping[str, Collection[tuple[str, str]]]
-) -> plots.Picture:
-    """Draw some rows of a table of results, with rings around figures: where somebody read them.
+    rows: Sequence[TableRow], columns: Sequence[str], rings: Mapping[str, Collection[tuple[str, str]]]
+) -> plots.NotebookFigure:
+    """Draw rows of a table of results, with rings around the scores that a comparison uses.
 
     Args:
-        rows: of `table.rows`, of one data set.
-        columns: the figures that are shown.
-        rings: name of a reading -> (model, column) of each figure in it; three readings at most.
+        rows: rows of `table.rows`, of one data set.
+        columns: the scores to show.
+        rings: name of a comparison -> (model, column) of each score in it; at most three comparisons.
+
+    Raises:
+        SatlibError: there are more than three comparisons.
     """
-    figure = plots.Picture(figsize=(9, 0.5 * len(rows) + 1.3))
+    if len(rings) > len(_RINGS):
+        raise SatlibError(f"at most {len(_RINGS)} comparisons can be drawn, not {len(rings)}")
+    figure = plots.NotebookFigure(figsize=(9, 0.5 * len(rows) + 1.3))
     wide, height = 90, 5 * len(rows) + 13
     axis = _canvas(figure, wide, height)
     xs = {column: 44 + 10 * i for i, column in enumerate(columns)}
@@ -209,8 +221,8 @@ def cells_figure(
     return figure
 
 
-def _canvas(figure: plots.Picture, width: float, height: float) -> Axes:
-    """One axis over the whole figure, without frame, of equal units."""
+def _canvas(figure: plots.NotebookFigure, width: float, height: float) -> Axes:
+    """One axis over the whole figure, without a frame, with equal units."""
     axis = figure.add_axes((0, 0, 1, 1))
     axis.set_axis_off()
     axis.set_aspect("equal")
@@ -221,7 +233,7 @@ def _canvas(figure: plots.Picture, width: float, height: float) -> Axes:
 def _inside(
     axis: Axes, pixels: np.ndarray, place: tuple[float, float, float, float], zorder: int = 0, downwards: bool = False
 ) -> None:
-    """A picture in its own shape in the middle of (left, lowest y, width, height); `downwards` where y grows downwards."""
+    """An image in its own aspect ratio, centred in (left, lowest y, width, height); `downwards` if y grows downwards."""
     x, y, width, height = place
     factor = min(width / pixels.shape[1], height / pixels.shape[0])
     across, up = factor * pixels.shape[1], factor * pixels.shape[0]
@@ -231,7 +243,7 @@ def _inside(
 
 
 def _box(axis: Axes, place: tuple[float, float, float, float], text: str, colour: str = "0.93") -> None:
-    """A rounded box (left, bottom, width, height) with a text in its middle."""
+    """A rounded box (left, bottom, width, height) with centred text."""
     x, y, width, height = place
     style = {"boxstyle": "round,pad=0,rounding_size=0.8", "edgecolor": "0.3", "facecolor": colour}
     axis.add_patch(FancyBboxPatch((x, y), width, height, **style))
@@ -250,37 +262,44 @@ def reading_figure(
     alone: Sequence[str] = (),
     title: str = "",
     view: str = "whole",
-) -> plots.Picture:
-    """Draw a reading: one word's map large, what might have stood in its place, and the maps of all words below.
+) -> plots.NotebookFigure:
+    """Draw a reading: one word's map large, the alternatives for that word, and the maps of all words below.
 
     Args:
         photo: RGB.
-        reading: of it.
-        index: the word that is drawn large; counted from 0, the end mark last.
-        alone: the labels that the model chose when nobody helped; words that differ stand in orange italics.
-        title: stands above.
-        view: what the captioner's encoder sees of the photograph (`images.square`).
+        reading: a reading of it.
+        index: the word to draw large, counted from 0; the end mark is the last.
+        alone: the labels of the model's own caption; words that differ from it are in orange italics.
+        title: printed above.
+        view: the encoder's view of the photograph (`images.square`).
     """
     labels = reading.labels
     rows = -(-len(labels) // _COLUMNS)
-    figure = plots.Picture(figsize=(9, 3.5 + 1.05 * rows))
+    figure = plots.NotebookFigure(figsize=(9, 3.5 + 1.05 * rows))
     height = figure.get_figheight()
     style = {"va": "top", "fontsize": 10, "color": "0.35", "parse_math": False}
     figure.text(0.02, 1 - 0.12 / height, title, **style)
     if reading.forced or list(alone or labels) != labels:
-        figure.text(0.98, 1 - 0.12 / height, "[given by you]   orange: not what it says alone", ha="right", **style)
+        figure.text(
+            0.98,
+            1 - 0.12 / height,
+            "[given by you]   orange: differs from the model's own caption",
+            ha="right",
+            **style,
+        )
     large = figure.add_axes((0.02, 1 - 3.35 / height, 2.95 / 9, 2.95 / height))
-    large.imshow(plots.lit(photo, reading.alphas[index : index + 1], 336, view)[0])
+    large.imshow(overlay.lit(photo, reading.alphas[index : index + 1], 336, view)[0])
     bars = figure.add_axes((0.475, 1 - 3.1 / height, 0.42, 2.2 / height))
     _draw_alternatives(bars, reading, index)
     maps = figure.add_axes((0.02, 0.05 / height, 0.96, 1.05 * rows / height))
-    _draw_maps(maps, plots.lit(photo, reading.alphas, _SMALL, view), reading, index, alone or labels)
+    _draw_maps(maps, overlay.lit(photo, reading.alphas, _SMALL, view), reading, index, alone or labels)
     for axis in (large, maps):
         axis.set_axis_off()
     return figure
 
 
 def _draw_alternatives(axis: Axes, reading: "Reading", index: int) -> None:
+    """The probabilities of the likeliest words at a step, the word in the caption marked by a dot."""
     label = reading.labels[index]
     shown = dict(reading.alternatives[index])
     shown.setdefault(label, reading.probabilities[index])
@@ -296,11 +315,12 @@ def _draw_alternatives(axis: Axes, reading: "Reading", index: int) -> None:
     axis.tick_params(length=0)
     axis.spines[["top", "right", "bottom"]].set_visible(False)
     given = "given by you" if index < reading.forced else "chosen by the model"
-    head = f"word {index + 1}: {label}, {given}\ngate β = {reading.betas[index]:.2f}; what it thought of saying here:"
+    head = f"word {index + 1}: {label}, {given}\ngate β = {reading.betas[index]:.2f}; most probable words here:"
     axis.set_title(head, fontsize=11, loc="left", x=-0.2, pad=8, parse_math=False)
 
 
 def _draw_maps(axis: Axes, maps: np.ndarray, reading: "Reading", index: int, alone: Sequence[str]) -> None:
+    """The small maps of all words, with the chosen one framed."""
     step, below = _SMALL + 12, _SMALL + 30
     for i, (label, small) in enumerate(zip(reading.labels, maps, strict=True)):
         x, y = step * (i % _COLUMNS), below * (i // _COLUMNS)

@@ -1,7 +1,7 @@
-"""A captioner in your hands: begin its caption, set the temperature of its attention, and see what it says next.
+"""An interactive captioner: give the first words, set the temperature of the attention, and see how the caption continues.
 
-`read` finishes a caption that you began, `drawings.reading_figure` draws what it did: plain functions. `Explorer` puts controls of
-ipywidgets around them, in a notebook:
+`read` completes a caption that you began, and `drawings.reading_figure` draws the result; both are plain functions. `Explorer`
+adds controls (ipywidgets) to them, in a notebook:
 
     Explorer({"soft": Captioner.load(shipped.model("scenes-soft"))}, {"a scene": scenes.scene("test-000000").photo()})
 """
@@ -28,15 +28,15 @@ _ALTERNATIVES = 6
 
 @dataclass(frozen=True)
 class Reading:
-    """A caption that somebody may have begun.
+    """A caption whose first words may have been given.
 
     Attributes:
         words: without the end mark.
-        forced: how many of them, from the first, were given; the end mark counts.
-        probabilities: (C,): of each word and of the end mark, given those before it.
+        forced: the number of given words, counted from the first; the end mark counts.
+        probabilities: (C,), of each word and of the end mark, given the words before it.
         alphas: (C, h, w).
         betas: (C,).
-        alternatives: for each of the C the likeliest words with their probabilities, best first.
+        alternatives: for each of the C steps the most probable words with their probabilities, best first.
     """
 
     words: list[str]
@@ -48,12 +48,12 @@ class Reading:
 
     @property
     def labels(self) -> list[str]:
-        """The words, and "(end)" for the end mark: one for each map."""
+        """The words, and "(end)" for the end mark: one label for each map."""
         return [*self.words, plots.END_LABEL][: len(self.alphas)]
 
 
 def annotate(captioner: Captioner, picture: Image.Image) -> Tensor:
-    """The annotation vectors (L, D) of one picture: what `read` takes."""
+    """The annotation vectors (L, D) of one image, as `read` expects them."""
     with torch.inference_mode():
         return captioner.annotations(to_tensor(square(to_rgb(picture), captioner.view))[None].to(captioner.device))[0]
 
@@ -66,17 +66,20 @@ def read(
     temperature: float = 1.0,
     alternatives: int = _ALTERNATIVES,
 ) -> Reading:
-    """Let a captioner finish a caption: words that are given, then the most probable one at every step.
+    """Complete a caption greedily after the given words.
+
+    The end mark is forced once the caption has the recipe's `decoding.max_length` words. Hard attention uses the expected
+    context vector at any temperature other than 1 (`steering.Steered`).
 
     Args:
         captioner: in evaluation mode.
-        a: annotation vectors (L, D) of one picture.
-        forced: the caption's first words, "(end)" for the end mark.
-        temperature: of the softmax over places, `tempered`.
-        alternatives: how many words to list for each step.
+        a: annotation vectors (L, D) of one image.
+        forced: the first words of the caption, "(end)" for the end mark.
+        temperature: of the softmax over locations (`steering.tempered`).
+        alternatives: the number of words to list for each step.
 
     Raises:
-        SatlibError: a word that the model never learnt, or a temperature that is not above 0.
+        SatlibError: a word is not in the vocabulary, or the temperature is not above 0.
     """
     decoder = steered(captioner.decoder, temperature)
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
@@ -87,7 +90,7 @@ def read(
         embedded = decoder.embed(torch.tensor([word], device=a.device))
         state, z, alpha, beta, _ = decoder.step(view, state, decoder.gates_word(embedded))
         p = torch.softmax(decoder.logits(embedded, state.h, z)[0], dim=0)
-        p[UNKNOWN] = 0.0  # never said
+        p[UNKNOWN] = 0.0  # never generated
         word = ids[t] if t < len(ids) else END if t == longest else int(p.argmax())
         best = [(names[i], float(p[i])) for i in p.topk(min(alternatives, len(p))).indices.tolist()]
         history.append((word, float(p[word]), alpha[0].cpu(), beta[0].cpu(), best))
@@ -95,50 +98,50 @@ def read(
             break
     words, probabilities, alphas, betas, bests = zip(*history, strict=True)
     maps = torch.stack(alphas).unflatten(1, captioner.encoder.grid)
-    said = captioner.vocabulary.decode(words)
-    return Reading(said, min(len(ids), len(words)), list(probabilities), maps, torch.stack(betas), list(bests))
+    decoded = captioner.vocabulary.decode(words)
+    return Reading(decoded, min(len(ids), len(words)), list(probabilities), maps, torch.stack(betas), list(bests))
 
 
 def _id_of(word: str, vocabulary: Vocabulary) -> int:
     if word == plots.END_LABEL:
         return END
     if word not in vocabulary:
-        raise SatlibError(f"the model never learnt the word {word!r}; give one of its {len(vocabulary)} words")
+        raise SatlibError(f"{word!r} is not in the model's vocabulary; give one of its {len(vocabulary)} words")
     return vocabulary.words.index(word)
 
 
 class Explorer:
-    """Controls around `read`: choose a model, a picture, a temperature, a word, and another word in its place.
+    """Controls for `read`: choose a model, an image, a temperature, a word, and another word in its place.
 
     Attributes:
-        reading: what is shown.
-        image: the picture of it, an ipywidgets Image that holds a PNG.
-        model, picture, temperature, word, instead: the controls; setting their values in code does what a hand does.
-        alternatives: a button for each likely word in the place of the chosen one.
-        alone: the button that takes back what was said.
-        note: a line for what went wrong.
-        box: all of it, to be displayed.
+        reading: the reading that is shown.
+        image: its figure, an ipywidgets Image that holds a PNG.
+        model, picture, temperature, word, instead: the controls; setting their values in code acts like a click.
+        alternatives: a button for each probable word in place of the chosen one.
+        alone: the button that discards the given words.
+        note: a line for error messages.
+        box: the whole widget, to be displayed.
     """
 
     def __init__(self, captioners: Mapping[str, Captioner], pictures: Mapping[str, Image.Image]) -> None:
-        """Make the controls and draw the first picture.
+        """Create the controls and draw the first reading.
 
         Args:
-            captioners: by the names that are shown; in evaluation mode.
-            pictures: likewise.
+            captioners: displayed name -> captioner in evaluation mode.
+            pictures: displayed name -> image.
 
         Raises:
-            SatlibError: nothing to choose from, or ipywidgets is not installed.
+            SatlibError: there is no captioner or no image, or ipywidgets is not installed.
         """
         if not captioners or not pictures:
             raise SatlibError("the explorer needs at least one captioner and one picture")
         try:
-            import ipywidgets  # here, so that satlib needs it nowhere else
+            import ipywidgets  # here, because nothing else in satlib needs it
         except ImportError as error:
             raise SatlibError("the explorer needs ipywidgets; run: pip install 'satlib[course]'") from error
         self._captioners, self._pictures = captioners, pictures
         self._annotations: dict[tuple[str, str], Tensor] = {}
-        self._alone: dict[tuple[str, str], Reading] = {}  # what a model says when nobody helps
+        self._alone: dict[tuple[str, str], Reading] = {}  # the model's own caption
         self._forced: list[str] = []
         self._busy = False
         wide = {"style": {"description_width": "85px"}}
@@ -147,10 +150,10 @@ class Explorer:
         self.temperature = ipywidgets.FloatLogSlider(
             value=1.0, base=10, min=-1.5, max=1.5, step=0.1, description="temperature", readout_format=".2f", **wide
         )
-        self.alone = ipywidgets.Button(description="as the model says it")
+        self.alone = ipywidgets.Button(description="the model's own caption", layout={"width": "auto"})
         self.word = ipywidgets.ToggleButtons(style={"button_width": "auto"})
         self.alternatives = [ipywidgets.Button(layout={"width": "auto"}) for _ in range(_ALTERNATIVES)]
-        self.instead = ipywidgets.Combobox(placeholder="or another word, and Enter", continuous_update=False)
+        self.instead = ipywidgets.Combobox(placeholder="or type a word and press Enter", continuous_update=False)
         self.note = ipywidgets.HTML()
         self.image = ipywidgets.Image(format="png", layout={"width": "900px", "max_width": "100%"})
         say = ipywidgets.HBox([ipywidgets.Label("say instead:"), *self.alternatives, self.instead])
@@ -174,7 +177,7 @@ class Explorer:
         display(self.box)
 
     def say(self, word: str) -> None:
-        """Put a word in the place of the chosen one: what stood before it stays, and the model goes on after it."""
+        """Replace the chosen word: the words before it stay, and the model continues after it."""
         before, self._forced = self._forced, [*self.reading.labels[: self.word.value], word]
         try:
             self._redraw()
@@ -182,8 +185,8 @@ class Explorer:
             self._forced = before
             self.note.value = html.escape(str(error))
 
-    def figure(self) -> plots.Picture:
-        """What is shown, as a figure that stays where no widgets are."""
+    def figure(self) -> plots.NotebookFigure:
+        """The current figure, which remains visible where widgets do not work."""
         model, picture = self._chosen
         title = f"{model}   |   {picture}   |   temperature of the attention: {self.temperature.value:.2g}"
         alone = self._alone[model, picture].labels
@@ -206,7 +209,7 @@ class Explorer:
         return read(captioner, self._annotations[chosen], self._forced, self.temperature.value, _ALTERNATIVES)
 
     def _redraw(self, _: Any = None) -> None:
-        if self._busy:  # by our own changes to the controls below
+        if self._busy:  # called by our own changes to the controls below
             return
         self._busy = True
         try:

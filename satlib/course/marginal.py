@@ -1,9 +1,10 @@
-"""Soft attention as an approximation of the marginal likelihood over places (section 4.2).
+"""Soft attention as an approximation of the marginal likelihood over locations (section 4.2).
 
-Were the place s_t drawn, a word's probability would be a mean over places, p(y_t) = sum_i alpha_ti p(y_t | z_t = a_i): a pass of
-the decoder for each of them. Soft attention makes one pass, with z_t = sum_i alpha_ti a_i. Between the two stands the normalised
-weighted geometric mean (NWGM) of the places' distributions. It is the softmax of the expected pre-activation n_t, exactly,
-because n_t = L_o(E y_{t-1} + L_h h_t + L_z z_t) is linear; soft attention differs from it by h_t(E[z_t]) in place of E[h_t] alone.
+If the location s_t were sampled, a word's probability would be an expectation, p(y_t) = sum_i alpha_ti p(y_t | z_t = a_i), which
+needs one pass of the decoder for each location. Soft attention needs a single pass, with z_t = sum_i alpha_ti a_i. The normalised
+weighted geometric mean (NWGM) of the locations' distributions lies between the two: it equals the softmax of the expected
+pre-activation n_t, because n_t = L_o(E y_{t-1} + L_h h_t + L_z z_t) is linear. Soft attention differs from the NWGM only in that
+it uses h_t(E[z_t]) instead of E[h_t].
 """
 
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from satlib.decoder import Decoder, State, View
 
 
 class EveryPlace(NamedTuple):
-    """A word as it would be after a look at one place, for every place: i is the place in z_t = beta_t a_i.
+    """The next word's distribution for every location i, given that z_t = beta_t a_i.
 
     alpha: the weights (B, L). n: pre-activations n_ti, the logits (B, L, K). h: h_t (B, L, n).
     """
@@ -36,25 +37,25 @@ class EveryPlace(NamedTuple):
 
 
 def every_place(decoder: Decoder, view: View, state: State, embedded: Tensor) -> EveryPlace:
-    """Take the decoder's next step L times, each with one place's vector for a context.
+    """Compute the decoder's next step L times, each time with one location's annotation vector as the context.
 
     Args:
         decoder: with soft or hard attention, in evaluation mode.
-        view: of B images.
+        view: B images.
         state: h_{t-1}, c_{t-1}.
         embedded: E y_{t-1} (B, m).
     """
     B, L, _ = view.a.shape
     alpha = decoder.attention(view.a, view.keys, state.h).alpha
-    # An image of one place: its only weight is 1, so that z_t is its vector.
-    alone = View(view.a.flatten(0, 1).unsqueeze(1), view.keys.flatten(0, 1).unsqueeze(1))  # (B L, 1, D)
-    state = State(*(each.repeat_interleave(L, 0) for each in state))
+    # As an image with a single location, whose weight is 1: z_t is its annotation vector.
+    single = View(view.a.flatten(0, 1).unsqueeze(1), view.keys.flatten(0, 1).unsqueeze(1))  # (B L, 1, D)
+    state = State(*(part.repeat_interleave(L, 0) for part in state))
     embedded = embedded.repeat_interleave(L, 0)
-    step = decoder.step(alone, state, decoder.gates_word(embedded))
+    step = decoder.step(single, state, decoder.gates_word(embedded))
     n = decoder.logits(embedded, step.state.h, step.z)
     return EveryPlace(alpha, n.unflatten(0, (B, L)), step.state.h.unflatten(0, (B, L)))
 
 
 def nwgm(log_p: Tensor, weights: Tensor) -> Tensor:
-    """prod_i p_i^w_i, normalised: log p (B, L, K), weights (B, L) that sum to 1 -> probabilities (B, K)."""
+    """The normalised prod_i p_i^w_i: log p (B, L, K), weights (B, L) that sum to 1 -> probabilities (B, K)."""
     return torch.softmax(torch.einsum("bl,blk->bk", weights, log_p), 1)

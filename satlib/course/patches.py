@@ -1,7 +1,7 @@
-"""An encoder without weights: an annotation vector is its place's own pixels, averaged to 4 x 4 points of three colours.
+"""An encoder without weights: an annotation vector holds the pixels of its location, averaged to 4 x 4 points of three colours.
 
-It costs next to nothing, so that trainings on it last seconds. It tells colours and sizes, and next to nothing of shapes.
-Importing this module makes it known to `satlib.encoders.create`.
+It costs almost no computation, so training on it takes seconds. It encodes colours and sizes, but hardly any shapes.
+Importing this module registers it with `satlib.encoders.create`.
 """
 
 from torch import nn
@@ -12,7 +12,7 @@ NAME = "patches"
 
 
 def build(pretrained: bool) -> encoders.Network:
-    """Images (B, 3, 224, 224) -> (B, 48, 7, 7); there are no weights, trained or not."""
+    """Images (B, 3, 224, 224) -> (B, 48, 7, 7); it has no weights, so `pretrained` has no effect."""
     return encoders.Network(nn.Sequential(nn.AdaptiveAvgPool2d(28), nn.PixelUnshuffle(4)))
 
 

@@ -1,4 +1,4 @@
-"""Several processes on one small training, started from a notebook (notebook 08); on a real machine torchrun starts them."""
+"""Distributed training on one machine, started from a notebook (notebook 08); elsewhere, torchrun starts the processes."""
 
 import os
 import socket
@@ -10,24 +10,24 @@ import torch
 from torch import multiprocessing
 
 from satlib import datasets, distributed, recipe, training
-from satlib.course import patches  # noqa: F401 (a process that starts afresh must know this encoder, too)
+from satlib.course import patches  # noqa: F401 (a spawned process must know this encoder, too)
 from satlib.features import FeatureStore
 
 
 def train(size: int, name: str, changes: Sequence[str], store: Path, run: Path) -> None:
-    """Train a recipe by `size` processes on this machine's CPU, over gloo.
+    """Train a recipe with `size` processes on this machine's CPU, over gloo.
 
-    They are forks of this one where that is safe, so that nothing has to be imported again; else they are started afresh.
+    The processes are forked on Linux without CUDA, so that nothing has to be imported again; otherwise they are spawned.
 
     Args:
-        size: how many.
-        name: the recipe's, with `changes` to it.
-        changes: "section.key=value" each.
+        size: the number of processes.
+        name: the name of the recipe.
+        changes: changes to the recipe, each as "section.key=value".
         store: the folder of the features.
         run: the folder of the run.
 
     Raises:
-        torch.multiprocessing.ProcessRaisedException: what the first of them that failed has to say.
+        torch.multiprocessing.ProcessRaisedException: a process failed; it carries the error of the first.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -37,7 +37,7 @@ def train(size: int, name: str, changes: Sequence[str], store: Path, run: Path) 
 
 
 def _rank(rank: int, size: int, port: int, name: str, changes: Sequence[str], store: Path, run: Path) -> None:
-    torch.set_num_threads(1)  # threads of the parent are not there after a fork
+    torch.set_num_threads(1)  # the parent's threads do not exist after a fork
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     chosen = recipe.load(name, changes)

@@ -1,9 +1,9 @@
-"""What a convolutional network sees: its layers one by one, activations projected back to pixels, invariance.
+"""What a convolutional network sees: the maps of each layer, activations projected back to pixels, invariance.
 
-After M. D. Zeiler and R. Fergus, "Visualizing and Understanding Convolutional Networks" (ECCV 2014): what they did to
-understand a network, done to the encoder of section 3.1.1. Layers and projections are for encoders whose body is a plain
-sequence of convolutions, ReLUs and max pools, `vgg19` and `alexnet`. Their layers are called as VGG's are: conv5_4 is the
-fourth convolution of the fifth block *after its ReLU*, pool4 the pooling that ends the fourth block.
+The methods of M. D. Zeiler and R. Fergus, "Visualizing and Understanding Convolutional Networks" (ECCV 2014), applied to the
+encoder of section 3.1.1. Layers and projections need an encoder whose body is a plain sequence of convolutions, ReLUs and max
+pools: `vgg19` or `alexnet`. Layers are named as in VGG: conv5_4 is the fourth convolution of the fifth block *after its ReLU*,
+pool4 the max pool that ends the fourth block.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,11 +18,11 @@ from satlib.encoders import Encoder
 from satlib.errors import SatlibError
 from satlib.images import centre, with_shortest
 
-WINDOW, SHORTEST = 160, 256  # pixels of a view, and of the shortest side of the photograph that it is cut from
+WINDOW, SHORTEST = 160, 256  # pixels: side of the window, and shortest side of the photograph that it is cut from
 
 
 def layer_names(encoder: Encoder) -> dict[str, int]:
-    """Name of each layer -> index in the encoder's body of the module whose output it is, from pixels upwards.
+    """Name of each layer -> index of its module in the encoder's body, from the pixels upwards.
 
     Raises:
         SatlibError: the body is not a plain sequence of convolutions, ReLUs and max pools.
@@ -30,28 +30,28 @@ def layer_names(encoder: Encoder) -> dict[str, int]:
     kinds = (nn.Conv2d, nn.ReLU, nn.MaxPool2d)
     if not isinstance(encoder.body, nn.Sequential) or not all(isinstance(module, kinds) for module in encoder.body):
         raise SatlibError(
-            f"{encoder.name} is not a plain sequence of convolutions, ReLUs and max pools; take vgg19 or alexnet"
+            f"{encoder.name} is not a plain sequence of convolutions, ReLUs and max pools; use vgg19 or alexnet"
         )
-    found, block, number = {}, 1, 0
+    indices, block, number = {}, 1, 0
     for index, module in enumerate(encoder.body):
         if isinstance(module, nn.ReLU):
             number += 1
-            found[f"conv{block}_{number}"] = index
+            indices[f"conv{block}_{number}"] = index
         elif isinstance(module, nn.MaxPool2d):
-            found[f"pool{block}"] = index
+            indices[f"pool{block}"] = index
             block, number = block + 1, 0
-    return found
+    return indices
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A forward pass, with what the way back needs.
+    """A forward pass, with the data that a projection back to pixels needs.
 
     Attributes:
         maps: name of a layer -> its output (B, C, h, w).
-        switches: index of a max pool in the body -> for each of its outputs (B, C, h, w) where its maximum was, as an index
-            into the flattened map that was pooled.
-        sizes: for each module of the body (h, w) of what went into it.
+        switches: index of a max pool in the body -> the position of each output's maximum (B, C, h, w), as an index into the
+            flattened input map.
+        sizes: the input size (h, w) of each module of the body.
     """
 
     maps: dict[str, Tensor]
@@ -60,17 +60,17 @@ class Trace:
 
 
 def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
-    """Run the encoder and keep the maps of the named layers, with the switches of every max pool.
+    """Run the encoder and record the maps of the named layers and the switches of every max pool.
 
-    Gradients are kept as torch is told to; wrap the call in `torch.no_grad()` where none is wanted.
+    Wrap the call in `torch.no_grad()` if no gradients are needed.
 
     Args:
-        encoder: one that `layer_names` takes.
-        images: (B, 3, H, W), RGB in 0..255, as `Encoder.forward` takes them.
-        layers: names out of `layer_names`.
+        encoder: an encoder that `layer_names` accepts.
+        images: (B, 3, H, W), RGB in 0..255, as for `Encoder.forward`.
+        layers: names from `layer_names`.
 
     Raises:
-        SatlibError: no layer is called that.
+        SatlibError: the encoder has no layer of that name.
     """
     index_of, wanted = layer_names(encoder), {}
     for layer in layers:
@@ -100,9 +100,9 @@ def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
 
 
 def unpool(values: Tensor, switches: Tensor, size: tuple[int, int]) -> Tensor:
-    """Put each value where the maximum was that was pooled there, zeros elsewhere: (B, C, h, w) -> (B, C, *size).
+    """Put each value back at the position of its maximum, zeros elsewhere: (B, C, h, w) -> (B, C, *size).
 
-    Where pooling windows overlap, values of one switch add up.
+    If pooling windows overlap, values with the same position are summed.
     """
     flat = values.new_zeros(*values.shape[:2], size[0] * size[1])
     return flat.scatter_add_(2, switches.flatten(2), values.flatten(2)).unflatten(2, size)
@@ -110,21 +110,21 @@ def unpool(values: Tensor, switches: Tensor, size: tuple[int, int]) -> Tensor:
 
 @torch.no_grad()
 def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int, place: tuple[int, int]) -> Tensor:
-    """Project one activation down to pixels by a deconvnet (Zeiler and Fergus, section 2.1).
+    """Project one activation back to pixels with a deconvnet (Zeiler and Fergus, section 2.1).
 
-    All other activations of the layer are set to zero. Then, from the layer down, each max pool is undone by its switches,
-    each ReLU is a ReLU of the signal that comes down, and each convolution is its transposed filters, without the bias.
+    All other activations of the layer are set to zero. From the layer downwards, each max pool is inverted with its switches,
+    each ReLU is applied to the signal that comes down, and each convolution is replaced by its transpose, without the bias.
 
     Args:
-        encoder: that made the trace.
-        trace: of a batch of images, with the layer among its maps.
+        encoder: the encoder that produced the trace.
+        trace: the trace of a batch of images, with the layer among its maps.
         layer: name of the layer.
-        image: which of the batch.
-        channel: which feature map.
-        place: (row, column) in it.
+        image: index of the image in the batch.
+        channel: index of the feature map.
+        place: (row, column) of the activation.
 
     Returns:
-        (3, H, W), RGB, of either sign, in the units of what the body is fed.
+        (3, H, W), RGB, positive and negative, in the units of the body's input.
     """
     maps = trace.maps[layer]
     signal = torch.zeros_like(maps[image : image + 1])
@@ -141,7 +141,7 @@ def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int
 
 
 def _transposed(convolution: nn.Conv2d, signal: Tensor, size: tuple[int, int]) -> Tensor:
-    """The transposed convolution (B, out, h, w) -> (B, in, *size); a stride may have left rows over at the end."""
+    """The transposed convolution (B, out, h, w) -> (B, in, *size), padded for the rows that the stride left over."""
     reach = [
         (signal.shape[2 + i] - 1) * convolution.stride[i]
         + convolution.dilation[i] * (convolution.kernel_size[i] - 1)
@@ -160,9 +160,9 @@ def _transposed(convolution: nn.Conv2d, signal: Tensor, size: tuple[int, int]) -
 
 
 def receptive_field(encoder: Encoder, layer: str, place: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The pixels that can change one activation: top, left, bottom, right, the last two not included.
+    """The pixels that can change one activation: top, left, bottom, right, the last two exclusive.
 
-    Beyond the picture's border it counts on: conv5_4 of VGG-19 sees 252 x 252 pixels, more than a picture of 224 has.
+    The field may extend beyond the image: conv5_4 of VGG-19 sees 252 x 252 pixels, more than the 224 of an image.
     """
     first, last = list(place), list(place)
     for index in range(layer_names(encoder)[layer], -1, -1):
@@ -178,7 +178,13 @@ def receptive_field(encoder: Encoder, layer: str, place: tuple[int, int]) -> tup
 
 
 def strongest(maps: Tensor, channel: int, count: int) -> list[tuple[int, tuple[int, int]]]:
-    """Where a feature map is largest, each image once: (image, (row, column)) from the strongest on; maps (B, C, h, w)."""
+    """The peak of a feature map in each of the `count` images where it is largest: (image, (row, column)), the largest first.
+
+    Args:
+        maps: (B, C, h, w).
+        channel: index of the feature map.
+        count: the number of images.
+    """
     peaks, places = maps[:, channel].flatten(1).max(1)
     width = maps.shape[3]
     order = peaks.argsort(descending=True, stable=True)[:count].tolist()
@@ -186,33 +192,33 @@ def strongest(maps: Tensor, channel: int, count: int) -> list[tuple[int, tuple[i
 
 
 def side_holding(weights: Tensor, share: float) -> int:
-    """Side of the smallest square about the centre of mass that holds a share of all weight: (H, W), none negative."""
+    """Side of the smallest square around the centre of mass that contains a share of the weight: (H, W), non-negative."""
     weights = weights.double() / weights.double().sum()
     rows, columns = (torch.arange(size, dtype=weights.dtype, device=weights.device) for size in weights.shape)
     y, x = weights.sum(1) @ rows, weights.sum(0) @ columns
-    away, order = torch.maximum((rows - y).abs().unsqueeze(1), (columns - x).abs()).flatten().sort()
+    distances, order = torch.maximum((rows - y).abs().unsqueeze(1), (columns - x).abs()).flatten().sort()
     held = weights.flatten()[order].cumsum(0)
-    return int(2 * away[(held >= share - 1e-9).int().argmax()]) + 1
+    return int(2 * distances[(held >= share - 1e-9).int().argmax()]) + 1
 
 
 def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: float = 0.0) -> Image.Image:
-    """A photograph moved, enlarged or turned, seen through a window of 160 x 160 (Zeiler and Fergus, figure 5).
+    """A photograph shifted, enlarged or rotated, cropped to a window of 160 x 160 (Zeiler and Fergus, figure 5).
 
-    The photograph is scaled as for the view "crop" (`images.square`), its shortest side to 256, and the window is smaller than the encoder's, so
-    that what comes in at its border is the photograph's own and never a black edge.
+    The photograph is scaled as for the view "crop" (`images.square`), its shortest side to 256. The window is smaller than the
+    encoder's square, so the crop contains pixels of the photograph only and no black border.
 
     Args:
         photo: RGB.
-        shift: pixels downwards, at most 48 either way.
-        scale: enlarged about the middle.
-        angle: degrees, anticlockwise about the middle.
+        shift: pixels downwards, -48 to 48.
+        scale: enlargement about the centre, at least 1.
+        angle: rotation about the centre in degrees, anticlockwise.
 
     Raises:
-        SatlibError: that would show what the photograph does not have.
+        SatlibError: the window would leave the photograph.
     """
     farthest = (SHORTEST - WINDOW) // 2
     if abs(shift) > farthest or scale < 1 or (shift and (angle or scale > 1)):
-        raise SatlibError(f"shift by at most {farthest} pixels, or scale by at least 1 or turn, with no shift then")
+        raise SatlibError(f"shift by at most {farthest} pixels; or, without a shift, scale by at least 1 or rotate")
     wide = photo.resize(with_shortest(photo.size, SHORTEST), Image.Resampling.BILINEAR)
     wide = centre(wide, SHORTEST, SHORTEST)
     if angle:
@@ -222,26 +228,26 @@ def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: f
 
 
 def change(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """How far features have moved: the Euclidean distance of each photograph's from before to after, layer by layer.
+    """The change of features under a transformation: the Euclidean distance between before and after, layer by layer.
 
-    In units of the mean distance from that photograph to the others before: 0 is no change, 1 as far as another photograph.
-    So layers of different sizes share an axis.
+    The unit is the photograph's mean distance to the other photographs before the transformation: 0 is no change, 1 as far
+    as another photograph. Layers of different sizes can therefore share an axis.
 
     Args:
         before: name of a layer -> features (B, ...) of at least two photographs.
-        after: the same of the same photographs, transformed.
+        after: the same for the transformed photographs.
 
     Returns:
-        Name of a layer -> (B,).
+        Name of a layer -> distances (B,).
 
     Raises:
-        SatlibError: there is but one photograph.
+        SatlibError: there is only one photograph.
     """
-    found = {}
+    distances = {}
     for name, features in before.items():
         if len(features) < 2:
-            raise SatlibError("one photograph has no other to compare its change with; give at least two photographs")
+            raise SatlibError("the change is measured relative to other photographs; give at least two photographs")
         flat = features.flatten(1)
         others = torch.stack([(flat - one).norm(dim=1).sum() for one in flat]) / (len(flat) - 1)
-        found[name] = (after[name].flatten(1) - flat).norm(dim=1) / others
-    return found
+        distances[name] = (after[name].flatten(1) - flat).norm(dim=1) / others
+    return distances

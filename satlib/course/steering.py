@@ -1,7 +1,7 @@
-"""Attention by hand: weights tempered, moved or made even, in a model that is otherwise as it was trained.
+"""Interventions on attention: weights tempered, moved or made uniform in an otherwise unchanged model.
 
-What a map explains is tried here and not looked at: if a word follows where its attention is put, the map is a cause of
-the word; if it does not, it is a picture beside it.
+An intervention tests whether an attention map explains a word. If the word changes with the location that attention is moved
+to, the map is a cause of the word; if not, it only accompanies it.
 """
 
 import copy
@@ -18,9 +18,9 @@ from satlib.text import UNKNOWN
 
 
 def tempered(alpha: Tensor, temperature: float) -> Tensor:
-    """Equation 5 at a temperature: softmax(e / T), from the weights alone, as alpha^(1/T) over its sum.
+    """Equation 5 at a temperature: softmax(e / T), computed from the weights as alpha^(1/T), normalised.
 
-    Near 0 all weight is on the largest; far above 1 every place weighs the same; at 1 the weights stay as they are.
+    Near 0 the largest weight becomes 1; far above 1 the weights become uniform; at 1 they do not change.
 
     Args:
         alpha: (..., L), each row sums to 1.
@@ -30,14 +30,18 @@ def tempered(alpha: Tensor, temperature: float) -> Tensor:
         SatlibError: the temperature is not above 0.
     """
     if not temperature > 0:
-        raise SatlibError(f"the temperature must be above 0, not {temperature}; near 0 all weight is on one place")
+        raise SatlibError(f"the temperature must be above 0, not {temperature}; near 0 all weight is on one location")
     if temperature == 1:
         return alpha
     return torch.softmax(alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log() / temperature, dim=-1)
 
 
 class Steered(nn.Module):
-    """An attention whose weights are tempered, or taken from somebody else, before phi makes z_t of them."""
+    """An attention whose weights are tempered or replaced before they form the context vector z_t.
+
+    Wherever the weights change, z_t is their expectation, with hard attention too: a sampled or most probable location, if
+    the attention inside uses one, then has no effect.
+    """
 
     def __init__(self, attention: nn.Module, temperature: float = 1.0, given: Tensor | None = None) -> None:
         super().__init__()
@@ -47,17 +51,17 @@ class Steered(nn.Module):
         self._word = 0
 
     def keys(self, a: Tensor) -> Tensor:
-        """What the attention inside needs of a (B, L, D); a new image, so the next look is that of the first word."""
+        """The keys of the attention inside for a (B, L, D); the next call of `forward` is for the first word."""
         self._word = 0
         return self.attention.keys(a)
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
-        """Look at a (B, L, D) in state h (B, n), then have it otherwise."""
+        """Attend to a (B, L, D) in state h (B, n), with the weights changed."""
         look = self.attention(a, keys, h, expected)
         alpha = tempered(look.alpha, self.temperature)
         if self.given is not None and self._word < self.given.shape[1]:
-            instead = self.given[:, self._word]
-            alpha = torch.where(instead.sum(1, keepdim=True) > 0, instead, alpha)
+            given = self.given[:, self._word]
+            alpha = torch.where(given.sum(1, keepdim=True) > 0, given, alpha)
         self._word += 1
         if alpha is look.alpha:
             return look
@@ -65,19 +69,19 @@ class Steered(nn.Module):
 
 
 def steered(decoder: Decoder, temperature: float = 1.0, given: Tensor | None = None) -> Decoder:
-    """A decoder of the same weights, shared and not copied, that looks as it is told; the one given stays as it is.
+    """A decoder with steered attention that shares its weights with the given decoder, which stays unchanged.
 
     Args:
         decoder: in evaluation mode.
-        temperature: of the softmax over places.
-        given: (B, C, L), maps to look with at each word; where a row is all zero, its own.
+        temperature: of the softmax over locations.
+        given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own.
 
     Raises:
         SatlibError: the temperature is not above 0.
     """
     twin = copy.copy(decoder)
     twin._modules = {**decoder._modules, "attention": Steered(decoder.attention, temperature, given)}
-    tempered(torch.ones(1), temperature)  # a bad temperature is said now
+    tempered(torch.ones(1), temperature)  # refuse a bad temperature now
     return twin
 
 
@@ -89,19 +93,19 @@ def look_again(
     index: Sequence[int],
     maps: Tensor | None = None,
 ) -> Tensor:
-    """What a captioner would say in the place of one word of each caption if it had looked elsewhere there, and only there.
+    """The distribution over one word of each caption, if the attention at that word, and only there, were another.
 
-    The words before it stay, and so does where they looked.
+    The words before it and their attention stay unchanged.
 
     Args:
         captioner: in evaluation mode.
-        a: annotation vectors (B, L, D), one picture for each caption.
+        a: annotation vectors (B, L, D), one image for each caption.
         captions: B captions in words.
-        index: which word of each.
-        maps: (B, L), where to look instead; None for where the captioner looks by itself.
+        index: the index of the word in each caption.
+        maps: (B, L), the attention weights to use at that word; None for the model's own.
 
     Returns:
-        (B, K): the probability of each word there; none for words that are never said.
+        (B, K), the probability of each word; 0 for words that are never generated.
     """
     at, rows = torch.tensor(index, device=a.device), torch.arange(len(captions), device=a.device)
     ids = torch.zeros(len(captions), int(at.max()) + 1, dtype=torch.long, device=a.device)

@@ -1,16 +1,16 @@
-"""Attention before images: sentences into another language, with and without attention (Bahdanau et al., 2015).
+"""Attention before images: machine translation with and without attention (Bahdanau et al., 2015).
 
-The letters are those of the captioner, so that the two can be held side by side: a_1..a_L are the annotation vectors, here one
-for each word of the source sentence instead of one for each place of an image; s is the decoder's state, z the context vector.
+The letters are those of the captioner, so the two can be compared: a_1..a_L are the annotation vectors, here one for each word
+of the source sentence instead of one for each location of an image; s is the decoder's state, z the context vector.
 
     a            = bidirectional GRU over the source words       their section 3.2
-    e_ti         = f(a_i, s_{t-1}),  alpha_t = softmax(e_t)      their section 3.1; padding weighs nothing
+    e_ti         = f(a_i, s_{t-1}),  alpha_t = softmax(e_t)      their section 3.1; padding has weight 0
     z_t          = sum_i alpha_ti a_i                            attention; or
-    z_t          = [last state forward; last state backward]     none: one vector for all t (Cho et al., 2014)
+    z_t          = [last state forward; last state backward]     no attention: one vector for all t (Cho et al., 2014)
     s_t          = GRU([E y_{t-1}; z_t], s_{t-1})
     p(y_t)       ~ exp(W [E y_{t-1}; s_t; z_t])
 
-The sentences are of a small world (`satlib.course.translation_world`) or, by `read_pairs`, the reader's own.
+The sentences come from a small artificial world (`satlib.course.translation_world`) or, with `read_pairs`, from a file.
 """
 
 import math
@@ -31,22 +31,22 @@ from satlib.text import END, Vocabulary, tokenise
 NO_WORD = -1  # padding of targets; as y_0, the zero embedding before the first word
 
 
-class Pair(NamedTuple):
+class SentencePair(NamedTuple):
     """A sentence and its translation."""
 
     source: str
     target: str
 
 
-def read_pairs(path: Path, longest: int = 25) -> list[Pair]:
-    """Pairs from a UTF-8 file with a sentence, a tab and its translation on each line; a third column is ignored.
+def read_pairs(path: Path, longest: int = 25) -> list[SentencePair]:
+    """Read pairs from a UTF-8 file with a sentence, a tab and its translation on each line; further columns are ignored.
 
     Args:
-        path: the file. The word lists of sentence pairs that Tatoeba's collections are given out as have this form.
-        longest: pairs with more words on either side are left out.
+        path: the file. The sentence pairs published from Tatoeba have this format.
+        longest: pairs with more words than this on either side are left out.
 
     Raises:
-        SatlibError: the file cannot be read, a line has no tab, one side has no word, or no pair is short enough.
+        SatlibError: the file cannot be read, a line has no tab, a side has no word, or no pair is short enough.
     """
     pairs = []
     for number, line in read_lines(path):
@@ -58,16 +58,18 @@ def read_pairs(path: Path, longest: int = 25) -> list[Pair]:
             if not tokenise(text):
                 raise SatlibError(f"{path}, line {number}: the {side} has no word in it; write one or delete the line")
         if max(len(tokenise(source)), len(tokenise(target))) <= longest:
-            pairs.append(Pair(source, target))
+            pairs.append(SentencePair(source, target))
     if not pairs:
-        raise SatlibError(f"{path} has no pair of at most {longest} words a side; add shorter ones or raise `longest`")
+        raise SatlibError(
+            f"{path} has no pair of at most {longest} words per side; add shorter ones or raise `longest`"
+        )
     return pairs
 
 
 class Memory(NamedTuple):
-    """A batch of source sentences as the decoder sees it.
+    """A batch of encoded source sentences.
 
-    a: annotation vectors (B, L, D). mask: (B, L), True at words. keys: what the energy made of a, None without attention.
+    a: annotation vectors (B, L, D). mask: (B, L), True at words. keys: the energy's keys for a, None without attention.
     fixed: the sentence as one vector (B, D).
     """
 
@@ -78,12 +80,15 @@ class Memory(NamedTuple):
 
 
 def masked_softmax(energies: Tensor, mask: Tensor) -> Tensor:
-    """Weights over words alone: (B, L), (B, L) bool -> (B, L), 0 where the mask is False; a row needs one True."""
+    """Softmax over words without padding: (B, L), (B, L) bool -> (B, L), 0 where the mask is False.
+
+    Each row of the mask needs at least one True.
+    """
     return torch.softmax(energies.masked_fill(~mask, -math.inf), dim=1)
 
 
 class Translator(nn.Module):
-    """An encoder-decoder; with attention="none" the source sentence has to fit into one vector."""
+    """An encoder-decoder; with attention="none" the whole source sentence is encoded in one vector."""
 
     def __init__(
         self,
@@ -93,21 +98,21 @@ class Translator(nn.Module):
         embedding: int = 48,
         hidden: int = 64,
     ) -> None:
-        """Make a translator with fresh weights.
+        """Create a translator with random weights.
 
         Args:
-            sources: words of the language that is read.
-            targets: words of the language that is written.
-            attention: "none", or the name of an energy of `satlib.attention`: "additive", "dot", ...
-            embedding: m, of either language.
-            hidden: units of the encoder's GRU in each direction, and of the additive energy; D = n = twice that.
+            sources: the vocabulary of the source language.
+            targets: the vocabulary of the target language.
+            attention: "none", or the name of an energy in `satlib.attention`: "additive", "dot", ...
+            embedding: m, for both languages.
+            hidden: units of the encoder's GRU in each direction, and of the additive energy; D = n = twice this number.
 
         Raises:
-            SatlibError: no attention of that name.
+            SatlibError: there is no attention of that name.
         """
         super().__init__()
         if attention != "none" and attention not in ENERGIES:
-            raise SatlibError(f"no attention is called {attention!r}; choose among none, {', '.join(ENERGIES)}")
+            raise SatlibError(f"unknown attention {attention!r}; choose one of none, {', '.join(ENERGIES)}")
         D = n = 2 * hidden
         self.sources, self.targets = sources, targets
         self.source_embedding = nn.Embedding(len(sources), embedding)
@@ -118,18 +123,18 @@ class Translator(nn.Module):
         self.cell = nn.GRUCell(embedding + D, n)
         self.output = nn.Linear(embedding + n + D, len(targets))
         for name, weight in self.named_parameters():
-            if "weight_hh" in name:  # recurrent, three gates one above another; orthogonal as theirs, it forgets least
+            if "weight_hh" in name:  # three recurrent gates, each orthogonal as in their appendix
                 for gate in weight.data.chunk(3):
                     nn.init.orthogonal_(gate)
             elif weight.dim() == 2 and "embedding" not in name:
                 nn.init.xavier_uniform_(weight)
 
     def read(self, sources: Sequence[Tensor]) -> Memory:
-        """Encode sentences, each a tensor of ids with the end mark last."""
+        """Encode sentences, each a tensor of ids that ends with the end mark."""
         device = self.output.weight.device
         lengths = torch.tensor([len(ids) for ids in sources])
         embedded = self.source_embedding(pad_sequence(sources, batch_first=True, padding_value=END).to(device))
-        # Packed, so that the backward direction begins at each sentence's last word and not at padding.
+        # Packed, so that the backward direction starts at each sentence's last word and not at padding.
         packed, last = self.encoder(pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False))
         a, _ = pad_packed_sequence(packed, batch_first=True)
         mask = torch.arange(a.shape[1]) < lengths.unsqueeze(1)
@@ -148,7 +153,7 @@ class Translator(nn.Module):
         return torch.bmm(alpha.unsqueeze(1), memory.a).squeeze(1), alpha
 
     def forward(self, sources: Sequence[Tensor], targets: Tensor) -> Tensor:
-        """Teacher forcing: the logits (B, C, K) of targets (B, C), each from the true words before it."""
+        """Teacher forcing: logits (B, C, K) for targets (B, C), each given the true words before it."""
         memory = self.read(sources)
         s = torch.tanh(self.initial(memory.fixed))
         embedded = self.embed(nn.functional.pad(targets[:, :-1], (1, 0), value=NO_WORD))
@@ -163,9 +168,10 @@ class Translator(nn.Module):
 
 @dataclass(frozen=True)
 class Translation:
-    """A generated sentence: its words, and where each was read.
+    """A generated sentence and its attention weights.
 
-    alphas: (C, L) over the source words and their end mark; C counts the end mark too if it came. None without attention.
+    alphas: (C, L) over the source words and their end mark; C includes the end mark if it was generated. None without
+    attention.
     """
 
     words: list[str]
@@ -173,13 +179,16 @@ class Translation:
 
 
 def ids(vocabulary: Vocabulary, sentence: str) -> Tensor:
-    """A sentence as ids (C,), the end mark last."""
+    """A sentence as ids (C,) that end with the end mark."""
     return torch.tensor([*vocabulary.encode(sentence), END])
 
 
 @torch.no_grad()
 def translate(model: Translator, sentences: Sequence[str], longest: int = 60) -> list[Translation]:
-    """Translate greedily: at each step the likeliest word, until the end mark or `longest` words."""
+    """Translate greedily: at each step the most probable word, until the end mark.
+
+    A sentence without an end mark after `longest` words is cut off there.
+    """
     memory = model.read([ids(model.sources, sentence) for sentence in sentences])
     s, y = torch.tanh(model.initial(memory.fixed)), memory.mask.new_full((len(sentences),), NO_WORD, dtype=torch.long)
     words, alphas, going = [], [], torch.ones_like(y, dtype=torch.bool)
@@ -191,37 +200,37 @@ def translate(model: Translator, sentences: Sequence[str], longest: int = 60) ->
         words.append(y)
         alphas.append(alpha)
         going &= y != END
-    found = []
+    translations = []
     for row, sentence in enumerate(torch.stack(words, 1).tolist()):
         decoded = model.targets.decode(sentence)
         steps, length = alphas[: len(decoded) + 1], int(memory.mask[row].sum())
         maps = None if steps[0] is None else torch.stack([alpha[row, :length] for alpha in steps]).cpu()
-        found.append(Translation(decoded, maps))
-    return found
+        translations.append(Translation(decoded, maps))
+    return translations
 
 
 def train(
     model: Translator,
-    pairs: Sequence[Pair],
+    pairs: Sequence[SentencePair],
     steps: int,
     batch_size: int = 64,
     learning_rate: float = 4e-3,
     seed: int = 0,
     report: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
-    """Train by Adam on the mean NLL of target words, in batches of sentences of about the same length.
+    """Train with Adam on the mean NLL of target words, in batches of sentences of similar length.
 
-    The first epoch goes from short sentences to long ones, since where to look is learned from short ones first and cheaply;
-    the others take the batches at random.
+    The first epoch goes from short sentences to long ones, because attention is learned faster from short ones; later epochs
+    shuffle the batches.
 
     Args:
         model: trained in place.
-        pairs: what to learn.
-        steps: batches; as many epochs as they need, the last one cut short.
-        batch_size: pairs in a batch.
-        learning_rate: the highest; it rises for a tenth of the steps and falls to nothing at the end (a half cosine).
+        pairs: the training sentences.
+        steps: the number of batches; the last epoch may be incomplete.
+        batch_size: the number of pairs in a batch.
+        learning_rate: the peak; warmed up over a tenth of the steps, then decayed to 0 by a half cosine.
         seed: of the order of the batches.
-        report: called after each step with its number from 1 and its loss in nats per word.
+        report: called after each step with the step's number, from 1, and its loss in nats per word.
     """
     data = [(ids(model.sources, pair.source), ids(model.targets, pair.target)) for pair in pairs]
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)

@@ -1,21 +1,21 @@
-"""A small world for translation: plain English into Orrish, a language invented so that words change places and forms.
+"""A small world for translation: plain English into Orrish, an invented language with another word order and inflection.
 
-The English is a grammar of a few rules (`RULES`) that makes sentences as long as one likes. Orrish has what makes
-translating word by word fail:
+The English sentences come from a grammar of a few rules (`RULES`), which generates sentences of any length. Orrish has
+properties that defeat a word-by-word translation:
 
 - a noun's last vowel, -o or -a, is its class; determiners and adjectives take that vowel, and -n in the plural;
-- adjectives follow their noun, the nearest first; "a" and "some" are not said;
-- prepositions follow what they stand before in English; verbs stand at the end of their clause, behind object and adverb;
+- adjectives follow their noun, the nearest first; "a" and "some" are not translated;
+- prepositions follow their noun phrase; verbs stand at the end of their clause, after object and adverb;
 - "does not" and "do not" are one word, after the verb.
 
-`translate` reads an English sentence by the grammar and says it in Orrish, each word with the place of the English word
-that it comes from: the true alignment, which a model's can be held against.
+`translate` parses an English sentence by the grammar and translates it into Orrish. Each Orrish word comes with the index of
+its English source word: the true alignment, with which a model's attention can be compared.
 """
 
 import random
 from typing import NamedTuple
 
-from satlib.course.translation import Pair
+from satlib.course.translation import SentencePair
 from satlib.errors import SatlibError
 
 
@@ -34,10 +34,13 @@ ADVERBS = _lexicon("often:ofte slowly:lente today:hodie again:denove")
 PREPOSITIONS = _lexicon("under:sub near:apu behind:retro with:kun")
 CONJUNCTIONS = _lexicon("and:e but:ma while:dum because:kar")
 DETERMINERS = _lexicon("the:l my:m our:n every:siv a: some:")
-ONE, MANY = ("the", "my", "our", "every", "a"), ("the", "my", "our", "some")  # determiners of one thing, of several
+ONE, MANY = (
+    ("the", "my", "our", "every", "a"),
+    ("the", "my", "our", "some"),
+)  # determiners of the singular, of the plural
 VERBS = TRANSITIVE | INTRANSITIVE
 
-# What each symbol may become, the commoner choices written twice. "1" is singular, "n" plural; small letters are words.
+# The expansions of each symbol; frequent ones are listed twice. "1" is singular, "n" plural; lower case marks words.
 RULES = {
     "SENTENCE": ("CLAUSE", "CLAUSE CONJUNCTION SENTENCE"),
     "CLAUSE": ("THING1 DOES1", "THINGn DOn", "THING1 DOES1 ADVERB", "THINGn DOn ADVERB"),
@@ -65,19 +68,19 @@ RULES = {
     "PREPOSITION": tuple(PREPOSITIONS),
     "CONJUNCTION": tuple(CONJUNCTIONS),
 }
-_PATIENCE = 20_000  # sentences in a row that are not wanted
+_PATIENCE = 20_000  # rejected sentences in a row
 _CHOICES = {symbol: [choice.split() for choice in choices] for symbol, choices in RULES.items()}
 
 
 class Word(NamedTuple):
-    """A word, and the place (from 0) of the English word that it translates."""
+    """A word, and the index (from 0) of the English word that it translates."""
 
     text: str
     source: int
 
 
 def _sentence(rng: random.Random, longest: int) -> list[str]:
-    """Expand SENTENCE from left to right, no word twice in a row; with more than `longest` words it is broken off."""
+    """Expand SENTENCE from left to right, with no word twice in a row; stop at more than `longest` words."""
     words, symbols = [], ["SENTENCE"]
     while symbols and len(words) <= longest:
         symbol = symbols.pop()
@@ -91,84 +94,84 @@ def _sentence(rng: random.Random, longest: int) -> list[str]:
     return words
 
 
-def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[Pair]:
-    """Sentences of the small world with their translations: none twice, every length as often, in random order.
+def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[SentencePair]:
+    """Distinct sentences of the small world with their translations, in random order; every length is equally frequent.
 
     Args:
-        count: how many.
+        count: the number of pairs.
         seed: the same seed gives the same sentences.
-        shortest: words in the shortest English sentence, 3 at least.
-        longest: words in the longest.
+        shortest: the number of words in the shortest English sentence, at least 3.
+        longest: the number of words in the longest.
 
     Raises:
-        SatlibError: no sentence is as short as `shortest`, `longest` is below it, or there are not so many sentences.
+        SatlibError: `shortest` is below 3, `longest` is below `shortest`, or there are too few sentences.
     """
     if not 3 <= shortest <= longest:
         raise SatlibError(
-            f"no sentence has {shortest} to {longest} words; the shortest here have 3, so begin at 3 or above"
+            f"no sentence has {shortest} to {longest} words; the shortest sentences have 3, so set shortest to 3 or more"
         )
     rng, lengths = random.Random(seed), range(shortest, longest + 1)
     missing = {length: count // len(lengths) + (i < count % len(lengths)) for i, length in enumerate(lengths)}
-    found: dict[str, None] = {}
-    in_vain = 0
-    while len(found) < count:
-        if in_vain == _PATIENCE:
+    sentences: dict[str, None] = {}
+    rejected = 0
+    while len(sentences) < count:
+        if rejected == _PATIENCE:
             scarce = next(length for length in lengths if missing[length])
             raise SatlibError(
                 f"too few sentences of {scarce} words for {count} pairs; ask for fewer, or for longer ones"
             )
         words = _sentence(rng, longest)
         sentence = " ".join(words)
-        if missing.get(len(words)) and sentence not in found:
+        if missing.get(len(words)) and sentence not in sentences:
             missing[len(words)] -= 1
-            found[sentence] = None
-            in_vain = 0
+            sentences[sentence] = None
+            rejected = 0
         else:
-            in_vain += 1
-    order = list(found)
+            rejected += 1
+    order = list(sentences)
     rng.shuffle(order)
-    return [Pair(sentence, " ".join(word.text for word in translate(sentence))) for sentence in order]
+    return [SentencePair(sentence, " ".join(word.text for word in translate(sentence))) for sentence in order]
 
 
 def translate(sentence: str) -> list[Word]:
-    """Say an English sentence of the small world in Orrish.
+    """Translate an English sentence of the small world into Orrish.
 
     Raises:
-        SatlibError: the grammar has no such sentence; says at which word, and what may stand there.
+        SatlibError: the grammar has no such sentence; the message gives the word and what may stand there.
     """
     return _Reader(sentence.split()).sentence()
 
 
 class _Reader:
-    """Reads one sentence from left to right. Each method reads a phrase and gives it in Orrish."""
+    """Parses one sentence from left to right. Each method reads a phrase and returns it in Orrish."""
 
     def __init__(self, words: list[str]) -> None:
         self.words, self.at = words, 0
 
     @property
     def next(self) -> str:
-        """The word to be read; "" behind the last."""
+        """The next word to read; "" after the last."""
         return self.words[self.at] if self.at < len(self.words) else ""
 
     def take(self, *allowed: str) -> Word:
         """Read one of these words."""
         if self.next not in allowed:
-            found = f"{self.next!r} stands" if self.next else "the sentence ends"
-            shown = ", ".join(allowed[:4]) + (", ..." if len(allowed) > 4 else "")
-            raise SatlibError(f"word {self.at + 1}: {found} where the small world has one of: {shown}")
+            problem = f"{self.next!r} stands" if self.next else "the sentence ends"
+            expected = ", ".join(allowed[:4]) + (", ..." if len(allowed) > 4 else "")
+            raise SatlibError(f"word {self.at + 1}: {problem} where the grammar expects one of: {expected}")
         self.at += 1
         return Word(self.words[self.at - 1], self.at - 1)
 
     def say(self, lexicon: dict[str, str], ending: str = "") -> Word:
-        """Read a word of the lexicon, and say it."""
+        """Read a word of the lexicon and translate it."""
         word = self.take(*lexicon)
         return Word(lexicon[word.text] + ending, word.source)
 
     def sentence(self) -> list[Word]:
-        said = self.clause()
+        orrish = self.clause()
         while self.next:
-            said += [self.say(CONJUNCTIONS), *self.clause()]
-        return said
+            orrish += [self.say(CONJUNCTIONS), *self.clause()]
+        return orrish
 
     def clause(self) -> list[Word]:
         thing, several = self.thing()
@@ -177,7 +180,7 @@ class _Reader:
         return [*thing, self.say(ADVERBS), *does] if self.next in ADVERBS else thing + does
 
     def thing(self) -> tuple[list[Word], bool]:
-        """A noun with all that belongs to it, and whether there are several."""
+        """A noun phrase, and whether it is plural."""
         determiner, adjectives = self.take(*DETERMINERS), []
         while self.next in ADJECTIVES:
             adjectives.append(self.take(*ADJECTIVES))
@@ -186,23 +189,25 @@ class _Reader:
         several = noun.text not in NOUNS
         singular = NOUNS[noun.text.removesuffix("s") if several else noun.text]
         ending = singular[-1] + "n" * several
-        said = [Word(DETERMINERS[determiner.text] + ending, determiner.source)] if DETERMINERS[determiner.text] else []
-        said += [Word(singular + "n" * several, noun.source)]
-        said += [Word(ADJECTIVES[each.text] + ending, each.source) for each in reversed(adjectives)]
+        orrish = (
+            [Word(DETERMINERS[determiner.text] + ending, determiner.source)] if DETERMINERS[determiner.text] else []
+        )
+        orrish += [Word(singular + "n" * several, noun.source)]
+        orrish += [Word(ADJECTIVES[word.text] + ending, word.source) for word in reversed(adjectives)]
         if self.next in PREPOSITIONS:
             preposition = self.say(PREPOSITIONS)
-            said += [*self.thing()[0], preposition]
+            orrish += [*self.thing()[0], preposition]
         elif self.next == "that":
-            said += [Word("ki", self.take("that").source), *self.does(several)]
-        return said, several
+            orrish += [Word("ki", self.take("that").source), *self.does(several)]
+        return orrish, several
 
     def does(self, several: bool) -> list[Word]:
-        """A verb, with its object before it."""
+        """A verb phrase: the object stands before the verb."""
         negation, ending = [], "" if several else "s"
         if self.next in ("does", "do"):
             self.take("do" if several else "does")
             negation, ending = [Word("nu", self.take("not").source)], ""
-        verb = self.take(*(each + ending for each in VERBS))
+        verb = self.take(*(stem + ending for stem in VERBS))
         stem = verb.text.removesuffix("s") if ending else verb.text
         thing = self.thing()[0] if stem in TRANSITIVE else []
         return [*thing, Word(VERBS[stem] + ("in" if several else "as"), verb.source), *negation]

@@ -1,4 +1,4 @@
-"""Exercises that check themselves: `check("4.2", weights)` tries a learner's function, `reference("4.2")` is satlib's own."""
+"""Exercises that check themselves: `check("4.2", weights)` tests a learner's function; `reference("4.2")` is satlib's own."""
 
 from satlib.exercises.engine import Wrong, check, reference, task
 

@@ -1,4 +1,4 @@
-"""Two results beside each other: are they equal, and if not, what is the first thing to say about it?"""
+"""Compare two results, and describe the first difference in one line."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Number
@@ -10,22 +10,22 @@ from torch import Tensor
 
 
 def difference(expected: Any, got: Any, tolerance: float = 1e-4, where: str = "") -> str | None:
-    """What is wrong with a result, in one line; None if nothing is.
+    """Describe the first difference between two results in one line; None if they are equal.
 
-    A number and a tensor without axes are the same thing, and so are a list and a tuple, float32 and float64.
+    A number equals a tensor without axes of the same value, a list a tuple, and float32 may stand for float64.
 
     Args:
         expected: tensors, numbers, strings, and lists, tuples and dicts of them.
-        got: what came instead; anything at all.
-        tolerance: of numbers, relative to the largest one expected.
-        where: which part of the result this is.
+        got: the result to check; any object.
+        tolerance: for numbers, relative to the largest expected one.
+        where: the name of this part of the result, for the message.
     """
     of = f"{where}: " if where else ""
     if isinstance(expected, (Tensor, Number, np.bool_)) and not isinstance(expected, str):
-        found = _not_numbers(expected, got)
-        return (
-            found and of + found if found else _values(torch.as_tensor(expected), torch.as_tensor(got), tolerance, of)
-        )
+        problem = _not_numbers(expected, got)
+        if problem:
+            return of + problem
+        return _values(torch.as_tensor(expected), torch.as_tensor(got), tolerance, of)
     if isinstance(expected, str):
         return None if isinstance(got, str) and expected == got else f"{of}expected {expected!r}, got {short(got)}"
     if isinstance(expected, Mapping):
@@ -38,43 +38,44 @@ def difference(expected: Any, got: Any, tolerance: float = 1e-4, where: str = ""
         if isinstance(got, (str, Tensor, np.ndarray)) or not isinstance(got, Sequence):
             return f"{of}expected {kind(expected)} of {len(expected)}, got {kind(got)}"
         if len(expected) != len(got):
-            return f"{of}expected {len(expected)} of them, got {len(got)}: {short(got)}"
-        if all(isinstance(each, str) for each in expected):
+            return f"{of}expected {len(expected)} elements, got {len(got)}: {short(got)}"
+        if all(isinstance(text, str) for text in expected):
             return None if list(expected) == list(got) else f"{of}expected {short(expected)}, got {short(got)}"
         parts = [(f"number {i}", one, other) for i, (one, other) in enumerate(zip(expected, got, strict=True))]
     else:
         return None if expected == got else f"{of}expected {short(expected)}, got {short(got)}"
     for name, one, other in parts:
-        found = difference(one, other, tolerance, f"{where}, {name}" if where else name)
-        if found:
-            return found
+        problem = difference(one, other, tolerance, f"{where}, {name}" if where else name)
+        if problem:
+            return problem
     return None
 
 
 def same(expected: Any, got: Any, tolerance: float) -> bool:
-    """Whether two results are equal; anything that cannot be compared is not."""
+    """Whether two results are equal; results that cannot be compared are not."""
     try:
         return difference(expected, got, tolerance) is None
-    except Exception:  # a stranger's object may raise whatever it likes when it is looked at
+    except Exception:  # a learner's object may raise anything when it is inspected
         return False
 
 
 def _not_numbers(expected: Any, got: Any) -> str | None:
-    """Wrong type, shape or size of what should be numbers."""
+    """Describe a wrong type, shape or device of a number or tensor; None if they are right."""
     shape = tuple(expected.shape) if isinstance(expected, Tensor) else ()
     if not isinstance(got, (Tensor, Number, np.bool_, np.number)):
         wanted = f"a tensor of shape {shape}" if isinstance(expected, Tensor) else "a number"
         hint = "; is a return missing?" if got is None else ""
         return f"expected {wanted}, got {kind(got)}{hint}"
-    found = tuple(got.shape) if isinstance(got, Tensor) else ()
-    if found != shape:
-        return f"wrong shape: expected {shape}, got {found}"
+    got_shape = tuple(got.shape) if isinstance(got, Tensor) else ()
+    if got_shape != shape:
+        return f"wrong shape: expected {shape}, got {got_shape}"
     if isinstance(got, Tensor) and (got.is_sparse or got.device.type != "cpu"):
         return f"expected an ordinary tensor on the CPU, got one with {got.layout} on {got.device}"
     return None
 
 
 def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | None:
+    """Describe the value that differs most, beginning with the prefix `of`; None if all are within the tolerance."""
     if expected.dtype == torch.bool and not expected.dim() and got in (0, 1):
         return None if bool(expected) == bool(got) else f"{of}expected {bool(expected)}, got {bool(got)}"
     expected, got = expected.detach().double(), got.detach().double()
@@ -96,7 +97,7 @@ def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | N
 
 
 def _at(mask: Tensor) -> str:
-    """Where a mask is first true: " at [0, 2]"."""
+    """The first index at which a mask is true: " at [0, 2]"."""
     if not mask.dim():
         return ""
     return f" at {mask.nonzero()[0].tolist()}"
@@ -115,9 +116,9 @@ def kind(value: Any) -> str:
 
 
 def short(value: Any, most: int = 120) -> str:
-    """A value on one line, cut where it gets long."""
+    """A value's repr on one line, cut off at `most` characters."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # a stranger's __repr__
+    except Exception:  # a learner's __repr__
         text = kind(value)
     return text if len(text) <= most else text[: most - 4] + " ..."

@@ -1,10 +1,11 @@
-"""`check("4.2", weights)`: is it right, and if not, what is the matter, in one or two lines?"""
+"""`check("4.2", weights)`: test a learner's function, and if it is wrong, say why in one or two lines."""
 
 import dis
 import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ RED, GREEN, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
 class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
-    """An exercise that is not right (yet): what a learner reads is its message and nothing else.
+    """An exercise is blank or wrong; a notebook shows only the message, without a traceback.
 
     Attributes:
-        task: "4.2".
-        blank: nothing has been written yet.
+        task: the exercise's id, as "4.2".
+        blank: whether nothing has been written yet.
     """
 
     def __init__(self, task: str, message: str, blank: bool = False) -> None:
@@ -33,20 +34,20 @@ class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
         self.task, self.blank = task, blank
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback."""
+        """The lines that IPython shows instead of a traceback."""
         return [f"{RED}{line}{PLAIN}" for line in str(self).splitlines()]
 
 
 @cache
 def chapter(number: int) -> dict[str, Task]:
-    """The tasks of a notebook by their ids, in their order.
+    """The tasks of a notebook by their ids, in order.
 
     Raises:
-        SatlibError: that notebook has no exercises.
+        SatlibError: the notebook has no exercises.
     """
     name = f"ex{number:02}"
     if name not in {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])}:
-        raise SatlibError(f"notebook {number} has no exercises; there are 1 to 9")
+        raise SatlibError(f"notebook {number} has no exercises; notebooks 1 to 9 have")
     return {task.id: task for task in importlib.import_module(f"satlib.exercises.{name}").TASKS}
 
 
@@ -54,7 +55,7 @@ def task(id: str) -> Task:
     """An exercise by its id.
 
     Raises:
-        SatlibError: there is none of that id.
+        SatlibError: there is no exercise with that id.
     """
     tasks = chapter(int(id.split(".")[0])) if re.fullmatch(r"\d+\.\d+", id) else {}
     if id not in tasks:
@@ -63,21 +64,23 @@ def task(id: str) -> Task:
 
 
 def reference(id: str) -> Callable[..., Any]:
-    """The function that satlib itself has for an exercise."""
+    """The reference solution of an exercise: satlib's own function where it has one."""
     return task(id).reference
 
 
 def check(id: str, answer: Callable[..., Any]) -> None:
-    """Try a learner's function on small inputs; say in one green line what it was held against.
+    """Test a learner's function on small inputs; if it is right, print in one green line what it was checked against.
+
+    Functions of torch, numpy or Python that the notebook has replaced are restored before the test and after it.
 
     Raises:
-        Wrong: it is blank, or not right; the message says which, and why.
+        Wrong: the function is blank or wrong; the message says which, and why.
     """
     asked = task(id)
     patched = watch.put_back()
     if patched:
         raise Wrong(
-            id, f"{id} is wrong: {_several(patched)} had been replaced for everyone, and has been put back; check again"
+            id, f"{id} is wrong: {_several(patched)} had been replaced globally and is restored now; check again"
         )
     printed: list[guard.Printed] = []
     try:
@@ -96,11 +99,23 @@ def check(id: str, answer: Callable[..., Any]) -> None:
 
 
 def _several(names: list[str]) -> str:
+    """At most three of the names, and the number of the others."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+@dataclass
+class _Trial:
+    """One call of the learner's function on the inputs of a case, and what is wrong with its result (None: nothing)."""
+
+    case: tuple[Any, ...]
+    expected: Any
+    got: Any
+    returned_input: str | None  # the name of the input that it returned unchanged
+    problem: str | None
+
+
 def _verdict(asked: Task, answer: Any, printed: list[guard.Printed]) -> str | None:
-    """What is wrong, or None.
+    """The message on what is wrong, or None.
 
     Raises:
         guard.Blank: nothing is written.
@@ -112,84 +127,94 @@ def _verdict(asked: Task, answer: Any, printed: list[guard.Printed]) -> str | No
         return f"{asked.name} is {compare.kind(answer)}, not a function"
     if is_blank(answer):
         raise guard.Blank
-    code = getattr(answer, "__code__", None)
+    trials = [_try(asked, answer, case, printed) for case in asked.cases()]
+    failing = next((trial for trial in trials if trial.problem), None)
+    return None if failing is None else _explain(asked, trials, failing)
+
+
+def _try(asked: Task, answer: Callable[..., Any], case: tuple[Any, ...], printed: list[guard.Printed]) -> _Trial:
+    """Call the reference and the learner's function on copies of one case's inputs, and compare the results.
+
+    Raises:
+        guard.Blank: the result is `...`, or has one in it.
+        guard.Failed: the call went wrong.
+    """
     inputs = guard.names(asked.reference)
-    cases, expected, got, back = asked.cases(), [], [], []
-    first: str | None = None
-    for case in cases:
-        right = guard.Spy(asked.reference, inputs)
-        want = asked.observe(right, *map(guard.copied, case))
-        spy, copies = guard.Spy(answer, inputs), [guard.copied(each) for each in case]
-        result, out = guard.run(lambda spy=spy, copies=copies: asked.observe(spy, *copies), code, asked.seconds)
-        patched = watch.put_back()
-        if patched:
-            raise guard.Failed(f"it replaces {_several(patched)} for everyone, which has been put back")
-        printed.append(out)
-        if result is Ellipsis or (isinstance(result, (tuple, list)) and any(each is Ellipsis for each in result)):
-            raise guard.Blank
-        expected.append(want)
-        got.append(result)
-        back.append(spy.gave_back)
-        if spy.gave and result is spy.gave[0] and want is not right.gave[0]:  # nothing that could be looked into
-            found = _compare(right.gave[0], result, asked.tolerance)
-            found = found or f"expected {compare.kind(right.gave[0])}, got {compare.kind(result)}"
-        else:
-            found = _compare(want, result, asked.tolerance)
-        if found and first is None:
-            first = found
-            failing = len(got) - 1
-    if first is None:
-        return None
-    if back[failing]:
-        return f"it gives its input {back[failing]} back as it is"
-    named = _named(asked, cases, got, failing)
-    if named:
-        return named
-    if "wrong value" in first:
-        for broken in asked.invariants:
+    right, spy = guard.Spy(asked.reference, inputs), guard.Spy(answer, inputs)
+    expected = asked.observe(right, *map(guard.copied, case))
+    copies = [guard.copied(value) for value in case]
+    got, output = guard.run(lambda: asked.observe(spy, *copies), getattr(answer, "__code__", None), asked.seconds)
+    patched = watch.put_back()
+    if patched:
+        raise guard.Failed(f"it replaces {_several(patched)} globally; this has been undone")
+    printed.append(output)
+    if got is Ellipsis or (isinstance(got, (tuple, list)) and any(value is Ellipsis for value in got)):
+        raise guard.Blank
+    if spy.gave and got is spy.gave[0] and expected is not right.gave[0]:
+        # `observe` passed on the learner's result as it was: it could not be inspected. Compare the raw results.
+        problem = _compare(right.gave[0], got, asked.tolerance)
+        problem = problem or f"expected {compare.kind(right.gave[0])}, got {compare.kind(got)}"
+    else:
+        problem = _compare(expected, got, asked.tolerance)
+    return _Trial(case, expected, got, spy.gave_back, problem)
+
+
+def _explain(asked: Task, trials: list[_Trial], failing: _Trial) -> str:
+    """The most helpful message on a failing trial: a known mistake, a broken invariant, or the difference itself."""
+    if failing.returned_input:
+        return f"it returns its input {failing.returned_input} unchanged"
+    mistake = _known_mistake(asked, trials, failing)
+    if mistake:
+        return mistake
+    if "wrong value" in failing.problem:
+        for invariant in asked.invariants:
             try:
-                message = broken(cases[failing], got[failing])
-            except Exception:  # an invariant of a result that is something else altogether
+                message = invariant(failing.case, failing.got)
+            except Exception:  # the result is something that the invariant cannot be asked of
                 continue
             if message:
                 return message
     if asked.picture:
-        _draw(expected[failing], got[failing])
-    return first + _given(inputs, cases[failing])
+        _draw(failing.expected, failing.got)
+    return failing.problem + _given(guard.names(asked.reference), failing.case)
 
 
 def _given(names: list[str], case: tuple[Any, ...]) -> str:
-    """The inputs of a case where they are short enough to be said: "; given i = 7, size = 100"."""
-    if not case or len(case) != len(names) or any(isinstance(each, Tensor) or callable(each) for each in case):
+    """The inputs of a case if they are short: "; given i = 7, size = 100"; otherwise ""."""
+    if not case or len(case) != len(names) or any(isinstance(value, Tensor) or callable(value) for value in case):
         return ""
-    text = ", ".join(f"{name} = {each!r}" for name, each in zip(names, case, strict=True))
+    text = ", ".join(f"{name} = {value!r}" for name, value in zip(names, case, strict=True))
     return f"; given {text}" if len(text) <= 100 and "tensor(" not in text else ""
 
 
 def _compare(expected: Any, got: Any, tolerance: float) -> str | None:
     try:
         return compare.difference(expected, got, tolerance)
-    except Exception as error:  # a stranger's object may raise whatever it likes when it is looked at
+    except Exception as error:  # a learner's object may raise anything when it is inspected
         return f"{compare.kind(got)} that cannot be compared: {type(error).__name__}"
 
 
-def _named(asked: Task, cases: Any, got: list[Any], failing: int) -> str | None:
-    """The mistake whose results these are in all cases; else, where one result tells, the likeliest of those that give what is wrong first."""
+def _known_mistake(asked: Task, trials: list[_Trial], failing: _Trial) -> str | None:
+    """The message of the known mistake that gives the learner's results.
+
+    A mistake that gives the results of all cases is taken first. Otherwise, if the failing result is distinctive, the mistake
+    that gives it and agrees with the most other results.
+    """
     best, most = None, 0
     for message, mistake in asked.mistakes.items():
-        same = [
-            compare.same(_mistaken(asked, mistake, case), result, asked.tolerance)
-            for case, result in zip(cases, got, strict=True)
-        ]
-        if all(same):
+        same = {
+            id(trial): compare.same(_mistaken(asked, mistake, trial.case), trial.got, asked.tolerance)
+            for trial in trials
+        }
+        if all(same.values()):
             return message
-        if same[failing] and sum(same) > most and _tells(got[failing]):
-            best, most = message, sum(same)
+        if same[id(failing)] and sum(same.values()) > most and _tells(failing.got):
+            best, most = message, sum(same.values())
     return best
 
 
 def _tells(value: Any) -> bool:
-    """Whether one result is like no other; by chance two mistakes give the same truth value or the same whole numbers."""
+    """Whether a result is distinctive: two mistakes may give the same truth value or integers by chance, but not fractions."""
     if isinstance(value, Mapping):
         return any(map(_tells, value.values()))
     if isinstance(value, (list, tuple)):
@@ -201,7 +226,7 @@ def _tells(value: Any) -> bool:
 
 
 def _mistaken(asked: Task, mistake: Callable[..., Any], case: tuple[Any, ...]) -> Any:
-    """What a mistake gives; itself where it gives nothing (no result is equal to it)."""
+    """The result of a mistake; if it fails, the function itself, which equals no result."""
     try:
         return guard.run(lambda: asked.observe(mistake, *map(guard.copied, case)), None, asked.seconds)[0]
     except (guard.Failed, guard.Blank):
@@ -209,7 +234,7 @@ def _mistaken(asked: Task, mistake: Callable[..., Any], case: tuple[Any, ...]) -
 
 
 def is_blank(answer: Any) -> bool:
-    """Whether a function does nothing but give None or `...`: a docstring, `pass`, `...` or NotImplementedError is all there is."""
+    """Whether a function's body is only a docstring, `pass`, `...`, `return None` or `raise NotImplementedError`."""
     code = getattr(answer, "__code__", None)
     if code is None:
         return False
@@ -224,19 +249,19 @@ def is_blank(answer: Any) -> bool:
 
 
 def _draw(expected: Any, got: Any) -> None:
-    """Target beside yours, in a notebook."""
+    """Draw the expected and the learner's matrix side by side; outside a notebook, or for other shapes, do nothing."""
     try:
         from IPython import get_ipython
         from IPython.display import display
 
         if get_ipython() is None or expected.dim() != 2 or got.dim() != 2:
             return
-        from satlib.plots import Picture
+        from satlib.plots import NotebookFigure
 
-        figure = Picture(figsize=(5.2, 2.6), layout="constrained")
+        figure = NotebookFigure(figsize=(5.2, 2.6), layout="constrained")
         for axis, values, title in zip(figure.subplots(1, 2), (expected, got), ("target", "yours"), strict=True):
             axis.imshow(values.detach().double(), cmap="cividis")
             axis.set(title=title, xticks=[], yticks=[])
         display(figure)
-    except Exception:  # a picture is a help and never a reason to fail
+    except Exception:  # the figure is only a help: without it, the message remains
         return

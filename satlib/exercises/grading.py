@@ -1,4 +1,4 @@
-"""`satlib check`: run a learner's notebooks by nbval and say of each exercise whether it is done, blank, wrong or missing, and why."""
+"""`satlib check`: run a learner's notebooks with nbval and report each exercise as done, blank, wrong or missing."""
 
 import ast
 import contextlib
@@ -15,13 +15,13 @@ from typing import Any
 from satlib.errors import SatlibError
 from satlib.exercises.engine import chapter, task
 
-CELL_SECONDS = 120  # importing torch on a busy machine takes one of them
+CELL_SECONDS = 120  # long enough for a cell that imports torch on a busy machine
 DONE, BLANK, WRONG, MISSING = "done", "blank", "wrong", "missing"
 
 
 @dataclass
-class Row:
-    """One exercise of one notebook: done, blank, wrong or missing, the reason, and the seconds of its cells."""
+class ExerciseResult:
+    """The result of one exercise in one notebook: its state, the reason, and the seconds that its cells took."""
 
     notebook: str
     exercise: str
@@ -31,12 +31,12 @@ class Row:
 
 
 class _Recorder:
-    """A pytest plugin that keeps what it hears of exercises."""
+    """A pytest plugin that collects the results of exercises."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], Row] = {}
+        self.rows: dict[tuple[str, str], ExerciseResult] = {}
         self.troubles: list[str] = []
-        self.names: dict[Path, str] = {}  # of each file, what pytest calls it
+        self.names: dict[Path, str] = {}  # pytest's name of each file
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         notebook = report.nodeid.split("::")[0]
@@ -47,12 +47,12 @@ class _Recorder:
                 self.troubles.append(f"{notebook}, {report.nodeid.split('::')[-1]}: {_plain(said[-1])}")
             return
         key = notebook, place["exercise"]
-        row = self.rows.setdefault(key, Row(notebook, place["exercise"], "", "", 0.0))
+        row = self.rows.setdefault(key, ExerciseResult(notebook, place["exercise"], "", "", 0.0))
         row.seconds += report.duration
         self.names[Path(place.get("path", notebook)).resolve()] = notebook
         if place["role"] == "check" and report.passed and not row.state:
             row.state = DONE
-        if not report.passed and row.state != WRONG:  # an answer's cell that fails comes before its check
+        if not report.passed and row.state != WRONG:  # if the answer's cell has failed, its message stays
             _, _, reason = place["message"].partition(": ")
             blank = place["message"].startswith(f"{place['exercise']} is blank")
             row.state, row.reason = (BLANK if blank else WRONG), reason
@@ -69,30 +69,32 @@ def _plain(text: str) -> str:
 
 
 def notebooks(given: Sequence[Path]) -> list[Path]:
-    """The notebooks to check: those named, those in a folder that is named, or those in exercises/.
+    """The notebooks to check: the given files, those in given folders, or by default those in exercises/.
 
     Raises:
-        SatlibError: there is none.
+        SatlibError: there is no notebook at a given path.
     """
-    found = []
+    paths = []
     for path in given or [Path("exercises")]:
         inside = (
-            sorted(each for each in path.glob("*.ipynb") if not each.name.startswith(".")) if path.is_dir() else [path]
+            sorted(file for file in path.glob("*.ipynb") if not file.name.startswith(".")) if path.is_dir() else [path]
         )
-        if not inside or not all(each.is_file() for each in inside):
-            raise SatlibError(f"there is no notebook at {path}; name one, or make satlib's with: make exercises")
-        found += inside
-    wrong = [path for path in found if path.suffix != ".ipynb"]
+        if not inside or not all(file.is_file() for file in inside):
+            raise SatlibError(
+                f"there is no notebook at {path}; give the path of one, or create satlib's with: make exercises"
+            )
+        paths += inside
+    wrong = [path for path in paths if path.suffix != ".ipynb"]
     if wrong:
         raise SatlibError(f"{wrong[0]} is not a notebook (.ipynb)")
-    return found
+    return paths
 
 
 def unchecked(path: Path) -> dict[str, str]:
-    """The exercises of a notebook that cannot count as done, whatever happens in it, and why: their cells are gone, or changed.
+    """The exercises of a notebook that cannot count as done because their checks are missing or changed, with the reason.
 
     Raises:
-        SatlibError: there are no exercises in it.
+        SatlibError: the file is not a notebook, or has no exercises.
     """
     try:
         cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
@@ -106,17 +108,17 @@ def unchecked(path: Path) -> dict[str, str]:
             marks = any("raises-exception" in tag or tag.startswith("nbval") for tag in metadata.get("tags", ()))
             checks[place["exercise"]] = _is_check(place["exercise"], source) and not marks
     if not checks:
-        raise SatlibError(f"{path} has no exercises: none of its cells is a check that satlib has put there")
-    found = {exercise: "its check has been changed" for exercise, good in checks.items() if not good}
+        raise SatlibError(f"{path} has no exercises: none of its cells is a check created by satlib")
+    reasons = {exercise: "its check has been changed" for exercise, good in checks.items() if not good}
     for number in {int(exercise.split(".")[0]) for exercise in checks}:
-        found |= {
+        reasons |= {
             exercise: "its check is not in the notebook" for exercise in chapter(number) if exercise not in checks
         }
-    return found
+    return reasons
 
 
 def _is_check(exercise: str, source: str) -> bool:
-    """Whether a cell does what it did when it was generated; comments do not matter, but for those that nbval reads."""
+    """Whether a cell's code is as generated; comments may differ, except those that nbval interprets."""
     try:
         does = ast.dump(ast.parse(source))
     except SyntaxError:
@@ -124,19 +126,19 @@ def _is_check(exercise: str, source: str) -> bool:
     return "NBVAL_" not in source and does == ast.dump(ast.parse(f'check("{exercise}", {task(exercise).name})'))
 
 
-def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[Row], list[str]]:
-    """Run notebooks, each in a kernel of its own.
+def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[ExerciseResult], list[str]]:
+    """Run notebooks, each in its own kernel; in parallel if pytest-xdist is installed, otherwise one after the other.
 
     Returns:
-        A row for each exercise, in order, and a line for each thing that went wrong outside of exercises. An exercise of a notebook's
-        chapter that is not in it has a row too.
+        The result of each exercise, in order, and a line for each error outside the exercises. Exercises of a notebook's
+        chapter that are missing from the notebook are included.
 
     Raises:
         SatlibError: nbval is not installed.
     """
     for module in ("nbval", "ipykernel"):
         if importlib.util.find_spec(module) is None:
-            raise SatlibError(f"checking needs {module}: pip install 'satlib[course]'")
+            raise SatlibError(f"satlib check needs {module}; run: pip install 'satlib[course]'")
     import pytest
 
     from satlib.exercises import summary
@@ -169,21 +171,21 @@ def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[Row], list[str]
         for exercise, reason in reasons.items():
             row = recorder.rows.get((name, exercise))
             if row is None:
-                recorder.rows[name, exercise] = Row(name, exercise, MISSING, reason, 0.0)
+                recorder.rows[name, exercise] = ExerciseResult(name, exercise, MISSING, reason, 0.0)
             elif row.state in ("", DONE):
                 row.state, row.reason = WRONG, reason
     for row in recorder.rows.values():
         row.state = row.state or WRONG
         row.reason = row.reason or ("its check was not run" if row.state == WRONG else "")
 
-    def order(row: Row) -> tuple[str, list[int]]:
+    def order(row: ExerciseResult) -> tuple[str, list[int]]:
         return row.notebook, [int(part) for part in row.exercise.split(".")]
 
     return sorted(recorder.rows.values(), key=order), recorder.troubles
 
 
-def table(rows: Sequence[Row], troubles: Sequence[str] = ()) -> str:
-    """What `satlib check` prints."""
+def table(rows: Sequence[ExerciseResult], troubles: Sequence[str] = ()) -> str:
+    """The text that `satlib check` prints."""
     lines, notebook = [], None
     for row in rows:
         if row.notebook != notebook:
@@ -193,25 +195,25 @@ def table(rows: Sequence[Row], troubles: Sequence[str] = ()) -> str:
         lines.append(f"  {row.exercise:5} {row.state:7} {row.seconds:5.1f} s  {first}".rstrip())
         lines += [" " * 24 + line for line in more]
     for trouble in troubles:
-        lines.append(f"  outside of the exercises: {trouble}")
+        lines.append(f"  outside the exercises: {trouble}")
     counts = {state: sum(row.state == state for row in rows) for state in (DONE, BLANK, WRONG, MISSING)}
     seconds = sum(row.seconds for row in rows)
-    said = [f"{counts[DONE]} of {len(rows)} done", f"{counts[BLANK]} blank", f"{counts[WRONG]} wrong"]
-    said += [f"{counts[MISSING]} missing"] if counts[MISSING] else []
-    lines += ["", f"{', '.join(said)}; {seconds:.0f} s"]
+    totals = [f"{counts[DONE]} of {len(rows)} done", f"{counts[BLANK]} blank", f"{counts[WRONG]} wrong"]
+    totals += [f"{counts[MISSING]} missing"] if counts[MISSING] else []
+    lines += ["", f"{', '.join(totals)}; {seconds:.0f} s"]
     return "\n".join(lines)
 
 
 def main(
     given: Sequence[Path], json_file: Path | None = None, processes: int = 2, only: Sequence[str] | None = None
 ) -> int:
-    """Check, print the table; 0 if all exercises are done, 1 if any is blank, wrong or missing, or a notebook has none.
+    """Check notebooks and print the results; return 0 if all exercises are done and there was no other error, otherwise 1.
 
     Args:
         given: notebooks and folders.
-        json_file: where the table goes too.
-        processes: notebooks at a time.
-        only: the exercises that count; all if left out.
+        json_file: also write the results there as JSON.
+        processes: the number of notebooks to run at a time.
+        only: the ids of the exercises that count; by default all.
     """
     rows, troubles = run(notebooks(given), processes)
     rows = [row for row in rows if only is None or row.exercise in only]

@@ -1,4 +1,4 @@
-"""Calling a stranger's function so that it can do no harm: it gets copies, and limits to its time, its memory and what it prints."""
+"""Call a learner's function safely: on copies of the inputs, with limits on its time, its memory and its output."""
 
 import contextlib
 import copy
@@ -22,17 +22,17 @@ from torch import Tensor
 
 try:
     import resource
-except ImportError:  # where there is none, memory is not limited
+except ImportError:  # on systems without it, memory is not limited
     resource = None
 
-MEMORY = 2_000_000_000  # bytes that a call may take beyond what the process has
-PRINTED = 2_000  # characters that are shown
-PATIENCE = 3  # times as long as a call may take it may wait, for other programs or asleep
-STORM = 1_000_000  # characters after which a call is stopped
+MEMORY = 2_000_000_000  # bytes that a call may allocate in addition to what the process has
+PRINTED = 2_000  # characters of output that are shown
+PATIENCE = 3  # factor by which wall time may exceed the limit on processor time, while a call waits or sleeps
+STORM = 1_000_000  # characters of output after which a call is stopped
 
 
 class Failed(Exception):  # noqa: N818  (not our mistake)
-    """What is wrong with a call, in one line."""
+    """A call failed; the message says why in one line."""
 
 
 class _TimeUp(BaseException):  # not an Exception, so that few `except` clauses stop it
@@ -44,16 +44,16 @@ class _Storm(BaseException):
 
 
 class Printed(io.TextIOBase):
-    """Where a call's output goes: the beginning is kept."""
+    """Captures a call's output and keeps its beginning."""
 
     def __init__(self) -> None:
         self.text, self.total = "", 0
 
     def write(self, text: str) -> int:
-        """Keep what there is room for.
+        """Keep the text as far as there is room.
 
         Raises:
-            _Storm: that was far too much.
+            _Storm: there have been more than STORM characters.
         """
         self.text += text[: PRINTED - len(self.text)]
         self.total += len(text)
@@ -66,20 +66,20 @@ class Printed(io.TextIOBase):
 
 
 class Spy:
-    """The learner's function, watched: are its inputs as they were, and does it give one of them back?"""
+    """Wraps the learner's function to detect whether it changes its inputs or returns one of them."""
 
     def __init__(self, answer: Callable[..., Any], names: Sequence[str]) -> None:
         self.answer, self.names = answer, names
-        self.gave_back: str | None = None  # name of the input that came back as it went in
-        self.gave: list[Any] = []  # what came back, call by call
+        self.gave_back: str | None = None  # name of the input that was returned
+        self.gave: list[Any] = []  # the results, call by call
 
     def __call__(self, *inputs: Any) -> Any:
-        """Call it.
+        """Call the function.
 
         Raises:
-            Failed: an input was changed.
+            Failed: it changed an input.
         """
-        before = [copied(each) for each in inputs]
+        before = [copied(value) for value in inputs]
         result = self.answer(*inputs)
         self.gave.append(result)
         for name, was, now in zip(self.names, before, inputs, strict=False):
@@ -91,7 +91,7 @@ class Spy:
 
 
 def copied(value: Any) -> Any:
-    """A copy that shares nothing; a tensor that wants gradients stays a leaf that wants them."""
+    """A copy that shares no memory; a tensor stays a leaf and keeps `requires_grad`."""
     if isinstance(value, Tensor):
         return value.detach().clone().requires_grad_(value.requires_grad)
     if isinstance(value, (list, dict, set, np.ndarray)):
@@ -101,7 +101,7 @@ def copied(value: Any) -> Any:
 
 def _unchanged(was: Any, now: Any) -> bool:
     if isinstance(was, Tensor):
-        # An element that is NaN is not equal to itself.
+        # NaN does not equal itself.
         return was.shape == now.shape and bool(((was == now) | ((was != was) & (now != now))).all())
     if isinstance(was, np.ndarray):
         return np.array_equal(was, now)
@@ -113,18 +113,19 @@ def _unchanged(was: Any, now: Any) -> bool:
 
 
 def run(observe: Callable[[], Any], code: Any, seconds: float) -> tuple[Any, Printed]:
-    """Call something that calls the learner's function.
+    """Call `observe`, which calls the learner's function.
 
     Args:
-        observe: to be called.
+        observe: the function to call.
         code: the learner's code object, to find the line that raised; or None.
-        seconds: that it may take.
+        seconds: the time limit.
 
     Returns:
-        What it gave, and what it printed.
+        The result and the printed output.
 
     Raises:
-        Failed: it raised, took too long, wanted too much memory, or printed without end.
+        Failed: the call raised, took too long, needed too much memory, or printed too much.
+        Blank: a line of the function is still `...`.
     """
     printed = Printed()
     try:
@@ -141,13 +142,13 @@ def run(observe: Callable[[], Any], code: Any, seconds: float) -> tuple[Any, Pri
     except _TimeUp:
         raise Failed(f"it did not end within {seconds:g} s; is there a loop that never stops?") from None
     except _Storm:
-        raise Failed(f"it prints without end: more than {STORM:,} characters") from None
+        raise Failed(f"it prints too much: more than {STORM:,} characters") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too
         said = " ".join(str(error).split())
         if isinstance(error, MemoryError) or "allocate memory" in said:
-            raise Failed(f"it wants more than {MEMORY / 1e9:.0f} GB of memory{_line(error, code)}") from None
+            raise Failed(f"it needs more than {MEMORY / 1e9:.0f} GB of memory{_line(error, code)}") from None
         if "ellipsis" in said.lower():
             raise Blank from None
         if len(said) > 160:
@@ -156,28 +157,28 @@ def run(observe: Callable[[], Any], code: Any, seconds: float) -> tuple[Any, Pri
 
 
 class Blank(Exception):  # noqa: N818
-    """A line of it is still `...`."""
+    """A line of the learner's function is still `...`."""
 
 
 def _line(error: BaseException, code: Any) -> str:
-    """The learner's own line that an error came from: ", in line 3: `x = y[4]`"."""
-    found, trace = "", error.__traceback__
+    """The last line of the learner's code in a traceback: ", in line 3 of weights: x = y[4]"; "" if there is none."""
+    line, trace = "", error.__traceback__
     while isinstance(trace, TracebackType):
         at = trace.tb_frame.f_code
         if code is not None and at.co_filename == code.co_filename:
             text = linecache.getline(at.co_filename, trace.tb_lineno).strip()
-            found = f", in line {trace.tb_lineno - at.co_firstlineno + 1} of {at.co_name}: {text}" if text else ""
+            line = f", in line {trace.tb_lineno - at.co_firstlineno + 1} of {at.co_name}: {text}" if text else ""
         trace = trace.tb_next
-    return found
+    return line
 
 
 def _call(observe: Callable[[], Any]) -> Any:
-    """Call it. _TimeUp is raised while this function is on the stack and never outside of it."""
+    """Call `observe`; _TimeUp is raised only while this function is on the stack."""
     return observe()
 
 
 def _inside(frame: FrameType | None) -> bool:
-    """Whether a frame belongs to `_call` or to something that it called."""
+    """Whether a frame belongs to `_call` or to a function called by it."""
     while frame is not None and frame.f_code is not _call.__code__:
         frame = frame.f_back
     return frame is not None
@@ -185,11 +186,12 @@ def _inside(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def _time(seconds: float) -> Iterator[None]:
-    """Raise _TimeUp inside `_call` when its time is up, again and again until the call ends.
+    """Raise _TimeUp inside `_call` when its time is up, repeatedly until the call ends.
 
-    A loop around `try: ... except: pass` swallows most of these, but not one that comes between two rounds. Once `_call` has
-    been left, a late alarm does nothing: raised there, it would break the clean-up, or whatever runs next. Only in the main
-    thread of a system with signals; a timer that was running before (pytest-timeout's) is set again.
+    A loop around `try: ... except: pass` swallows most of these exceptions, but not one that is raised between two rounds. A
+    late alarm, after `_call` has been left, does nothing: raised there, it would break the clean-up or whatever runs next.
+    There is no limit outside the main thread or on a system without signals. A timer that was running before
+    (pytest-timeout's) is set again.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -223,7 +225,7 @@ def _time(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _memory() -> Iterator[None]:
-    """No more than MEMORY beyond what the process has; on Linux, where the kernel says what it has."""
+    """Limit memory to MEMORY in addition to what the process has; only on Linux, where the kernel reports its size."""
     try:
         with open("/proc/self/statm") as file:
             now = int(file.read().split()[0]) * resource.getpagesize()
@@ -245,7 +247,7 @@ def _put_device(device: torch.device) -> None:
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
-# What a call must leave as it is: a name, how to look at it, how to put it back.
+# Settings that a call must not change: name, getter, setter.
 _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
     ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
     ("default device", torch.get_default_device, _put_device),
@@ -257,10 +259,10 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
 
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
-    """The same random numbers for each call; afterwards everything as it was.
+    """Run the block with fixed random seeds, float32 as the default dtype and gradients on; restore everything afterwards.
 
     Raises:
-        Failed: the call has changed a setting of torch for everyone.
+        Failed: the call has changed one of torch's global settings.
     """
     python, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
     settings, out, err = [get() for _, get, _ in _SETTINGS], sys.stdout, sys.stderr
@@ -276,7 +278,7 @@ def _settings() -> Iterator[None]:
             yield
         for (what, get, _), was in zip(_SETTINGS, began, strict=True):
             if get() != was:
-                raise Failed(f"it changes torch's {what} for everyone; it has been put back")
+                raise Failed(f"it changes torch's {what} globally; it has been restored")
     finally:
         for (_, get, put), was in zip(_SETTINGS, settings, strict=True):
             if get() != was:
@@ -291,5 +293,5 @@ def _settings() -> Iterator[None]:
 
 
 def names(reference: Callable[..., Any]) -> list[str]:
-    """The names of a function's inputs."""
+    """The names of a function's parameters."""
     return list(inspect.signature(reference).parameters)

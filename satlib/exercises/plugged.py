@@ -1,7 +1,8 @@
 """A learner's own attention in satlib's decoder: `satlib train scenes-soft --attention my_notebook.ipynb:attend`.
 
-The function is that of exercise 4.8: attend(e, a) takes energies e (B, L) and annotation vectors a (B, L, D) and gives context
-vectors z (B, D) and weights alpha (B, L). It stands in the place of softmax and weighted mean; the energies stay satlib's, and learn through it.
+The function is that of exercise 4.8: attend(e, a) takes energies e (B, L) and annotation vectors a (B, L, D) and returns context
+vectors z (B, D) and weights alpha (B, L). It replaces the softmax and the weighted mean; the energies remain satlib's and are
+trained through it.
 """
 
 import ast
@@ -18,32 +19,33 @@ from satlib.errors import SatlibError
 from satlib.files import read_json
 
 Attend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-_KEPT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+_DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
 
 class PluggedAttention(SoftAttention):
-    """Soft attention whose weights and context vectors somebody else computes from the energies."""
+    """Soft attention whose weights and context vectors a given function computes from the energies."""
 
     def __init__(self, energy: nn.Module, attend: Attend) -> None:
         super().__init__(energy)
         self.attend = attend
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
-        """Look at a (B, L, D) in state h (B, n)."""
+        """Attend to a (B, L, D) in state h (B, n)."""
         return Look(*self.attend(self.energy(keys, h), a))
 
 
 def load(place: str) -> Attend:
-    """A function of a Python file or a notebook, checked on small tensors.
+    """Load a function from a Python file or a notebook, and check it on small tensors.
 
-    Of a notebook, imports and definitions are taken and nothing else is run; what is defined twice counts as it was last, and cells
-    that satlib put into its exercises (checks, and the names given to satlib's own functions) do not count.
+    A Python file is run as a whole. Of a notebook, only imports, definitions and assignments of constants are run; other
+    statements, also assignments that call a function or use another name, are left out. The last definition of a name counts.
+    Cells that satlib has put into its exercises (checks and reference solutions) are left out too.
 
     Args:
         place: FILE:FUNCTION.
 
     Raises:
-        SatlibError: no such file or function, or it does not give what an attention gives.
+        SatlibError: the file or function does not exist, or its results are not those of an attention.
     """
     file, _, name = place.rpartition(":")
     path = Path(file)
@@ -66,6 +68,7 @@ def load(place: str) -> Attend:
 
 
 def _code(path: Path) -> str | ast.Module:
+    """The code to run: a Python file's text, or a notebook's definitions."""
     if path.suffix == ".py":
         return path.read_text(encoding="utf-8")
     body: list[ast.stmt] = []
@@ -78,58 +81,61 @@ def _code(path: Path) -> str | ast.Module:
             continue
         lines = [line for line in "".join(cell["source"]).splitlines() if not line.startswith(("%", "!"))]
         try:
-            body += [each for each in ast.parse("\n".join(lines)).body if isinstance(each, _KEPT) and _is_plain(each)]
+            statements = ast.parse("\n".join(lines)).body
         except SyntaxError as error:
             raise SatlibError(
                 f"{path} has a cell that is not Python: {error.msg}: {(error.text or '').strip()}"
             ) from error
+        body += [node for node in statements if isinstance(node, _DEFINITIONS) and _is_plain(node)]
     return ast.Module(body, [])
 
 
 def _is_plain(statement: ast.stmt) -> bool:
-    """A definition; of assignments those of constants alone, which run nothing."""
+    """Whether a statement is an import, a definition, or an assignment without calls and names."""
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return True
     return not any(isinstance(node, (ast.Call, ast.Name)) for node in ast.walk(statement.value or ast.Constant(0)))
 
 
 def _try(attend: Attend, place: str) -> None:
-    """Shapes, numbers and a gradient, before hours are spent.
+    """Check shapes, values and the gradient on small tensors, before hours of training.
 
     Raises:
-        SatlibError: it is not an attention.
+        SatlibError: the results are not those of an attention.
     """
     B, L, D = 3, 5, 4
     generator = torch.Generator().manual_seed(0)
     e, a = torch.randn(B, L, generator=generator).requires_grad_(), torch.randn(B, L, D, generator=generator)
     try:
-        given = attend(e, a)
+        result = attend(e, a)
     except Exception as error:
         raise SatlibError(f"{place} raises {type(error).__name__} for e {(B, L)} and a {(B, L, D)}: {error}") from error
-    if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(each, Tensor) for each in given):
-        raise SatlibError(f"{place} must give two tensors, (z, alpha), not {type(given).__name__}")
-    for name, found, wanted in (("z", given[0], (B, D)), ("alpha", given[1], (B, L))):
-        if tuple(found.shape) != wanted:
+    if (
+        not isinstance(result, (tuple, list))
+        or len(result) != 2
+        or not all(isinstance(part, Tensor) for part in result)
+    ):
+        raise SatlibError(f"{place} must return two tensors, (z, alpha), not {type(result).__name__}")
+    for name, tensor, shape in (("z", result[0], (B, D)), ("alpha", result[1], (B, L))):
+        if tuple(tensor.shape) != shape:
             raise SatlibError(
-                f"{place} gives {name} of shape {tuple(found.shape)}; for e {(B, L)} and a {(B, L, D)} it must be {wanted}"
+                f"{place} returns {name} of shape {tuple(tensor.shape)}; for e {(B, L)} and a {(B, L, D)} it must be {shape}"
             )
-        if not torch.isfinite(found).all():
-            raise SatlibError(f"{place} gives {name} with NaN or infinity")
-    gradient = torch.autograd.grad(given[0].sum(), e, allow_unused=True)[0] if given[0].requires_grad else None
+        if not torch.isfinite(tensor).all():
+            raise SatlibError(f"{place} returns {name} with NaN or infinity")
+    gradient = torch.autograd.grad(result[0].sum(), e, allow_unused=True)[0] if result[0].requires_grad else None
     if gradient is None or not gradient.any():
-        raise SatlibError(f"{place} lets no gradient through to the energies: nothing would learn where to look")
+        raise SatlibError(f"{place} passes no gradient to the energies, so the attention could not be trained")
 
 
 def plug(captioner: Captioner, attend: Attend, place: str) -> None:
-    """Put a function in the place of a captioner's softmax and weighted mean; `place` (FILE:FUNCTION) goes into the model's file.
+    """Replace the softmax and weighted mean of a captioner by a function; `place` (FILE:FUNCTION) is saved with the model.
 
     Raises:
-        SatlibError: it has no soft attention.
+        SatlibError: the captioner has no soft attention.
     """
     attention = captioner.decoder.attention
     if not isinstance(attention, SoftAttention):
-        raise SatlibError(
-            '--attention takes the place of soft attention: choose a recipe with decoder.attention = "soft"'
-        )
+        raise SatlibError('--attention replaces soft attention: choose a recipe with decoder.attention = "soft"')
     captioner.decoder.attention = PluggedAttention(attention.energy, attend)
     captioner.own_attention = place

@@ -1,6 +1,6 @@
-"""What pytest says of a notebook of exercises that nbval runs: "exercise 4.2 is blank: write weights()", and no traceback.
+"""Short messages for exercise notebooks that nbval runs: "exercise 4.2 is blank: write weights()" instead of a traceback.
 
-A conftest.py beside the notebooks takes the hooks from here:
+A conftest.py next to the notebooks imports the hooks:
 `from satlib.exercises.summary import pytest_itemcollected, pytest_runtest_makereport`.
 """
 
@@ -16,12 +16,12 @@ _VERDICT = re.compile(r"^(\d+\.\d+) is (blank|wrong): .*", re.MULTILINE | re.DOT
 OUTPUT_SECONDS = 120  # how long nbval waits for a cell's outputs once the cell has ended
 
 
-def said(item: pytest.Item, error: BaseException) -> tuple[str, str] | None:
-    """A failed cell's exercise and what there is to say of it; None where the cell is no exercise's."""
+def verdict(item: pytest.Item, error: BaseException) -> tuple[str, str] | None:
+    """The exercise of a failed cell and its message; None if the cell belongs to no exercise."""
     trace = _COLOUR.sub("", str(getattr(error, "inner_traceback", None) or "")).strip()
-    found = _VERDICT.search(trace)
-    if found:
-        return found[1], found[0].strip()
+    match = _VERDICT.search(trace)
+    if match:
+        return match[1], match[0].strip()
     exercise = item.cell.metadata.get("satlib", {}).get("exercise") if hasattr(item, "cell") else None
     if exercise is None:
         return None
@@ -32,28 +32,28 @@ def said(item: pytest.Item, error: BaseException) -> tuple[str, str] | None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let nbval wait longer than its 5 s for a cell's outputs: a busy machine needs more, and each later cell would fail."""
+    """Let nbval wait longer than 5 s for a cell's outputs: on a busy machine it would give up, and every later cell would fail."""
     if hasattr(item, "output_timeout"):
         item.output_timeout = OUTPUT_SECONDS
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
-    """Put an exercise's message in place of the cell's traceback."""
+    """Replace a cell's traceback by the exercise's message."""
     report = yield
     place = getattr(getattr(item, "cell", None), "metadata", {}).get("satlib")
     if call.when == "call" and place and not any(name == "satlib" for name, _ in report.user_properties):
         message = ""
-        found = said(item, call.excinfo.value) if report.failed and call.excinfo else None
-        if found:
-            message = found[1]
+        failure = verdict(item, call.excinfo.value) if report.failed and call.excinfo else None
+        if failure:
+            _, message = failure
             text = f"exercise {message}"
             report.longrepr = ReprExceptionInfo(
                 ReprTracebackNative([text]), ReprFileLocation(str(item.path), item.cell_num, text.splitlines()[0])
             )
-        if not message and not report.passed:  # nbval expects nothing more of a notebook that took too long
+        if not message and not report.passed:  # after a timeout nbval skips the rest of the notebook
             skipped = "NBVAL_SKIP" in item.cell.source
-            why = "it is marked to be left out" if skipped else "it was not run, because a cell before it took too long"
+            why = "it is marked to be skipped" if skipped else "it was not run, because a cell before it took too long"
             message = f"{place['exercise']} is wrong: {why}"
         report.user_properties.append(("satlib", {**place, "message": message, "path": str(item.path)}))
     return report

@@ -1,4 +1,4 @@
-"""What an exercise is: who answers what, the right answer, and the wrong ones that people give."""
+"""The definition of an exercise: its function, a reference solution, and common mistakes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from torch import Tensor
 
 Answer = Callable[..., Any]
 Observe = Callable[..., Any]
-# What is true of every right answer: from the inputs and what came out of them, a sentence on what is broken, or None.
+# A property of every right answer: from the inputs and the result, a sentence that says what is violated, or None.
 Invariant = Callable[[Sequence[Any], Any], str | None]
 
 
 def call(answer: Answer, *inputs: Any) -> Any:
-    """What is looked at unless a task says otherwise: what the function gives."""
+    """The default of `Task.observe`: the function's result."""
     return answer(*inputs)
 
 
@@ -23,22 +23,22 @@ class Task:
     """One exercise.
 
     Attributes:
-        id: "4.2": the notebook's number and the task's.
-        name: of the function that the learner writes.
-        title: a few words.
+        id: the numbers of the notebook and the task, as "4.2".
+        name: the name of the function that the learner writes.
+        title: a title of a few words.
         difficulty: 1 to 3.
-        minutes: that it takes.
-        equation: where it comes from: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
-        reference: a right function; satlib's own wherever there is one.
-        cases: makes inputs, a tuple for each call.
-        mistakes: what to say -> a function that makes that mistake.
-        says: what a right answer has been held against, for the line that says so.
-        others: right functions written otherwise, for the tests of the checks.
-        invariants: what is true of every right answer.
-        observe: called with the function and a case's inputs; gives what is compared with what the reference gives.
+        minutes: the time it takes.
+        equation: its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
+        reference: a right function; satlib's own if it has one.
+        cases: creates the inputs, a tuple for each call.
+        mistakes: message -> a function that makes that mistake.
+        says: what a right answer was checked against, for the message of success.
+        others: other right functions, to test the check.
+        invariants: properties of every right answer.
+        observe: called with a function and a case's inputs; returns what is compared between learner and reference.
         tolerance: relative to the largest value.
-        seconds: one call may take.
-        picture: whether a wrong result is drawn beside the right one.
+        seconds: the time limit of one call.
+        picture: whether to draw a wrong result next to the right one.
     """
 
     id: str
@@ -55,22 +55,22 @@ class Task:
     invariants: Sequence[Invariant] = field(default=())
     observe: Observe = call
     tolerance: float = 1e-4
-    seconds: float = 10.0  # the first call of some functions makes torch load half of itself
+    seconds: float = 10.0  # at the first call of some functions torch loads further modules
     picture: bool = False
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
-    """Normally distributed numbers, the same each time: small tensors that are like no others."""
+    """A tensor of normally distributed numbers, the same for the same seed."""
     return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def distribution(*shape: int, seed: int = 0, sharp: float = 1.0) -> Tensor:
-    """Rows of weights that sum to 1 over the last axis."""
+    """A tensor of weights that sum to 1 over the last axis."""
     return torch.softmax(numbers(*shape, seed=seed, scale=sharp), -1)
 
 
 def sums_to_one(dim: int, what: str = "the weights", over: str = "the places") -> Invariant:
-    """Non-negative, and 1 in all over an axis."""
+    """The invariant that values are non-negative and sum to 1 over an axis."""
 
     def broken(inputs: Sequence[Any], result: Any) -> str | None:
         sums = result.sum(dim)
@@ -85,7 +85,7 @@ def sums_to_one(dim: int, what: str = "the weights", over: str = "the places") -
 
 
 def between(low: float, high: float, what: str) -> Invariant:
-    """No value outside of a range."""
+    """The invariant that all values lie in a range."""
 
     def broken(inputs: Sequence[Any], result: Any) -> str | None:
         values = torch.as_tensor(result, dtype=torch.float64)

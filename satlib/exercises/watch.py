@@ -1,4 +1,4 @@
-"""Has somebody replaced torch.softmax? What exercises and their checks stand on is remembered, compared and put back."""
+"""Detect and undo replaced functions, such as torch.softmax: those that exercises and their checks rely on."""
 
 import builtins
 import contextlib
@@ -42,7 +42,7 @@ _BUILTINS = [
     "type",
     "zip",
 ]
-# Only what was there is looked at: libraries add names of their own as they are loaded.
+# Only names that exist at import are watched: libraries add names of their own later.
 _WATCHED: dict[Any, tuple[str, ...]] = {
     builtins: tuple(_BUILTINS),
     math: tuple(name for name in vars(math) if name[0] != "_"),
@@ -64,39 +64,40 @@ _MODULES = ("Linear", "Module", "Embedding", "LSTMCell")
 
 
 def _now() -> dict[tuple[Any, str], Any]:
-    found = {(owner, name): vars(owner).get(name) for owner, names in _WATCHED.items() for name in names}
-    found |= {(torch.Tensor, name): getattr(torch.Tensor, name, None) for name in _METHODS}
+    """The current object of each watched name."""
+    objects = {(owner, name): vars(owner).get(name) for owner, names in _WATCHED.items() for name in names}
+    objects |= {(torch.Tensor, name): getattr(torch.Tensor, name, None) for name in _METHODS}
     for kind in (Counter, defaultdict):
-        found |= {(kind, name): getattr(kind, name) for name in vars(kind) if callable(getattr(kind, name))}
+        objects |= {(kind, name): getattr(kind, name) for name in vars(kind) if callable(getattr(kind, name))}
     for name in _MODULES:
-        found |= {
+        objects |= {
             (getattr(torch.nn, name), method): getattr(getattr(torch.nn, name), method)
             for method in ("__call__", "forward")
         }
-    return found
+    return objects
 
 
 _SNAPSHOT = _now()
 
 
 def _of_torch(now: Any, name: str) -> bool:
-    """Whether torch has put a wrapper in its own function's place, as it does with some when its compiler is loaded."""
+    """Whether torch itself has wrapped the function, as it does with some when its compiler is loaded; that is accepted."""
     return getattr(now, "__name__", "") == name and str(getattr(now, "__module__", "")).partition(".")[0] == "torch"
 
 
 def put_back() -> list[str]:
-    """Undo what was replaced since satlib.exercises was imported: its names, as "torch.softmax"."""
-    undone = []
+    """Restore everything replaced since satlib.exercises was imported; return the names, as "torch.softmax"."""
+    restored = []
     for (owner, name), was in _SNAPSHOT.items():
         now = getattr(owner, name, None) if isinstance(owner, type) else vars(owner).get(name)
-        # `==`, because descriptors of C make a new object at each look.
+        # `==`, because C descriptors return a new object at each access.
         if now is was or (isinstance(owner, type) and now == was) or _of_torch(now, name):
             continue
-        undone.append(f"{owner.__name__}.{name}".replace("builtins.", ""))
+        restored.append(f"{owner.__name__}.{name}".replace("builtins.", ""))
         if isinstance(owner, type) and owner is torch.Tensor and hasattr(torch._C.TensorBase, name):
             with contextlib.suppress(AttributeError):
                 delattr(owner, name)
             if getattr(owner, name, None) == was:
                 continue
         setattr(owner, name, was)
-    return undone
+    return restored
