@@ -182,7 +182,7 @@ def draw_caption(axis: Axes, shown: Example) -> None:
     text(axis, 0.35, 3.2, "the caption", 12, weight="bold", ha="left")
     text(axis, 1.5, 3.2, "beam search keeps the most probable sentences", 10.5, ha="left")
     text(axis, 5.55, 3.2, "decoding.py", 9.5, BLUE, family="monospace", ha="left")
-    text(axis, 6.95, 3.2, "and the places where each word looked are drawn", 10.5, ha="left")
+    text(axis, 6.95, 3.2, "a map shows where the model looked for each word", 10.5, ha="left")
     text(axis, 11.12, 3.2, "plots.py", 9.5, BLUE, family="monospace", ha="left")
     pitch = (WIDTH - 0.6) / len(shown.words)
     for number, (word, lit) in enumerate(zip(shown.words, shown.maps, strict=True)):
