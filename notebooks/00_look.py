@@ -62,10 +62,10 @@ plots.attention_figure(photo, caption.words, caption.alphas, caption.betas)
 #
 # Then as pictures. The light is on the suit, which the sentence is about, and nobody ever told the network where anything is: it was shown
 # whole photographs and whole sentences. That it looks somewhere sensible at all has to be explained, and notebook 04 does. But the light
-# hardly moves, because there is one thing to talk about. On a photograph of the kind that it knows it does; here is one of Flickr8k's test split
-# (Hodosh, Young and Hockenmaier, 2013), captioned by the same model:
+# hardly moves, because there is one thing to talk about. In a picture with two things it does move. Here is a drawn scene, captioned by a model that
+# was trained on such scenes:
 #
-# ![A brown dog is jumping over a hurdle: for the first words the dog is lit, from "jumping" on the hurdle](../docs/attention.png)
+# ![Two drawn stars. At "striped purple star" the left star is lit, at "big blue star" the right one.](../docs/attention.png)
 #
 # ## Your own photograph
 #
@@ -220,6 +220,9 @@ drawings.course_map(
 # | 09 | [Reading the model](09_reading_the_model.ipynb) | what a map explains and what it does not; an explorer to play with |
 #
 # The [index](INDEX.md) goes the other way: from an equation or a claim of the paper to the cell that treats it.
+#
+# If you would rather see the whole system at once first, read [examples/one_file.py](../examples/one_file.py): data, encoder, soft and hard attention, loss,
+# training loop, beam search and BLEU in one file of under 350 lines that does not use satlib. A test checks that it computes the same as satlib.
 #
 # ## How to read a table
 #

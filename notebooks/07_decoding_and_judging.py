@@ -795,7 +795,7 @@ assert means["people"][3] == 100 > means["the model"][3] + 3, "by truth it is no
 # A model gives the most usual phrase for what it sees. A person says it as only that person would, and is punished for it. So "better than people" in a table of BLEU or CIDEr means: more usual. It is also a reason not to stare at the last
 # point of BLEU.
 #
-# With Flickr8k's captions at hand, the same for real ones; the model's captions come from the evaluation files behind the README's table.
+# With Flickr8k's captions at hand, the same for real ones; the model's captions come from the evaluation files behind [the table of results](../docs/results.md).
 
 # %%
 root = find_root("flickr8k")

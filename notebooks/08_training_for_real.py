@@ -266,7 +266,7 @@ print([round(epoch["train_nll"], 3) for epoch in whole], "nats a word, epoch by 
 assert whole[-1]["train_nll"] < whole[0]["train_nll"] - 0.5
 
 # %% [markdown]
-# ## Stopped, and gone on with
+# ## Stopped and resumed
 #
 # <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.train | tests/test_training.py::TestResuming::test_stopped_and_resumed_is_the_run_that_was_not -->
 #
@@ -301,7 +301,7 @@ print("the first step of an Adam that forgot:", (parameter.detach() - before).to
 
 # %% [markdown]
 # What else decides how a training goes on? The random numbers (dropout), which batches of the epoch are done, the step of the learning rate's schedule, the moving
-# average of the weights, which epoch was the best so far. satlib's checkpoint has it all, in one file that is written whole or not at all; the order of batches is
+# average of the weights, which epoch was the best so far. satlib's checkpoint has it all, in one file that is written atomically; the order of batches is
 # not saved, because the seed and the epoch decide it.
 #
 # Now the real thing: a reader that, after a number of batches, sends this process the signal that a cluster sends before it takes a machine away (SIGTERM). Then the same
@@ -343,7 +343,7 @@ print(
 figure, axis = plt.subplots(figsize=(6.2, 2.9), layout="constrained")
 axis.plot(range(1, 4), [epoch["train_nll"] for epoch in whole], "o-", color=BLUE, markersize=9, label="not stopped")
 axis.plot(
-    range(1, 4), [epoch["train_nll"] for epoch in resumed], "x--", color=RED, label="stopped in epoch 2, gone on with"
+    range(1, 4), [epoch["train_nll"] for epoch in resumed], "x--", color=RED, label="stopped in epoch 2, resumed"
 )
 axis.plot(
     range(2, 4),

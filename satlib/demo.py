@@ -87,7 +87,7 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     satlib = "satlib" if shutil.which("satlib") else sys.argv[0]
     print(f"   {satlib} caption YOUR_PHOTO.jpg     caption your own photograph")
     print(f"   {satlib} train scenes-soft          train on all scenes, to the end; then scenes-none, to compare")
-    print(f"   {satlib} data fetch flickr8k        download photographs to train on; see README.md")
+    print(f"   {satlib} data fetch flickr8k        download photographs to train on; see docs/training.md")
 
 
 def photographs() -> list[Path]:
