@@ -36,7 +36,7 @@ dropout = 0.0
 doubly_stochastic = 0.0  # soft attention: lambda of equation 14
 lambda_r = 0.03  # hard attention: weight of the score-function term
 lambda_e = 0.0  # hard attention: weight of the entropy term
-steps = 2000  # batches to train on
+steps = 1500  # batches to train on
 batch_size = 16
 learning_rate = 1e-3  # at its highest: it rises over 50 batches, then falls along a cosine
 beam = 3  # hypotheses that beam search keeps
@@ -52,8 +52,8 @@ COLOURS = {"red": "#d33", "orange": "#f81", "yellow": "#fd3", "green": "#2a5", "
 GREYS = ("silver", "darkgray", "gray")  # of shapes that nobody mentions
 PAPERS = ("white", "linen", "lavender", "honeydew", "mistyrose", "lightcyan")
 SHAPES = {"circle": [1] * 60, "triangle": [1] * 3, "diamond": [1] * 4, "star": [1, 0.42] * 5}  # the corners' radii
-ABOVE = ("a {} is above a {}", "a {} with a {} below it")
-LEFT = ("a {} is to the left of a {}", "a {} with a {} to its right")
+# Each relation takes 8 words or 9, so that a batch of captions of one length shows both relations.
+ABOVE, LEFT = ("a {} is above a {}", "a {} with a {} below it"), ("a {} left of a {}", "a {} is left of a {}")
 
 
 class Example(NamedTuple):  # an image and what people say of it
@@ -278,14 +278,15 @@ def draw_attention(examples: list[Example], captions: list[list[str]], maps: lis
     """A row for each image: the image, then for each word the image lit where the decoder looked."""
     columns, side = 1 + max(map(len, captions)), math.isqrt(maps[0].shape[1])
     figure = Figure((1.2 * columns, 1.4 * len(examples)), layout="constrained")
-    axes = figure.subplots(len(examples), columns, subplot_kw={"xticks": (), "yticks": (), "frame_on": False})
+    blank = {"xticks": (), "yticks": (), "frame_on": False}
+    axes = figure.subplots(len(examples), columns, squeeze=False, subplot_kw=blank)
     for row, (_, photo, _), words, alphas in zip(axes, examples, captions, maps):
         image = Image.open(photo).convert("RGB") if features else Image.fromarray(photo)
         pixels = np.asarray(image.resize((224, 224))) / 255
         light = F.interpolate(alphas.view(1, -1, side, side), (224, 224), mode="bicubic")[0].clamp(min=0)
         row[0].imshow(pixels)
         for axis, word, spot in zip(row[1:], words, light.cpu()):
-            axis.imshow(pixels * (0.2 + 0.8 * spot / spot.max()).unsqueeze(2).numpy())
+            axis.imshow(pixels * (0.2 + 0.8 * spot / spot.max()).clamp(max=1).unsqueeze(2).numpy())
             axis.set_title(word, fontsize=9)
     figure.savefig(picture, dpi=100)
 
@@ -310,7 +311,7 @@ def main() -> None:
     decoder = Decoder(attention, D, len(vocabulary), embedding, hidden, attention_hidden, dropout)
     model = nn.ModuleList([encoder, decoder]).to(device)
     optimiser = torch.optim.Adam(model.parameters(), learning_rate)
-    b, begun = 0.0, time.time()
+    b, nats, begun = 0.0, [], time.time()
     for step in range(1, steps + 1):
         inputs, captions = get_batch(by_length)
         optimiser.param_groups[0]["lr"] = learning_rate * min(step / 50, 0.5 + 0.5 * math.cos(math.pi * step / steps))
@@ -323,9 +324,9 @@ def main() -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 5.0)
         optimiser.step()
+        nats.append(-log_likelihood(logits, captions).sum().item() / captions.numel())
         if step % 100 == 0 or step == steps:
-            nats = -log_likelihood(logits, captions).sum() / captions.numel()
-            print(f"step {step}: {nats:.3f} nats per word, {time.time() - begun:.0f} s", flush=True)
+            print(f"step {step}: {np.mean(nats[-100:]):.3f} nats per word, {time.time() - begun:.0f} s", flush=True)
     model.eval().requires_grad_(False)
     seen = [encoder(torch.tensor(example.input, device=device).float().unsqueeze(0))[0] for example in held_out]
     references = [example.captions for example in held_out]
