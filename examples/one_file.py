@@ -45,25 +45,25 @@ seed = 0
 device = "cuda" if torch.cuda.is_available() else "cpu"
 picture = "one_file.png"  # attention maps of four held-out images
 
-# --- Data: images or their annotation vectors, and what people say of them ---------------------------------------------
+# --- Data: images or their annotation vectors, with captions ------------------------------------------------------------
 
 END, UNKNOWN = 0, 1  # the first two words of every vocabulary
 COLOURS = {"red": "#d33", "orange": "#f81", "yellow": "#fd3", "green": "#2a5", "blue": "#36d", "purple": "#93c"}
-GREYS = ("silver", "darkgray", "gray")  # of shapes that nobody mentions
+GREYS = ("silver", "darkgray", "gray")  # of shapes that no caption mentions
 PAPERS = ("white", "linen", "lavender", "honeydew", "mistyrose", "lightcyan")
 SHAPES = {"circle": [1] * 60, "triangle": [1] * 3, "diamond": [1] * 4, "star": [1, 0.42] * 5}  # the corners' radii
 # Each relation takes 8 words or 9, so that a batch of captions of one length shows both relations.
 ABOVE, LEFT = ("a {} is above a {}", "a {} with a {} below it"), ("a {} left of a {}", "a {} is left of a {}")
 
 
-class Example(NamedTuple):  # an image and what people say of it
+class Example(NamedTuple):  # an image and its captions
     input: np.ndarray  # pixels (3, 224, 224), uint8, or annotation vectors (L, D), float16
     photo: np.ndarray | Path  # pixels (224, 224, 3), or the file
     captions: list[list[str]]  # several, split into words
 
 
 def draw_scene() -> Example:
-    """Two coloured shapes among grey ones, and two true sentences, which name the upper or left shape first."""
+    """Two coloured shapes among grey ones, with two true captions; they name the upper or left shape first."""
     relation, far = random.choice([ABOVE, LEFT]), random.uniform(150, 300)
     x1, y1 = random.uniform(70, 378 - far), random.uniform(70, 378)
     x2, y2 = x1 + far, min(max(y1 + far * random.uniform(-0.4, 0.4), 70), 378)
@@ -89,7 +89,8 @@ def read_flickr8k(folder: Path) -> tuple[list[Example], list[Example]]:
     "home", the folder of the photographs; Flickr8k_text, with captions and splits, is beside it.
     """
     manifest = json.loads((folder / "manifest.json").read_text())
-    shape = (len(manifest["images"]), math.prod(manifest["grid"]), manifest["dim"])
+    rows = manifest["images"]
+    shape = (len(rows), math.prod(manifest["grid"]), manifest["dim"])
     vectors = np.memmap(folder / "annotations.f16", np.float16, "r", shape=shape)
     photos, texts = Path(manifest["home"]), Path(manifest["home"]).parent / "Flickr8k_text"
     captions = defaultdict(list)
@@ -97,8 +98,7 @@ def read_flickr8k(folder: Path) -> tuple[list[Example], list[Example]]:
         name, caption = line.split("\t")  # 1000268201_693b08cb0e.jpg#0 <tab> A child in a pink dress is ...
         captions[name[:-2]].append(re.findall(r"[a-z0-9][a-z0-9'-]*", caption.lower()))
     train, dev = ((texts / f"Flickr_8k.{split}Images.txt").read_text().split() for split in ("train", "dev"))
-    row = manifest["images"]
-    return tuple([Example(vectors[row[n][0]], photos / n, captions[n]) for n in names] for names in (train, dev))
+    return tuple([Example(vectors[rows[n][0]], photos / n, captions[n]) for n in names] for names in (train, dev))
 
 
 def get_batch(by_length: dict[int, list[tuple[np.ndarray, list[int]]]]) -> tuple[Tensor, Tensor]:
@@ -124,7 +124,7 @@ class Encoder(nn.Module):
             *convolution(48, 96, kernel=3, stride=2),  # 28 -> 14
         )
         self.upper = nn.Sequential(
-            nn.ZeroPad2d((0, 1, 0, 1)),  # right and bottom only, so that places stay where they are in the image
+            nn.ZeroPad2d((0, 1, 0, 1)),  # on the right and below only: each place stays where it is in the image
             *convolution(96 + 2, 128, kernel=3, stride=2, padding=0),  # 14 -> 7
             *convolution(128, 128, kernel=3, stride=1),
         )
@@ -223,9 +223,7 @@ def hard_loss(logits: Tensor, alphas: Tensor, s: Tensor, captions: Tensor, b: fl
     """A loss whose gradient is minus the paper's estimate (end of section 4.1) with one sample s, and the next baseline b."""
     log_p = log_likelihood(logits, captions)  # its gradient, d log p(y|s,a) / dW, is the first term: (B,)
     log_alphas = alphas.clamp(min=1e-30).log()  # (B, C, L)
-    log_s = log_alphas.gather(2, s.clamp(min=0).unsqueeze(2)).squeeze(2) * (
-        s >= 0
-    )  # log p(s|a), 0 if not drawn: (B, C)
+    log_s = log_alphas.gather(2, s.clamp(min=0).unsqueeze(2)).squeeze(2) * (s >= 0)  # log p(s|a): (B, C)
     score = (log_p.detach() - b) * log_s.sum(1)  # the second term, (log p(y|s,a) - b) d log p(s|a) / dW
     entropy = -(alphas * log_alphas).sum((1, 2))  # the third, dH[s] / dW
     return -(log_p + lambda_r * score + lambda_e * entropy).mean(), 0.9 * b + 0.1 * log_p.mean().item()
@@ -252,11 +250,11 @@ def beam_search(decoder: Decoder, a: Tensor, beam: int) -> tuple[list[int], Tens
             k, word = divmod(i, log_p.shape[1])
             _, words, maps, _, _ = alive[k]
             grown.append((total, [*words, word], [*maps, alpha[k]], h[k], c[k]))
-        ended = sorted(ended + [each for each in grown[:beam] if each[1][-1] == END], key=lambda each: -each[0])[:beam]
+        ended += [each for each in grown[:beam] if each[1][-1] == END]
         alive = [each for each in grown if each[1][-1] != END][:beam]
-        if len(ended) == beam and ended[-1][0] >= alive[0][0]:
-            break  # longer hypotheses are less probable
-    _, words, maps, _, _ = ended[0]
+        if ended and max(total for total, *_ in ended) >= alive[0][0]:
+            break  # every further word makes the others less probable
+    _, words, maps, _, _ = max(ended, key=lambda each: each[0])
     return words[1:-1], torch.stack(maps)
 
 
@@ -342,8 +340,6 @@ def main() -> None:
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
         name, _, value = argument.removeprefix("--").partition("=")
-        assert isinstance(globals().get(name), (str, int, float)), (
-            f"there is no setting {name}; they are listed in {__file__}"
-        )
+        assert isinstance(globals().get(name), (str, int, float)), f"there is no setting {name}"
         globals()[name] = type(globals()[name])(value)
     main()
