@@ -1,7 +1,12 @@
 """Show, Attend and Tell (Xu et al., 2015) in one file: an image captioner with visual attention, from pixels to captions.
 
-    python one_file.py                        # soft attention (section 4.2) on drawn scenes
-    python one_file.py --attention=hard       # hard attention (section 4.1)
+    python one_file.py                                  # soft attention (section 4.2) on drawn scenes
+    python one_file.py --attention=hard --steps=3000    # hard attention (section 4.1)
+    python one_file.py --features=data/features/flickr8k-efficientnet-lite0-whole --embedding=256 --hidden=512 \
+        --attention_hidden=256 --dropout=0.5 --batch_size=64 --doubly_stochastic=0.02 --steps=500    # Flickr8k, 376 s
+
+Measured on two CPU cores that other programs were using too: with soft attention, 299 of 300 held-out scenes get a caption that
+equals a reference, after 153 s (BLEU-4 99.9); with hard attention 298, after 240 s (99.7). Flickr8k's dev images: BLEU-4 16.2.
 
 It needs torch, numpy, pillow and matplotlib, nothing else. Equation numbers and letters are the paper's: B images, L places,
 D numbers in an annotation vector, C words in a caption (the end mark included), K words in the vocabulary.

@@ -214,12 +214,12 @@ class TestTheWholeFile:
 
     @pytest.mark.parametrize("kind", ["soft", "hard"])
     def test_training_lowers_the_loss_and_draws_the_picture(self, run, kind, tmp_path, capsys):
-        run(attention=kind, scenes=100, steps=200, batch_size=4, hidden=64, beam=2, picture="maps.png")
+        run(attention=kind, scenes=100, steps=120, batch_size=4, hidden=64, beam=2, picture="maps.png")
         output = capsys.readouterr().out
         first, last = (float(nats) for nats in re.findall(r"([\d.]+) nats per word", output))
-        assert last < first < 2.5
+        assert last < first < 3  # means over the first and over the last 100 batches
         assert "beam 2: BLEU-4" in output
-        assert Image.open(tmp_path / "maps.png").width > 500
+        assert Image.open(tmp_path / "maps.png").height == 560  # four rows
 
     def test_stored_features_of_flickr8k(self, run, one_file, tmp_path, capsys):
         folder = flickr8k(tmp_path / "data")
