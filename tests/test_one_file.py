@@ -1,0 +1,276 @@
+"""examples/one_file.py against satlib: with the same weights the same numbers, and the same captions."""
+
+import ast
+import importlib.util
+import math
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from satlib import decoding, encoders, features, metrics
+from satlib import objectives as losses
+from satlib.decoder import Decoder, DecoderConfig
+
+PATH = Path(__file__).parent.parent / "examples" / "one_file.py"
+B, L, D, K, C, M, N, WIDTH = 5, 6, 7, 11, 4, 8, 9, 10
+
+
+@pytest.fixture
+def one_file():
+    """The file as a module of its own, so that a test may change its settings."""
+    spec = importlib.util.spec_from_file_location("one_file", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def _float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def decoders(one_file, kind, spread=1.0):
+    """Its decoder and satlib's, with the same weights."""
+    ours = one_file.Decoder(kind, D, K, M, N, WIDTH, dropout=0.0)
+    for parameter in ours.parameters():
+        torch.nn.init.normal_(parameter, std=spread)
+    config = DecoderConfig(embedding=M, hidden=N, attention=kind, attention_hidden=WIDTH, dropout=0.0)
+    satlibs = Decoder(config, D, K)
+    names = {name: name.replace("attention.", "attention.energy.", 1) for name in ours.state_dict()}
+    satlibs.load_state_dict({names[name]: value for name, value in ours.state_dict().items()})
+    return ours, satlibs
+
+
+def batch():
+    return torch.randn(B, L, D), torch.randint(2, K, (B, C))
+
+
+def same(x, y):
+    torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+def same_gradients(ours, satlibs):
+    for (name, x), y in zip(ours.named_parameters(), satlibs.parameters(), strict=True):
+        assert x.grad.abs().sum() > 0, name
+        torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-10, msg=name)
+
+
+@pytest.mark.usefixtures("_float64")
+class TestEncoder:
+    def test_annotation_vectors_equal_those_of_small(self, one_file):
+        ours, small = one_file.Encoder(), encoders.create("small", pretrained=False)
+        small.mean.fill_(127.5)
+        small.std.fill_(127.5)
+        for tensor in small.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.uniform_(0.1, 0.4)
+        ours.load_state_dict(dict(zip(ours.state_dict(), small.state_dict().values(), strict=True)))
+        pixels = torch.randint(0, 256, (2, 3, 224, 224)).double()
+        with torch.inference_mode():
+            same(ours.eval()(pixels), small.eval()(pixels))
+
+
+@pytest.mark.usefixtures("_float64")
+class TestDecoder:
+    @pytest.mark.parametrize("kind", ["soft", "hard"])
+    def test_logits_and_weights_equal_satlibs(self, one_file, kind):
+        ours, satlibs = decoders(one_file, kind)
+        a, captions = batch()
+        logits, alphas, places = ours.eval()(a, captions)
+        output = satlibs.eval()(a, captions)
+        same(logits, output.logits)
+        same(alphas, output.alphas)
+        assert (places == -1).all()
+        assert alphas.std() > 0.05
+
+    def test_the_same_random_numbers_draw_the_same_places(self, one_file):
+        ours, satlibs = decoders(one_file, "hard")
+        (a, captions), config = batch(), losses.HardConfig()
+        torch.manual_seed(4)
+        logits, alphas, places = ours(a, captions)
+        torch.manual_seed(4)
+        output = satlibs(a, captions, losses.coins(config, B, a.device))
+        assert torch.equal(places, output.places)
+        assert 0 < (places == -1).all(1).sum() < B  # some images took the expectation, some did not
+        assert (places == -1).any(1).equal((places == -1).all(1))
+        same(logits, output.logits)
+        same(alphas, output.alphas)
+
+
+@pytest.mark.usefixtures("_float64")
+class TestLoss:
+    def test_equation_14(self, one_file):
+        ours, satlibs = decoders(one_file, "soft")
+        a, captions = batch()
+        one_file.doubly_stochastic = 0.7
+        logits, alphas, _ = ours(a, captions)
+        loss = one_file.soft_loss(logits, alphas, captions)
+        output = satlibs(a, captions)
+        penalty = losses.doubly_stochastic_penalty(output.alphas)
+        expected = (losses.negative_log_likelihood(output.logits, captions) + 0.7 * penalty).mean()
+        same(loss, expected)
+        loss.backward()
+        expected.backward()
+        same_gradients(ours, satlibs)
+
+    def test_the_bound_and_its_gradient(self, one_file):
+        ours, satlibs = decoders(one_file, "hard")
+        a, captions = batch()
+        one_file.lambda_r, one_file.lambda_e = 0.6, 0.3
+        bound = losses.VariationalBound(losses.HardConfig(lambda_r=0.6, lambda_e=0.3), N)
+        b = 0.0
+        for seed in range(3):  # the baseline moves from batch to batch
+            torch.manual_seed(seed)
+            logits, alphas, places = ours(a, captions)
+            before, (loss, b) = b, one_file.hard_loss(logits, alphas, places, captions, b)
+            torch.manual_seed(seed)
+            estimate = bound(satlibs(a, captions, losses.coins(bound.config, B, a.device)), captions)
+            assert (places >= 0).any()
+            same(loss, estimate.loss)
+            assert b != before
+            assert b == pytest.approx(bound.average.item(), rel=1e-10)
+            ours.zero_grad()
+            satlibs.zero_grad()
+            loss.backward()
+            estimate.loss.backward()
+            same_gradients(ours, satlibs)
+
+
+@pytest.mark.usefixtures("_float64")
+class TestCaptions:
+    @pytest.mark.parametrize("longest", [3, 12])
+    @pytest.mark.parametrize("beam", [1, 2, 4])
+    def test_beam_search_finds_what_satlibs_finds(self, one_file, beam, longest):
+        ours, satlibs = (each.eval() for each in decoders(one_file, "soft", spread=0.9))
+        one_file.longest = longest
+        for decoder in (ours, satlibs):
+            decoder.output.bias.data[one_file.END] += 4  # else few of such captions end early
+        a = torch.randn(100, L, D)
+        lengths = set()
+        for vectors, hypotheses in zip(a, decoding.beam_search(satlibs, a, beam, longest), strict=True):
+            words, maps = one_file.beam_search(ours, vectors, beam)
+            assert words == hypotheses[0].words
+            same(maps, hypotheses[0].alphas)
+            lengths.add(len(words))
+        assert len(lengths) > 1
+
+    def test_beam_1_is_greedy(self, one_file):
+        ours, satlibs = (each.eval() for each in decoders(one_file, "soft"))
+        a = torch.randn(20, L, D)
+        found = [one_file.beam_search(ours, vectors, 1)[0] for vectors in a]
+        assert found == [hypothesis.words for hypothesis in decoding.greedy(satlibs, a, one_file.longest)]
+
+    def test_bleu_4_equals_satlibs(self, one_file):
+        captions = ["a b c d e f", "a b b b b", "the the", "a star is above a red circle", "c"]
+        references = [
+            ["a b c d x y z", "b c d e f"],
+            ["a b b c", "x b b y"],
+            ["the cat"],
+            ["a star is above it"],
+            ["a b c", "d"],
+        ]
+        split = [caption.split() for caption in captions], [[line.split() for line in lines] for lines in references]
+        theirs = metrics.bleu(
+            {str(i): [caption] for i, caption in enumerate(captions)},
+            {str(i): lines for i, lines in enumerate(references)},
+        )
+        assert 20 < theirs["BLEU-4"] < 60
+        assert one_file.bleu4(*split) == pytest.approx(theirs["BLEU-4"], abs=1e-6)
+        assert one_file.bleu4([["a", "b", "c", "d"]], [[["a", "b", "c", "d", "e"]]]) == pytest.approx(
+            100 * math.exp(-0.25)
+        )
+        assert one_file.bleu4(split[1][0], [[line] for line in split[1][0]]) == pytest.approx(100)
+
+
+class TestTheWholeFile:
+    def test_it_is_one_file(self):
+        text = PATH.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 350
+        imported = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module.split(".")[0])
+        assert imported - sys.stdlib_module_names == {"torch", "numpy", "PIL", "matplotlib"}
+
+    def test_a_scene_says_what_it_shows(self, one_file):
+        for _ in range(50):
+            example = one_file.draw_scene()
+            assert example.input.shape == (3, 224, 224)
+            for caption in example.captions:
+                colours = [word for word in caption if word in one_file.COLOURS]
+                centres = [centre(example.photo, one_file.COLOURS[colour]) for colour in colours]
+                axis = 1 if {"above", "below"} & set(caption) else 0
+                assert centres[0][axis] + 30 < centres[1][axis], " ".join(caption)
+
+    @pytest.mark.parametrize("kind", ["soft", "hard"])
+    def test_training_lowers_the_loss_and_draws_the_picture(self, run, kind, tmp_path, capsys):
+        run(attention=kind, scenes=100, steps=120, batch_size=4, hidden=64, beam=2, picture="maps.png")
+        output = capsys.readouterr().out
+        first, last = (float(nats) for nats in re.findall(r"([\d.]+) nats per word", output))
+        assert last < first < 3  # means over the first and over the last 100 batches
+        assert "beam 2: BLEU-4" in output
+        assert Image.open(tmp_path / "maps.png").height == 560  # four rows
+
+    def test_stored_features_of_flickr8k(self, run, one_file, tmp_path, capsys):
+        folder = flickr8k(tmp_path / "data")
+        train, dev = one_file.read_flickr8k(folder)
+        assert [len(train), len(dev)] == [12, 5]
+        assert (train[2].input == 2).all()
+        assert (dev[1].input == 13).all()
+        assert train[2].captions == [["a", "dog's", "t-shirt", "no", "2"], ["two", "dogs"]]
+        assert train[2].photo.name == "2.jpg"
+        run(features=folder, steps=2, batch_size=4, hidden=8)
+        assert "of 5 equal a reference" in capsys.readouterr().out
+
+    def test_a_setting_that_does_not_exist_is_refused(self, run):
+        with pytest.raises(AssertionError, match="no setting atention"):
+            run(atention="hard")
+        with pytest.raises(AssertionError, match="soft or hard, not sfot"):
+            run(attention="sfot")
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Run the file in an empty folder with settings as on the command line."""
+    monkeypatch.chdir(tmp_path)
+
+    def with_settings(**settings):
+        monkeypatch.setattr(sys, "argv", [str(PATH), *(f"--{name}={value}" for name, value in settings.items())])
+        runpy.run_path(str(PATH), run_name="__main__")
+
+    return with_settings
+
+
+def flickr8k(root):
+    """A feature store of 17 images in Flickr8k's layout: image i has the vectors i, i, i ... and row i."""
+    photos, texts, store = root / "photos", root / "Flickr8k_text", root / "store"
+    for folder in (photos, texts, store):
+        folder.mkdir(parents=True)
+    names = [f"{i}.jpg" for i in range(17)]
+    for name in names:
+        Image.new("RGB", (40, 30), "red").save(photos / name)
+    lines = [f"{name}#0\tA dog's T-shirt , no {i} .\n{name}#1\ttwo dogs\n" for i, name in enumerate(names)]
+    (texts / "Flickr8k.token.txt").write_text("".join(lines))
+    for split, chosen in (("train", names[:12]), ("dev", names[12:])):
+        (texts / f"Flickr_8k.{split}Images.txt").write_text("\n".join(chosen) + "\n")
+    description = {"grid": [2, 2], "dim": 3, "home": str(photos)}
+    features.write_manifest(store, description, {f"{i}.jpg": features.Record(i, 1, "", 0) for i in reversed(range(17))})
+    np.arange(17).repeat(12).astype(np.float16).tofile(store / features.ARRAY)
+    return store
+
+
+def centre(photo, colour):
+    """Mean (x, y) of the pixels of a colour, "#rgb"."""
+    rgb = torch.tensor([17 * int(digit, 16) for digit in colour[1:]])
+    y, x = (torch.from_numpy(photo).int() == rgb).all(2).nonzero().double().mean(0).tolist()
+    return x, y
