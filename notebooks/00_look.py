@@ -222,7 +222,7 @@ drawings.course_map(
 # The [index](INDEX.md) goes the other way: from an equation or a claim of the paper to the cell that treats it.
 #
 # If you would rather see the whole system at once first, read [examples/one_file.py](../examples/one_file.py): data, encoder, soft and hard attention, loss,
-# training loop, beam search and BLEU in one file of under 350 lines that does not use satlib. A test checks that it computes the same as satlib.
+# training loop, beam search and BLEU in one file of 350 lines that does not use satlib. A test checks that it computes the same as satlib.
 #
 # ## How to read a table
 #
