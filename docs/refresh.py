@@ -15,7 +15,7 @@ TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table 
 GROUPS = {
     "From photograph to caption": "images encoders extraction features text attention decoder decoding captioner overlay plots",
     "Training": "recipe configs options training_data batching objectives optimisation training validation checkpoint interruption origins",
-    "Evaluation": "metrics evaluation table ground estimators tune",
+    "Evaluation": "metrics evaluation table ground estimators tune java",
     "Beyond the paper": "reward meteor distillation weight_averaging",
     "Scale and speed": "device distributed streaming fast fast_loop",
     "Command line": "info demo shipped",

@@ -929,7 +929,7 @@ else:
 # %% [markdown]
 # ## NLL and BLEU part ways
 #
-# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL; real trainings, where NLL stands still or gets worse and BLEU goes on | satlib.training.judged | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
+# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL; real trainings, where NLL stands still or gets worse and BLEU goes on | satlib.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
 #
 # > **Paper, section 4.3.** Late in training the correlation between the validation set's log-likelihood and BLEU breaks down. BLEU is what is reported, so BLEU on the validation set chooses the model.
 #

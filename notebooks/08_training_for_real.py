@@ -342,9 +342,7 @@ print(
 
 figure, axis = plt.subplots(figsize=(6.2, 2.9), layout="constrained")
 axis.plot(range(1, 4), [epoch["train_nll"] for epoch in whole], "o-", color=BLUE, markersize=9, label="not stopped")
-axis.plot(
-    range(1, 4), [epoch["train_nll"] for epoch in resumed], "x--", color=RED, label="stopped in epoch 2, resumed"
-)
+axis.plot(range(1, 4), [epoch["train_nll"] for epoch in resumed], "x--", color=RED, label="stopped in epoch 2, resumed")
 axis.plot(
     range(2, 4),
     [epoch["train_nll"] for epoch in log("weights only")],

@@ -6,20 +6,12 @@ BLEU is reported under two protocols, because published results use one or the o
 - "BLEU-n (no brevity penalty)" follows the paper's Table 1.
 
 Hypotheses and references are split into words by the same tokenizer, Stanford's PTB tokenizer, which drops case and
-punctuation. The tokenizer and METEOR 1.5 are Java programs that come with pycocoevalcap. This module runs them in a temporary
-folder, with files as input and output and under a time limit. It does not use pycocoevalcap's own wrappers: the one of METEOR
-talks to the program over pipes and hangs on any error, and the one of the tokenizer writes into site-packages. The scores are
-the same.
+punctuation. The tokenizer and METEOR 1.5 are Java programs that come with pycocoevalcap; `satlib.java` runs them. The scores are
+those of pycocoevalcap's own wrappers.
 """
 
-import contextlib
 import json
-import os
 import re
-import shutil
-import signal
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +23,8 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from satlib.errors import SatlibError
+from satlib.java import GET_JAVA, LOCALE, JavaError, java_available, temporary_folder
+from satlib.java import run as run_java
 from satlib.text import LANGUAGES, normalise, tokenise
 
 PTB = "COCO tools: PTB tokenizer, lower case, no punctuation, on both sides"
@@ -38,10 +32,6 @@ CHARACTERS = "data.language = {}: characters, Latin words and digits whole, lowe
 WITHOUT_JAVA = (
     "no Java: nltk's Treebank tokenizer, lower case, no punctuation, on both sides; close to the COCO tools, not equal"
 )
-GET_JAVA = (
-    "install Java (apt install default-jre-headless, brew install openjdk, or conda install openjdk) and evaluate again"
-)
-
 _FULL_STOPS = regex.compile(r"(?![\x00-\x7f])\p{Terminal_Punctuation}")  # and commas, of other scripts
 
 _COCO_TOOLS = Path(ptbtokenizer.__file__).resolve().parents[1]
@@ -51,9 +41,6 @@ METEOR_JAR = _COCO_TOOLS / "meteor" / "meteor-1.5.jar"
 _METEOR_PARAPHRASES = _COCO_TOOLS / "meteor" / "data" / "paraphrase-en.gz"
 _SPICE = _COCO_TOOLS / "spice"
 _SPICE_MODELS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
-
-# METEOR reads and prints numbers with the locale's decimal point; without the encoding, "café" is read wrongly.
-_LOCALE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 
 
 @dataclass(frozen=True)
@@ -70,10 +57,6 @@ class Scores:
     values: dict[str, float]
     protocol: str
     notes: tuple[str, ...] = ()
-
-
-class _JavaError(Exception):
-    """A Java program failed or took too long; the message completes "METEOR ..."."""
 
 
 def score(
@@ -139,7 +122,7 @@ def _split_words(captions: Sequence[str], language: str, timeout: float) -> tupl
     if java_available():
         try:
             return ptb_tokenise(captions, timeout), PTB, []
-        except _JavaError as error:
+        except JavaError as error:
             reason = f"the PTB tokenizer {error}"
     note = f"METEOR is missing and words are split by nltk's Treebank tokenizer: {reason}; {GET_JAVA}"
     return treebank_tokenise(captions), WITHOUT_JAVA, [note]
@@ -154,7 +137,7 @@ def _java_metrics(
     for name, measure in programs.items():
         try:
             values[name] = 100 * measure(generated, human, timeout)
-        except _JavaError as error:
+        except JavaError as error:
             notes.append(f"{name} is missing: it {error}; the other scores are complete")
     return values, notes
 
@@ -181,31 +164,19 @@ def bleu(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Seque
     return values
 
 
-def java_available() -> bool:
-    """Whether a working Java is on the PATH (a Mac without Java has a `java` that only says what to install)."""
-    if shutil.which("java") is None:
-        return False
-    try:
-        with _folder() as folder:
-            _java(["-version"], folder, timeout=30)
-    except _JavaError:
-        return False
-    return True
-
-
 def ptb_tokenise(captions: Sequence[str], timeout: float = 600.0) -> list[str]:
     """Split captions as the COCO tools do: PTB tokens in lower case, joined by spaces, without punctuation.
 
     Raises:
-        _JavaError: the tokenizer failed or took longer than `timeout` seconds.
+        JavaError: the tokenizer failed or took longer than `timeout` seconds.
     """
-    with _folder() as folder:
+    with temporary_folder() as folder:
         (folder / "captions").write_text("\n".join(map(_one_line, captions)) + "\n", encoding="utf-8")
-        arguments = [*_LOCALE, "-cp", str(_PTB_JAR), "edu.stanford.nlp.process.PTBTokenizer"]
-        output = _java([*arguments, "-preserveLines", "-lowerCase", "captions"], folder, timeout)
+        arguments = [*LOCALE, "-cp", str(_PTB_JAR), "edu.stanford.nlp.process.PTBTokenizer"]
+        output = run_java([*arguments, "-preserveLines", "-lowerCase", "captions"], folder, timeout)
     lines = output.removesuffix("\n").split("\n")
     if len(lines) != len(captions):
-        raise _JavaError(f"returned {len(lines)} lines for {len(captions)} captions")
+        raise JavaError(f"returned {len(lines)} lines for {len(captions)} captions")
     return [_without_punctuation(line.split(" ")) for line in lines]
 
 
@@ -265,7 +236,7 @@ def meteor_of_each(
     """
     try:
         output = _meteor_output(hypotheses, references, timeout)
-    except _JavaError as error:
+    except JavaError as error:
         raise SatlibError(f"METEOR {error}; {GET_JAVA}") from error
     scores = re.findall(r"^Segment \d+ score:\s+(\S+)$", output, re.MULTILINE)
     return {image_id: 100 * float(score) for image_id, score in zip(hypotheses, scores, strict=True)}
@@ -287,7 +258,7 @@ def _meteor_output(
     reference changes nothing.
     """
     most = max(len(lines) for lines in references.values())
-    with _folder() as folder:
+    with temporary_folder() as folder:
         (folder / "hypotheses").write_text("".join(f"{line}\n" for (line,) in hypotheses.values()), encoding="utf-8")
         padded = [
             line
@@ -295,12 +266,12 @@ def _meteor_output(
             for line in [*references[image_id], *[references[image_id][-1]] * most][:most]
         ]
         (folder / "references").write_text("".join(f"{line}\n" for line in padded), encoding="utf-8")
-        arguments = ["-Xmx2G", *_LOCALE, "-jar", str(METEOR_JAR), "hypotheses", "references"]
-        output = _java(
+        arguments = ["-Xmx2G", *LOCALE, "-jar", str(METEOR_JAR), "hypotheses", "references"]
+        output = run_java(
             [*arguments, "-r", str(most), "-l", "en", "-norm", "-a", str(_METEOR_PARAPHRASES)], folder, timeout
         )
     if not re.search(r"^Final score:\s+\S+$", output, re.MULTILINE) or output.count("\nSegment ") != len(hypotheses):
-        raise _JavaError("did not print a final score for all captions")
+        raise JavaError("did not print a final score for all captions")
     return output
 
 
@@ -315,45 +286,12 @@ def _spice(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Seq
         {"image_id": image_id, "test": line, "refs": list(references[image_id])}
         for image_id, (line,) in hypotheses.items()
     ]
-    with _folder() as folder:
+    with temporary_folder() as folder:
         (folder / "images.json").write_text(json.dumps(images), encoding="utf-8")
-        arguments = ["-Xmx8G", *_LOCALE, "-jar", str(_SPICE / "spice-1.0.jar"), "images.json", "-out", "scores.json"]
-        _java([*arguments, "-subset", "-silent"], folder, timeout)
+        arguments = ["-Xmx8G", *LOCALE, "-jar", str(_SPICE / "spice-1.0.jar"), "images.json", "-out", "scores.json"]
+        run_java([*arguments, "-subset", "-silent"], folder, timeout)
         try:
             measured = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
             return sum(image["scores"]["All"]["f"] or 0.0 for image in measured) / len(hypotheses)
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise _JavaError("wrote no scores") from error
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="satlib-metrics-") as name:
-        yield Path(name)
-
-
-def _java(arguments: Sequence[str], folder: Path, timeout: float) -> str:
-    """Run Java in a folder and return its standard output; no process of it is left running, whatever happens.
-
-    Output goes to files: reading a pipe would hang as long as some grandchild keeps it open.
-    """
-    output, errors = folder / "stdout", folder / "stderr"
-    with output.open("wb") as stdout, errors.open("wb") as stderr:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr}
-        try:
-            process = subprocess.Popen(["java", *arguments], cwd=folder, start_new_session=True, **streams)
-        except OSError as error:
-            raise _JavaError(f"cannot be started ({error.strerror})") from error
-        try:
-            status = process.wait(timeout)
-        except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise _JavaError(f"was stopped after {timeout:g} seconds") from error
-            raise
-    if status != 0:
-        messages = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise _JavaError(f"ended with status {status} ({messages[-1] if messages else 'no message'})")
-    return output.read_text(encoding="utf-8", errors="replace")
+            raise JavaError("wrote no scores") from error

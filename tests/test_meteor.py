@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import meteor, metrics
+from satlib import java, meteor, metrics
 
 needs_java = pytest.mark.skipif(not metrics.java_available(), reason="no working Java on the PATH")
 texts = st.lists(st.sampled_from("abcde"), max_size=6)
@@ -88,8 +88,8 @@ class TestMeteor:
         references = list(zip(rest[::2], rest[1::2], strict=True))
         (tmp_path / "captions").write_text("\n".join(captions) + "\n")
         (tmp_path / "references").write_text("\n".join(itertools.chain(*references)) + "\n")
-        arguments = ["-Xmx1G", *metrics._LOCALE, "-jar", str(metrics.METEOR_JAR), "captions", "references", "-r", "2"]
-        printed = metrics._java([*arguments, "-l", "en", "-m", "exact", "-w", "1.0"], tmp_path, timeout=120)
+        arguments = ["-Xmx1G", *java.LOCALE, "-jar", str(metrics.METEOR_JAR), "captions", "references", "-r", "2"]
+        printed = java.run([*arguments, "-l", "en", "-m", "exact", "-w", "1.0"], tmp_path, timeout=120)
         expected = [float(figure) for figure in re.findall(r"^Segment \d+ score:\s+(\S+)$", printed, re.MULTILINE)]
         found = [
             meteor.meteor(caption.split(), [line.split() for line in lines], meteor.function_words())

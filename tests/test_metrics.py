@@ -13,7 +13,7 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-from satlib import metrics
+from satlib import java, metrics
 from satlib.errors import SatlibError
 
 # Different numbers of references, a line break, a tab, METEOR's own separator, an accent, a caption of punctuation alone.
@@ -129,7 +129,7 @@ def test_bleu_rouge_cider_equal_pycocoevalcap(measured):
 @needs_java
 def test_meteor_equals_the_jar_called_by_hand(measured):
     """The jar over its pipes, one caption after the other, as the COCO tools call it; no reference is repeated."""
-    jar = [metrics.shutil.which("java"), "-Xmx2G", *metrics._LOCALE, "-jar", str(metrics.METEOR_JAR)]
+    jar = [shutil.which("java"), "-Xmx2G", *java.LOCALE, "-jar", str(metrics.METEOR_JAR)]
     spoken = dict(zip(HYPOTHESES, metrics.ptb_tokenise(list(HYPOTHESES.values())), strict=True))
     human = {key: metrics.ptb_tokenise(references) for key, references in REFERENCES.items()}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "encoding": "utf-8"}
