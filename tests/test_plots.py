@@ -266,3 +266,9 @@ def test_a_notebook_shows_a_picture_in_256_colours(monkeypatch):
     monkeypatch.setattr("IPython.display.display", shown.append)
     plots.NotebookFigure(figsize=(1, 1))._ipython_display_()
     assert Image.open(io.BytesIO(shown[0].data)).mode == "P"
+
+
+def test_every_contestant_of_a_growth_figure_is_drawn():
+    seconds = {"values": [1, 2], **{f"loop {i}": [0.1, 0.2] for i in range(6)}}
+    (axis,) = plots.growth_figure({"seconds": {"B": seconds}}).axes
+    assert [line.get_label() for line in axis.get_lines()] == [f"loop {i}" for i in range(6)]
