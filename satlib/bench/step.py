@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from satlib import fast
 from satlib.bench.baseline import Baseline
@@ -22,8 +23,9 @@ from satlib.datasets import counts
 from satlib.decoder import Decoder, DecoderConfig, Output
 from satlib.objectives import caption_loss
 
-# baseline: bench.baseline. plain: satlib's Decoder. fast: satlib.fast. compiled: plain, each word's step through torch.compile.
-CONTESTANTS = ("baseline", "plain", "fast", "compiled")
+# baseline: bench.baseline. plain: satlib's Decoder. checkpointed: plain, attention computed again in the backward pass.
+# fast: satlib.fast. compiled: plain, each word's step through torch.compile.
+CONTESTANTS = ("baseline", "plain", "checkpointed", "fast", "compiled")
 CLIP = 5.0
 
 
@@ -70,6 +72,8 @@ class Contestant:
         self.name, self.sizes, self.device, self.bf16 = name, sizes, device, bf16
         self.model: nn.Module = (Baseline(decoder) if name == "baseline" else decoder).to(device).train()
         self.forward: Callable[..., Output] = partial(fast.forward, decoder) if name == "fast" else decoder
+        if name == "checkpointed":
+            decoder.attention.forward = partial(checkpoint, decoder.attention.forward, use_reentrant=False)
         if name == "compiled":
             # The step of a word has the same shapes whatever the caption's length: one compilation serves all.
             decoder.step = torch.compile(decoder.step)

@@ -93,7 +93,7 @@ def add_bench(commands: Commands) -> None:
     parser.add_argument(
         "--contestants",
         default="baseline,plain,fast",
-        help="of baseline, plain, fast, compiled; ratios are to the first",
+        help="of baseline, plain, checkpointed, fast, compiled; ratios are to the first",
     )
     parser.add_argument("--precisions", default="float32", help="of float32, bf16")
     parser.add_argument("--rounds", type=positive, default=5, help="measurements of each contestant, in turn")
