@@ -147,7 +147,7 @@ def draw_encoder(axis: Axes, shown: Example) -> None:
 def draw_decoder(axis: Axes, shown: Example) -> None:
     """One word's step: weights, context, state, word."""
     panel(axis, 6.95, 3.65, 6.85, 3.95, PANEL)
-    text(axis, 10.4, 7.4, f"before every word $t$;  here $t$ = {WORD + 1}", 11, SOFT, style="italic")
+    text(axis, 10.4, 7.4, f"at each step $t$;  here $t$ = {WORD + 1}", 11, SOFT, style="italic")
     picture(axis, shown.maps[WORD], 7.3, 5.1, 1.5)
     step(axis, 8.05, "attention", r"weights $\alpha_t$ = softmax$(e_t)$", "attention.py")
     bar(axis, shown.z, 9.72, 5.1, 1.5)
