@@ -165,6 +165,9 @@ class Identity:
             if section in ("name", "decoding"):
                 continue
             for key in now[section]:
+                # An older version, without this option, trained by the fast loop on a CPU and by the plain one on a GPU.
+                if (section, key) == ("training", "loop") and key not in header["recipe"][section]:
+                    continue
                 if before[section][key] != now[section][key] and (section, key) not in _FREE:
                     raise SatlibError(
                         f"{path.parent} was begun with another {section}.{key}; name another folder with --run, or "

@@ -1,7 +1,6 @@
 """The sections of a recipe that need no torch, so that the command line can read them at once.
 
-The other sections are declared beside the code that they configure: `decoder.DecoderConfig`, `objectives.HardConfig` and
-`reward.RewardConfig`.
+The other two are declared beside the code that they configure: `decoder.DecoderConfig` and `reward.RewardConfig`.
 """
 
 from dataclasses import dataclass

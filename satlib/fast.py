@@ -57,7 +57,8 @@ def check(decoder: Decoder) -> None:
     """Refuse a decoder for which this loop would compute something else than its own `step`.
 
     Its class, attention and energy must be satlib's, without hooks. And, because somebody may have edited their source, both
-    loops are run on a small random batch: outputs and gradients must agree.
+    loops are run on a small random batch: outputs and gradients must agree. Global hooks of torch, and hooks that are added
+    later, are not noticed.
 
     Raises:
         SatlibError: why, and that `training.loop = "plain"` runs any decoder.
@@ -89,28 +90,35 @@ def _own_code(decoder: Decoder) -> str | None:
 
 def _difference(decoder: Decoder) -> str | None:
     """How outputs or gradients of the two loops differ on a small batch in float64, or None; random numbers are left alone."""
-    twin = copy.deepcopy(decoder).cpu().double().train()
-    generator = torch.Generator().manual_seed(0)
-    D, K = twin.gates_context.in_features, twin.output.out_features
-    a = torch.randn(3, 5, D, generator=generator, dtype=torch.float64)
-    captions = torch.randint(0, K, (3, 4), generator=generator)
-    results: list[dict[str, Tensor]] = []
-    for run in (partial(forward, twin), twin):
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.manual_seed(0)
-            output = run(a, captions)
-            twin.zero_grad()
-            (output.logits.square().sum() + output.alphas.square().sum() + output.betas.square().sum()).backward()
-        values = {name: value.detach() for name, value in output._asdict().items() if value is not None}
-        gradients = {f"the gradient of {name}": w.grad for name, w in twin.named_parameters() if w.grad is not None}
-        results.append(values | gradients)
-    fast, plain = results
-    for name in plain | fast:
-        if name not in plain or name not in fast:
-            return f"{name} is there in one loop only"
-        distance = (fast[name].double() - plain[name].double()).norm() / plain[name].double().norm().clamp(min=1e-3)
-        if not distance <= TOLERANCE:
-            return (
-                f"{name} differs from the plain loop's by {distance:.1e} of its size, so the decoder's code has changed"
-            )
+    some = torch.tensor([True, False, True])  # images that take the expectation, with hard attention
+    try:
+        for training, expected in ((True, None), (False, None), (True, some)):
+            twin = copy.deepcopy(decoder).cpu().double().train(training)
+            fast, plain = (_outputs(loop, twin, expected) for loop in (partial(forward, twin), twin))
+            for name in plain | fast:
+                if name not in plain or name not in fast:
+                    return f"{name} exists in one of the two loops only"
+                distance = (fast[name] - plain[name]).double().norm() / plain[name].double().norm().clamp(min=1e-3)
+                if not distance <= TOLERANCE:
+                    return (
+                        f"{name} differs from the plain loop's by {distance:.1e} of its size, so its code or its weights are "
+                        "not those that the fast loop implements"
+                    )
+    except Exception as error:  # whatever the decoder's own code raises
+        return f"comparing it with the plain loop ended in {type(error).__name__}: {error}"
     return None
+
+
+def _outputs(loop: Callable[..., Output], twin: Decoder, expected: Tensor | None) -> dict[str, Tensor]:
+    """A loop's outputs on three made images, and the gradients of the weights and the annotation vectors, by name."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(3, 5, twin.gates_context.in_features, generator=generator, dtype=torch.float64).requires_grad_()
+    captions = torch.randint(0, twin.output.out_features, (3, 4), generator=generator)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.random.default_generator.manual_seed(0)  # torch.manual_seed would seed the GPUs too
+        output = loop(a, captions, expected)
+        twin.zero_grad()
+        (output.logits.square().sum() + output.alphas.square().sum() + output.betas.square().sum()).backward()
+    values = {name: value.detach() for name, value in output._asdict().items() if value is not None}
+    gradients = {f"the gradient of {name}": w.grad for name, w in twin.named_parameters() if w.grad is not None}
+    return values | gradients | {"the gradient of the annotation vectors": a.grad}

@@ -201,6 +201,11 @@ def _require_consistent(made: Recipe) -> None:
             'training.select = "reward" needs objective.maximise = "reward"; select by bleu4 or nll when the likelihood is '
             "maximised"
         )
+    if made.training.loop == "fast" and made.objective.maximise == "reward":
+        raise SatlibError(
+            'training.loop = "fast" needs objective.maximise = "likelihood": captions that are sampled for a reward go through '
+            "the plain loop"
+        )
     if made.decoder.attention == "hard" and made.hard.baseline == "other-samples" and made.hard.samples < 2:
         raise SatlibError(
             'hard.baseline = "other-samples" needs more than one sample: set hard.samples to at least 2, or choose another '
@@ -226,7 +231,7 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_resumable(values: Mapping[str, Any], run: Path) -> None:
-    """Refuse to resume a run that was started with an option which no longer exists, unless the option had no effect.
+    """Refuse to resume a run that was started with an option which no longer exists, unless it had its default value.
 
     Args:
         values: the recipe in the run's checkpoint.

@@ -313,7 +313,7 @@ class Trainer:
 
     def judge(self) -> dict[str, Any]:
         """The epoch's record, and whether it is the best so far."""
-        record = epoch_record(self.state, self.data, self.reader, self.done())
+        record = epoch_record(self.state, self.data, self.reader, self.decode, self.done())
         best = self.progress.best()
         select = self.recipe.training.select
         record["kept"] = best is None or dev_score(record, select) > dev_score(best, select)

@@ -163,7 +163,9 @@ def _open_study(chosen: Recipe, space: Sequence[Knob], folder: Path) -> "optuna.
     asked = {"recipe": chosen.to_dict(), "space": [dataclasses.asdict(knob) for knob in space]}
     asked = json.loads(json.dumps(asked))
     before = study.user_attrs.get("asked")
-    if before is not None and before != asked:
+    if before is not None:  # by an older version, perhaps, that had other options
+        before = before | {"recipe": recipe.from_dict(recipe.completed(before["recipe"])).to_dict()}
+    if before is not None and json.loads(json.dumps(before)) != asked:
         raise SatlibError(
             f"{folder} holds a search over another recipe or another space; choose another folder with --folder"
         )

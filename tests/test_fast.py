@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from satlib import attention, encoders, fast, fast_loop, recipe, training
 from satlib.batching import pairs
+from satlib.captioner import read_safetensors, write_safetensors
 from satlib.decoder import Decoder, DecoderConfig
 from satlib.errors import SatlibError
 from satlib.objectives import (
@@ -263,6 +264,38 @@ class TestCheck:
 
         fast.check(OwnLogits(DecoderConfig(embedding=4, hidden=4, attention_hidden=4), 5, 9))
 
+    def test_an_edit_that_only_shows_where_an_image_takes_the_expectation(self, monkeypatch):
+        forward = attention.HardAttention.forward
+
+        def edited(self, a, keys, h, expected=None):
+            look = forward(self, a, keys, h, expected)
+            return look if expected is None else look._replace(z=look.z * 0)
+
+        monkeypatch.setattr(attention.HardAttention, "forward", edited)
+        self.refused(small("hard"), "logits differs from the plain loop's")
+
+    def test_an_edit_that_only_shows_where_the_encoder_trains(self, monkeypatch):
+        forward = attention.SoftAttention.forward
+        edited = lambda self, a, keys, h, expected=None: forward(self, a.detach(), keys, h, expected)  # noqa: E731
+        monkeypatch.setattr(attention.SoftAttention, "forward", edited)
+        self.refused(small(), "the gradient of the annotation vectors differs")
+
+    def test_a_frozen_decoder(self):
+        """Its encoder may train."""
+        fast.check(small().requires_grad_(False))
+
+    @pytest.mark.parametrize("part", ["gates_state", "gates_context", "gate"])
+    def test_a_part_of_another_kind(self, part):
+        decoder = small()
+        setattr(decoder, part, torch.nn.Sequential(getattr(decoder, part)))
+        self.refused(decoder, "comparing it with the plain loop ended in AttributeError")
+
+    def test_random_numbers_of_gpus_are_left_alone(self, monkeypatch):
+        decoder, seeded = small("hard"), []
+        monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+        fast.check(decoder)
+        assert seeded == []
+
     @pytest.mark.parametrize("what", ["step", "energy", "gradient"])
     def test_an_edit_of_the_source(self, monkeypatch, what):
         """As if somebody had changed decoder.py or attention.py: values, or the gradient alone."""
@@ -277,7 +310,7 @@ class TestCheck:
             monkeypatch.setattr(
                 Decoder, "step", lambda self, view, state, word: STEP(self, view, detached(state), word)
             )
-        self.refused(small(), "differs from the plain loop's by .* so the decoder's code has changed")
+        self.refused(small(), "differs from the plain loop's by .* not those that the fast loop implements")
 
 
 STEP = Decoder.step
@@ -336,6 +369,27 @@ class TestTraining:
         assert runs
         for name, weight in plain.decoder.state_dict().items():
             assert apart(quick.decoder.state_dict()[name], weight) < 1e-3, name
+
+    def test_the_spread_of_gradients_is_measured_by_the_same_loop(self, tmp_path, monkeypatch):
+        forward, runs = fast.forward, []
+        monkeypatch.setattr(fast, "forward", lambda *given: runs.append(torch.is_grad_enabled()) or forward(*given))
+        monkeypatch.setattr(fast, "check", lambda decoder: None)
+        self.train(tmp_path, "decoder.attention=hard", "training.loop=fast")
+        assert len(runs) == 9 + 8  # batches, and draws of the estimate
+
+    def test_a_run_of_an_older_version_may_choose_its_loop(self, tmp_path):
+        """It says nothing of loops: on a CPU it had the fast one. A run of today goes on as it began."""
+        self.train(tmp_path)
+        with pytest.raises(SatlibError, match=r"was begun with another training\.loop"):
+            self.train(tmp_path, "training.loop=fast", "training.epochs=2")
+        header, tensors = read_safetensors(tmp_path / training.CHECKPOINT)
+        del header["recipe"]["training"]["loop"]
+        write_safetensors(tmp_path / training.CHECKPOINT, tensors, header)
+        self.train(tmp_path, "training.loop=fast", "training.epochs=2")
+
+    def test_rewards_have_the_plain_loop(self):
+        with pytest.raises(SatlibError, match=r'needs objective\.maximise = "likelihood"'):
+            recipe.load("flickr8k-soft-reward", ["training.loop=fast"])
 
     def test_fast_refuses_before_anything_is_written(self, tmp_path):
         with pytest.raises(SatlibError, match=r'training\.loop = "fast" cannot run this decoder'):

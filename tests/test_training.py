@@ -664,7 +664,9 @@ def begin(folder, *changes, show=False, reader=None, **more):
 
 def spread_of(session):
     batch = next(iter(session.batches.epoch(0)))
-    return validation.gradient_spread(session.captioner, session.state.bound, session.reader, batch, session.done())
+    return validation.gradient_spread(
+        session.captioner, session.decode, session.state.bound, session.reader, batch, session.done()
+    )
 
 
 class TestSession:
