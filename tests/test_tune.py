@@ -73,9 +73,9 @@ class TestSearch:
         first = search(tmp_path, 1)
         journal = tmp_path / "journal.log"
         text = journal.read_text()
-        assert '"loop": "plain", ' in text
-        assert '"hard": {' in text
-        journal.write_text(text.replace('"loop": "plain", ', "").replace('"hard": {', '"hard": {"official": false, '))
+        assert '"loop":"plain",' in text
+        assert '"hard":{' in text
+        journal.write_text(text.replace('"loop":"plain",', "").replace('"hard":{', '"hard":{"official":false,'))
         more = search(tmp_path, 2)
         assert (len(more), more[:1]) == (2, first)
 
