@@ -280,6 +280,14 @@ class TestCheck:
         monkeypatch.setattr(attention.SoftAttention, "forward", edited)
         self.refused(small(), "the gradient of the annotation vectors differs")
 
+    def test_an_edit_that_only_stops_a_weight_from_learning(self, monkeypatch):
+        def edited(self, keys, h):
+            hidden = torch.tanh(keys + self.state(h).unsqueeze(1))
+            return torch.nn.functional.linear(hidden, self.energy.weight.detach()).squeeze(2)
+
+        monkeypatch.setattr(attention.AdditiveEnergy, "forward", edited)
+        self.refused(small(), "the gradient of attention.energy.energy.weight exists in one of the two loops only")
+
     def test_a_frozen_decoder(self):
         """Its encoder may train."""
         fast.check(small().requires_grad_(False))

@@ -58,6 +58,7 @@ _RUNS = (
     _TRAINING + "TestResuming::test_more_epochs_go_on_where_fewer_ended",
     _TRAINING + "TestResuming::test_handlers_are_given_back",
     "tests/test_scale.py",
+    "tests/test_fast.py::TestTraining::test_a_run_of_an_older_version_may_choose_its_loop",
     _REWARD + "TestTraining::test_the_epoch_is_chosen_by_the_reward_of_greedy_captions",
     _REWARD + "TestTraining::test_needs_a_model_to_begin_with",
     _DISTILLATION + "TestTraining::test_the_loss_is_shared_out",
