@@ -174,7 +174,7 @@ def draw_decoder(axis: Axes, shown: Example) -> None:
     axis.plot([12.95, 12.95], [4.08, 3.9], color=SOFT, linewidth=1.3)
     axis.plot([12.95, 11.45], [3.9, 3.9], color=SOFT, linewidth=1.3)
     arrow(axis, (11.45, 3.9), (11.45, 4.1), colour=SOFT)
-    text(axis, 12.4, 3.78, "the word $y_t$ is read next", 9.5, SOFT, va="top")
+    text(axis, 12.4, 3.78, "the word $y_t$ is the LSTM's next input", 9.5, SOFT, va="top")
 
 
 def draw_caption(axis: Axes, shown: Example) -> None:

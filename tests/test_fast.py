@@ -280,6 +280,16 @@ class TestCheck:
         monkeypatch.setattr(attention.SoftAttention, "forward", edited)
         self.refused(small(), "the gradient of the annotation vectors differs")
 
+    def test_an_edit_that_only_shows_outside_of_training(self, monkeypatch):
+        forward = attention.SoftAttention.forward
+
+        def edited(self, a, keys, h, expected=None):
+            look = forward(self, a, keys, h, expected)
+            return look if self.training else look._replace(z=look.z * 0)
+
+        monkeypatch.setattr(attention.SoftAttention, "forward", edited)
+        self.refused(small(), "logits differs from the plain loop's")
+
     def test_an_edit_that_only_stops_a_weight_from_learning(self, monkeypatch):
         def edited(self, keys, h):
             hidden = torch.tanh(keys + self.state(h).unsqueeze(1))
