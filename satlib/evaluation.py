@@ -132,7 +132,11 @@ def _scene_metrics(captions: Mapping[str, Caption], examples: Sequence[Example],
         measured = ground.look_up(examples, captions)
         if measured:
             total = ground.summary(measured)["all"]
-            figures |= {"pointing": total["pointing"], "pointing by chance": total["pointing_chance"]}
+            figures |= {
+                "pointing": total["pointing"],
+                "pointing by chance": total["pointing_chance"],
+                "pointing strict": total["pointing strict"],
+            }
     return figures
 
 

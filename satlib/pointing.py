@@ -9,6 +9,7 @@ A map (h, w) is upsampled bilinearly to the pixels of the square that the encode
 Bilinear upsampling is separable: with U_h (H, h) and U_w (W, w), the interpolation of an axis, a map A becomes U_h A U_w^T.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from torch.nn import functional
 from satlib.images import SIZE
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the square
+_ROUNDING = 1e-9  # pixels
 
 
 @lru_cache
@@ -51,20 +53,16 @@ def cell_peaks(height: int, width: int) -> Tensor:
 
 
 def mask(boxes: Sequence[Box], pixels: int = SIZE) -> Tensor:
-    """The pixels of the square whose centre is in one of the boxes: bool (pixels, pixels).
-
-    A box between the centres of two pixels still has one pixel, so that every box has some.
-    """
+    """The pixels of the square that boxes cover wholly or in part, so that every box has some: bool (pixels, pixels)."""
     inside = torch.zeros(pixels, pixels, dtype=torch.bool)
     for left, top, right, bottom in boxes:
-        columns, rows = _pixels(left, right, pixels), _pixels(top, bottom, pixels)
-        inside[rows, columns] = True
+        inside[_pixels(top, bottom, pixels), _pixels(left, right, pixels)] = True
     return inside
 
 
 def _pixels(begin: float, end: float, pixels: int) -> slice:
-    first = min(round(begin * pixels), pixels - 1)
-    return slice(first, max(round(end * pixels), first + 1))
+    """The pixels of an interval from 0 to 1; an edge between two pixels may be off by a rounding error."""
+    return slice(math.floor(begin * pixels + _ROUNDING), math.ceil(end * pixels - _ROUNDING))
 
 
 class Target(NamedTuple):
