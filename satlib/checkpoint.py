@@ -25,7 +25,7 @@ from satlib.recipe import Recipe, completed, from_dict, require_resumable
 
 CHECKPOINT = "checkpoint.safetensors"
 FORMAT = "satlib checkpoint 1"
-LOGGED = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
+LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline")
 # Options that may change when a run is resumed, beside [decoding]: how long to train.
 _FREE = {("training", "epochs"), ("training", "patience")}
 

@@ -88,6 +88,12 @@ class ObjectiveConfig:
         "gives it",
         at_least=0,
     )
+    boxes: float = option(
+        0.0,
+        "the weight of the loss that draws the map of a phrase's last word into the boxes that people gave for the phrase "
+        "(needs --entities); 0 trains without boxes",
+        at_least=0,
+    )
     label_smoothing: float = option(
         0.0, "the share of each target that is spread evenly over the vocabulary", at_least=0, below=1
     )

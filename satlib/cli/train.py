@@ -43,6 +43,12 @@ def add_train(commands: Commands) -> None:
         help=f"distil from a trained model (see objective.distillation); may be repeated: {MODEL}",
     )
     parser.add_argument(
+        "--entities",
+        type=Path,
+        metavar="PATH",
+        help="Flickr30k Entities (folder or zip): boxes that supervise attention (see objective.boxes)",
+    )
+    parser.add_argument(
         "--checkpoint-every",
         type=at_least_zero,
         default=SAVE_SECONDS,
@@ -58,6 +64,7 @@ def train(options: argparse.Namespace) -> int:
     """Train, or resume a run."""
     from satlib import device, distributed, recipe, shipped, training
     from satlib.captioner import Captioner
+    from satlib.datasets.entities import Entities
 
     prepare = inputs.own_attention(options)
     chosen = recipe.load(options.recipe, options.set)
@@ -72,7 +79,7 @@ def train(options: argparse.Namespace) -> int:
         start = options.start and shipped.or_shipped(options.start)
         training.train(
             chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
-            save_seconds=options.checkpoint_every,
+            save_seconds=options.checkpoint_every, entities=options.entities and Entities(options.entities),
         )  # fmt: skip
         first = distributed.current().first
     if first:
