@@ -15,14 +15,14 @@ from torch import Tensor
 
 from satlib.captioner import Captioner
 from satlib.datasets import CaptionSet, Example
-from satlib.datasets.entities import Entities
+from satlib.datasets.entities import Box, Entities
 from satlib.datasets.sharded import Shards
 from satlib.errors import SatlibError
 from satlib.images import SIZE
 from satlib.recipe import Recipe
 from satlib.text import END, Vocabulary
 
-_Boxes = tuple[tuple[float, float, float, float], ...]  # left, top, right, bottom as fractions of what the encoder sees
+_Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of what the encoder sees
 
 
 class BoxTargets:
@@ -56,15 +56,14 @@ class BoxTargets:
         self._grid = grid
         self._covers: dict[_Boxes, Tensor] = {}
         self._boxes: dict[tuple[str, tuple[int, ...]], list[tuple[int, _Boxes]]] = {}
-        for example in examples:
-            for reference in example.references:
-                targets = [
-                    (phrase.end - 1, tuple(phrase.boxes))
-                    for phrase in entities.phrases(example.image_id, reference, view, vocabulary.language)
-                    if phrase.boxes
-                ]
-                if targets:
-                    self._boxes[example.image_id, (*vocabulary.encode(reference), END)] = targets
+        covered = set(entities.covered(example.image_id for example in examples))
+        for image_id, reference in ((one.image_id, caption) for one in examples for caption in one.references):
+            if image_id not in covered:
+                continue
+            phrases = entities.phrases(image_id, reference, view, language=vocabulary.language)
+            named = [(phrase.end - 1, phrase.boxes) for phrase in phrases if phrase.boxes]
+            if named:
+                self._boxes[image_id, (*vocabulary.encode(reference), END)] = named
         self.phrases = sum(map(len, self._boxes.values()))
         if not self.phrases:
             raise SatlibError(
