@@ -110,15 +110,15 @@ def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, caption
 
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:
     """The share of each cell (L,) inside the union of boxes, exact for boxes on whole pixels of the 224-pixel square."""
-    mask = np.zeros((SIZE, SIZE), dtype=np.float32)
+    mask = np.zeros((SIZE, SIZE))
     for left, top, right, bottom in boxes:
         mask[round(top * SIZE) : round(bottom * SIZE), round(left * SIZE) : round(right * SIZE)] = 1
     down, across = (_shares(cells) for cells in grid)
-    return torch.from_numpy(down @ mask @ across.T).flatten()
+    return torch.from_numpy(down @ mask @ across.T).float().flatten()
 
 
 def _shares(cells: int) -> np.ndarray:
     """How much of each cell (rows) each of the square's pixels (columns) makes up: (cells, 224), rows sum to 1."""
     edges, pixels = np.linspace(0, SIZE, cells + 1), np.arange(SIZE)
     overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    return (overlap.clip(min=0) * cells / SIZE).astype(np.float32)
+    return overlap.clip(min=0) * cells / SIZE

@@ -40,7 +40,7 @@ from satlib.objectives import BatchLoss, caption_loss, coins, reward_loss
 from satlib.optimisation import set_learning_rate, update_average
 from satlib.recipe import Recipe
 from satlib.supervision import targets
-from satlib.training_data import training_data
+from satlib.training_data import drop_annotations, training_data
 from satlib.validation import describe, dev_score, epoch_record
 
 MODEL, LOG = "model.safetensors", "log.jsonl"
@@ -266,6 +266,8 @@ class Trainer:
         self.captioner.train()
         objective, captions = self.recipe.objective, batch.captions.to(self.device)
         a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
+        covers = None if self.boxes is None else self.boxes.of(batch.image_ids, batch.captions).to(self.device)
+        a, covers = drop_annotations(a, covers, self.recipe.training)
         return caption_loss(
             self.decode,
             a,
@@ -277,7 +279,8 @@ class Trainer:
             objective.distillation,
             None if self.teachers is None else self.teachers.probabilities(batch.image_ids, captions),
             objective.boxes,
-            None if self.boxes is None else self.boxes.of(batch.image_ids, batch.captions).to(self.device),
+            covers,
+            objective.entropy,
         )
 
     def _reward_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
