@@ -207,6 +207,9 @@ def add_table(commands: Commands) -> None:
     )
     parser.add_argument("--split", choices=SPLITS, default="test", help="the split that was evaluated")
     parser.add_argument("--markdown", action="store_true", help="write Markdown")
+    parser.add_argument(
+        "--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"
+    )
 
 
 def table(options: argparse.Namespace) -> int:
@@ -220,7 +223,8 @@ def table(options: argparse.Namespace) -> int:
             raise SatlibError(f"{path} has no evaluation; make one with: satlib evaluate {path}")
         files += evaluations
     files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
-    print(table.render(table.rows(files, options.split), "markdown" if options.markdown else "text"))
+    style = "markdown" if options.markdown else "text"
+    print(table.render(table.rows(files, options.split), style, not options.no_intervals))
     return 0
 
 
