@@ -40,7 +40,9 @@ def compare(rows: Sequence["TableRow"]) -> list[tuple[str, ...]]:
             cells = [_paired(found.get(name), decimals) for name, decimals in _SCORES.values()]
             lines.append((row.data, row.name, reference.name, *cells))
         paper = [other for other in rows if other.data == row.data and other.model == _PAPER.get(_attention(row))]
-        lines += [(row.data, row.name, f"paper, {other.model}", *_beside(row, other)) for other in paper if not other.ours]
+        lines += [
+            (row.data, row.name, f"paper, {other.model}", *_beside(row, other)) for other in paper if not other.ours
+        ]
     return lines
 
 

@@ -23,7 +23,12 @@ from satlib.recipe import Recipe
 from satlib.text import tokenise
 
 BATCH = 32
-REWARD_NAMES = {"cider": "CIDEr-D", "bleu1": "BLEU-1", "bleu4": "BLEU-4", "meteor": "METEOR"}  # by the recipe's [reward]
+REWARD_NAMES = {
+    "cider": "CIDEr-D",
+    "bleu1": "BLEU-1",
+    "bleu4": "BLEU-4",
+    "meteor": "METEOR",
+}  # by the recipe's [reward]
 _OF_MAPS = ("map entropy", "map movement", "pointing", "pointing strict", "pointing by chance")
 
 
@@ -145,7 +150,9 @@ def _exact_matches(texts: Mapping[str, str]) -> dict[str, list[float]]:
     """Whether each caption of a scene is completely correct (0 or 1), as a column of statistics."""
     from satlib.datasets import scenes
 
-    return {"exact match": [float(scenes.exact_match(text, scenes.scene(image_id))) for image_id, text in texts.items()]}
+    return {
+        "exact match": [float(scenes.exact_match(text, scenes.scene(image_id))) for image_id, text in texts.items()]
+    }
 
 
 def _pointing(
@@ -208,8 +215,8 @@ def settings(
     captioner: Captioner,
     data: CaptionSet,
     split: str,
-    beam: int | None,
-    length_normalisation: float | None,
+    beam: int | None = None,
+    length_normalisation: float | None = None,
     look: str | None = None,
 ) -> dict[str, Any]:
     """The model, the data and the decoding options of an evaluation."""

@@ -131,7 +131,9 @@ def group(
     return human
 
 
-def split_words(captions: Sequence[str], language: str, timeout: float) -> tuple[list[str], str, list[str]]:
+def split_words(
+    captions: Sequence[str], language: str = "", timeout: float = 600.0
+) -> tuple[list[str], str, list[str]]:
     """Split captions into words joined by spaces; give them, the protocol, and a note on what it leaves out."""
     if language:
         lines = [" ".join(tokenise(caption, language)) for caption in captions]

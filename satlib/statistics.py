@@ -26,7 +26,13 @@ _METEOR_PARTS = (
     "chunks", "matches", "reference matches",
 )  # fmt: skip
 METEOR = tuple(f"METEOR {part}" for part in _METEOR_PARTS)
-MEANS = {"ROUGE-L": 1, "CIDEr": 1, "exact match": 100, "map entropy": 1, "map movement": 1}  # and the factor to the score
+MEANS = {
+    "ROUGE-L": 1,
+    "CIDEr": 1,
+    "exact match": 100,
+    "map entropy": 1,
+    "map movement": 1,
+}  # and the factor to the score
 POINTED = "pointing words"  # the number of measured words; "pointing" and "pointing strict" count those on their object
 RATIOS = ("pointing", "pointing strict")
 RESAMPLES = 2000

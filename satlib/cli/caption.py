@@ -79,7 +79,10 @@ def add_score(commands: Commands) -> None:
     """`satlib score`."""
     parser = command(commands, "score", score, "score captions from a file, without a model")
     parser.add_argument(
-        "captions", type=Path, metavar="FILE", help='an evaluation file, or JSON of the form {"image id": "caption", ...}'
+        "captions",
+        type=Path,
+        metavar="FILE",
+        help='an evaluation file, or JSON of the form {"image id": "caption", ...}',
     )
     parser.add_argument(
         "--data-set", metavar="NAME", help="the data set that was captioned; by default that of the evaluation file"
@@ -99,7 +102,9 @@ def score(options: argparse.Namespace) -> int:
     earlier = content if isinstance(content, dict) and isinstance(content.get("captions"), dict) else {}
     captions = earlier.get("captions", content)
     if not isinstance(captions, dict) or not all(isinstance(text, str) for text in captions.values()):
-        raise SatlibError(f'{options.captions} has no captions: it must be an evaluation or {{"image id": "caption", ...}}')
+        raise SatlibError(
+            f'{options.captions} has no captions: it must be an evaluation or {{"image id": "caption", ...}}'
+        )
     name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
     if name is None or split is None:
         raise SatlibError(f"{options.captions} does not say what was captioned: give --data-set and --split")
