@@ -1,6 +1,6 @@
-"""One rule for everything that is decided on the dev split; `satlib choose` and `satlib average --shares` follow it.
+"""One rule for everything that is decided on the dev split: beam width, length normalisation, shares of averaged models.
 
-`RULE` says it in words and `Candidate.rank` in code. Each decision is written to the run's `choice.json`, with the dev scores of
+`satlib choose` follows it, and `satlib average` with several shares. `RULE` says it in words and `Candidate.rank` in code. Each decision is written to the run's `choice.json`, with the dev scores of
 everything that was tried. The test split has no part in it.
 """
 
