@@ -150,9 +150,20 @@ def _exact_matches(texts: Mapping[str, str]) -> dict[str, list[float]]:
     """Whether each caption of a scene is completely correct (0 or 1), as a column of statistics."""
     from satlib.datasets import scenes
 
-    return {
-        "exact match": [float(scenes.exact_match(text, scenes.scene(image_id))) for image_id, text in texts.items()]
-    }
+    right = sum(
+        scenes.exact_match(captions[example.image_id].text, scenes.scene(example.image_id)) for example in examples
+    )
+    figures = {"exact match": 100 * right / len(examples)}
+    if attention != "none":  # a uniform map has no peak to measure
+        measured = ground.look_up(examples, captions)
+        if measured:
+            total = ground.summary(measured)["all"]
+            figures |= {
+                "pointing": total["pointing"],
+                "pointing by chance": total["pointing_chance"],
+                "pointing strict": total["pointing strict"],
+            }
+    return figures
 
 
 def _pointing(

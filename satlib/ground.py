@@ -5,11 +5,12 @@ For each word of a generated caption that names or describes an object whose pix
 
     mass      the share of alpha that lies on the object's pixels;
     pointing  whether the peak is on the object (the pointing game of Zhang et al., 2016: the centre of the cell with the
-              largest weight lies within 15 pixels of it).
+              largest weight lies within 15 pixels of it);
+    pointing strict  the same without a tolerance: the peak of the map, upsampled as in `pointing`, is on the object.
 
 Each is compared with chance (a uniform map; a random cell) and with the mean of the caption's maps, which ignores the word:
 attention is informative if it beats both. Drawn scenes have masks of their objects. COCO photographs have boxes
-(`instances_*.json`); there, the words that name a category are measured.
+(`instances_*.json`); there, the words that name a category are measured. For phrases with boxes, see `phrase_grounding`.
 """
 
 import re
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from satlib import pointing
 from satlib.captioner import Caption
 from satlib.datasets import CaptionSet, Example, scenes
 from satlib.errors import SatlibError
@@ -29,7 +32,7 @@ from satlib.files import read_json
 from satlib.images import SIZE, seen_box
 
 TOLERANCE = 15  # pixels: a point this close to an object counts as on it
-MEASURES = ("mass", "pointing")
+MEASURES = ("mass", "pointing", "pointing strict")
 _PEOPLE = {"man", "men", "woman", "women", "boy", "boys", "girl", "girls", "child", "children", "player", "players"}
 
 
@@ -50,10 +53,13 @@ class Looked:
     kind: str
     mass: float
     pointing: float
+    pointing_strict: float
     mass_still: float
     pointing_still: float
+    pointing_strict_still: float
     mass_chance: float
     pointing_chance: float
+    pointing_strict_chance: float
 
 
 def measure(caption: Caption, targets: Iterable[Target]) -> list[Looked]:
@@ -63,8 +69,11 @@ def measure(caption: Caption, targets: Iterable[Target]) -> list[Looked]:
         caption: words and maps (C, h, w), the map of the end mark last.
         targets: the words to measure.
     """
-    maps = caption.alphas[: len(caption.words)].double().numpy()
+    tensors = caption.alphas[: len(caption.words)].double()
+    maps = tensors.numpy()
     still = maps.mean(0)
+    *peaks, still_peak = pointing.peaks(torch.cat([tensors, tensors.mean(0, keepdim=True)])).tolist()
+    cell_peaks = pointing.cell_peaks(*still.shape).numpy()
     measured, cells = [], {}  # cells by the id of a mask, because the words of a phrase share one
     for target in targets:
         if id(target.mask) not in cells:
@@ -77,10 +86,13 @@ def measure(caption: Caption, targets: Iterable[Target]) -> list[Looked]:
                 target.kind,
                 mass=float((alpha * cover).sum()),
                 pointing=float(hit.flat[alpha.argmax()]),
+                pointing_strict=float(target.mask.flat[peaks[target.index]]),
                 mass_still=float((still * cover).sum()),
                 pointing_still=float(hit.flat[still.argmax()]),
+                pointing_strict_still=float(target.mask.flat[still_peak]),
                 mass_chance=float(cover.mean()),
                 pointing_chance=float(hit.mean()),
+                pointing_strict_chance=float(target.mask.flat[cell_peaks].mean()),
             )
         )
     return measured
@@ -224,7 +236,9 @@ def require_places(data: CaptionSet, boxes: Boxes | None) -> None:
         SatlibError: the set is not "scenes", and there are no boxes.
     """
     if boxes is None and data.name != "scenes":
-        raise SatlibError(f"{data.name} has no object masks; give boxes in COCO's format with --boxes")
+        raise SatlibError(
+            f"{data.name} has no object masks; give boxes in COCO's format with --boxes, or Flickr30k Entities with --entities"
+        )
 
 
 def ground(data: CaptionSet, captions: Mapping[str, Caption], boxes: Boxes | None = None) -> list[Looked]:
@@ -256,7 +270,9 @@ def summary(looked: Sequence[Looked]) -> dict[str, Any]:
         figures: dict[str, float] = {"words": len(group)}
         for measure in MEASURES:
             for suffix in ("", "_still", "_chance"):
-                figures[measure + suffix] = 100 * float(np.mean([getattr(word, measure + suffix) for word in group]))
+                figures[measure + suffix] = 100 * float(
+                    np.mean([getattr(word, measure.replace(" ", "_") + suffix) for word in group])
+                )
         return figures
 
     def by(attribute: str, least: int) -> dict[str, dict[str, float]]:
@@ -271,14 +287,13 @@ def summary(looked: Sequence[Looked]) -> dict[str, Any]:
 
 def render(means: Mapping[str, Any], words: int = 12) -> str:
     """Lay out a `summary` as a table for a terminal: all words, each class, the `words` most frequent words."""
-    heading = f"{'percent':16} {'words':>6}  {'pointing':>8} {'still':>6} {'chance':>6}  {'mass':>6} {'still':>6} {'chance':>6}"
+    titles = {"pointing": "pointing", "pointing strict": "strict", "mass": "mass"}
+    heading = f"{'percent':16} {'words':>6}"
+    heading += "".join(f"  {title:>8} {'still':>6} {'chance':>6}" for title in titles.values())
 
     def line(name: str, figures: Mapping[str, float]) -> str:
-        pointing, mass = ([figures[m + s] for s in ("", "_still", "_chance")] for m in ("pointing", "mass"))
-        return (
-            f"{name:16} {figures['words']:6d}  {pointing[0]:8.1f} {pointing[1]:6.1f} {pointing[2]:6.1f}  "
-            f"{mass[0]:6.1f} {mass[1]:6.1f} {mass[2]:6.1f}"
-        )
+        blocks = ([figures[measure + suffix] for suffix in ("", "_still", "_chance")] for measure in titles)
+        return f"{name:16} {figures['words']:6d}" + "".join(f"  {a:8.1f} {b:6.1f} {c:6.1f}" for a, b, c in blocks)
 
     total = len(means["by word"])
     by_word = "by word" if total <= words else f"by word (the {words} most frequent of {total})"
@@ -288,7 +303,8 @@ def render(means: Mapping[str, Any], words: int = 12) -> str:
     lines += [line("  " + name, figures) for name, figures in list(means["by word"].items())[:words]]
     lines += [
         "",
-        "pointing: words whose map has its peak on their object; mass: the share of the map on the object; still: the same",
-        "for the mean of the caption's maps, which ignores the word; chance: a random cell, and a uniform map.",
+        "pointing: words whose map has its peak within 15 pixels of their object; strict: the same without a tolerance; mass: the",
+        "share of the map on the object; still: the same for the mean of the caption's maps, which ignores the word; chance: a random",
+        "cell, and a uniform map.",
     ]
     return "\n".join(lines)

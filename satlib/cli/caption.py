@@ -120,8 +120,16 @@ def add_ground(commands: Commands) -> None:
     parser = command(commands, "ground", ground, "measure whether words look at the objects that they name")
     parser.add_argument("model", type=Path, help=MODEL)
     split_option(parser)
-    parser.add_argument(
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
         "--boxes", type=Path, help="bounding boxes of the photographs, COCO's instances_*.json; drawn scenes need none"
+    )
+    places.add_argument(
+        "--entities",
+        type=Path,
+        metavar="PATH",
+        help="Flickr30k Entities, for the photographs of Flickr8k and Flickr30k: a folder with Annotations and Sentences, or "
+        "annotations.zip; measures true and generated captions, and writes a page of photographs",
     )
     beam_option(parser)
     parser.add_argument("--out", type=Path, help="folder for the scores and their plot; by default that of the model")
@@ -134,6 +142,8 @@ def ground(options: argparse.Namespace) -> int:
     from satlib import evaluation, ground, plots
     from satlib.files import write_json
 
+    if options.entities:
+        return _ground_phrases(options)
     captioner = inputs.captioner(options.model, options)
     boxes = ground.Boxes(options.boxes, captioner.view) if options.boxes else None
     data, root = inputs.data_of(captioner.recipe, options)
@@ -146,6 +156,28 @@ def ground(options: argparse.Namespace) -> int:
     plots.save(plots.ground_figure(scores), path.with_suffix(".png"))
     print(ground.render(scores))
     print(f"written to {path} and {path.with_suffix('.png')}")
+    return 0
+
+
+def _ground_phrases(options: argparse.Namespace) -> int:
+    """Compare attention maps with the boxes of phrases."""
+    from satlib import evaluation, phrase_grounding, phrase_page, phrase_report
+    from satlib.datasets.entities import Entities
+    from satlib.files import write_json, write_text
+
+    entities = Entities(options.entities)
+    captioner = inputs.captioner(options.model, options)
+    data, root = inputs.data_of(captioner.recipe, options)
+    entities.covered(example.image_id for example in evaluation.images_of(data, options.split))
+    reader = inputs.model_reader(captioner, data, root, (options.split,))
+    found = phrase_grounding.ground(captioner, data, reader, entities, options.split, options.beam)
+    report, recipe = phrase_report.report(found), captioner.recipe.name
+    path = (options.out or inputs.results_folder(options.model)) / f"ground-{options.split}.json"
+    write_json(path, {"recipe": recipe, "data": data.name, "split": options.split, "entities": report})
+    title = f"Attention of {recipe} on {data.name} {options.split}"
+    write_text(path.with_suffix(".html"), phrase_page.page(title, found, report, data, entities, captioner.view))
+    print(phrase_report.render(report))
+    print(f"written to {path} and {path.with_suffix('.html')}")
     return 0
 
 

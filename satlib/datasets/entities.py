@@ -9,9 +9,7 @@ It covers Flickr30k, and with it Flickr8k, whose file names begin with the same 
 order, sometimes with other punctuation; about 1 % were also respelt ("grey" to "gray") and are not found.
 """
 
-import math
 import re
-import xml.etree.ElementTree as ElementTree
 import zipfile
 import zlib
 from collections import defaultdict
@@ -20,18 +18,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
+from satlib.datasets.entities_format import AGAIN, Box, Piece, read_annotation, read_captions
 from satlib.errors import SatlibError
 from satlib.images import seen_box
 from satlib.text import tokenise
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom
 _FOLDERS = {"Annotations": ".xml", "Sentences": ".txt"}
 _LAYOUT = "Annotations/NUMBER.xml and Sentences/NUMBER.txt, a folder or the authors' annotations.zip"
-_AGAIN = "copy or download Flickr30k Entities again"
 _LARGEST = 1 << 20  # bytes: the largest real file has a hundredth of this, so a larger one is not an annotation
-_BEYOND = 2.0  # pixels: how far a box may extend beyond the picture; it is clipped
-_CORNERS = ("xmin", "ymin", "xmax", "ymax")
-_PHRASE = re.compile(r"\[/EN#(?P<entity>\d+)(?P<kinds>(?:/[^\s\[\]/]+)*)\s(?P<words>[^\[\]]*)\]")
 
 
 @dataclass(frozen=True)
@@ -67,9 +61,7 @@ class _Record:
 
     size: tuple[int, int]
     boxes: dict[str, list[Box]]
-    lines: list[
-        list[tuple[str, str, tuple[str, ...]]]
-    ]  # pieces of a caption: text, entity ("" outside of phrases), kinds
+    lines: list[list[tuple[str, str, tuple[str, ...]]]]
 
 
 def number(image_id: str) -> str:
@@ -102,7 +94,7 @@ class Entities:
             try:
                 self._archive = zipfile.ZipFile(self.path)
             except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
-                raise SatlibError(f"{self.path} is not a complete zip file ({error}); {_AGAIN}") from error
+                raise SatlibError(f"{self.path} is not a complete zip file ({error}); {AGAIN}") from error
             names = self._archive.namelist()
         else:
             raise SatlibError(f"{self.path} does not exist; name Flickr30k Entities: {_LAYOUT}")
@@ -124,6 +116,10 @@ class Entities:
             )
             raise SatlibError(f"{self.path} {problem} of Flickr30k Entities; expected: {_LAYOUT}")
         return complete[0]
+
+    def size(self, image_id: str) -> tuple[int, int]:
+        """(width, height) of the original photograph in pixels; errors as for `sentence`."""
+        return self._record(image_id).size
 
     def __contains__(self, image_id: str) -> bool:
         """Whether there are annotations of a photograph, by its file name."""
@@ -195,15 +191,15 @@ class Entities:
         key = number(image_id)
         if self._latest is None or self._latest[0] != key:
             texts = {folder: self._read(folder, key) for folder in _FOLDERS}
-            size, boxes = _parsed(*texts["Annotations"])
-            self._latest = key, _Record(size, boxes, _lines(*texts["Sentences"]))
+            size, boxes = read_annotation(*texts["Annotations"])
+            self._latest = key, _Record(size, boxes, read_captions(*texts["Sentences"]))
         return self._latest[1]
 
     def _read(self, folder: str, key: str) -> tuple[str, str]:
         """The text of a photograph's file in a folder, and the file's name for error messages."""
         name = self._files[folder].get(key)
         if name is None:
-            raise SatlibError(f"{self.path} has no {folder}/{key}{_FOLDERS[folder]}; {_AGAIN}")
+            raise SatlibError(f"{self.path} has no {folder}/{key}{_FOLDERS[folder]}; {AGAIN}")
         where = f"{self.path}, {name}"
         try:
             if self._archive is None:
@@ -213,91 +209,13 @@ class Entities:
                 with self._archive.open(name) as file:
                     raw = file.read(_LARGEST + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-            raise SatlibError(f"cannot read {where} ({error}); {_AGAIN}") from error
+            raise SatlibError(f"cannot read {where} ({error}); {AGAIN}") from error
         if len(raw) > _LARGEST:
-            raise SatlibError(f"{where} has more than {_LARGEST:,} bytes, so it is not an annotation; {_AGAIN}")
+            raise SatlibError(f"{where} has more than {_LARGEST:,} bytes, so it is not an annotation; {AGAIN}")
         try:
             return raw.decode("utf-8-sig"), where
         except UnicodeDecodeError as error:
-            raise SatlibError(f"{where} is not UTF-8 text (byte {error.start}); {_AGAIN}") from error
-
-
-def _parsed(text: str, where: str) -> tuple[tuple[int, int], dict[str, list[Box]]]:
-    """The size of the photograph, and the boxes of each entity, in pixels; an entity without boxes has none here."""
-    if "<!DOCTYPE" in text:  # annotations have none, and entities declared there can expand without limit
-        raise SatlibError(f"{where} declares a document type, so it is not an annotation; {_AGAIN}")
-    try:
-        root = ElementTree.fromstring(text)
-    except (ElementTree.ParseError, ValueError) as error:
-        raise SatlibError(f"{where} is not well-formed XML ({error}); {_AGAIN}") from error
-    width, height = (_value(root.find("size"), side, where, "size") for side in ("width", "height"))
-    if not (width >= 1 and height >= 1 and width.is_integer() and height.is_integer()):
-        raise SatlibError(f"{where}: {width:g} x {height:g} is not the size of a photograph; {_AGAIN}")
-    size = int(width), int(height)
-    boxes: dict[str, list[Box]] = defaultdict(list)
-    for count, item in enumerate(root.findall("object"), 1):
-        what = f"object {count}"
-        entities = [(name.text or "").strip() for name in item.findall("name")]
-        if not all(entities) or not entities:
-            raise SatlibError(f"{where}: {what} has no name; {_AGAIN}")
-        corners = item.find("bndbox")
-        if corners is not None:
-            box = _clipped([_value(corners, tag, where, f"the box of {what}") for tag in _CORNERS], size, where, what)
-            for entity in entities:
-                boxes[entity].append(box)
-        elif item.find("nobndbox") is None and item.find("scene") is None:
-            raise SatlibError(f"{where}: {what} has neither bndbox nor nobndbox nor scene; {_AGAIN}")
-    return size, boxes
-
-
-def _value(parent: ElementTree.Element | None, tag: str, where: str, what: str) -> float:
-    text = None if parent is None else parent.findtext(tag)
-    try:
-        value = float(text) if text else math.nan
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise SatlibError(f"{where}: {what} has no number {tag} (found {text!r}); {_AGAIN}")
-    return value
-
-
-def _clipped(corners: Sequence[float], size: tuple[int, int], where: str, what: str) -> Box:
-    """A box in pixels, within the picture.
-
-    Raises:
-        SatlibError: it is empty or inverted, or extends more than _BEYOND pixels beyond the picture.
-    """
-    left, top, right, bottom = corners
-    width, height = size
-    box = f"{where}: the box of {what} ({', '.join(f'{corner:g}' for corner in corners)})"
-    if not (left < right and top < bottom):
-        raise SatlibError(f"{box} is empty or inverted; correct it, or {_AGAIN}")
-    if min(left, top) < -_BEYOND or right > width + _BEYOND or bottom > height + _BEYOND:
-        raise SatlibError(f"{box} is outside the picture of {width} x {height} pixels; correct it, or {_AGAIN}")
-    inside = max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height))
-    if not (inside[0] < inside[2] and inside[1] < inside[3]):
-        raise SatlibError(f"{box} is outside the picture of {width} x {height} pixels; correct it, or {_AGAIN}")
-    return inside
-
-
-def _lines(text: str, where: str) -> list[list[tuple[str, str, tuple[str, ...]]]]:
-    """The captions of a file, each in pieces: (text, entity, kinds), the entity "" between phrases."""
-    lines = []
-    for count, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        phrases = list(_PHRASE.finditer(line))
-        if len(phrases) != line.count("[/EN#"):
-            raise SatlibError(f"{where}, line {count}: expected phrases as [/EN#ID/KIND words]; {_AGAIN}")
-        pieces, at = [], 0
-        for phrase in phrases:
-            pieces += [
-                (line[at : phrase.start()], "", ()),
-                (phrase["words"], phrase["entity"], tuple(phrase["kinds"].split("/")[1:])),
-            ]
-            at = phrase.end()
-        lines.append([*pieces, (line[at:], "", ())])
-    return lines
+            raise SatlibError(f"{where} is not UTF-8 text (byte {error.start}); {AGAIN}") from error
 
 
 def _seen(record: _Record, view: str, size: tuple[int, int] | None) -> dict[str, tuple[Box, ...]]:
@@ -324,9 +242,7 @@ def _letters(words: Iterable[str]) -> str:
     return "".join(filter(str.isalnum, "".join(words)))
 
 
-def _aligned(
-    words: Sequence[str], pieces: Sequence[tuple[str, str, tuple[str, ...]]], boxes: dict[str, tuple[Box, ...]]
-) -> Sentence:
+def _aligned(words: Sequence[str], pieces: Sequence[Piece], boxes: dict[str, tuple[Box, ...]]) -> Sentence:
     """The phrases of a caption whose words have the same letters: each spans the words that its first and last letter are in."""
     owner = [index for index, word in enumerate(words) for _ in _letters([word])]
     ends = [0]
