@@ -150,20 +150,9 @@ def _exact_matches(texts: Mapping[str, str]) -> dict[str, list[float]]:
     """Whether each caption of a scene is completely correct (0 or 1), as a column of statistics."""
     from satlib.datasets import scenes
 
-    right = sum(
-        scenes.exact_match(captions[example.image_id].text, scenes.scene(example.image_id)) for example in examples
-    )
-    figures = {"exact match": 100 * right / len(examples)}
-    if attention != "none":  # a uniform map has no peak to measure
-        measured = ground.look_up(examples, captions)
-        if measured:
-            total = ground.summary(measured)["all"]
-            figures |= {
-                "pointing": total["pointing"],
-                "pointing by chance": total["pointing_chance"],
-                "pointing strict": total["pointing strict"],
-            }
-    return figures
+    return {
+        "exact match": [float(scenes.exact_match(text, scenes.scene(image_id))) for image_id, text in texts.items()]
+    }
 
 
 def _pointing(
@@ -180,8 +169,13 @@ def _pointing(
     columns = {
         statistics.POINTED: [float(len(image)) for image in of_images],
         "pointing": [sum(looked.pointing for looked in image) for image in of_images],
+        "pointing strict": [sum(looked.pointing_strict for looked in image) for image in of_images],
     }
-    return {"pointing": total["pointing"], "pointing by chance": total["pointing_chance"]}, columns
+    return {
+        "pointing": total["pointing"],
+        "pointing strict": total["pointing strict"],
+        "pointing by chance": total["pointing_chance"],
+    }, columns
 
 
 def rescore(
