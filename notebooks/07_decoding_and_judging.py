@@ -805,7 +805,7 @@ if flickr8k is None:
 else:
     real = {each.image_id: [" ".join(tokenise(line)) for line in each.references] for each in flickr8k.split("test")}
     captions = json.loads(
-        next(path for path in shipped.evaluations() if path.stem == "flickr8k-lite0-soft").read_text()
+        next(path for path in shipped.evaluations() if path.parent.name == "flickr8k-lite0-soft").read_text()
     )["captions"]
     rows = []
     for left_out in range(5):

@@ -25,7 +25,7 @@ from satlib.recipe import Recipe, completed, from_dict, require_resumable
 
 CHECKPOINT = "checkpoint.safetensors"
 FORMAT = "satlib checkpoint 1"
-LOGGED = ("nll", "penalty", "entropy", "movement", "reward", "baseline")
+LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline")
 # Options that may change when a run is resumed, beside [decoding]: how long to train.
 _FREE = {("training", "epochs"), ("training", "patience")}
 
@@ -153,7 +153,7 @@ class Identity:
         if header.get("format") != FORMAT:
             raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --run")
         if header["captions"] != self.captions:
-            raise SatlibError(f"{path} was made with other training captions; name another folder with --run")
+            raise SatlibError(f"{path} was made with other training captions or boxes; name another folder with --run")
         if header.get("teachers") != self.teachers:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"

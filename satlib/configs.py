@@ -88,6 +88,17 @@ class ObjectiveConfig:
         "gives it",
         at_least=0,
     )
+    boxes: float = option(
+        0.0,
+        "the weight of the loss that draws the map of a phrase's last word into the boxes that people gave for the phrase "
+        "(needs --entities); 0 trains without boxes",
+        at_least=0,
+    )
+    entropy: float = option(
+        0.0,
+        "the weight of the maps' entropy, summed over the words, in the loss of soft attention: it makes them sharper",
+        at_least=0,
+    )
     label_smoothing: float = option(
         0.0, "the share of each target that is spread evenly over the vocabulary", at_least=0, below=1
     )
@@ -163,6 +174,18 @@ class TrainingConfig:
         "the number of epochs without a better dev score after which training stops early",
         at_least=1,
         unit="epochs",
+    )
+    drop_places: float = option(
+        0.0,
+        "the share of the places that a batch leaves out, drawn anew for each batch; the decoder sees the others only",
+        at_least=0,
+        below=1,
+    )
+    drop_dimensions: float = option(
+        0.0,
+        "the dropout rate of the annotation vectors' dimensions: a caption loses the same ones in all places",
+        at_least=0,
+        below=1,
     )
     clip: float = option(5.0, "the largest norm of the gradient; 0 turns clipping off", at_least=0)
     average: float = option(

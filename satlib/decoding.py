@@ -4,7 +4,9 @@ Every hypothesis ends with the end mark: once a caption has `max_length` words, 
 log-probability is therefore that of a complete sentence. UNKNOWN is never generated.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -187,7 +189,6 @@ class _Candidates(NamedTuple):
     words: Tensor
 
 
-@torch.inference_mode()
 def beam_search(
     decoder: Decoder, a: Tensor, beam: int = 3, max_length: int = 30, length_normalisation: float = 0.0
 ) -> list[list[Hypothesis]]:
@@ -206,6 +207,17 @@ def beam_search(
     Raises:
         SatlibError: `beam` or `max_length` is below 1.
     """
+    return beam_searches(decoder, a, beam, max_length, (length_normalisation,))[0]
+
+
+@torch.inference_mode()
+def beam_searches(
+    decoder: Decoder, a: Tensor, beam: int, max_length: int, length_normalisations: Sequence[float]
+) -> list[list[list[Hypothesis]]]:
+    """The results of `beam_search` for several length normalisations, from a single pass.
+
+    Living hypotheses are ranked by log p: the normalisation only decides which finished ones are kept, and when the search may stop.
+    """
     if beam < 1 or max_length < 1:
         raise SatlibError(f"the beam width ({beam}) and the maximum caption length ({max_length}) must be at least 1")
     B = len(a)
@@ -216,26 +228,35 @@ def beam_search(
     # At first all hypotheses of an image are the same one: only one of them may be continued.
     totals = torch.full((B, beam), -torch.inf, device=a.device)
     totals[:, 0] = 0.0
-    finished = [_Finished(beam) for _ in range(B)]
+    searches = [(x, [_Finished(beam) for _ in range(B)]) for x in length_normalisations]
     history: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for t in range(max_length + 1):
         embedded = decoder.embed(words)
         step = decoder.step(view, state, decoder.gates_word(embedded))
         log_p = _log_probabilities(decoder, embedded, step.state.h, step.z, must_end=t == max_length)
         candidates = _continue(totals, log_p)
-        _collect_ended(candidates, finished, t, (t + 1) ** length_normalisation)
         totals, parents, words = _keep_living(candidates, beam)
         history.append((parents, words, step.alpha, step.beta))
-        # The best score that a living hypothesis can still reach: its total now, over the maximum length.
-        reachable = (totals[:, 0] / float((max_length + 1) ** length_normalisation)).tolist()
-        for image, score in zip(finished, reachable, strict=True):
-            image.update(score)
-        if all(image.complete for image in finished):
+        for x, finished in searches:
+            _collect_ended(candidates, finished, t, (t + 1) ** x)
+            # The best score that a living hypothesis can still reach: its total now, over the maximum length.
+            reachable = (totals[:, 0] / float((max_length + 1) ** x)).tolist()
+            for image, score in zip(finished, reachable, strict=True):
+                image.update(score)
+        if all(image.complete for _, finished in searches for image in finished):
             break
         state = State(step.state.h[parents], step.state.c[parents])
     parents, words, alphas, betas = (torch.stack(steps) for steps in zip(*history, strict=True))
     parents, words = parents.cpu(), words.cpu()
-    return [[_trace(ended, parents, words, alphas, betas) for ended in image.best] for image in finished]
+
+    @cache  # different normalisations keep mostly the same hypotheses
+    def hypothesis(t: int, row: int, log_probability: float) -> Hypothesis:
+        return _trace(t, row, log_probability, parents, words, alphas, betas)
+
+    return [
+        [[hypothesis(ended.t, ended.row, ended.log_probability) for ended in image.best] for image in finished]
+        for _, finished in searches
+    ]
 
 
 def _continue(totals: Tensor, log_p: Tensor) -> _Candidates:
@@ -262,14 +283,16 @@ def _keep_living(candidates: _Candidates, beam: int) -> tuple[Tensor, Tensor, Te
     return totals, candidates.parents.gather(1, ranks).flatten(), candidates.words.gather(1, ranks).flatten()
 
 
-def _trace(ended: _Ended, parents: Tensor, ids: Tensor, alphas: Tensor, betas: Tensor) -> Hypothesis:
-    """Follow a finished hypothesis back to its first word."""
-    words, rows, row = [], [ended.row], ended.row
-    for t in range(ended.t - 1, -1, -1):
-        words.append(int(ids[t, row]))
-        row = int(parents[t, row])
+def _trace(
+    t: int, row: int, log_probability: float, parents: Tensor, ids: Tensor, alphas: Tensor, betas: Tensor
+) -> Hypothesis:
+    """Follow a hypothesis that ended at a step and row back to its first word."""
+    words, rows = [], [row]
+    for before in range(t - 1, -1, -1):
+        words.append(int(ids[before, row]))
+        row = int(parents[before, row])
         rows.append(row)
     words.reverse()
     rows.reverse()
-    steps = torch.arange(ended.t + 1)
-    return Hypothesis(words, ended.log_probability, alphas[steps, rows].cpu(), betas[steps, rows].cpu())
+    steps = torch.arange(t + 1)
+    return Hypothesis(words, log_probability, alphas[steps, rows].cpu(), betas[steps, rows].cpu())

@@ -12,16 +12,24 @@ from typing import Any
 from pycocoevalcap.bleu.bleu import Bleu
 from tqdm import tqdm
 
-from satlib import metrics
+from satlib import metrics, statistics
 from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, Example
 from satlib.errors import SatlibError
 from satlib.features import Reader, read_ahead
 from satlib.files import write_json
 from satlib.objectives import entropy, movement
+from satlib.recipe import Recipe
 from satlib.text import tokenise
 
 BATCH = 32
+REWARD_NAMES = {
+    "cider": "CIDEr-D",
+    "bleu1": "BLEU-1",
+    "bleu4": "BLEU-4",
+    "meteor": "METEOR",
+}  # by the recipe's [reward]
+_OF_MAPS = ("map entropy", "map movement", "pointing", "pointing strict", "pointing by chance")
 
 
 def generate(
@@ -101,52 +109,120 @@ def evaluate(
     examples = images_of(data, split)
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
-    scores = metrics.score(
-        {image_id: " ".join(caption.words) for image_id, caption in captions.items()},
-        {example.image_id: example.references for example in examples},
-        language=captioner.vocabulary.language,
-    )
-    figures = dict(scores.values) | maps(captions.values())
-    if data.name == "scenes":
-        figures |= _scene_metrics(captions, examples, captioner.recipe.decoder.attention)
+    made = settings(captioner, data, split, beam, length_normalisation, look)
+    return of_captions(captions, examples, made, captioner.vocabulary.language)
+
+
+def of_captions(
+    captions: Mapping[str, Caption], examples: Sequence[Example], settings: Mapping[str, Any], language: str = ""
+) -> dict[str, Any]:
+    """The evaluation of generated captions, as `evaluate` gives it.
+
+    Args:
+        captions: by image id.
+        examples: the images.
+        settings: the model, the data and the decoding options (`settings`).
+        language: of the captions, if it is written without spaces.
+    """
+    texts = {example.image_id: captions[example.image_id].text for example in examples}
+    lines = {image_id: " ".join(captions[image_id].words) for image_id in texts}
+    scores = metrics.score(lines, {example.image_id: example.references for example in examples}, language=language)
+    looked = maps(captions[image_id] for image_id in texts)
+    figures, columns = dict(scores.values) | looked[0], scores.statistics | looked[1]
+    if settings["data"] == "scenes":
+        columns |= _exact_matches(texts)
+        figures["exact match"] = 100 * sum(columns["exact match"]) / len(examples)
+        if settings["attention"] != "none":  # a uniform map has no peak to measure
+            pointed = _pointing(captions, examples)
+            figures, columns = figures | pointed[0], columns | pointed[1]
     return {
-        **_settings(captioner, data, split, beam, length_normalisation, look),
+        **settings,
         "images": len(examples),
         "protocol": scores.protocol,
         "notes": list(scores.notes),
         "metrics": figures,
-        "captions": {image_id: caption.text for image_id, caption in captions.items()},
+        "captions": texts,
+        "statistics": statistics.stored(columns, list(texts)),
     }
 
 
-def _scene_metrics(captions: Mapping[str, Caption], examples: Sequence[Example], attention: str) -> dict[str, float]:
-    """Metrics in percent that only scenes allow: exact match and, with attention, the pointing game."""
-    from satlib import ground
+def _exact_matches(texts: Mapping[str, str]) -> dict[str, list[float]]:
+    """Whether each caption of a scene is completely correct (0 or 1), as a column of statistics."""
     from satlib.datasets import scenes
 
-    right = sum(
-        scenes.exact_match(captions[example.image_id].text, scenes.scene(example.image_id)) for example in examples
-    )
-    figures = {"exact match": 100 * right / len(examples)}
-    if attention != "none":  # a uniform map has no peak to measure
-        measured = ground.look_up(examples, captions)
-        if measured:
-            total = ground.summary(measured)["all"]
-            figures |= {
-                "pointing": total["pointing"],
-                "pointing by chance": total["pointing_chance"],
-                "pointing strict": total["pointing strict"],
-            }
-    return figures
+    return {
+        "exact match": [float(scenes.exact_match(text, scenes.scene(image_id))) for image_id, text in texts.items()]
+    }
 
 
-def _settings(
+def _pointing(
+    captions: Mapping[str, Caption], examples: Sequence[Example]
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """The pointing game on scenes: scores in percent, and statistics; both empty if no word can be measured."""
+    from satlib import ground
+
+    of_images = [ground.look_up([example], captions) for example in examples]
+    measured = [looked for image in of_images for looked in image]
+    if not measured:
+        return {}, {}
+    total = ground.summary(measured)["all"]
+    columns = {
+        statistics.POINTED: [float(len(image)) for image in of_images],
+        "pointing": [sum(looked.pointing for looked in image) for image in of_images],
+        "pointing strict": [sum(looked.pointing_strict for looked in image) for image in of_images],
+    }
+    return {
+        "pointing": total["pointing"],
+        "pointing strict": total["pointing strict"],
+        "pointing by chance": total["pointing_chance"],
+    }, columns
+
+
+def rescore(
+    captions: Mapping[str, str], data: CaptionSet, split: str, settings: Mapping[str, Any], language: str = ""
+) -> dict[str, Any]:
+    """The evaluation of captions from a file, without the model that made them.
+
+    Figures that need the model's maps (map entropy, map movement, pointing) are those of `settings`, if it has any.
+
+    Args:
+        captions: a text for each image of the split.
+        data: the caption set.
+        split: the split that was captioned.
+        settings: an earlier evaluation of these captions, or whatever else the result is to say.
+        language: of the captions, if it is written without spaces.
+
+    Raises:
+        SatlibError: the captions are not those of the split's images.
+    """
+    examples = images_of(data, split)
+    human = {example.image_id: example.references for example in examples}
+    scores = metrics.score(captions, human, language=language)
+    figures, columns = dict(scores.values), scores.statistics
+    if data.name == "scenes":
+        columns |= _exact_matches(captions)
+        figures["exact match"] = 100 * sum(columns["exact match"]) / len(captions)
+    earlier = {name: value for name, value in settings.get("metrics", {}).items() if name in _OF_MAPS}
+    return {
+        **settings,
+        "data": data.name,
+        "split": split,
+        "images": len(captions),
+        "protocol": scores.protocol,
+        "notes": list(scores.notes),
+        "metrics": figures | earlier,
+        "captions": dict(captions),
+        "statistics": statistics.stored(columns, list(captions)),
+    }
+
+
+def settings(
     captioner: Captioner,
     data: CaptionSet,
     split: str,
-    beam: int | None,
-    length_normalisation: float | None,
-    look: str | None,
+    beam: int | None = None,
+    length_normalisation: float | None = None,
+    look: str | None = None,
 ) -> dict[str, Any]:
     """The model, the data and the decoding options of an evaluation."""
     recipe, decoding = captioner.recipe, captioner.recipe.decoding
@@ -157,7 +233,7 @@ def _settings(
         "encoder": captioner.encoder.name,
         "view": captioner.view,
         "attention": recipe.decoder.attention,
-        **({"maximised": "reward"} if recipe.objective.maximise == "reward" else {}),
+        **({"maximised": "reward", "rewards": rewards(recipe)} if recipe.objective.maximise == "reward" else {}),
         **({"origins": list(captioner.origins)} if captioner.origins else {}),
         "beam": decoding.beam if beam is None else beam,
         "length_normalisation": decoding.length_normalisation if length_normalisation is None else length_normalisation,
@@ -165,19 +241,27 @@ def _settings(
     }
 
 
-def maps(captions: Iterable[Caption]) -> dict[str, float]:
-    """Sharpness and movement of the attention maps of generated words, averaged over captions.
+def rewards(recipe: Recipe) -> dict[str, float]:
+    """What a recipe rewards, with its weights: a weighted sum of these scores was maximised."""
+    weights = {REWARD_NAMES[name]: getattr(recipe.reward, name) for name in REWARD_NAMES}
+    return {name: weight for name, weight in weights.items() if weight}
+
+
+def maps(captions: Iterable[Caption]) -> tuple[dict[str, float], dict[str, list[float | None]]]:
+    """Sharpness and movement of the attention maps of generated words: means over captions, and statistics.
 
     "map entropy" is in nats (log L for a uniform map); "map movement" is the total variation distance between the maps of
-    consecutive words (0 to 1).
+    consecutive words (0 to 1), None for a caption with a single map.
     """
-    entropies, movements = [], []
+    entropies: list[float] = []
+    movements: list[float | None] = []
     for caption in captions:
         alphas = caption.alphas.flatten(1)
         entropies.append(entropy(alphas).mean().item())
-        if len(alphas) > 1:
-            movements.append(movement(alphas.unsqueeze(0)).mean().item())
-    return {"map entropy": sum(entropies) / len(entropies), "map movement": sum(movements) / max(len(movements), 1)}
+        movements.append(movement(alphas.unsqueeze(0)).mean().item() if len(alphas) > 1 else None)
+    moved = [value for value in movements if value is not None]
+    means = {"map entropy": sum(entropies) / len(entropies), "map movement": sum(moved) / max(len(moved), 1)}
+    return means, {"map entropy": entropies, "map movement": movements}
 
 
 def save(evaluation: dict[str, Any], run: Path) -> Path:

@@ -4,12 +4,16 @@ import contextlib
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from satlib.errors import SatlibError
+
+# In JSON, a line break cannot be inside a text.
+_NUMBERS = re.compile(r"(?<=\[)\n\s*(?:(?:-?[\d.]+(?:[eE][-+]?\d+)?|null),?\n\s*)+(?=\])")
 
 
 @contextlib.contextmanager
@@ -47,14 +51,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON, atomically.
+    """Write a value as indented JSON, atomically; a list of numbers takes one line.
 
     Raises:
         SatlibError: the value contains NaN or infinity, which JSON does not support, or the file cannot be written.
     """
     for name, number in _not_finite(value):
         raise SatlibError(f"cannot write {path}: {name} is {number}; check the model and its data")
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(path, _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n")
 
 
 def _not_finite(value: Any, name: str = "") -> Iterator[tuple[str, float]]:

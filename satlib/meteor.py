@@ -17,8 +17,8 @@ import zipfile
 from collections.abc import Collection, Hashable, Sequence
 
 from satlib.metrics import METEOR_JAR
+from satlib.statistics import ALPHA, BETA, DELTA, GAMMA
 
-ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75  # the program's own values for English
 WAYS = 1000  # partial alignments that `align` keeps after each word; the program keeps 40
 
 _Pairs = tuple[tuple[int, int], ...]

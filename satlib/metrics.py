@@ -13,9 +13,10 @@ those of pycocoevalcap's own wrappers.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import regex
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider import Cider
@@ -25,6 +26,7 @@ from pycocoevalcap.tokenizer import ptbtokenizer
 from satlib.errors import SatlibError
 from satlib.java import GET_JAVA, LOCALE, JavaError, java_available, temporary_folder
 from satlib.java import run as run_java
+from satlib.statistics import BLEU, METEOR, meteor_score
 from satlib.text import LANGUAGES, normalise, tokenise
 
 PTB = "COCO tools: PTB tokenizer, lower case, no punctuation, on both sides"
@@ -52,11 +54,14 @@ class Scores:
             works; "SPICE" if its models are installed as well.
         protocol: how the captions were split into words.
         notes: one line for each missing score or caveat, with the remedy.
+        statistics: numbers of each image in the order of the hypotheses, by column, from which `satlib.statistics` computes the
+            scores of any set of these images.
     """
 
     values: dict[str, float]
     protocol: str
     notes: tuple[str, ...] = ()
+    statistics: dict[str, list[float]] = field(default_factory=dict)
 
 
 def score(
@@ -88,9 +93,33 @@ def score(
     captions = [hypotheses[image_id] for image_id in image_ids] + [
         caption for image_id in image_ids for caption in references[image_id]
     ]
-    lines, protocol, notes = _split_words(captions, language, timeout)
+    lines, protocol, notes = split_words(captions, language, timeout)
     generated = {image_id: [line] for image_id, line in zip(image_ids, lines[: len(image_ids)], strict=True)}
-    rest = iter(lines[len(image_ids) :])
+    human = group(references, image_ids, lines[len(image_ids) :])
+
+    values, statistics = bleu(generated, human), bleu_statistics(generated, human)
+    for name, tool in (("ROUGE-L", Rouge()), ("CIDEr", Cider())):
+        mean, of_images = tool.compute_score(human, generated)
+        values[name], statistics[name] = 100 * float(mean), [100 * float(value) for value in of_images]
+    if len(image_ids) == 1:
+        notes.append("CIDEr weights n-grams by how few images they occur in; for a single image it is always 0")
+    if meteor and protocol == PTB:
+        java_values, java_statistics, java_notes = _java_metrics(generated, human, timeout)
+        values |= java_values
+        statistics |= java_statistics
+        notes += java_notes
+    return Scores(values, protocol, tuple(notes), statistics)
+
+
+def group(
+    references: Mapping[str, Sequence[str]], image_ids: Sequence[str], lines: Sequence[str]
+) -> dict[str, list[str]]:
+    """Split references, image by image in the order of `image_ids`, by image id; those without a word are left out.
+
+    Raises:
+        SatlibError: no reference of an image has a word.
+    """
+    rest = iter(lines)
     human = {
         image_id: [line for _, line in zip(references[image_id], rest, strict=False) if line] for image_id in image_ids
     }
@@ -99,20 +128,12 @@ def score(
             raise SatlibError(
                 f"no reference of {image_id} has a word in it; correct its captions or leave the image out"
             )
-
-    values = bleu(generated, human)
-    values["ROUGE-L"] = 100 * float(Rouge().compute_score(human, generated)[0])
-    values["CIDEr"] = 100 * float(Cider().compute_score(human, generated)[0])
-    if len(image_ids) == 1:
-        notes.append("CIDEr weights n-grams by how few images they occur in; for a single image it is always 0")
-    if meteor and protocol == PTB:
-        java_values, java_notes = _java_metrics(generated, human, timeout)
-        values |= java_values
-        notes += java_notes
-    return Scores(values, protocol, tuple(notes))
+    return human
 
 
-def _split_words(captions: Sequence[str], language: str, timeout: float) -> tuple[list[str], str, list[str]]:
+def split_words(
+    captions: Sequence[str], language: str = "", timeout: float = 600.0
+) -> tuple[list[str], str, list[str]]:
     """Split captions into words joined by spaces; give them, the protocol, and a note on what it leaves out."""
     if language:
         lines = [" ".join(tokenise(caption, language)) for caption in captions]
@@ -130,16 +151,21 @@ def _split_words(captions: Sequence[str], language: str, timeout: float) -> tupl
 
 def _java_metrics(
     generated: Mapping[str, Sequence[str]], human: Mapping[str, Sequence[str]], timeout: float
-) -> tuple[dict[str, float], list[str]]:
-    """METEOR and, if its models are installed, SPICE, in percent; with a note for a program that failed."""
-    values, notes = {}, []
-    programs = {"METEOR": _meteor} | ({"SPICE": _spice} if _spice_installed() else {})
-    for name, measure in programs.items():
+) -> tuple[dict[str, float], dict[str, list[float]], list[str]]:
+    """METEOR, with its statistics, and SPICE if its models are installed, in percent; with a note for a program that failed."""
+    values, statistics, notes = {}, {}, []
+    try:
+        counted = _meteor_statistics(generated, human, timeout)
+        values["METEOR"] = 100 * float(meteor_score(counted.sum(0, keepdims=True))[0])
+        statistics = dict(zip(METEOR, counted.T.tolist(), strict=True))
+    except JavaError as error:
+        notes.append(f"METEOR is missing: it {error}; the other scores are complete")
+    if _spice_installed():
         try:
-            values[name] = 100 * measure(generated, human, timeout)
+            values["SPICE"] = 100 * _spice(generated, human, timeout)
         except JavaError as error:
-            notes.append(f"{name} is missing: it {error}; the other scores are complete")
-    return values, notes
+            notes.append(f"SPICE is missing: it {error}; the other scores are complete")
+    return values, statistics, notes
 
 
 def bleu(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]]) -> dict[str, float]:
@@ -162,6 +188,24 @@ def bleu(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Seque
         scores, _ = scorer.compute_score(option="closest")
         values |= {f"BLEU-{n}{suffix}": 100 * float(fraction) for n, fraction in enumerate(scores, 1)}
     return values
+
+
+def bleu_statistics(
+    hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]]
+) -> dict[str, list[float]]:
+    """What BLEU counts in each caption, by column (`statistics.BLEU`); the arguments are those of `bleu`."""
+    scorer = BleuScorer(n=4)
+    for image_id, (line,) in hypotheses.items():
+        scorer += (line, references[image_id])
+    rows = [
+        (
+            counted["testlen"],
+            min((abs(length - counted["testlen"]), length) for length in counted["reflen"])[1],  # the closest
+            *counted["correct"],
+        )
+        for counted in scorer.ctest
+    ]
+    return {name: list(column) for name, column in zip(BLEU, zip(*rows, strict=True), strict=True)}
 
 
 def ptb_tokenise(captions: Sequence[str], timeout: float = 600.0) -> list[str]:
@@ -235,24 +279,16 @@ def meteor_of_each(
         SatlibError: Java does not work, or METEOR failed.
     """
     try:
-        output = _meteor_output(hypotheses, references, timeout)
+        counted = _meteor_statistics(hypotheses, references, timeout)
     except JavaError as error:
         raise SatlibError(f"METEOR {error}; {GET_JAVA}") from error
-    scores = re.findall(r"^Segment \d+ score:\s+(\S+)$", output, re.MULTILINE)
-    return {image_id: 100 * float(score) for image_id, score in zip(hypotheses, scores, strict=True)}
+    return dict(zip(hypotheses, (100 * meteor_score(counted)).tolist(), strict=True))
 
 
-def _meteor(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float) -> float:
-    """METEOR 1.5 of a corpus, as a fraction."""
-    final = re.search(r"^Final score:\s+(\S+)$", _meteor_output(hypotheses, references, timeout), re.MULTILINE)
-    assert final is not None
-    return float(final[1])
-
-
-def _meteor_output(
+def _meteor_statistics(
     hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], timeout: float
-) -> str:
-    """The output of METEOR 1.5 with the options of the COCO tools: a score for each segment, and a final score.
+) -> np.ndarray:
+    """The statistics (N, 23) that METEOR 1.5, with the options of the COCO tools, prints for each caption and its best reference.
 
     The program expects the same number of references for every image. It scores against the best one, so repeating the last
     reference changes nothing.
@@ -266,13 +302,19 @@ def _meteor_output(
             for line in [*references[image_id], *[references[image_id][-1]] * most][:most]
         ]
         (folder / "references").write_text("".join(f"{line}\n" for line in padded), encoding="utf-8")
-        arguments = ["-Xmx2G", *LOCALE, "-jar", str(METEOR_JAR), "hypotheses", "references"]
+        arguments = ["-Xmx2G", *LOCALE, "-jar", str(METEOR_JAR), "hypotheses", "references", "-ssOut"]
         output = run_java(
             [*arguments, "-r", str(most), "-l", "en", "-norm", "-a", str(_METEOR_PARAPHRASES)], folder, timeout
         )
-    if not re.search(r"^Final score:\s+\S+$", output, re.MULTILINE) or output.count("\nSegment ") != len(hypotheses):
-        raise JavaError("did not print a final score for all captions")
-    return output
+    try:
+        counted = np.array([line.split() for line in output.splitlines()], dtype=np.float64)
+    except ValueError as error:
+        raise JavaError("printed something other than its statistics") from error
+    if counted.shape != (len(hypotheses), len(METEOR)):
+        raise JavaError("did not print its statistics for all captions")
+    words, chunks, matches = counted[:, :2], METEOR.index("METEOR chunks"), counted[:, -2:]
+    counted[(matches == words).all(1) & (counted[:, chunks] == 1), chunks] = 0  # as the program does when it scores
+    return counted
 
 
 def _spice_installed() -> bool:

@@ -73,6 +73,16 @@ def distillation_loss(logits: Tensor, q: Tensor) -> Tensor:
     return -(q * logits.to(q.dtype).log_softmax(2)).sum((1, 2))
 
 
+def box_loss(alphas: Tensor, covers: Tensor) -> Tensor:
+    """-sum_t log sum_i c_ti alpha_ti over the words with boxes: alphas (B, C, L), the cells' shares in the boxes c (B, C, L) -> (B,).
+
+    The sum over i is the mass in the boxes (the "attention correctness" of Liu et al., 2017).
+    """
+    mass = (_precise(alphas) * covers).sum(2)
+    named = covers.any(2)
+    return -(mass.clamp(min=torch.finfo(mass.dtype).tiny).log() * named).sum(1)
+
+
 class Bound(NamedTuple):
     """The estimate: `loss` (), whose gradient is minus the estimated gradient of L_s, and values to log.
 
@@ -213,6 +223,9 @@ def caption_loss(
     done: float = 1.0,
     distillation: float = 0.0,
     teachers: Tensor | None = None,
+    boxes: float = 0.0,
+    covers: Tensor | None = None,
+    sharpness: float = 0.0,
 ) -> BatchLoss:
     """Equation 14; with hard attention the bound of section 4.1 takes the place of log p(y|a).
 
@@ -226,6 +239,9 @@ def caption_loss(
         done: share of the training that is done, for an annealed coin.
         distillation: weight w of the teachers' term; 1 - w is left for the captions'.
         teachers: their mean word probabilities (B, C, K); None without distillation.
+        boxes: weight of the loss that draws maps into boxes.
+        covers: the shares of the cells in the words' boxes (B, C, L), 0 for words without boxes; None without supervision.
+        sharpness: weight of the maps' entropy, summed over the words.
     """
     if bound is None:
         output = decoder(a, captions)
@@ -242,8 +258,14 @@ def caption_loss(
     if teachers is not None:
         teachers = teachers.repeat_interleave(len(captions) // len(teachers), 0)
         loss = torch.lerp(loss, distillation_loss(output.logits, teachers).mean(), distillation)
-    penalty = doubly_stochastic_penalty(output.alphas).mean()
-    means |= {"penalty": penalty, "entropy": entropy(output.alphas).mean()}
+    if covers is not None:
+        covers = covers.repeat_interleave(len(captions) // len(covers), 0)
+        outside = box_loss(output.alphas, covers)
+        loss = loss + boxes * outside.mean()
+        means |= {"boxes": outside.sum() / covers.any(2).sum().clamp(min=1)}
+    penalty, spread = doubly_stochastic_penalty(output.alphas).mean(), entropy(output.alphas)
+    loss = loss + sharpness * spread.sum(1).mean()
+    means |= {"penalty": penalty, "entropy": spread.mean()}
     if captions.shape[1] > 1:
         means |= {"movement": movement(output.alphas).mean()}
     return BatchLoss(loss + doubly_stochastic * penalty, means, len(captions), captions.numel())

@@ -35,5 +35,5 @@ def or_shipped(path: Path) -> Path:
 
 
 def evaluations() -> list[Path]:
-    """The evaluation files, sorted by name."""
-    return sorted(_RESULTS.glob("*.json"))
+    """The evaluations of the test split, sorted by their folders' names; a folder has the files of a run."""
+    return sorted(_RESULTS.glob("*/evaluation-test.json"))

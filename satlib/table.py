@@ -3,14 +3,15 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from satlib import origins
+from satlib import comparison, origins
 from satlib.errors import SatlibError
 from satlib.files import read_json
 from satlib.metrics import PTB
+from satlib.statistics import RESAMPLES, Statistics, intervals
 
 # Column -> name of the score in an evaluation. The first five are the paper's.
 _FIGURES = {
@@ -27,6 +28,16 @@ _FIGURES = {
     "entropy": "map entropy",
     "movement": "map movement",
     "pointing": "pointing",
+    "pointing strict": "pointing strict",
+    "mass in boxes": "mass in boxes",
+    "peak in box": "peak in box",
+    "generated peak": "generated peak",
+}
+# Column -> where a ground-SPLIT.json has it, of all phrases or words.
+_GROUNDED = {
+    "mass in boxes": ("true", "mass"),
+    "peak in box": ("true", "peak"),
+    "generated peak": ("generated", "peak"),
 }
 _DECIMALS = {"METEOR": 2, "entropy": 2, "movement": 2}
 _ALWAYS = tuple(_FIGURES)[:8]  # the other columns appear if an evaluation has them
@@ -68,12 +79,18 @@ class TableRow:
         model: the model and how its captions were generated.
         figures: column to the score as printed; a missing column is printed as "-".
         protocol: how the captions were split into words; None for published rows, where it is unknown.
+        half_widths: column to half the width of the score's 95 % interval, for evaluations with statistics.
+        name: the folder of the evaluation.
+        evaluation: what its file holds; empty for published rows.
     """
 
     data: str
     model: str
     figures: dict[str, str]
     protocol: str | None = None
+    half_widths: dict[str, str] = field(default_factory=dict)
+    name: str = ""
+    evaluation: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ours(self) -> bool:
@@ -95,12 +112,12 @@ def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
     for path in paths:
         evaluation = _read(path)
         if split is None or evaluation["split"] == split:
-            ours.append((_row(evaluation), path.parent.name))
-    models = [(row.data, row.model) for row, _ in ours]
+            ours.append(_row(evaluation, path))
+    models = [(row.data, row.model) for row in ours]
     # Two runs of one recipe are distinguished by their folders.
     ours_named = [
-        replace(row, model=f"{row.model} [{folder}]") if models.count((row.data, row.model)) > 1 else row
-        for row, folder in ours
+        replace(row, model=f"{row.model} [{row.name}]") if models.count((row.data, row.model)) > 1 else row
+        for row in ours
     ]
     others = sorted({row.data for row in ours_named} - _PUBLISHED.keys())
     table = []
@@ -112,12 +129,13 @@ def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
     return table
 
 
-def render(rows: Sequence[TableRow], style: str = "text") -> str:
-    """Lay out the table, with notes on the columns and protocols below it.
+def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool = True) -> str:
+    """Lay out the table, with notes on the columns and protocols below it, and the table of differences below these.
 
     Args:
         rows: the result of `rows`.
         style: "text" for a terminal, "markdown" for a README.
+        with_intervals: show 95 % intervals and differences, for evaluations with statistics.
 
     Raises:
         SatlibError: an unknown style.
@@ -126,13 +144,32 @@ def render(rows: Sequence[TableRow], style: str = "text") -> str:
         raise SatlibError(f"unknown table style {style!r}; choose text or markdown")
     columns = [column for column in _FIGURES if column in _ALWAYS or any(column in row.figures for row in rows)]
     marks = {protocol: "*" * i for i, protocol in enumerate(_protocols(rows))}
-    lines = [(row.data, row.model + marks.get(row.protocol or "", ""), row) for row in rows]
-    cells = [(data, model, *(row.figures.get(column, _NONE) for column in columns)) for data, model, row in lines]
-    heading = ("Data", "Model", *columns)
+
+    def cell(row: TableRow, column: str) -> str:
+        figure = row.figures.get(column, _NONE)
+        return f"{figure} ± {row.half_widths[column]}" if with_intervals and column in row.half_widths else figure
+
+    cells = [
+        (row.data, row.model + marks.get(row.protocol or "", ""), *(cell(row, column) for column in columns))
+        for row in rows
+    ]
+    parts = [_laid_out(("Data", "Model", *columns), cells, _notes(rows, columns, marks, with_intervals), style)]
+    if with_intervals and (compared := comparison.compare(rows)):
+        parts.append(_laid_out(comparison.HEADING, compared, comparison.NOTES, style, words=3))
+    return "\n".join(parts)
+
+
+def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, str], with_intervals: bool) -> list[str]:
+    """What is said below the table."""
     notes = [
         "Percent. BLEU-1..4: the paper's protocol, corpus BLEU without brevity penalty.",
         'COCO BLEU-4: the COCO tools\' BLEU-4, with brevity penalty. Rows without "satlib": Table 1 of the paper.',
     ]
+    if with_intervals and any(row.half_widths for row in rows):
+        notes.append(
+            f"±: half the width of the 95 % interval by the bootstrap over images ({RESAMPLES:,} resamples, percentiles). It covers "
+            "the choice of test images, not the randomness of training."
+        )
     if "entropy" in columns:
         notes.append(
             "Entropy of the maps in nats (uniform 7x7 map: 3.89, 14x14: 5.28); movement: total variation between words, 0 to 1."
@@ -143,12 +180,26 @@ def render(rows: Sequence[TableRow], style: str = "text") -> str:
         )
     if "pointing" in columns:
         notes.append(
-            "Pointing: percent of words whose map has its peak on the object that they name, for objects with known positions."
+            "Pointing: percent of words whose map has its peak on the object that they name, or within 15 pixels of it, for objects "
+            "with known positions."
         )
-    notes += [f"satlib{mark}: {protocol}." for protocol, mark in marks.items()]
+    if "pointing strict" in columns:
+        notes.append("Pointing strict: the same without tolerance: the peak is on the object's pixels.")
+    if any(column in columns for column in _GROUNDED):
+        notes.append(
+            "In boxes: phrases of true captions and people's boxes (Flickr30k Entities); mass: the share of the map in the boxes; peak: "
+            "percent of phrases whose map has its peak in a box; generated peak: the same for words of generated captions."
+        )
+    return notes + [f"satlib{mark}: {protocol}." for protocol, mark in marks.items()]
+
+
+def _laid_out(
+    heading: Sequence[str], cells: Sequence[Sequence[str]], notes: Sequence[str], style: str, words: int = 2
+) -> str:
+    """A table and its notes; its first `words` columns are text, the others numbers."""
     if style == "markdown":
-        return _markdown(heading, cells) + "\n\n" + "\n\n".join(map(_escape, notes)) + "\n"
-    return _text(heading, cells) + "\n\n" + "\n".join(notes) + "\n"
+        return _markdown(heading, cells, words) + "\n\n" + "\n\n".join(map(_escape, notes)) + "\n"
+    return _text(heading, cells, words) + "\n\n" + "\n".join(notes) + "\n"
 
 
 def _protocols(rows: Sequence[TableRow]) -> list[str]:
@@ -157,11 +208,12 @@ def _protocols(rows: Sequence[TableRow]) -> list[str]:
     return [] if not protocols else [PTB, *sorted(protocols - {PTB})]
 
 
-def _text(heading: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(line[i]) for line in (heading, *cells)) for i in range(1, len(heading))]
+def _text(heading: Sequence[str], cells: Sequence[Sequence[str]], words: int) -> str:
+    widths = [max(len(line[i]) for line in (heading, *cells)) for i in range(len(heading))]
 
     def lay(line: Sequence[str]) -> str:
-        return "  ".join([line[1].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[2:], widths[1:], strict=True))])
+        padded = [c.ljust(w) if i < words else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        return "  ".join(padded[1:])
 
     lines, data = [lay(heading)], None
     for line in cells:
@@ -172,8 +224,8 @@ def _text(heading: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _markdown(heading: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    ruler = ["---", "---", *["---:"] * (len(heading) - 2)]
+def _markdown(heading: Sequence[str], cells: Sequence[Sequence[str]], words: int) -> str:
+    ruler = [*["---"] * words, *["---:"] * (len(heading) - words)]
     escaped = [[_escape(cell) for cell in line] for line in cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in (heading, ruler, *escaped))
 
@@ -182,7 +234,7 @@ def _escape(text: str) -> str:
     return text.replace("|", r"\|").replace("*", r"\*")
 
 
-def _row(evaluation: dict[str, Any]) -> TableRow:
+def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
     encoder = evaluation["encoder"]
     if "view" in evaluation and evaluation["data"] != "scenes":  # scenes are drawn as squares: every view is the same
         encoder += f" ({evaluation['view']})"
@@ -190,7 +242,8 @@ def _row(evaluation: dict[str, Any]) -> TableRow:
     sources = origins.current(evaluation.get("origins", ()))
     parts += [source for source in dict.fromkeys(sources) if source.startswith(origins.DISTILLED)]
     if evaluation.get("maximised") == "reward":
-        parts.append("trained on rewards")
+        named = ", ".join(evaluation.get("rewards", ()))
+        parts.append(f"trained on rewards ({named})" if named else "trained on rewards")
     averaged = [source for source in sources if source.startswith(origins.AVERAGED)]
     same_recipe = [source for source in averaged if " of another " in source]  # the file has the shares
     if same_recipe:
@@ -203,14 +256,37 @@ def _row(evaluation: dict[str, Any]) -> TableRow:
         parts.append(f"context from the {'most probable' if evaluation['look'] == 'probable' else 'sampled'} location")
     if evaluation["split"] != "test":
         parts.append(f"{evaluation['split']} split")
-    measured = evaluation["metrics"]
-    figures = {
-        column: f"{measured[name]:.{_DECIMALS.get(column, 1)}f}"
-        for column, name in _FIGURES.items()
-        if name in measured
-    }
-    data = evaluation["data"]
-    return TableRow(_NAMES.get(data.lower(), data), "satlib: " + ", ".join(parts), figures, evaluation["protocol"])
+    measured = evaluation["metrics"] | _grounded(path.with_name(f"ground-{evaluation['split']}.json"))
+    figures, widths = {}, {}
+    limits = {} if "statistics" not in evaluation else intervals(evaluation["statistics"])
+    for column, name in _FIGURES.items():
+        decimals = _DECIMALS.get(column, 1)
+        if name in measured:
+            figures[column] = f"{measured[name]:.{decimals}f}"
+        if name in measured and name in limits:
+            widths[column] = f"{(limits[name][1] - limits[name][0]) / 2:.{decimals}f}"
+    data, model = _NAMES.get(evaluation["data"].lower(), evaluation["data"]), "satlib: " + ", ".join(parts)
+    return TableRow(data, model, figures, evaluation["protocol"], widths, path.parent.name, evaluation)
+
+
+def _grounded(path: Path) -> dict[str, float]:
+    """The figures for photographs' boxes, if `satlib ground --entities` has measured the run."""
+    if not path.is_file():
+        return {}
+    content = read_json(path)
+    measured = content.get("entities") if isinstance(content, dict) else None
+    if measured is None:  # without boxes, or with COCO's
+        return {}
+    try:
+        return {
+            column: float(measured[captions]["all"][name])
+            for column, (captions, name) in _GROUNDED.items()
+            if captions in measured
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise SatlibError(
+            f"{path} has figures for boxes in another form ({error!r}); create it again with `satlib ground --entities`"
+        ) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -226,4 +302,11 @@ def _read(path: Path) -> dict[str, Any]:
     for name, value in evaluation["metrics"].items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise SatlibError(f"{path}: the score {name!r} is {json.dumps(value)}, not a number; {again}")
+    if "statistics" in evaluation:
+        try:
+            evaluation["statistics"] = Statistics.of(evaluation["statistics"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise SatlibError(
+                f"{path}: the statistics of the images are damaged; create them again with `satlib score`"
+            ) from error
     return evaluation

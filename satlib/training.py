@@ -28,6 +28,7 @@ from satlib.captioner import Captioner
 from satlib.checkpoint import CHECKPOINT, Identity, Progress, RunState
 from satlib.configs import SAVE_SECONDS
 from satlib.datasets import CaptionSet
+from satlib.datasets.entities import Entities
 from satlib.device import precision
 from satlib.distillation import Teachers
 from satlib.encoders import create
@@ -38,7 +39,8 @@ from satlib.interruption import Interrupted, StopRequest, stop_requests
 from satlib.objectives import BatchLoss, caption_loss, coins, reward_loss
 from satlib.optimisation import set_learning_rate, update_average
 from satlib.recipe import Recipe
-from satlib.training_data import training_data
+from satlib.supervision import targets
+from satlib.training_data import drop_annotations, training_data
 from satlib.validation import describe, dev_score, epoch_record
 
 MODEL, LOG = "model.safetensors", "log.jsonl"
@@ -56,6 +58,7 @@ def train(
     prepare: Callable[[Captioner], None] | None = None,
     teachers: Sequence[tuple[Captioner, Reader]] = (),
     save_seconds: float = SAVE_SECONDS,
+    entities: Entities | None = None,
 ) -> Captioner:
     """Train a captioner, or resume a run that was stopped: -> the best captioner, which is also in the run's folder.
 
@@ -73,12 +76,15 @@ def train(
         prepare: called with the fresh captioner, to change a part of it before anything else is done.
         teachers: trained models to distil from (`satlib.distillation`), each with its reader.
         save_seconds: age in seconds of the last checkpoint at which one is written within an epoch; 0: after every batch.
+        entities: the boxes of the training captions' phrases, if `objective.boxes` gives them a weight.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
-        SatlibError: the folder holds another run, `start` does not fit, or the loss is no longer finite.
+        SatlibError: the folder holds another run, `start` or `entities` does not fit, or the loss is no longer finite.
     """
-    trainer = Trainer(recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds)
+    trainer = Trainer(
+        recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds, entities
+    )
     with stop_requests() as stop:
         trainer.run(stop, on_epoch)
     return Captioner.load(run / MODEL, device) if trainer.ranks.first else trainer.captioner
@@ -99,6 +105,7 @@ class Trainer:
         prepare: Callable[[Captioner], None] | None = None,
         teachers: Sequence[tuple[Captioner, Reader]] = (),
         save_seconds: float = SAVE_SECONDS,
+        entities: Entities | None = None,
     ) -> None:
         """Build the model and its optimiser, and resume from the folder's checkpoint if there is one; see `train`."""
         self.recipe, self.reader, self.folder, self.device = recipe, reader, folder, device
@@ -115,7 +122,9 @@ class Trainer:
         self.decode = fast.loop(self.captioner.decoder, recipe.training.loop)
         self.teachers = Teachers.of(teachers, self.data.vocabulary, recipe)
         self.captioner.origins = self.teachers.origins if self.teachers else ()
-        self.identity = Identity(recipe, self.data.hash, self.teachers.hashes if self.teachers else None)
+        self.boxes = targets(entities, data, recipe, self.captioner)
+        known = self.data.hash if self.boxes is None else self.data.hash + self.boxes.hash
+        self.identity = Identity(recipe, known, self.teachers.hashes if self.teachers else None)
         self.low = precision(recipe.training.precision, device)
         self.state = RunState.fresh(self.captioner, self.low)
         resumed = self.ranks.from_first(lambda: self._begin(start))
@@ -257,6 +266,8 @@ class Trainer:
         self.captioner.train()
         objective, captions = self.recipe.objective, batch.captions.to(self.device)
         a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
+        covers = None if self.boxes is None else self.boxes.of(batch.image_ids, batch.captions).to(self.device)
+        a, covers = drop_annotations(a, covers, self.recipe.training)
         return caption_loss(
             self.decode,
             a,
@@ -267,6 +278,9 @@ class Trainer:
             self.done(),
             objective.distillation,
             None if self.teachers is None else self.teachers.probabilities(batch.image_ids, captions),
+            objective.boxes,
+            covers,
+            objective.entropy,
         )
 
     def _reward_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:

@@ -4,7 +4,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+from torch.nn import functional
+
 from satlib.batching import ImageBatches, Pair, SameLengthBatches, pairs
+from satlib.configs import TrainingConfig
 from satlib.datasets import CaptionSet, Example
 from satlib.datasets.sharded import Shards
 from satlib.errors import SatlibError
@@ -81,3 +86,25 @@ def _stream(data: Shards, vocabulary: Vocabulary, recipe: Recipe) -> StreamedBat
         )
     config = recipe.training
     return StreamedBatches(data, vocabulary, recipe.data.max_length, config.batch_size, config.seed, recipe.data.buffer)
+
+
+def drop_annotations(a: Tensor, covers: Tensor | None, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
+    """Leave out some places and dimensions of a batch's annotation vectors, against overfitting.
+
+    The encoder is frozen, so the same few thousand sets of vectors return in every epoch; this makes them differ.
+
+    Args:
+        a: annotation vectors (B, L, D).
+        covers: the shares of the cells in the words' boxes (B, C, L), or None.
+        config: `drop_places` and `drop_dimensions`.
+
+    Returns:
+        The annotation vectors (B, L', D) and the shares (B, C, L') of the places that are left, in their order.
+    """
+    if config.drop_places:
+        count = max(1, round(a.shape[1] * (1 - config.drop_places)))
+        kept = torch.randperm(a.shape[1], device=a.device)[:count].sort().values
+        a, covers = a[:, kept], None if covers is None else covers[:, :, kept]
+    if config.drop_dimensions:
+        a = functional.dropout1d(a.transpose(1, 2), config.drop_dimensions).transpose(1, 2)
+    return a, covers

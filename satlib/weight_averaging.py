@@ -44,5 +44,6 @@ def average_weights(a: Captioner, b: Captioner, share: float) -> Captioner:
         if value.is_floating_point():
             value.copy_(weights_a[name].lerp(value, share))
     other = "another " if a.recipe.name == b.recipe.name else ""
-    averaged.origins = (*b.origins, f"{origins.AVERAGED}{1 - share:g} of {other}{a.recipe.name}")
+    if share < 1:
+        averaged.origins = (*b.origins, f"{origins.AVERAGED}{1 - share:g} of {other}{a.recipe.name}")
     return averaged

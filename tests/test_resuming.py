@@ -27,7 +27,7 @@ CASES = {
     "none": ("scenes-none",),
     "averaged": ("scenes-soft", "training.average=0.9"),
     "fp16": ("scenes-soft", "training.precision=fp16", "training.average=0.9"),
-    "RMSProp": ("flickr8k-soft-rmsprop", *SCENES_ENCODER),
+    "RMSProp": ("flickr8k-paper-soft", *SCENES_ENCODER),
     "fine-tuned": ("flickr8k-lite0-soft", "encoder.train=true"),
     "frozen": ("flickr8k-lite0-soft",),
     "soft rewards": ("flickr8k-soft-reward", *SCENES_ENCODER),

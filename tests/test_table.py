@@ -1,9 +1,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from satlib import metrics, table
+from satlib import comparison, metrics, table
 from satlib.errors import SatlibError
 
 SCORES = {
@@ -171,3 +172,77 @@ def test_a_bad_file_is_named_in_one_line(tmp_path, content, said):
 def test_a_wrong_value_is_named(tmp_path, changes, said):
     with pytest.raises(SatlibError, match=said):
         table.rows([write(tmp_path, **changes)])
+
+
+def of_images(cider, images=200):
+    """Statistics of images with normally distributed CIDEr."""
+    values = np.random.default_rng(0).normal(0, 10, images) + cider
+    return {"columns": ["CIDEr"], "images": {f"{i}.jpg": [round(value, 3)] for i, value in enumerate(values)}}
+
+
+def test_what_was_rewarded_is_named(tmp_path):
+    rows = table.rows([write(tmp_path, maximised="reward", rewards={"CIDEr-D": 2.0, "METEOR": 12.0})])
+    assert any("soft, trained on rewards (CIDEr-D, METEOR), beam 5" in row.model for row in rows)
+
+
+def test_intervals_and_differences(tmp_path):
+    """The images' spread of 10 gives 1.96 * 10 / sqrt(200) = 1.39; the rows differ by the same in every image."""
+    paths = [
+        write(tmp_path, statistics=of_images(53.25)),
+        write(tmp_path, "flickr8k-none", recipe="flickr8k-none", attention="none", statistics=of_images(50.25)),
+    ]
+    rows = table.rows(paths)
+    half = [float(row.half_widths["CIDEr"]) for row in rows if row.ours]
+    assert half == pytest.approx([1.39, 1.39], abs=0.15)
+    text = table.render(rows)
+    assert f"53.2 ± {half[0]}" in text
+    assert line_of(text, "flickr8k-none  ").split()[-4:] == ["-3.0", "(-3.0", "to", "-3.0)"]
+    assert "±" not in table.render(rows, with_intervals=False)
+    assert "compared with" not in table.render(rows, with_intervals=False)
+    assert "compared with" not in table.render(table.rows([write(tmp_path, "plain")]))
+
+
+def test_a_difference_within_its_interval_is_none_and_the_paper_is_compared(tmp_path):
+    hard = of_images(53.25)
+    shuffled = np.random.default_rng(1).permutation([value for (value,) in hard["images"].values()])
+    hard["images"] = {image: [value] for image, value in zip(hard["images"], shuffled, strict=True)}
+    paths = [
+        write(tmp_path, statistics=of_images(53.25)),
+        write(tmp_path, "flickr8k-hard", recipe="flickr8k-hard", attention="hard", statistics=hard),
+    ]
+    lines = comparison.compare(table.rows(paths))
+    assert [line[1:3] for line in lines] == [
+        ("flickr8k-soft", "paper, Soft-Attention"),
+        ("flickr8k-hard", "flickr8k-soft"),
+        ("flickr8k-hard", "paper, Hard-Attention"),
+    ]
+    assert lines[1][-1].startswith("none (-")
+    assert lines[1][3] == "-"
+
+
+@pytest.mark.parametrize(("printed", "said"), [("40", "above"), ("50.2", "within"), ("60", "below")])
+def test_beside_the_paper(tmp_path, printed, said):
+    (ours,) = (row for row in table.rows([write(tmp_path, statistics=of_images(50))]) if row.ours)
+    assert comparison._beside(ours, table.TableRow("Flickr8k", "paper", {"CIDEr": printed})) == ["-", "-", "-", said]
+
+
+def test_figures_for_boxes_stand_in_columns_of_their_own(tmp_path):
+    path = write(tmp_path)
+    assert "peak in box" not in table.render(table.rows([path]))
+    measured = {"true": {"all": {"mass": 39.74, "peak": 44.16}}, "generated": {"all": {"peak": 50.0}}}
+    (path.parent / "ground-test.json").write_text(json.dumps({"entities": measured}))
+    (row,) = (row for row in table.rows([path]) if row.ours)
+    assert [row.figures[column] for column in ("mass in boxes", "peak in box", "generated peak")] == [
+        "39.7",
+        "44.2",
+        "50.0",
+    ]
+    assert "peak in box" in table.render(table.rows([path]))
+    (path.parent / "ground-test.json").write_text(json.dumps({"entities": {"true": {}}}))
+    with pytest.raises(SatlibError, match="create it again with `satlib ground --entities`"):
+        table.rows([path])
+
+
+def test_damaged_statistics_are_named(tmp_path):
+    with pytest.raises(SatlibError, match="statistics of the images are damaged"):
+        table.rows([write(tmp_path, statistics={"columns": ["CIDEr"], "images": {"a.jpg": [1], "b.jpg": [1, 2]}})])

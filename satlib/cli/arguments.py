@@ -67,6 +67,11 @@ def numbers(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
 
 
+def values(text: str) -> list[float]:
+    """Finite numbers of at least 0, with commas between them."""
+    return [at_least_zero(part) for part in text.split(",")]
+
+
 def split_option(parser: argparse.ArgumentParser, text: str = "which split") -> None:
     """Add --split."""
     parser.add_argument("--split", choices=SPLITS, default="test", help=text)

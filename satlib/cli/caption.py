@@ -1,8 +1,9 @@
-"""Commands that use models: `satlib evaluate`, `ground`, `caption` and `table`."""
+"""Commands that use models and their captions: `satlib evaluate`, `score`, `ground`, `caption` and `table`."""
 
 import argparse
 import itertools
 from pathlib import Path
+from typing import Any
 
 from satlib.cli import inputs
 from satlib.cli.arguments import (
@@ -15,6 +16,7 @@ from satlib.cli.arguments import (
     command,
     data_option,
     device_option,
+    language_option,
     split_option,
 )
 from satlib.configs import LOOKS
@@ -58,14 +60,58 @@ def evaluate(options: argparse.Namespace) -> int:
         captioner, data, reader, options.split, options.beam, options.length_normalisation, look=options.look
     )
     path = evaluation.save(result, options.out or inputs.results_folder(options.model))
-    print(
-        f"{result['images']:,} images of {result['data']} {result['split']}, beam {result['beam']}; {result['protocol']}"
-    )
+    made = f"{result['data']} {result['split']}, beam {result['beam']}"
+    _report(result, made, path)
+    return 0
+
+
+def _report(result: dict[str, Any], made: str, path: Path) -> None:
+    """Print the scores of an evaluation that was written to `path`."""
+    print(f"{result['images']:,} images of {made}; {result['protocol']}")
     for name, value in result["metrics"].items():
         print(f"  {name:28} {value:6.2f}")
     for note in result["notes"]:
         print(f"note: {note}")
     print(f"written to {path}")
+
+
+def add_score(commands: Commands) -> None:
+    """`satlib score`."""
+    parser = command(commands, "score", score, "score captions from a file, without a model")
+    parser.add_argument(
+        "captions",
+        type=Path,
+        metavar="FILE",
+        help='an evaluation file, or JSON of the form {"image id": "caption", ...}',
+    )
+    parser.add_argument(
+        "--data-set", metavar="NAME", help="the data set that was captioned; by default that of the evaluation file"
+    )
+    parser.add_argument("--split", choices=SPLITS, help="the split; by default that of the evaluation file")
+    parser.add_argument("--out", type=Path, help="folder for the evaluation file; by default that of FILE")
+    language_option(parser)
+    data_option(parser)
+
+
+def score(options: argparse.Namespace) -> int:
+    """Score captions from a file."""
+    from satlib import datasets, evaluation
+    from satlib.files import read_json
+
+    content = read_json(options.captions)
+    earlier = content if isinstance(content, dict) and isinstance(content.get("captions"), dict) else {}
+    captions = earlier.get("captions", content)
+    if not isinstance(captions, dict) or not all(isinstance(text, str) for text in captions.values()):
+        raise SatlibError(
+            f'{options.captions} has no captions: it must be an evaluation or {{"image id": "caption", ...}}'
+        )
+    name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
+    if name is None or split is None:
+        raise SatlibError(f"{options.captions} does not say what was captioned: give --data-set and --split")
+    data = datasets.load(name, datasets.data_root(options.data))
+    result = evaluation.rescore(captions, data, split, earlier, options.language)
+    path = evaluation.save(result, options.out or options.captions.parent)
+    _report(result, f"{result['data']} {result['split']}", path)
     return 0
 
 
@@ -198,6 +244,9 @@ def add_table(commands: Commands) -> None:
     )
     parser.add_argument("--split", choices=SPLITS, default="test", help="the split that was evaluated")
     parser.add_argument("--markdown", action="store_true", help="write Markdown")
+    parser.add_argument(
+        "--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"
+    )
 
 
 def table(options: argparse.Namespace) -> int:
@@ -211,8 +260,9 @@ def table(options: argparse.Namespace) -> int:
             raise SatlibError(f"{path} has no evaluation; make one with: satlib evaluate {path}")
         files += evaluations
     files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
-    print(table.render(table.rows(files, options.split), "markdown" if options.markdown else "text"))
+    style = "markdown" if options.markdown else "text"
+    print(table.render(table.rows(files, options.split), style, not options.no_intervals))
     return 0
 
 
-COMMANDS = (add_evaluate, add_ground, add_caption, add_table)
+COMMANDS = (add_evaluate, add_score, add_ground, add_caption, add_table)

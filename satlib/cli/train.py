@@ -1,4 +1,4 @@
-"""Commands that make models: `satlib train`, `tune`, `average` and `export`."""
+"""Commands that make models: `satlib train`, `tune`, `choose`, `average` and `export`."""
 
 import argparse
 import warnings
@@ -14,8 +14,10 @@ from satlib.cli.arguments import (
     data_option,
     device_option,
     finite,
+    numbers,
     positive,
     recipe_options,
+    values,
 )
 from satlib.configs import SAVE_SECONDS
 from satlib.errors import RenamedWarning, SatlibError
@@ -43,6 +45,12 @@ def add_train(commands: Commands) -> None:
         help=f"distil from a trained model (see objective.distillation); may be repeated: {MODEL}",
     )
     parser.add_argument(
+        "--entities",
+        type=Path,
+        metavar="PATH",
+        help="Flickr30k Entities (folder or zip): boxes that supervise attention (see objective.boxes)",
+    )
+    parser.add_argument(
         "--checkpoint-every",
         type=at_least_zero,
         default=SAVE_SECONDS,
@@ -58,6 +66,7 @@ def train(options: argparse.Namespace) -> int:
     """Train, or resume a run."""
     from satlib import device, distributed, recipe, shipped, training
     from satlib.captioner import Captioner
+    from satlib.datasets.entities import Entities
 
     prepare = inputs.own_attention(options)
     chosen = recipe.load(options.recipe, options.set)
@@ -72,7 +81,7 @@ def train(options: argparse.Namespace) -> int:
         start = options.start and shipped.or_shipped(options.start)
         training.train(
             chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
-            save_seconds=options.checkpoint_every,
+            save_seconds=options.checkpoint_every, entities=options.entities and Entities(options.entities),
         )  # fmt: skip
         first = distributed.current().first
     if first:
@@ -115,6 +124,48 @@ def tune(options: argparse.Namespace) -> int:
     return 0
 
 
+def add_choose(commands: Commands) -> None:
+    """`satlib choose`."""
+    parser = command(
+        commands, "choose", choose, "choose a trained run's beam width and length normalisation on the dev split"
+    )
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="a run's folder; its recipe and model get the chosen values"
+    )
+    parser.add_argument("--beams", type=numbers, metavar="N,...", help="beam widths to try; by default 1 to 5")
+    parser.add_argument(
+        "--normalisations",
+        type=values,
+        metavar="X,...",
+        help="length normalisations to try (hypotheses are ranked by log p / length^X); by default ten values from 0 to 1.5",
+    )
+    parser.add_argument("--no-write", action="store_true", help="only print; change no file")
+    data_option(parser)
+    device_option(parser)
+
+
+def choose(options: argparse.Namespace) -> int:
+    """Choose how a run's model generates captions."""
+    from satlib import choice, training
+
+    if not options.run.is_dir():
+        raise SatlibError(f"{options.run} is not a run's folder; train one with: satlib train RECIPE")
+    captioner = inputs.captioner(options.run / training.MODEL, options)
+    data, root = inputs.data_of(captioner.recipe, options)
+    reader = inputs.model_reader(captioner, data, root, ("dev",))
+    beams, exponents = options.beams or choice.BEAMS, options.normalisations or choice.NORMALISATIONS
+    made = choice.choose_decoding(captioner, data, reader, beams, exponents)
+    best = made.best
+    print(
+        f"chosen: beam {best.values['beam']}, length normalisation {best.values['length_normalisation']:g}; "
+        f"dev CIDEr {best.scores['CIDEr']:.2f}, BLEU-4 {best.scores['BLEU-4']:.2f}"
+    )
+    if not options.no_write:
+        choice.write_decoding(made, captioner, data, options.run)
+        print(f"written to {options.run}: {choice.FILE}, evaluation-dev.json, recipe.toml, {training.MODEL}")
+    return 0
+
+
 def add_average(commands: Commands) -> None:
     """`satlib average`, and its earlier name, `satlib mix`."""
     for name in ("average", "mix"):
@@ -132,14 +183,23 @@ def add_average(commands: Commands) -> None:
             "--share",
             type=finite,
             default=0.5,
-            help="the share of B's weights, from 0 to 1; choose it on the dev split",
+            help="the share of B's weights, from 0 to 1",
         )
+        parser.add_argument(
+            "--shares",
+            type=values,
+            metavar="S,...",
+            help="shares of B's weights to try; the one with the greatest dev CIDEr is chosen, in place of --share",
+        )
+        data_option(parser)
+        device_option(parser)
 
 
 def average(options: argparse.Namespace) -> int:
     """Average the weights of two models."""
-    from satlib import shipped, training
+    from satlib import choice, device, shipped, training
     from satlib.captioner import Captioner
+    from satlib.files import write_text
     from satlib.weight_averaging import average_weights
 
     if options.name_of_command == "mix":
@@ -149,12 +209,19 @@ def average(options: argparse.Namespace) -> int:
     file = options.run / training.MODEL
     if file.exists():
         raise SatlibError(f"{file} already exists; name another folder")
-    a, b = (Captioner.load(shipped.or_shipped(model)) for model in (options.a, options.b))
-    average_weights(a, b, options.share).save(file)
-    print(
-        f"{file}: {options.share:g} of {options.b}, {1 - options.share:g} of {options.a}; next: satlib evaluate "
-        f"{options.run} --split dev"
+    a, b = (
+        Captioner.load(shipped.or_shipped(model), device.choose(options.device)) for model in (options.a, options.b)
     )
+    share, made = options.share, None
+    if options.shares is not None:
+        data, root = inputs.data_of(b.recipe, options)
+        made = choice.choose_share(a, b, data, inputs.model_reader(b, data, root, ("dev",)), options.shares)
+        share = made.best.values["share"]
+        choice.write_record("average", made, data, options.run)
+    averaged = average_weights(a, b, share)
+    write_text(options.run / "recipe.toml", averaged.recipe.to_toml())
+    averaged.save(file)
+    print(f"{file}: {share:g} of {options.b}, {1 - share:g} of {options.a}; next: satlib choose {options.run}")
     return 0
 
 
@@ -185,4 +252,4 @@ def export(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (add_train, add_tune, add_average, add_export)
+COMMANDS = (add_train, add_tune, add_choose, add_average, add_export)

@@ -1,0 +1,163 @@
+"""The statistics of images give the scores of the tools, for all images and for some of them, and intervals that cover the truth."""
+
+import json
+import re
+import subprocess
+
+import numpy as np
+import pytest
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.rouge.rouge import Rouge
+
+from satlib import java, metrics, shipped, statistics
+from satlib.files import write_json
+
+needs_java = pytest.mark.skipif(not metrics.java_available(), reason="no working Java: METEOR needs it")
+WORDS = [
+    "a",
+    "man",
+    "dog",
+    "runs",
+    "jumps",
+    "in",
+    "the",
+    "grass",
+    "water",
+    "red",
+    "blue",
+    "two",
+    "boys",
+    "are",
+    "playing",
+    "ball",
+    "on",
+]
+
+
+def corpus(images=60, seed=0):
+    """Captions like random references, some of them equal to one, one of them empty."""
+    random = np.random.default_rng(seed)
+    spoken, human = {}, {}
+    for number in range(images):
+        lines = [" ".join(random.choice(WORDS, random.integers(3, 12))) for _ in range(random.integers(1, 6))]
+        words = lines[0].split()
+        human[f"{number}.jpg"] = lines
+        spoken[f"{number}.jpg"] = lines[-1] if number % 5 == 0 else " ".join([*words[: number % 7], "dog", *words[3:]])
+    spoken["1.jpg"] = ""
+    return spoken, human
+
+
+@pytest.fixture(scope="module")
+def measured():
+    spoken, human = corpus()
+    return spoken, human, metrics.score(spoken, human)
+
+
+def of(scores, ids):
+    return statistics.Statistics.of(statistics.stored(scores.statistics, list(ids)))
+
+
+def meteor_by_the_program(spoken, human, folder):
+    """The program's own final score, without its statistics."""
+    most = max(map(len, human.values()))
+    (folder / "h").write_text("".join(f"{spoken[key]}\n" for key in spoken))
+    (folder / "r").write_text(
+        "".join(f"{line}\n" for key in spoken for line in (human[key] + human[key][-1:] * most)[:most])
+    )
+    command = [
+        "java",
+        "-Xmx2G",
+        *java.LOCALE,
+        "-jar",
+        str(metrics.METEOR_JAR),
+        "h",
+        "r",
+        "-r",
+        str(most),
+        "-l",
+        "en",
+        "-norm",
+    ]
+    done = subprocess.run(
+        [*command, "-a", str(metrics._METEOR_PARAPHRASES)], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return 100 * float(re.search(r"^Final score:\s+(\S+)$", done.stdout, re.M)[1])
+
+
+@needs_java
+@pytest.mark.parametrize("some", [False, True])
+def test_scores_are_those_of_the_tools(measured, tmp_path, some):
+    """On all images and on a random subset. CIDEr's n-gram weights are those of the whole set: there, only the whole is compared."""
+    spoken, human, scores = measured
+    whole = of(scores, spoken)
+    chosen = np.array(
+        [not some or np.random.default_rng(int(image.split(".")[0])).random() < 0.5 for image in whole.images]
+    )
+    assert some == (chosen.sum() < len(spoken))
+    ids = [image for image, taken in zip(whole.images, chosen, strict=True) if taken]
+    found = {name: value[0] for name, value in statistics.scores(whole, chosen[None].astype(float)).items()}
+    part, references = {key: spoken[key] for key in ids}, {key: human[key] for key in ids}
+    lists = {key: [line] for key, line in part.items()}
+    coco, _ = Bleu(4).compute_score(references, lists, verbose=0)
+    assert [found[f"BLEU-{n}"] for n in range(1, 5)] == pytest.approx([100 * value for value in coco])
+    for name, value in metrics.bleu(lists, references).items():
+        assert found[name] == pytest.approx(value), name
+    assert found["ROUGE-L"] == pytest.approx(100 * Rouge().compute_score(references, lists)[0], abs=1e-3)
+    assert found["METEOR"] == pytest.approx(meteor_by_the_program(part, references, tmp_path), abs=1e-9)
+    if not some:
+        assert found["METEOR"] == pytest.approx(scores.values["METEOR"], abs=1e-12)
+        assert found["CIDEr"] == pytest.approx(scores.values["CIDEr"], abs=1e-3)
+
+
+@pytest.mark.parametrize("path", shipped.evaluations(), ids=lambda path: path.parent.name)
+def test_the_stored_results_have_their_scores_in_their_statistics(path):
+    evaluation = json.loads(path.read_text())
+    of_images = statistics.Statistics.of(evaluation["statistics"])
+    assert set(of_images.images) == set(evaluation["captions"])
+    found = statistics.scores(of_images, np.ones((1, len(of_images.images))))
+    assert {"BLEU-4", "METEOR", "CIDEr", "ROUGE-L"} <= found.keys()
+    for name, value in found.items():
+        assert value[0] == pytest.approx(evaluation["metrics"][name], abs=1e-3), name
+    assert path.stat().st_size < 250_000
+
+
+def test_statistics_with_gaps_and_ratios_by_hand():
+    """The mean is over the images that have the value; pointing is over words, not images; true or false is percent."""
+    columns = {"map movement": [0.25, None, 0.75], "exact match": [1.0, 0.0, 1.0], "pointing words": [4.0, 0.0, 1.0],
+               "pointing": [1.0, 0.0, 1.0], "CIDEr": [1.23456, 2.0, 3.0]}  # fmt: skip
+    made = statistics.stored(columns, ["c", "b", "a"])
+    assert made["images"] == {"c": [0.25, 1, 4, 1, 1.235], "b": [None, 0, 0, 0, 2], "a": [0.75, 1, 1, 1, 3]}
+    found = statistics.scores(statistics.Statistics.of(made), np.array([[1.0, 1, 1], [2, 0, 1]]))  # of a, b, c
+    assert found["map movement"] == pytest.approx([0.5, (2 * 0.75 + 0.25) / 3])
+    assert found["exact match"] == pytest.approx([200 / 3, 100])
+    assert found["pointing"] == pytest.approx([100 * 2 / 5, 100 * 3 / 6])
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():
+    """1,000 images: the bootstrap's half width is 1.96 standard errors, within the noise of the resamples."""
+    values = np.random.default_rng(1).normal(50, 20, 1000)
+    made = statistics.Statistics(("CIDEr",), tuple(map(str, range(1000))), values[:, None])
+    low, high = statistics.intervals(made)["CIDEr"]
+    assert (high - low) / 2 == pytest.approx(1.96 * values.std() / np.sqrt(1000), rel=0.06)
+    assert (high + low) / 2 == pytest.approx(values.mean(), abs=0.15)
+
+
+def test_differences_are_paired():
+    """A constant difference has no interval, however much the images differ; unpaired, it would be lost in their spread."""
+    values = np.random.default_rng(2).normal(50, 20, 200)
+    images = tuple(map(str, range(200)))
+    a, b = (statistics.Statistics(("CIDEr",), images, (values + more)[:, None]) for more in (1.0, 0.0))
+    assert statistics.differences(a, b)["CIDEr"] == pytest.approx((1.0, 1.0, 1.0))
+    other = statistics.Statistics(("CIDEr",), images, np.random.default_rng(3).permutation(values)[:, None])
+    _, low, high = statistics.differences(other, b)["CIDEr"]
+    assert low < 0 < high
+
+
+def test_statistics_survive_a_file(measured, tmp_path):
+    """Rows of numbers stand on one line each."""
+    spoken, _, scores = measured
+    made = statistics.stored(scores.statistics, list(spoken))
+    write_json(tmp_path / "x.json", {"statistics": made})
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text)["statistics"] == made
+    assert len(text.splitlines()) < len(spoken) + 60

@@ -1,0 +1,244 @@
+"""Attention supervised by boxes: targets, loss, and that training with them moves the maps."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from satlib import encoders, plots, training
+from satlib.captioner import Captioner
+from satlib.configs import TrainingConfig
+from satlib.datasets.entities import Entities
+from satlib.errors import SatlibError
+from satlib.objectives import box_loss, caption_loss
+from satlib.supervision import BoxTargets, cover
+from satlib.text import END, Vocabulary
+from satlib.training_data import drop_annotations
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+
+
+def annotate(folder, data, box=(0, 0, 50, 50), leave_out=()):
+    """Made-up annotations: the phrase "A COLOUR SHAPE" of every image's first caption has one box in 100 x 100 pixels."""
+    for name in ("Annotations", "Sentences"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    corners = "".join(
+        f"<{tag}>{value}</{tag}>" for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True)
+    )
+    for example in data.examples:
+        if example.image_id in leave_out:
+            continue
+        a, colour, shape, *rest = example.references[0].rstrip(".").split()
+        sentence = f"[/EN#7/other {a} {colour} {shape}] {' '.join(rest)} ."
+        (folder / "Sentences" / f"{example.image_id}.txt").write_text(
+            "\n".join([sentence, *example.references[1:]]) + "\n"
+        )
+        (folder / "Annotations" / f"{example.image_id}.xml").write_text(
+            "<annotation><size><width>100</width><height>100</height></size>"
+            f"<object><name>7</name><bndbox>{corners}</bndbox></object></annotation>"
+        )
+    return Entities(folder)
+
+
+def run(folder, *changes, entities=None):
+    data = tiny.data()
+    return training.train(tiny.the_recipe(*changes), data, tiny.Reader(), folder, progress=False, entities=entities)
+
+
+def in_the_first_cell(captioner, data):
+    """The mean weight of the top left cell at the third word, the shape, of every first caption."""
+    captioner.eval()
+    weights = []
+    for example in data.split("dev"):
+        ids = torch.tensor([[*captioner.vocabulary.encode(example.references[0]), END]])
+        with torch.no_grad():
+            output = captioner.decoder(captioner.annotations(tiny.Reader().read([example.image_id])), ids)
+        weights.append(output.alphas[0, 2, 0].item())
+    return float(np.mean(weights))
+
+
+class TestCover:
+    def test_by_hand(self):
+        """Of a 2 x 2 grid: the left half, and the top quarter of the right half."""
+        shares = cover(((0.0, 0.0, 0.5, 1.0), (0.5, 0.0, 1.0, 0.25)), (2, 2))
+        torch.testing.assert_close(shares, torch.tensor([1.0, 0.5, 1.0, 0.0]))
+
+    def test_boxes_that_overlap_count_once(self):
+        shares = cover(((0.0, 0.0, 0.5, 0.5), (0.0, 0.0, 0.5, 0.5)), (2, 2))
+        torch.testing.assert_close(shares, torch.tensor([1.0, 0.0, 0.0, 0.0]))
+
+    @given(
+        st.lists(st.integers(0, 223), min_size=4, max_size=4).filter(lambda v: v[0] < v[2] and v[1] < v[3]),
+        st.integers(1, 14),
+        st.integers(1, 14),
+    )
+    def test_one_box_in_closed_form(self, corners, h, w):
+        """For one box the share is the product of the overlaps on both axes, whatever the grid."""
+        left, top, right, bottom = (value / 224 for value in corners)
+        across = [max(0, min(right, (i + 1) / w) - max(left, i / w)) * w for i in range(w)]
+        down = [max(0, min(bottom, (i + 1) / h) - max(top, i / h)) * h for i in range(h)]
+        expected = torch.tensor(np.outer(down, across), dtype=torch.float32).flatten()
+        torch.testing.assert_close(cover(((left, top, right, bottom),), (h, w)), expected, rtol=1e-4, atol=1e-5)
+
+
+class TestLoss:
+    def test_by_hand(self):
+        """Two words with boxes, one without: the masses are 0.3 + 0.5 / 2 and 0.25."""
+        alphas = torch.tensor([[[0.3, 0.5, 0.2], [0.1, 0.1, 0.8], [0.25, 0.5, 0.25]]])
+        covers = torch.tensor([[[1.0, 0.5, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]])
+        expected = -np.log(0.3 + 0.25) - np.log(0.25)
+        torch.testing.assert_close(box_loss(alphas, covers), torch.tensor([expected], dtype=torch.float32))
+
+    def test_no_word_with_a_box(self):
+        alphas = torch.full((2, 3, 4), 0.25, requires_grad=True)
+        loss = box_loss(alphas, torch.zeros(2, 3, 4)).sum()
+        (gradient,) = torch.autograd.grad(loss, alphas)
+        assert loss == 0
+        assert not gradient.any()
+
+    def test_its_share_in_the_loss(self):
+        """caption_loss adds the weight times the mean over captions; of hard attention's samples each counts."""
+        captioner = Captioner(
+            tiny.the_recipe("decoder.dropout=0.0"), Vocabulary(["red", "star"]), encoders.create("tiny")
+        )
+        a, captions = torch.randn(3, 4, tiny.DIM), torch.tensor([[2, 3, 0]] * 3)
+        covers = torch.rand(3, 3, 4)
+        plain = caption_loss(captioner.decoder, a, captions)
+        boxed = caption_loss(captioner.decoder, a, captions, boxes=0.7, covers=covers)
+        outside = box_loss(captioner.decoder(a, captions).alphas, covers)
+        torch.testing.assert_close(boxed.loss - plain.loss, 0.7 * outside.mean(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(boxed.means["boxes"], outside.sum() / 9)
+
+
+class TestTargets:
+    def test_the_last_word_of_a_phrase(self, tmp_path):
+        """The third word of every first caption has the top left cell; no other word of any caption has any."""
+        data = tiny.data()
+        vocabulary = Vocabulary.from_captions([caption for one in data.examples for caption in one.references])
+        targets = BoxTargets(annotate(tmp_path, data), data.split("train"), vocabulary, (2, 2))
+        assert targets.phrases == 20
+        for number in (0, 1):
+            captions = torch.tensor([[*vocabulary.encode(data.examples[i].references[number]), END] for i in (0, 2)])
+            covers = targets.of([data.examples[i].image_id for i in (0, 2)], captions)
+            expected = torch.zeros(*captions.shape, 4)
+            expected[:, 2, 0] = 1.0 if number == 0 else 0.0
+            assert torch.equal(covers, expected)
+
+    def test_images_without_annotations_are_left_out(self, tmp_path):
+        data = tiny.data()
+        vocabulary = Vocabulary.from_captions([caption for one in data.examples for caption in one.references])
+        entities = annotate(tmp_path, data, leave_out=("train-0", "train-1"))
+        assert BoxTargets(entities, data.split("train"), vocabulary, (2, 2)).phrases == 18
+
+    def test_other_boxes_have_another_hash(self, tmp_path):
+        data = tiny.data()
+        vocabulary = Vocabulary.from_captions([caption for one in data.examples for caption in one.references])
+        hashes = {
+            BoxTargets(annotate(tmp_path / str(i), data, box), data.split("train"), vocabulary, (2, 2)).hash
+            for i, box in enumerate([(0, 0, 50, 50), (0, 0, 50, 51), (0, 0, 50, 50)])
+        }
+        assert len(hashes) == 2
+
+
+class TestTraining:
+    @pytest.mark.parametrize("attention", ["soft", "hard"])
+    def test_maps_move_into_the_boxes(self, tmp_path, attention):
+        data = tiny.data()
+        changes = (
+            f"decoder.attention={attention}", "decoder.attention_hidden=32", "decoder.dropout=0.0", "training.epochs=20",
+            "training.learning_rate=0.03", "training.select=nll", "objective.doubly_stochastic=0.0",
+        )  # fmt: skip
+        entities = annotate(tmp_path / "entities", data)
+        without = in_the_first_cell(run(tmp_path / "without", *changes), data)
+        boxed = in_the_first_cell(run(tmp_path / "with", *changes, "objective.boxes=2.0", entities=entities), data)
+        assert without < 0.45
+        assert boxed > 0.55
+
+    def test_it_resumes_with_the_same_boxes_only(self, tmp_path):
+        data = tiny.data()
+        one, other = annotate(tmp_path / "one", data), annotate(tmp_path / "other", data, (50, 50, 100, 100))
+        run(tmp_path / "run", "objective.boxes=1.0", "training.epochs=1", entities=one)
+        with pytest.raises(SatlibError, match="other training captions or boxes"):
+            run(tmp_path / "run", "objective.boxes=1.0", "training.epochs=2", entities=other)
+        run(tmp_path / "run", "objective.boxes=1.0", "training.epochs=2", entities=one)
+        straight = run(tmp_path / "straight", "objective.boxes=1.0", "training.epochs=2", entities=one)
+        resumed = Captioner.load(tmp_path / "run" / training.MODEL)
+        for mine, theirs in zip(resumed.parameters(), straight.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+
+    def test_weight_and_boxes_belong_together(self, tmp_path):
+        entities = annotate(tmp_path / "entities", tiny.data())
+        with pytest.raises(SatlibError, match=r"objective.boxes is 1; .* --entities"):
+            run(tmp_path / "run", "objective.boxes=1.0")
+        with pytest.raises(SatlibError, match=r"objective.boxes is 0; .* --entities"):
+            run(tmp_path / "run", entities=entities)
+
+    def test_without_attention_there_is_nothing_to_supervise(self, tmp_path):
+        with pytest.raises(SatlibError, match=r"objective\.boxes needs attention"):
+            run(
+                tmp_path / "run",
+                "objective.boxes=1.0",
+                "decoder.attention=none",
+                entities=annotate(tmp_path / "entities", tiny.data()),
+            )
+
+    def test_boxes_of_another_data_set(self, tmp_path):
+        data = tiny.data()
+        entities = annotate(tmp_path / "entities", data, leave_out={one.image_id for one in data.split("train")})
+        with pytest.raises(SatlibError, match="has none of these 20 images"):
+            run(tmp_path / "run", "objective.boxes=1.0", entities=entities)
+
+
+class TestDrop:
+    """Places and dimensions that a batch leaves out."""
+
+    def test_vectors_and_boxes_lose_the_same_places(self):
+        a = torch.arange(12.0).expand(3, 12).unsqueeze(2).repeat(1, 1, 5)  # every vector holds its place's number
+        covers = torch.arange(12.0).expand(3, 4, 12)
+        torch.manual_seed(0)
+        kept, shares = drop_annotations(a, covers, TrainingConfig(drop_places=0.25))
+        assert kept.shape == (3, 9, 5)
+        places = kept[0, :, 0]
+        assert torch.equal(places, places.sort().values)
+        assert torch.equal(kept, a[:, places.long()])
+        assert torch.equal(shares, covers[:, :, places.long()])
+
+    def test_every_place_is_left_out_as_often(self):
+        """Of 4,000 draws with 3 of 12 left out, each place misses 1,000 on average; 5 standard deviations are 137."""
+        a, counts = torch.arange(12.0).view(1, 12, 1), torch.zeros(12)
+        torch.manual_seed(0)
+        for _ in range(4000):
+            counts[drop_annotations(a, None, TrainingConfig(drop_places=0.25))[0].flatten().long()] += 1
+        assert (counts - 3000).abs().max() < 137
+
+    def test_a_dimension_is_dropped_in_all_places_of_a_caption(self):
+        torch.manual_seed(0)
+        a, _ = drop_annotations(torch.ones(200, 6, 50), None, TrainingConfig(drop_dimensions=0.2))
+        assert torch.equal(a, a[:, :1].expand_as(a))
+        assert set(a[:, 0].flatten().tolist()) == {0.0, 1.25}
+        assert (a[:, 0] == 0).float().mean() == pytest.approx(0.2, abs=0.02)
+
+    def test_nothing_is_dropped_by_default(self):
+        a = torch.rand(2, 3, 4)
+        state = torch.get_rng_state()
+        assert drop_annotations(a, None, TrainingConfig())[0] is a
+        assert torch.equal(torch.get_rng_state(), state)  # older runs keep their random numbers
+
+
+def test_the_entropy_term():
+    """caption_loss adds the weight times the maps' entropy, summed over the words: two even maps of four places, ln 4 each."""
+    captioner = Captioner(
+        tiny.the_recipe("decoder.attention=none"), Vocabulary(["red", "star"]), encoders.create("tiny")
+    )
+    captioner.eval()
+    a, captions = torch.randn(3, 4, tiny.DIM), torch.tensor([[2, 0]] * 3)
+    plain, sharp = (caption_loss(captioner.decoder, a, captions, sharpness=weight).loss for weight in (0.0, 0.5))
+    torch.testing.assert_close(
+        sharp - plain, torch.tensor(0.5 * 2 * np.log(4), dtype=torch.float32), rtol=1e-4, atol=1e-5
+    )
