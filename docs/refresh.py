@@ -13,8 +13,8 @@ MAP = ("<!-- output of docs/refresh.py -->\n", "<!-- end of the output -->")
 TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table -->")
 # In the order in which a photograph becomes a caption; modules that are named nowhere come last.
 GROUPS = {
-    "From photograph to caption": "images encoders extraction features text attention decoder decoding captioner overlay plots",
-    "Training": "recipe configs options training_data batching objectives optimisation training validation checkpoint interruption origins",
+    "From photograph to caption": "images encoders extraction features text attention decoder decoding captioner familiarity overlay plots",
+    "Training": "recipe configs options training_data batching objectives optimisation training validation checkpoint storage interruption origins",
     "Evaluation": "metrics evaluation table ground estimators tune java",
     "Beyond the paper": "reward meteor distillation weight_averaging",
     "Scale and speed": "device distributed streaming fast fast_loop",

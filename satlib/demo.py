@@ -16,9 +16,10 @@ import torch
 from PIL import Image
 
 from satlib import evaluation, images, plots, recipe, shipped, training
-from satlib.captioner import Captioner
+from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, scenes
 from satlib.errors import SatlibError
+from satlib.familiarity import remark
 from satlib.features import Pixels
 
 # The recipe scenes-soft, shortened to about 90 seconds on two CPU cores.
@@ -72,7 +73,7 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     for i, example in enumerate(data.split("test")[:DRAWN], 1):
         scene = scenes.scene(example.image_id)
         picture = out / f"scene-{i}.png"
-        text = _picture(captioner, data.photo(example), picture)
+        text = _picture(captioner, data.photo(example), picture).text
         verdict = "right" if scenes.exact_match(text, scene) else f"wrong; a correct caption: {scene.captions[0]}"
         print(f"   {picture}: {text} ({verdict})")
 
@@ -80,9 +81,12 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     captioner = Captioner.load(model)
     for path in photographs():
         picture = out / f"photo-{path.stem}.png"
-        print(f"   {picture}: {_picture(captioner, images.open_photo(path), picture)}")
+        caption = _picture(captioner, images.open_photo(path), picture)
+        print(f"   {picture}: {caption.text}{remark(caption)}")
 
-    say(f"Done. {out}/ has a picture for each caption above, bright where the model looked at each word.")
+    say(
+        f"Done. {out}/ has a picture for each caption above, in its own colours where the model looked at each word, dimmed elsewhere."
+    )
     print(f"   {folder}/ has the training run, with curves.png and evaluation-test.json. Next, try:")
     satlib = "satlib" if shutil.which("satlib") else sys.argv[0]
     print(f"   {satlib} caption YOUR_PHOTO.jpg     caption your own photograph")
@@ -119,11 +123,11 @@ def _start_over(folder: Path) -> Path:
     return folder
 
 
-def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> str:
-    """Caption a photograph and draw where each word looked; give the caption."""
+def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> Caption:
+    """Caption a photograph and draw where each word looked."""
     caption = captioner.caption([photo])[0]
     plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, path, captioner.view)
-    return caption.text
+    return caption
 
 
 def _evaluate(captioner: Captioner, data: CaptionSet, folder: Path, progress: bool) -> None:
