@@ -1,4 +1,4 @@
-"""Draw docs/design.png: how a photograph becomes a caption, step by step. `python docs/design.py`.
+"""Draw docs/design.png, how a photograph becomes a caption, and docs/attention.png, its maps. `python docs/design.py`.
 
 Everything shown comes from a real model: `scenes-soft`, which comes with satlib, captions a drawn scene of the test split.
 """
@@ -19,6 +19,7 @@ from satlib.datasets import scenes
 from satlib.text import END
 
 TARGET = Path(__file__).parent / "design.png"
+MAPS = Path(__file__).parent / "attention.png"
 SCENE, WORD = "test-000001", 8  # the scene, and the word of its caption at which the decoder is shown
 WIDTH, HEIGHT, DPI = 14.0, 8.1, 110
 INK, SOFT, PANEL, ACCENT = "#22303c", "#6b7a88", "#f3f6f9", "#d55e00"
@@ -215,12 +216,20 @@ def figure() -> Figure:
     return drawn
 
 
+def maps() -> Figure:
+    """The scene and the attention map of each word."""
+    captioner, photo = Captioner.load(shipped.model("scenes-soft")), scenes.scene(SCENE).photo()
+    caption = captioner.caption([photo])[0]
+    return plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, view=captioner.view)
+
+
 def draw() -> None:
-    """Write the drawing, in 256 colours: a third of the bytes."""
-    plots.save(figure(), TARGET)
-    Image.open(TARGET).convert("RGB").quantize(256).save(TARGET, optimize=True)
+    """Write the drawings, in 256 colours: a third of the bytes."""
+    for target, drawn in ((TARGET, figure()), (MAPS, maps())):
+        plots.save(drawn, target)
+        Image.open(target).convert("RGB").quantize(256).save(target, optimize=True)
 
 
 if __name__ == "__main__":
     draw()
-    print(TARGET)
+    print(TARGET, MAPS)

@@ -46,8 +46,8 @@ from satlib.datasets import scenes
 # The captioner below comes with satlib. It learnt from 6,000 photographs of people and dogs (Flickr8k), five sentences about each. The
 # photograph comes with scikit-image, and the captioner has never seen it.
 #
-# **What do you expect to see?** One picture for each word. Where it is lit, the network looked while it chose that word; what is
-# dim and grey it ignored. $\beta$ below says how much of what it saw it let in.
+# **What do you expect to see?** One picture for each word. Where it keeps its own colours, the network looked while it chose that word;
+# what is dimmed it ignored. The thin line encloses what has at least half of the map's maximum. $\beta$ below says how much of what it saw it let in.
 
 # %%
 captioner = Captioner.load(shipped.model())

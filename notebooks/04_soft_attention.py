@@ -631,8 +631,8 @@ assert log[-1]["train_entropy"] < log[0]["train_entropy"] - 0.1
 #
 # A few seconds are a short education. The model that comes with satlib had five minutes and 3,300 scenes. Here is one scene that neither has seen, captioned by both.
 #
-# How to read such a figure: under each word the picture is lit where the weight was high *when that word was chosen*. A map of 7 × 7 weights is enlarged to the picture, smoothed with a Gaussian as in the
-# paper's figures, and scaled to its own maximum. A blurred map lights everything.
+# How to read such a figure: under each word the picture keeps its own colours where the weight was high *when that word was chosen*, and is dimmed elsewhere. A map of 7 × 7 weights is enlarged to the picture, smoothed with a Gaussian as in the
+# paper's figures, and scaled to its own maximum. A blurred map lights everything. The thin line encloses what has at least half of the maximum.
 
 # %%
 example = data.split("test")[11]

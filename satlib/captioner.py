@@ -8,7 +8,7 @@ the ones that the decoder was trained with.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,13 @@ from satlib.decoder import Decoder
 from satlib.decoding import Hypothesis
 from satlib.encoders import Encoder
 from satlib.errors import SatlibError
+from satlib.familiarity import Familiarity
 from satlib.files import replacing
 from satlib.recipe import Recipe
+from satlib.storage import STORAGE, packed, unpacked
 from satlib.text import Vocabulary, written
 
 FORMAT = "satlib captioner 1"
-STORAGE = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Caption:
         alphas: (C, h, w): the attention map of each word and, last, of the end mark; each sums to 1.
         betas: (C,): the gate's weight of the context vector for each word.
         language: the language of the vocabulary (`text.Vocabulary`).
+        unlike: whether the image is unlike the training images (`familiarity`); None if the model cannot tell.
     """
 
     words: list[str]
@@ -50,6 +52,7 @@ class Caption:
     alphas: Tensor
     betas: Tensor
     language: str = ""
+    unlike: bool | None = None
 
     @property
     def text(self) -> str:
@@ -76,6 +79,7 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.encoder = encoder
         self.own_attention: str | None = None  # FILE:FUNCTION of a user-defined attention
+        self.familiarity: Familiarity | None = None
         self.origins: tuple[str, ...] = ()  # models used in training, such as "begun from flickr8k-hard"
         self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
@@ -142,8 +146,19 @@ class Captioner(nn.Module):
             return []
         opened = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
         batch = torch.stack([images.to_tensor(images.square(images.to_rgb(photo), self.view)) for photo in opened])
-        hypotheses = self.hypotheses(batch, beam, length_normalisation, max_length)
-        return [self.read(best_first[0]) for best_first in hypotheses]
+        a = self._encoded(batch)
+        unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
+        hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
+        return [replace(self.read(each[0]), unlike=far) for each, far in zip(hypotheses, unlike, strict=True)]
+
+    @torch.inference_mode()
+    def _encoded(self, batch: Tensor) -> Tensor:
+        """Annotation vectors (B, L, D) without `encoder.scale`, in evaluation mode, from images (B, 3, 224, 224)."""
+        was_training = self.training
+        self.eval()
+        a = self.encoder(batch.to(self.device))
+        self.train(was_training)
+        return a
 
     @torch.inference_mode()
     def hypotheses(
@@ -209,8 +224,9 @@ class Captioner(nn.Module):
             "card": card or {},
             "own attention": self.own_attention,
             "origins": self.origins,
+            "familiarity": self.familiarity and self.familiarity.to_json(),
         }
-        stored = dict(_stored(tensors, storage))
+        stored = dict(packed(tensors, storage))
         for name in not_finite(stored):
             if not_finite({name: tensors[name.removesuffix(":scale")]}):
                 raise SatlibError(f"cannot write {path}: {name} holds values that are not finite; train again")
@@ -242,7 +258,8 @@ class Captioner(nn.Module):
         captioner = cls(made_by, Vocabulary(header["vocabulary"], made_by.data.language), encoder)
         captioner.own_attention = header.get("own attention")
         captioner.origins = origins.current(header.get("origins", ()))
-        restored = dict(_restored(tensors))
+        captioner.familiarity = Familiarity.from_json(header.get("familiarity"), encoder.dim)
+        restored = dict(unpacked(tensors))
         require_finite(restored, path)
         try:
             (captioner if trained else captioner.decoder).load_state_dict(
@@ -323,26 +340,3 @@ def _is_pickle(path: Path) -> bool:
     except OSError:
         return False
     return start == b"PK" or (start[:1] == b"\x80" and start[1:] in (b"\x02", b"\x03", b"\x04", b"\x05"))
-
-
-def _stored(tensors: dict[str, Tensor], storage: str) -> Iterator[tuple[str, Tensor]]:
-    for name, value in tensors.items():
-        value = value.detach().cpu().contiguous()
-        if storage == "float32" or not value.is_floating_point():
-            yield name, value
-        elif storage == "float16" or value.dim() < 2:
-            yield name, value.half()
-        else:
-            scale = value.flatten(1).abs().amax(1).clamp(min=1e-8) / 127
-            yield name, (value / scale.view(-1, *[1] * (value.dim() - 1))).round().to(torch.int8)
-            yield name + ":scale", scale
-
-
-def _restored(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    for name, value in tensors.items():
-        if name.endswith(":scale"):
-            continue
-        if value.dtype == torch.int8:
-            scale = tensors[name + ":scale"]
-            value = value.float() * scale.view(-1, *[1] * (value.dim() - 1))
-        yield name, value.float() if value.dtype == torch.float16 else value

@@ -1,7 +1,8 @@
 """`satlib demo`: training, evaluation and captioning in minutes on a CPU, without a download.
 
 Soft attention is trained on drawn scenes and scored on held-out scenes; then the model that comes with satlib captions
-photographs from an installed package. For each caption, a picture shows where each word looked.
+photographs from installed packages, and says which are unlike its training photographs. For each caption, a picture shows where
+each word looked.
 """
 
 import dataclasses
@@ -9,16 +10,17 @@ import importlib.util
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from PIL import Image
 
 from satlib import evaluation, images, plots, recipe, shipped, training
-from satlib.captioner import Captioner
+from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, scenes
 from satlib.errors import SatlibError
+from satlib.familiarity import remark
 from satlib.features import Pixels
 
 # The recipe scenes-soft, shortened to about 90 seconds on two CPU cores.
@@ -27,7 +29,9 @@ DEV = 100  # scenes that select the epoch
 TEST = 200  # scenes that are scored
 DRAWN = 3  # test scenes whose attention is drawn
 NAME = "demo"
-# Photographs that come with scikit-image; if that is not installed, the one that comes with matplotlib.
+# The photographs of people that come with installed packages, besides the astronaut below; the model was trained on such.
+PEOPLE = {"skimage": ("camera.png",), "matplotlib": ("grace_hopper.jpg",)}
+# Photographs that come with scikit-image; if that is not installed, the one that comes with matplotlib. docs/data.md has sources.
 PHOTOGRAPHS = {
     "skimage": ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg"),
     "matplotlib": ("grace_hopper.jpg",),
@@ -72,17 +76,21 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     for i, example in enumerate(data.split("test")[:DRAWN], 1):
         scene = scenes.scene(example.image_id)
         picture = out / f"scene-{i}.png"
-        text = _picture(captioner, data.photo(example), picture)
+        text = _picture(captioner, data.photo(example), picture).text
         verdict = "right" if scenes.exact_match(text, scene) else f"wrong; a correct caption: {scene.captions[0]}"
         print(f"   {picture}: {text} ({verdict})")
 
     say(f"3. Photographs, captioned by the model that comes with satlib ({model.stem})")
+    print("   It has seen 6,000 photographs (Flickr8k), most of them of people and dogs outdoors, and nothing else.")
     captioner = Captioner.load(model)
-    for path in photographs():
+    for path in dict.fromkeys([*people(), *photographs()]):
         picture = out / f"photo-{path.stem}.png"
-        print(f"   {picture}: {_picture(captioner, images.open_photo(path), picture)}")
+        caption = _picture(captioner, images.open_photo(path), picture)
+        print(f"   {picture}: {caption.text}{remark(caption)}")
 
-    say(f"Done. {out}/ has a picture for each caption above, bright where the model looked at each word.")
+    say(
+        f"Done. {out}/ has a picture for each caption above, in its own colours where the model looked at each word, dimmed elsewhere."
+    )
     print(f"   {folder}/ has the training run, with curves.png and evaluation-test.json. Next, try:")
     satlib = "satlib" if shutil.which("satlib") else sys.argv[0]
     print(f"   {satlib} caption YOUR_PHOTO.jpg     caption your own photograph")
@@ -96,17 +104,23 @@ def photographs() -> list[Path]:
     Raises:
         SatlibError: neither scikit-image nor matplotlib has them.
     """
-    for package in PHOTOGRAPHS:
-        files = [path for path in _files_of(package) if path.is_file()]
+    for package, names in PHOTOGRAPHS.items():
+        files = _files_of(package, names)
         if files:
             return files
     raise SatlibError("no photographs were found in scikit-image or matplotlib; run: pip install scikit-image")
 
 
-def _files_of(package: str) -> Iterator[Path]:
+def people() -> list[Path]:
+    """Photographs of people that come with installed packages (`PEOPLE`)."""
+    return [path for package, names in PEOPLE.items() for path in _files_of(package, names)]
+
+
+def _files_of(package: str, names: Sequence[str]) -> list[Path]:
     spec = importlib.util.find_spec(package)
-    for location in (spec and spec.submodule_search_locations) or ():
-        yield from (Path(location) / _FOLDERS[package] / name for name in PHOTOGRAPHS[package])
+    locations = (spec and spec.submodule_search_locations) or ()
+    files = [Path(location) / _FOLDERS[package] / name for location in locations for name in names]
+    return [path for path in files if path.is_file()]
 
 
 def _start_over(folder: Path) -> Path:
@@ -119,11 +133,11 @@ def _start_over(folder: Path) -> Path:
     return folder
 
 
-def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> str:
-    """Caption a photograph and draw where each word looked; give the caption."""
+def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> Caption:
+    """Caption a photograph and draw where each word looked."""
     caption = captioner.caption([photo])[0]
     plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, path, captioner.view)
-    return caption.text
+    return caption
 
 
 def _evaluate(captioner: Captioner, data: CaptionSet, folder: Path, progress: bool) -> None:

@@ -1,7 +1,8 @@
 """From attention weights to pixels: a photograph lit by an attention map, as in the paper's figures (section 5.4).
 
 `upsample` is the paper's method. `spread` puts the upsampled map onto the part of the photograph that the encoder saw, and
-`lit` draws the result: attention is shown by lightness rather than hue, so it is readable without colour vision.
+`lit` draws the result: the photograph keeps its own colours where attention is highest and is dimmed elsewhere, so attention is
+readable without colour vision.
 """
 
 import numpy as np
@@ -15,7 +16,9 @@ from satlib.images import seen_box
 SIDE = (
     224  # pixels: side of the square that the encoder sees; also the default for the longer side of a drawn photograph
 )
-_GLOW = np.array([1.0, 0.86, 0.30])  # visible on dark and on bright photographs
+_DIMMED = 0.25  # brightness of a pixel without attention; less hides what the model ignored, more hides where it looked
+_GREYED = 0.6  # share of its colour that it loses
+_LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue (ITU-R BT.601)
 
 
 def upsample(alphas: Tensor, size: tuple[int, int] = (SIDE, SIDE)) -> Tensor:
@@ -54,7 +57,7 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
 def lit(photo: Image.Image, alphas: Tensor, longest: int = SIDE, view: str = "whole") -> np.ndarray:
     """Draw a photograph lit by each of several attention maps, as in `plots.attention_figure`.
 
-    Each map is scaled to its own maximum: brightness cannot be compared between maps.
+    Each map is scaled to its own maximum (`strength`): brightness cannot be compared between maps.
 
     Args:
         photo: RGB; its aspect ratio is kept.
@@ -97,9 +100,17 @@ def spread(photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: 
     return maps
 
 
+def strength(alpha: np.ndarray) -> np.ndarray:
+    """A map (H, W) divided by its own maximum: 0 to 1.
+
+    The minimum is not subtracted: a nearly even map stays near 1 everywhere, and small differences are not exaggerated.
+    """
+    return (alpha / max(float(alpha.max()), 1e-12)).clip(0, 1)
+
+
 def light(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """Light a photograph (H, W, 3), values 0 to 1, by a map (H, W): dim and grey at 0, coloured and glowing at its maximum."""
-    strength = (alpha / max(float(alpha.max()), 1e-12)).clip(0, 1)[..., None]
-    dim = 0.14 + 0.42 * pixels.mean(axis=2, keepdims=True)
-    pixels_lit = (1 - strength) * dim + strength * (0.55 * pixels + 0.45 * _GLOW)
-    return np.rint(255 * pixels_lit).astype(np.uint8)
+    """Light a photograph (H, W, 3), values 0 to 1, by a map (H, W): unchanged at its maximum, dim and greyer at 0."""
+    kept = strength(alpha)[..., None]
+    grey = (pixels @ _LUMA)[..., None]
+    dim = _DIMMED * (_GREYED * grey + (1 - _GREYED) * pixels)
+    return np.rint(255 * (kept * pixels + (1 - kept) * dim)).astype(np.uint8)

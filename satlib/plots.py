@@ -68,10 +68,10 @@ def attention_figure(
     path: Path | None = None,
     view: str = "whole",
 ) -> Figure:
-    """Draw the photograph, then its attention map for each word: lit where alpha is high, dim and grey where it is low.
+    """Draw the photograph, then for each word the photograph in its own colours where alpha is high, dimmed where it is low.
 
     Each map is scaled to its own maximum: a uniform map lights the whole photograph, and brightness cannot be compared
-    between maps.
+    between maps. A thin line encloses what has at least half of the maximum: it shows on dark photographs too.
 
     Args:
         photo: RGB; drawn whole, in its own aspect ratio.
@@ -117,22 +117,20 @@ def compare_figure(
     return figure
 
 
-Panel = tuple[str, np.ndarray, float | None]  # title, pixels (H, W, 3), gate
+Panel = tuple[str, np.ndarray, np.ndarray | None, float | None]  # title, pixels (H, W, 3), map (H, W), gate
 
 
 def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor, Tensor | None, str]]) -> Figure:
     """A grid with one or more rows of panels for each caption, the photograph first."""
-    # Photographs larger than the encoder's square are drawn at twice the resolution.
-    pixels = overlay.scaled(photo, overlay.SIDE if max(photo.size) <= overlay.SIDE else 2 * overlay.SIDE)
+    pixels = overlay.scaled(photo, overlay.SIDE * (1 if max(photo.size) <= overlay.SIDE else 2))
     panels_needed = 1 + max(_count_maps(words, alphas) for _, words, alphas, *_ in captions)
     columns = _columns(panels_needed, single=len(captions) == 1)
     rows: list[list[Panel | None]] = []
     for label, words, alphas, betas, view in captions:
         maps = overlay.spread(photo.size, alphas, pixels.shape[:2], view).numpy()
         overlays = [overlay.light(pixels, alpha) for alpha in maps]
-        titles = [*words, END_LABEL][: len(overlays)]
         gates = [None] * len(overlays) if betas is None else betas.tolist()
-        panels = [(label, pixels, None), *zip(titles, overlays, gates, strict=True)]
+        panels = [(label, pixels, None, None), *zip([*words, END_LABEL], overlays, maps, gates, strict=False)]
         # If captions are compared, further rows are indented, so that each photograph starts a caption.
         rows.append(panels[:columns])
         step = columns if len(captions) == 1 else max(columns - 1, 1)
@@ -177,8 +175,10 @@ def _draw(axis: Axes, panel: Panel | None) -> None:
     axis.set_frame_on(False)
     if panel is None:
         return
-    title, pixels, gate = panel
+    title, pixels, alpha, gate = panel
     axis.imshow(pixels)
+    if alpha is not None and alpha.min() < alpha.max() / 2:
+        axis.contour(overlay.strength(alpha), levels=[0.5], colors="white", linewidths=0.6, alpha=0.7)
     # A long word gets a smaller font, to fit its panel; "$" is a dollar, not a formula.
     size = min(13.0, 13.0 * 15 / max(len(title), 1))
     axis.set_title(title, fontsize=size, pad=3, parse_math=False)

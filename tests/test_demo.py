@@ -5,11 +5,13 @@ import json
 import re
 
 import pytest
+import torch
 from PIL import Image
 
 from satlib import demo, encoders, images, recipe, shipped
 from satlib.captioner import Captioner
 from satlib.errors import SatlibError
+from satlib.familiarity import REMARK, Familiarity
 from satlib.text import Vocabulary
 
 TINY = (
@@ -30,12 +32,15 @@ def tiny_model(tmp_path, monkeypatch):
     changes = [change for change in TINY if change.startswith("deco")]
     path = tmp_path / "tiny.safetensors"
     vocabulary = Vocabulary.from_captions(["a dog", "a red boat"], 10, 1)
-    Captioner(recipe.load("flickr8k-lite0-soft", changes), vocabulary, encoders.create("efficientnet-lite0")).save(path)
+    made = Captioner(recipe.load("flickr8k-lite0-soft", changes), vocabulary, encoders.create("efficientnet-lite0"))
+    made.familiarity = Familiarity(torch.zeros(1, 1280, dtype=torch.int8), torch.ones(1), 0.5)  # everything is unlike
+    made.save(path)
     monkeypatch.setattr(shipped, "model", lambda name=shipped.PHOTOGRAPHS: path)
 
 
 @pytest.fixture
 def two_photographs(monkeypatch):
+    monkeypatch.setattr(demo, "PEOPLE", {"skimage": ("rocket.jpg",)})
     monkeypatch.setattr(demo, "PHOTOGRAPHS", {"skimage": ("chelsea.png", "rocket.jpg")})
 
 
@@ -62,6 +67,13 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, tiny_model, two_pho
     assert (out / "training" / "curves.png").is_file()
     assert "METEOR is missing" in printed[0]
     assert "bin/satlib caption YOUR_PHOTO.jpg" in printed[0]
+    photos = [line for line in printed[0].splitlines() if "photo-" in line]
+    assert [name for line in photos for name in ("chelsea", "rocket") if name in line] == [
+        "rocket",
+        "chelsea",
+    ]  # once each
+    assert all(line.endswith(REMARK) for line in photos)
+    assert printed[0].count(REMARK) == 2  # never for the scenes, whose model has no such measure
 
 
 def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path, tiny_model):
@@ -102,6 +114,12 @@ def test_photographs_come_from_matplotlib_otherwise(monkeypatch):
     (path,) = demo.photographs()
     assert path.name == "grace_hopper.jpg"
     assert images.open_photo(path).mode == "RGB"
+
+
+def test_people_come_from_every_package_that_is_there(monkeypatch):
+    assert [path.name for path in demo.people()] == ["camera.png", "grace_hopper.jpg"]
+    without(monkeypatch, "skimage")
+    assert [path.name for path in demo.people()] == ["grace_hopper.jpg"]
 
 
 def test_no_photograph_at_all_is_said(monkeypatch):

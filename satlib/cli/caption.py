@@ -201,6 +201,7 @@ def add_caption(commands: Commands) -> None:
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs."""
     from satlib import images, plots, shipped
+    from satlib.familiarity import remark
 
     photos = [images.open_photo(path) for path in options.photos]
     models = options.models or [shipped.model()]
@@ -211,13 +212,13 @@ def caption(options: argparse.Namespace) -> int:
         if len(captions) == 1:
             only = captions[0]
             plots.attention_figure(photo, only.words, only.alphas, only.betas, picture, captioners[0].view)
-            print(f"{path}: {only.text}  (log p {only.log_probability:.1f}; {picture})")
+            print(f"{path}: {only.text}{remark(only)}  (log p {only.log_probability:.1f}; {picture})")
             continue
         rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
         plots.compare_figure(photo, rows, picture, [captioner.view for captioner in captioners])
         print(f"{path}  ({picture})")
         for name, caption in zip(names, captions, strict=True):
-            print(f"  {name}: {caption.text}  (log p {caption.log_probability:.1f})")
+            print(f"  {name}: {caption.text}{remark(caption)}  (log p {caption.log_probability:.1f})")
     return 0
 
 

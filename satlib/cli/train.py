@@ -64,9 +64,10 @@ def add_train(commands: Commands) -> None:
 
 def train(options: argparse.Namespace) -> int:
     """Train, or resume a run."""
-    from satlib import device, distributed, recipe, shipped, training
+    from satlib import device, distributed, familiarity, recipe, shipped, training
     from satlib.captioner import Captioner
     from satlib.datasets.entities import Entities
+    from satlib.features import FeatureStore
 
     prepare = inputs.own_attention(options)
     chosen = recipe.load(options.recipe, options.set)
@@ -79,12 +80,15 @@ def train(options: argparse.Namespace) -> int:
             for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
         ]
         start = options.start and shipped.or_shipped(options.start)
-        training.train(
+        captioner = training.train(
             chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
             save_seconds=options.checkpoint_every, entities=options.entities and Entities(options.entities),
         )  # fmt: skip
         first = distributed.current().first
     if first:
+        if captioner.familiarity is None and isinstance(reader, FeatureStore):
+            captioner.familiarity = familiarity.learn(captioner.annotations, reader, data)
+            captioner.save(run / training.MODEL)
         print(f"the model of the best epoch is {run / training.MODEL}; next: satlib evaluate {run}")
     return 0
 
@@ -238,16 +242,28 @@ def add_export(commands: Commands) -> None:
         default="int8",
         help="the number format of the weights; int8 takes a quarter of the space of float32 and gives almost the same captions",
     )
+    parser.add_argument(
+        "--familiarity",
+        action="store_true",
+        help="describe the training images in the file, so that satlib caption says when an image is unlike them; needs the "
+        "data set and its features; satlib train does this by itself if the encoder is frozen",
+    )
+    data_option(parser)
 
 
 def export(options: argparse.Namespace) -> int:
     """Write a model as a small file."""
-    from satlib import shipped
+    from satlib import familiarity, shipped
     from satlib.captioner import Captioner
 
     if options.file.suffix != ".safetensors":
         raise SatlibError(f"{options.file} must end in .safetensors, the format of the file")
-    Captioner.load(shipped.or_shipped(options.model)).save(options.file, options.storage)
+    captioner = Captioner.load(shipped.or_shipped(options.model))
+    if options.familiarity:
+        data, root = inputs.data_of(captioner.recipe, options)
+        reader = inputs.model_reader(captioner, data, root, ("train", "dev"))
+        captioner.familiarity = familiarity.learn(captioner.annotations, reader, data)
+    captioner.save(options.file, options.storage)
     print(f"{options.file}: {options.file.stat().st_size / 1e6:.1f} MB, {options.storage}")
     return 0
 

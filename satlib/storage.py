@@ -1,0 +1,33 @@
+"""Number formats of a model's weights: float32, float16, or int8 (matrices as 8-bit integers with one scale per row)."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+STORAGE = ("float32", "float16", "int8")
+
+
+def packed(tensors: dict[str, Tensor], storage: str) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors as they are written; an int8 matrix is followed by its scales, "NAME:scale"."""
+    for name, value in tensors.items():
+        value = value.detach().cpu().contiguous()
+        if storage == "float32" or not value.is_floating_point():
+            yield name, value
+        elif storage == "float16" or value.dim() < 2:
+            yield name, value.half()
+        else:
+            scale = value.flatten(1).abs().amax(1).clamp(min=1e-8) / 127
+            yield name, (value / scale.view(-1, *[1] * (value.dim() - 1))).round().to(torch.int8)
+            yield name + ":scale", scale
+
+
+def unpacked(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Names and float32 tensors from what `packed` gave."""
+    for name, value in tensors.items():
+        if name.endswith(":scale"):
+            continue
+        if value.dtype == torch.int8:
+            scale = tensors[name + ":scale"]
+            value = value.float() * scale.view(-1, *[1] * (value.dim() - 1))
+        yield name, value.float() if value.dtype == torch.float16 else value
