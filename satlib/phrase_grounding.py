@@ -227,7 +227,8 @@ def ground(
             image_id, [(caption, named_in_caption(entities, photos[image_id], caption.words))], peaked
         )
     ]
-    figures, references = evaluation.maps(captions), sum(len(example.references) for example in examples)
+    figures, _ = evaluation.maps(captions)
+    references = sum(len(example.references) for example in examples)
     return Grounding(
         true,
         generated,

@@ -27,7 +27,7 @@ body { background: var(--ground); color: var(--text); font: 16px/1.5 system-ui, 
   margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2.5rem } h3 { font-size: 1rem; margin: 1.5rem 0 .5rem }
 p, pre { color: var(--quiet) } pre { overflow-x: auto; font-size: .8rem; line-height: 1.35 }
-.row { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1.25rem }
+.row { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); gap: 1.25rem; align-items: start }
 figure { margin: 0; border: 1px solid var(--line); border-radius: 6px; padding: .6rem }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: .4rem }
 .picture { position: relative } img, svg { display: block; width: 100%; height: 100%; border-radius: 3px }
@@ -143,7 +143,7 @@ def _figure(one: Measured, example: Example, data: CaptionSet, entities: Entitie
     mass, even = (100 * one.measures[name] for name in ("mass", "mass even"))
     return (
         f'<figure><div class="pair">{pictures}</div><figcaption>{words}<span>{", ".join(one.named.kinds)}: {mass:.0f} % inside, '
-        f"even map {even:.0f} % (x {ratio(one):.2f})</span><span>{html.escape(one.image_id)}</span></figcaption></figure>"
+        f"{ratio(one):.2f} times the {even:.0f} % of an even map</span><span>{html.escape(one.image_id)}</span></figcaption></figure>"
     )
 
 

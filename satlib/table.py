@@ -281,7 +281,7 @@ def _grounded(path: Path) -> dict[str, float]:
         return {
             column: float(measured[captions]["all"][name])
             for column, (captions, name) in _GROUNDED.items()
-            if captions in measured
+            if captions in measured and (name != "peak" or name in measured[captions]["all"])  # no attention, no peak
         }
     except (KeyError, TypeError, ValueError) as error:
         raise SatlibError(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import entities_files
 import pytest
 import torch
 from PIL import Image
@@ -111,6 +112,27 @@ class TestTheWholeWay:
         assert list(found["by class"]) == [word]
         assert (tmp_path / "ground-test.png").is_file()
         assert "pointing" in capsys.readouterr().out
+
+    def test_ground_by_entities(self, run, folder, tmp_path, capsys):
+        """Every reference's first word has all of one photograph as its box; the other photograph has no annotations."""
+        with open(folder / "captions.csv", encoding="utf-8") as file:
+            references = [row["caption"] for row in csv.DictReader(file) if row["image"] == "10.jpg"][:5]
+        captions = [f"[/EN#1/other {first}] {rest}" for first, rest in (text.split(" ", 1) for text in references)]
+        xml = entities_files.annotation((224, 224), ((("1",), (0, 0, 224, 224)),))
+        path = entities_files.write(tmp_path / "entities", {"10": (xml, captions)})
+        common = ["--data", run[0], "--device", "cpu", "--out", tmp_path]
+        command = ["ground", run[1], *common, "--entities", path]
+        assert cli.main([str(word) for word in command]) == 0
+        found = json.loads((tmp_path / "ground-test.json").read_text())
+        assert found["split"] == "test"
+        overall = found["entities"]["true"]["all"]
+        assert overall["phrases"] == len(set(references))
+        assert {overall[name] for name in ("peak", "peak centre", "peak mean map", "peak best cell")} == {100}
+        assert [overall[name] for name in ("mass", "mass even", "mass best cell")] == pytest.approx([100] * 3)
+        assert 0 < found["entities"]["entropy share"] <= 100
+        assert found["entities"]["counts"]["images without annotations"] == 1
+        assert "<figure>" in (tmp_path / "ground-test.html").read_text()
+        assert "true captions" in capsys.readouterr().out
 
     def test_evaluate_elsewhere(self, run, tmp_path):
         root, folder = run
@@ -333,6 +355,13 @@ class TestMistakes:
         (tmp_path / "boxes.json").write_text("[]")
         said = mistake(capsys, "ground", run[1], "--data", run[0], "--boxes", tmp_path / "boxes.json")
         assert "is not a file of boxes in COCO's format" in said
+
+    def test_ground_with_entities_of_something_else(self, run, tmp_path, capsys):
+        command = ("ground", run[1], "--data", run[0], "--entities")
+        assert "does not contain both folders of Flickr30k Entities" in mistake(capsys, *command, tmp_path)
+        path = entities_files.write(tmp_path, {"17": (entities_files.annotation(), [entities_files.CHILD])})
+        assert "has none of these 2 images (10.jpg, for example)" in mistake(capsys, *command, path)
+        assert "not allowed with argument" in mistake(capsys, *command, path, "--boxes", path)
 
     def test_no_data_root(self, capsys, tmp_path):
         said = mistake(capsys, "train", "flickr8k-lite0-soft", "--data", tmp_path / "nowhere")

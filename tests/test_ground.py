@@ -32,6 +32,19 @@ def test_measures_by_hand():
     assert star.mass_still == pytest.approx(0.15)  # the mean of the two words' maps: 0.3 in that cell
     assert (star.pointing, red.pointing, star.pointing_chance) == (1, 0, 0.25)
     assert star.pointing_still == 0  # the mean map's peak is below
+    # upsampled, the first map is largest in all of the corner, the second below row 168; only the first cell's peak is in it
+    assert (star.pointing_strict, red.pointing_strict, star.pointing_strict_chance) == (1, 0, 0.25)
+    assert star.pointing_strict_still == 0
+
+
+def test_strict_pointing_has_no_tolerance():
+    """All weight in the second cell of 2x2: its peak is at column 168, which an object from column 169 on does not contain."""
+    alphas = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]] * 2)
+    for left, hit in ((168, 1), (169, 0)):
+        (word,) = ground.measure(
+            Caption(["star"], -1.0, alphas, torch.ones(2)), [ground.Target(0, "shape", mask(left, 0, 224, 112))]
+        )
+        assert (word.pointing, word.pointing_strict) == (1, hit)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -98,6 +111,7 @@ class TestScenes:
         else:
             overall = ground.summary(ground.ground(data, captions))["all"]
             assert figures["pointing"] == overall["pointing"]
+            assert figures["pointing strict"] == overall["pointing strict"]
             assert figures["pointing by chance"] == overall["pointing_chance"]
 
     def test_render_and_figure(self, tmp_path):

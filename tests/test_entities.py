@@ -1,0 +1,223 @@
+"""Flickr30k Entities: phrases and boxes by hand, folders and zip files, and a clear line for each kind of damage."""
+
+import zipfile
+
+import entities_files
+import numpy as np
+import pytest
+from entities_files import CHILD, GIRL, annotation
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from satlib import images
+from satlib.datasets import entities_format
+from satlib.datasets.entities import Entities, Phrase, number
+from satlib.errors import SatlibError
+from satlib.text import tokenise
+
+WHOLE = ((0.1, 0.1, 0.3, 0.9), (0.1, 0.5, 0.3, 0.7))  # of the two boxes, in a picture of 200 x 100 pixels
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return entities_files.write(tmp_path / "entities", {"17": (annotation(), [GIRL, CHILD])})
+
+
+def zipped(folder, top="", compression=zipfile.ZIP_STORED):
+    path = folder.parent / "annotations.zip"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for file in sorted(folder.rglob("*.*")):
+            archive.write(file, top + file.relative_to(folder).as_posix())
+        archive.writestr(f"__MACOSX/{top}Annotations/._17.xml", b"resource fork")
+        archive.writestr(f"__MACOSX/{top}Sentences/._17.txt", b"resource fork")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["folder", "folder above", "zip", "zip with a top folder"])
+def test_phrases_by_hand(folder, kind):
+    places = {"folder": lambda: folder, "folder above": lambda: folder.parent, "zip": lambda: zipped(folder)}
+    entities = Entities(places.get(kind, lambda: zipped(folder, "top/", zipfile.ZIP_DEFLATED))())
+    assert entities.phrases("17_ab.jpg", "A child, in a pink dress, near the hills") == [
+        Phrase(0, 2, "1", ("people",), WHOLE[:1]),
+        Phrase(3, 6, "2", ("clothing",), WHOLE[1:]),
+        Phrase(7, 9, "3", ("scene",), ()),
+    ]
+    # satlib's token is "girl's", where Entities has "girl 's"
+    assert entities.sentence("17.jpg", "The girl's dress, which is pink.").words == (
+        "the",
+        "girl's",
+        "dress",
+        "which",
+        "is",
+        "pink",
+    )
+    assert entities.phrases("17.jpg", "The girl's dress, which is pink.") == [
+        Phrase(0, 2, "1", ("people",), WHOLE[:1]),
+        Phrase(2, 3, "2", ("clothing", "other"), WHOLE[1:]),
+        Phrase(3, 4, "0", ("notvisual",), ()),
+    ]
+    assert entities.sentence("17.jpg", "A boy in a pink dress near the hills .") is None
+    assert entities.phrases("17.jpg", "A boy in a pink dress near the hills .") == []
+    assert [len(sentence.phrases) for sentence in entities.sentences("17.jpg")] == [3, 3]
+    assert entities.size("17.jpg") == (200, 100)
+
+
+def test_which_images_there_are(folder):
+    entities = Entities(folder)
+    assert number("1000268201_693b08cb0e.jpg") == number("photos/1000268201.jpg") == "1000268201"
+    assert "17_x.jpg" in entities
+    assert "18.jpg" not in entities
+    assert entities.covered(["18.jpg", "17.jpg"]) == ["17.jpg"]
+    assert entities.covered([]) == []
+    with pytest.raises(SatlibError, match=r"none of these 2 images \(18.jpg, for example\)"):
+        entities.covered(["18.jpg", "19.jpg"])
+    with pytest.raises(SatlibError, match=r"has no Annotations/18.xml"):
+        entities.phrases("18.jpg", "A dog .")
+
+
+def test_an_entity_may_have_several_boxes_and_a_box_several_entities(tmp_path):
+    objects = ((("1", "2"), (0, 0, 100, 100)), (("1",), (100, 0, 200, 50)))
+    captions = ["[/EN#1/people Two men] and [/EN#2/people one] and [/EN#9/other something] [/EN#2/people .]"]
+    entities = Entities(entities_files.write(tmp_path, {"1": (annotation(objects=objects), captions)}))
+    two, one, unknown = entities.phrases("1.jpg", "Two men and one and something.")
+    assert two.boxes == ((0, 0, 0.5, 1), (0.5, 0, 1, 0.5))
+    assert one.boxes == ((0, 0, 0.5, 1),)
+    assert unknown.boxes == ()  # no object has its id; and a phrase of punctuation alone is none
+
+
+@pytest.mark.parametrize("view", images.VIEWS)
+@pytest.mark.parametrize("squeezed", [None, (224, 224), (288, 288)])
+@pytest.mark.parametrize("size", [(500, 400), (300, 900)])
+def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
+    """Against the picture itself: a white box drawn on black, squeezed as the file is, and as encoders see it."""
+    box = tuple(round(share * side) for share, side in zip((0.3, 0.35, 0.6, 0.6), (*size, *size), strict=True))
+    objects = ((("1",), box), (("2",), (1, 1, 3, 3)))
+    xml, caption = annotation(size, objects), "[/EN#1/other Box] [/EN#2/other corner]"
+    first, corner = Entities(entities_files.write(tmp_path, {"1": (xml, [caption])})).phrases(
+        "1.jpg", "box corner", view, squeezed
+    )
+    pixels = np.zeros((size[1], size[0], 3), dtype=np.uint8)
+    pixels[box[1] : box[3], box[0] : box[2]] = 255
+    photo = Image.fromarray(pixels)
+    photo = photo.resize(squeezed) if squeezed else photo
+    ys, xs = np.nonzero(np.asarray(images.square(photo, view))[:, :, 0] > 127)
+    seen = np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
+    assert np.abs(224 * np.array(first.boxes[0]) - seen).max() <= 1.5
+    cropped = view == "crop" and squeezed != (224, 224)
+    assert len(corner.boxes) == (0 if cropped else 1)  # the crop removes the corner
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a dog", "the man 's hat", "T-shirt", "n't", ","]), st.booleans()), max_size=8)
+)
+def test_phrases_have_the_letters_of_their_words(tmp_path_factory, parts):
+    """However phrases and tokens divide a caption: the words of a phrase contain its letters, in order."""
+    line = " ".join(f"[/EN#{i + 1}/other {text}]" if phrase else text for i, (text, phrase) in enumerate(parts))
+    folder = entities_files.write(tmp_path_factory.mktemp("entities"), {"1": (annotation(), ["x " + line])})
+    sentence = Entities(folder).sentence("1.jpg", "x " + " ".join(text for text, _ in parts))
+    named = {i + 1: text for i, (text, phrase) in enumerate(parts) if phrase and text != ","}
+    assert [int(phrase.entity) for phrase in sentence.phrases] == list(named)
+    for phrase in sentence.phrases:
+        letters = "".join(filter(str.isalnum, named[int(phrase.entity)].lower()))
+        assert letters in "".join(filter(str.isalnum, "".join(sentence.words[phrase.start : phrase.end])))
+        assert phrase.end - phrase.start <= len(tokenise(named[int(phrase.entity)])) + 1
+
+
+class TestDamage:
+    def refuse(self, path, pattern, image="17.jpg"):
+        with pytest.raises(SatlibError, match=pattern):
+            Entities(path).phrases(image, "A child in a pink dress near the hills")
+
+    def test_not_entities(self, tmp_path, folder):
+        self.refuse(tmp_path / "nowhere", "nowhere does not exist; name Flickr30k Entities")
+        (tmp_path / "text.zip").write_text("no zip file")
+        self.refuse(tmp_path / "text.zip", "is not a complete zip file")
+        for file in (folder / "Sentences").iterdir():
+            file.unlink()
+        self.refuse(folder, "does not contain both folders of Flickr30k Entities; expected: Annotations/NUMBER.xml")
+
+    def test_two_copies(self, tmp_path):
+        for name in ("a", "b"):
+            entities_files.write(tmp_path / "both" / name, {"17": (annotation(), [CHILD])})
+        self.refuse(tmp_path / "both", "contains both folders 2 times")
+
+    def test_a_truncated_zip(self, folder):
+        path = zipped(folder)
+        path.write_bytes(path.read_bytes()[:-30])
+        self.refuse(path, "is not a complete zip file")
+
+    @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    def test_a_changed_byte_in_the_middle_of_a_zip(self, folder, compression):
+        path = zipped(folder, compression=compression)
+        raw = bytearray(path.read_bytes())
+        with zipfile.ZipFile(path) as archive:
+            info = archive.getinfo("Annotations/17.xml")
+        raw[info.header_offset + 30 + len(info.filename) + info.compress_size // 2] ^= 0xFF
+        path.write_bytes(raw)
+        self.refuse(path, r"cannot read .*annotations.zip, Annotations/17.xml \(.*copy or download")
+
+    def test_half_of_a_photograph(self, folder):
+        (folder / "Sentences" / "18.txt").write_text("A dog .")
+        assert "18.jpg" in Entities(folder)
+        self.refuse(folder, "has no Annotations/18.xml", "18.jpg")
+
+    def test_not_text(self, folder):
+        (folder / "Sentences" / "17.txt").write_bytes(b"caf\xe9")
+        self.refuse(folder, r"Sentences/17.txt is not UTF-8 text \(byte 3\)")
+
+    def test_a_large_file(self, folder):
+        (folder / "Annotations" / "17.xml").write_text(" " * (1 << 20) + annotation())
+        self.refuse(folder, "more than 1,048,576 bytes")
+
+    def test_entities_of_xml(self, folder):
+        bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>' + annotation()
+        (folder / "Annotations" / "17.xml").write_text(bomb)
+        self.refuse(folder, "declares a document type")
+
+    @pytest.mark.parametrize(
+        ("old", "new", "pattern"),
+        [
+            ("</annotation>", "", "is not well-formed XML"),
+            ("<width>200</width>", "", r"size has no number width \(found None\)"),
+            ("<width>200</width>", "<width>wide</width>", r"size has no number width \(found 'wide'\)"),
+            ("<width>200</width>", "<width>0</width>", "0 x 100 is not the size of a photograph"),
+            ("<height>100</height>", "<height>1.5</height>", "200 x 1.5 is not the size"),
+            ("<name>2</name>", "", "object 2 has no name"),
+            ("<name>2</name>", "<name> </name>", "object 2 has no name"),
+            ("<xmax>60</xmax>", "", "the box of object 1 has no number xmax"),
+            ("<xmax>60</xmax>", "<xmax>nan</xmax>", "the box of object 1 has no number xmax"),
+            ("<scene>1</scene><nobndbox>1</nobndbox>", "", "object 3 has neither bndbox nor nobndbox nor scene"),
+        ],
+    )
+    def test_annotations(self, folder, old, new, pattern):
+        assert old in annotation()
+        (folder / "Annotations" / "17.xml").write_text(annotation().replace(old, new, 1))
+        self.refuse(folder, rf"Annotations/17.xml.*{pattern}")
+
+    @pytest.mark.parametrize(
+        ("box", "pattern"),
+        [
+            ((60, 10, 20, 90), "empty or inverted"),
+            ((20, 10, 20, 90), "empty or inverted"),
+            ((20, 10, 203, 90), r"\(20, 10, 203, 90\) is outside the picture of 200 x 100"),
+            ((20, -3, 60, 90), "outside the picture"),
+            ((20, 10, 60, 102.5), "outside the picture"),
+            ((200, 10, 202, 90), "outside the picture"),  # within the tolerance, but nothing of it is in the picture
+            ((300, 10, 400, 90), "outside the picture"),
+        ],
+    )
+    def test_boxes(self, folder, box, pattern):
+        (folder / "Annotations" / "17.xml").write_text(annotation(objects=((("1",), box),)))
+        self.refuse(folder, rf"Annotations/17.xml: the box of object 1.*{pattern}")
+
+    def test_boxes_a_little_outside_are_clipped(self):
+        found = entities_format.read_annotation(annotation(objects=((("1",), (-2, 0, 202, 101)),)), "here")
+        assert found == ((200, 100), {"1": [(0, 0, 200, 100)]})
+
+    @pytest.mark.parametrize(
+        "line", ["[/EN#1/people A child in a dress .", "[/EN#x/people A child]", "[/EN#1/people [/EN#2/other A]"]
+    )
+    def test_captions(self, folder, line):
+        (folder / "Sentences" / "17.txt").write_text(f"{GIRL}\n{line}\n")
+        self.refuse(folder, r"Sentences/17.txt, line 2: expected phrases as")
