@@ -73,7 +73,7 @@ def _attention(row: "TableRow") -> str:
 
 def _plain_soft(row: "TableRow") -> bool:
     """Whether a row is of soft attention, trained on captions alone, its weights not averaged with another model's."""
-    plain = "maximised" not in row.evaluation and not row.evaluation.get("origins")
+    plain = not {"maximised", "boxes"} & row.evaluation.keys() and not row.evaluation.get("origins")
     return row.ours and _attention(row) == "soft" and plain and "statistics" in row.evaluation
 
 

@@ -233,6 +233,7 @@ def settings(
         "encoder": captioner.encoder.name,
         "view": captioner.view,
         "attention": recipe.decoder.attention,
+        **({"boxes": recipe.objective.boxes} if recipe.objective.boxes else {}),
         **({"maximised": "reward", "rewards": rewards(recipe)} if recipe.objective.maximise == "reward" else {}),
         **({"origins": list(captioner.origins)} if captioner.origins else {}),
         "beam": decoding.beam if beam is None else beam,

@@ -241,6 +241,8 @@ def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
     parts = [evaluation["recipe"], encoder, evaluation["attention"]]
     sources = origins.current(evaluation.get("origins", ()))
     parts += [source for source in dict.fromkeys(sources) if source.startswith(origins.DISTILLED)]
+    if evaluation.get("boxes"):
+        parts.append("attention supervised by boxes")
     if evaluation.get("maximised") == "reward":
         named = ", ".join(evaluation.get("rewards", ()))
         parts.append(f"trained on rewards ({named})" if named else "trained on rewards")

@@ -92,6 +92,11 @@ def test_length_normalisation_is_named(tmp_path):
     assert any("beam 5, normalised 0.7" in row.model for row in rows)
 
 
+def test_supervision_by_boxes_is_named(tmp_path):
+    rows = table.rows([write(tmp_path, boxes=1.0)])
+    assert any("attention supervised by boxes, beam 5" in row.model for row in rows)
+
+
 def test_training_on_rewards_is_named(tmp_path):
     rows = table.rows([write(tmp_path, maximised="reward")])
     assert any("soft, trained on rewards, beam 5" in row.model for row in rows)
