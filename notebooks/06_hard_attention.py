@@ -1141,7 +1141,7 @@ for name, captions in captioned.items():
     right = 100 * np.mean(
         [scenes.exact_match(captions[each.image_id].text, scenes.scene(each.image_id)) for each in examples]
     )
-    maps, looked_at = evaluation.maps(captions.values()), ground.summary(ground.look_up(examples, captions))
+    maps, looked_at = evaluation.maps(captions.values())[0], ground.summary(ground.look_up(examples, captions))
     figures[name] = {**maps, **looked_at["all"], "exact match": right, "by class": looked_at["by class"]}
     each = figures[name]
     print(
