@@ -4,7 +4,7 @@ from pathlib import Path
 
 from satlib.errors import SatlibError
 
-PHOTOGRAPHS = "flickr8k-lite0-soft"
+PHOTOGRAPHS = "flickr8k-lite02-boxes"
 _MODELS = Path(__file__).parent / "models"
 _RESULTS = Path(__file__).parent / "results"
 
