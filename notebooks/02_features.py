@@ -737,9 +737,9 @@ print({name: f"{wholly_right[name]:.0f} %" for name in ("scenes-soft", "scenes-n
 assert wholly_right["scenes-soft"] > wholly_right["scenes-none"] + 50
 
 # %% [markdown]
-# ## Five encoders
+# ## Encoders compared
 #
-# <!-- index: claim: the encoder matters | five encoders compared by shape, size, time and captions | satlib.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
+# <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
 #
 # > **Paper, section 4.3.** Any encoding function can be used in principle. **Section 5.2.** A newer network alone can raise the figures of the same
 # > decoder, so the paper compares itself only with captioners on GoogLeNet or VGG.
@@ -748,7 +748,7 @@ assert wholly_right["scenes-soft"] > wholly_right["scenes-none"] + 50
 # were measured with teacher forcing on validation pictures (each word was predicted after the *true* words before it; notebook 07), so hold them against each
 # other only, not against the paper's. satlib's own rows are of generated captions on the test split.
 #
-# Which of these encoders can be used right now? Weights of two come inside installed packages. The others are downloaded by torchvision when they are
+# Which of these encoders can be used right now? Weights of three come inside installed packages. The others are downloaded by torchvision when they are
 # asked for; without them we can still have their shapes, their sizes and their time, for which random weights do as well as trained ones.
 
 # %%
@@ -759,7 +759,7 @@ SEED_TABLE = {  # BLEU-1, 2, 3, 4, METEOR
     "densenet201": (64.81, 40.82, 26.26, 15.84, 16.95),
     "resnet152": (65.67, 41.40, 27.13, 16.48, 17.94),
 }
-PACKAGED = ("vgg19", "efficientnet-lite0")
+PACKAGED = ("vgg19", "efficientnet-lite0", "efficientnet-lite2")
 
 
 def whereabouts(name: str) -> str:

@@ -145,7 +145,7 @@ name = "coffee" if "coffee" in photographs else next(iter(photographs))
 plots.attention_figure(photographs[name], described[name].words, described[name].alphas)
 
 # %%
-moves = {"photographs": maps(described.values()), "scenes, soft": maps(captions["soft"].values())}
+moves = {"photographs": maps(described.values())[0], "scenes, soft": maps(captions["soft"].values())[0]}
 for kind, figures in moves.items():
     print(f"{kind:13} the map moves by {figures['map movement']:.2f} between words, of 1 at most")
 
