@@ -60,10 +60,9 @@ plots.attention_figure(photo, caption.words, caption.alphas, caption.betas)
 # Read it twice. First as a sentence: it is good English, some of it is right, and some is invented. A woman in a flight suit is described with
 # the words of a world of people and dogs outdoors, because the model has no others, and no way to say "I do not know".
 #
-# Then as pictures. The light is on the suit, which the sentence is about, and nobody ever told the network where anything is: it was shown
-# whole photographs and whole sentences. That it looks somewhere sensible at all has to be explained, and notebook 04 does. But the light
-# hardly moves, because there is one thing to talk about. In a picture with two things it does move. Here is a drawn scene, captioned by a model that
-# was trained on such scenes:
+# Then as pictures. At "boy" the light is on the face, at "jacket" on the suit. How a network learns where to look, from whole photographs and whole
+# sentences alone, is the subject of notebook 04. This captioner had help: in the last two of its ten epochs, boxes drawn by people told it where the things
+# are that a phrase names. Here is a drawn scene, captioned by a model that had no such help:
 #
 # ![Two drawn stars. At "striped purple star" the left star is lit, at "big blue star" the right one.](../docs/attention.png)
 #
@@ -305,7 +304,7 @@ for model in ("Soft-Attention", "Hard-Attention"):
 # ## What to remember
 #
 # - Attention gives the decoder a new view of the picture for each word: a weighted mean of what the places hold.
-# - The places are learnt from sentences alone; nobody marks them.
+# - Where to look can be learnt from sentences alone, as on the drawn scenes. On photographs, boxes in training give better maps.
 # - One vector for all words cannot say which thing is what. Where no word depends on that, it is nearly as good.
 # - A fluent sentence is no evidence, and neither is a plausible figure.
 #

@@ -864,7 +864,8 @@ plots.compare_figure(photo, [(f"{word} ...", each.words[:5], each.alphas[:5]) fo
 # %% [markdown]
 # ## A photograph
 #
-# The captioner for photographs that comes with satlib reads EfficientNet-Lite0's $7 \times 7 \times 1280$ and was trained on Flickr8k, 6,000 photographs. Below stands what it says
+# The captioner for photographs that comes with satlib reads EfficientNet-Lite0 and -Lite2 side by side, $9 \times 9 \times 2560$. It was trained on the 6,000 photographs of Flickr8k,
+# at the end with boxes for what the phrases name. Below stands what it says
 # of one by itself, and what when its caption is made to begin otherwise. With Flickr8k on your disk the photograph is one of its test split; else it is one that scikit-image carries, which is farther from what the
 # model has seen.
 
@@ -890,7 +891,7 @@ plots.compare_figure(
 )
 
 # %% [markdown]
-# The maps are broader than on scenes, and move less: by 0.15 from word to word where those of scenes move by 0.31, says `satlib table`. A photograph's caption can be guessed from the mean of its places far better than a scene's can, so there is less to gain from
+# The maps are broader than on scenes, and move less: by 0.21 from word to word where those of scenes move by 0.40, says `satlib table`. A photograph's caption can be guessed from the mean of its places far better than a scene's can, so there is less to gain from
 # looking. Read such maps with care. They tell where weight was, not why a word was chosen; whether moving the weight would have changed the word is a question that you have now learnt to ask.
 
 # %% [markdown]

@@ -150,8 +150,8 @@ for kind, figures in moves.items():
     print(f"{kind:13} the map moves by {figures['map movement']:.2f} between words, of 1 at most")
 
 # %% [markdown]
-# They do not: the light lies on the cup while the model talks of a dog. A map that lies on the right thing vouches for nothing. And on photographs
-# the maps hardly move from word to word, as the figures say. Remember that when you see the finest examples of a paper side by side: figures are
+# They do not: the light has no trouble finding a place for each word, whether the word is true or not. A map that lies on a thing vouches for nothing. And on
+# photographs the maps move less from word to word than on scenes, as the figures say. Remember that when you see the finest examples of a paper side by side: figures are
 # chosen. So let us count instead, where counting is possible.
 #
 # ## How a map is drawn
