@@ -94,11 +94,6 @@ class ObjectiveConfig:
         "(needs --entities); 0 trains without boxes",
         at_least=0,
     )
-    entropy: float = option(
-        0.0,
-        "the weight of the maps' entropy, summed over the words, in the loss of soft attention: it makes them sharper",
-        at_least=0,
-    )
     label_smoothing: float = option(
         0.0, "the share of each target that is spread evenly over the vocabulary", at_least=0, below=1
     )

@@ -225,7 +225,6 @@ def caption_loss(
     teachers: Tensor | None = None,
     boxes: float = 0.0,
     covers: Tensor | None = None,
-    sharpness: float = 0.0,
 ) -> BatchLoss:
     """Equation 14; with hard attention the bound of section 4.1 takes the place of log p(y|a).
 
@@ -241,7 +240,6 @@ def caption_loss(
         teachers: their mean word probabilities (B, C, K); None without distillation.
         boxes: weight of the loss that draws maps into boxes.
         covers: the shares of the cells in the words' boxes (B, C, L), 0 for words without boxes; None without supervision.
-        sharpness: weight of the maps' entropy, summed over the words.
     """
     if bound is None:
         output = decoder(a, captions)
@@ -263,9 +261,8 @@ def caption_loss(
         outside = box_loss(output.alphas, covers)
         loss = loss + boxes * outside.mean()
         means |= {"boxes": outside.sum() / covers.any(2).sum().clamp(min=1)}
-    penalty, spread = doubly_stochastic_penalty(output.alphas).mean(), entropy(output.alphas)
-    loss = loss + sharpness * spread.sum(1).mean()
-    means |= {"penalty": penalty, "entropy": spread.mean()}
+    penalty = doubly_stochastic_penalty(output.alphas).mean()
+    means |= {"penalty": penalty, "entropy": entropy(output.alphas).mean()}
     if captions.shape[1] > 1:
         means |= {"movement": movement(output.alphas).mean()}
     return BatchLoss(loss + doubly_stochastic * penalty, means, len(captions), captions.numel())

@@ -280,7 +280,6 @@ class Trainer:
             None if self.teachers is None else self.teachers.probabilities(batch.image_ids, captions),
             objective.boxes,
             covers,
-            objective.entropy,
         )
 
     def _reward_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:

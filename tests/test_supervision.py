@@ -229,16 +229,3 @@ class TestDrop:
         state = torch.get_rng_state()
         assert drop_annotations(a, None, TrainingConfig())[0] is a
         assert torch.equal(torch.get_rng_state(), state)  # older runs keep their random numbers
-
-
-def test_the_entropy_term():
-    """caption_loss adds the weight times the maps' entropy, summed over the words: two even maps of four places, ln 4 each."""
-    captioner = Captioner(
-        tiny.the_recipe("decoder.attention=none"), Vocabulary(["red", "star"]), encoders.create("tiny")
-    )
-    captioner.eval()
-    a, captions = torch.randn(3, 4, tiny.DIM), torch.tensor([[2, 0]] * 3)
-    plain, sharp = (caption_loss(captioner.decoder, a, captions, sharpness=weight).loss for weight in (0.0, 0.5))
-    torch.testing.assert_close(
-        sharp - plain, torch.tensor(0.5 * 2 * np.log(4), dtype=torch.float32), rtol=1e-4, atol=1e-5
-    )
