@@ -96,7 +96,8 @@ def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, caption
     weight = recipe.objective.boxes
     if (entities is not None) != (weight > 0):
         raise SatlibError(
-            f"objective.boxes is {weight:g}; to train with boxes give both a weight above 0 and --entities, or neither"
+            f"objective.boxes is {weight:g} and --entities is {'given' if entities is not None else 'missing'}; training with boxes needs a weight "
+            "above 0 and --entities, training without them neither"
         )
     if entities is None:
         return None

@@ -174,9 +174,9 @@ class TestTraining:
 
     def test_weight_and_boxes_belong_together(self, tmp_path):
         entities = annotate(tmp_path / "entities", tiny.data())
-        with pytest.raises(SatlibError, match=r"objective.boxes is 1; .* --entities"):
+        with pytest.raises(SatlibError, match=r"objective\.boxes is 1 and --entities is missing"):
             run(tmp_path / "run", "objective.boxes=1.0")
-        with pytest.raises(SatlibError, match=r"objective.boxes is 0; .* --entities"):
+        with pytest.raises(SatlibError, match=r"objective\.boxes is 0 and --entities is given"):
             run(tmp_path / "run", entities=entities)
 
     def test_without_attention_there_is_nothing_to_supervise(self, tmp_path):
