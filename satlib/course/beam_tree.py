@@ -6,14 +6,14 @@ As in `plots`, the same input gives the same bytes, and figures are readable wit
 import math
 from collections.abc import Callable, Collection, Mapping
 
-from satlib.plots import END_LABEL, NotebookFigure
+from satlib.plots import END_LABEL, INK, NotebookFigure
 
 Prefix = tuple[str, ...]
 
 # From the palette of Okabe and Ito; line widths and dashes repeat the distinction.
 _BEST = {"color": "#d55e00", "linewidth": 3.0, "linestyle": "-", "zorder": 3}
 _KEPT = {"color": "#0072b2", "linewidth": 1.8, "linestyle": "-", "zorder": 2}
-_DROPPED = {"color": "0.6", "linewidth": 1.0, "linestyle": ":", "zorder": 1}
+_DROPPED = {"color": INK, "linewidth": 1.0, "linestyle": ":", "zorder": 1}
 
 
 def tree_figure(
@@ -38,17 +38,18 @@ def tree_figure(
             before = places[prefix[:-1]]
             axis.plot([x - 0.78, x - 0.24], [before, y], **style)
             p = next_words(prefix[:-1])[prefix[-1]]
-            behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
             height = (before + y) / 2 - (0.12 if abs(before - y) < 1.5 else -0.2)  # on a steep line, otherwise above it
-            style_of_p = {"ha": "center", "va": "bottom", "fontsize": 8, "color": "0.25", "zorder": 4, "bbox": behind}
+            style_of_p = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK, "zorder": 4}
             axis.text(x - 0.5, height, f"{p:.2f}", **style_of_p)
         box = {
             "boxstyle": "round,pad=0.25",
-            "facecolor": "white",
+            "facecolor": "0.95",
             "edgecolor": style["color"],
             "linestyle": style["linestyle"],
         }
-        axis.text(x, y, prefix[-1] if prefix else "(start)", ha="center", va="center", fontsize=9, bbox=box)
+        axis.text(
+            x, y, prefix[-1] if prefix else "(start)", ha="center", va="center", fontsize=9, color="0.1", bbox=box
+        )
     for prefix in ends:
         p = math.prod(next_words(prefix[:t])[prefix[t]] for t in range(len(prefix)))
         weight = "bold" if prefix == best else "normal"

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from satlib import overlay, plots
 from satlib.errors import SatlibError
+from satlib.plots import INK
 from satlib.table import TableRow
 
 if TYPE_CHECKING:
     from satlib.course.explorer import Reading
 
+_ON_PALE = "0.1"  # text on a pale box
 _CHOSEN, _OTHER, _CHANGED = "#0072b2", "#9ecae1", "#d55e00"
 _PARTS = ("#dcebf7", "#fbe3d0", "#d5efe5", "#fbf3cf")  # pale, all readable under black
 _RINGS = (
@@ -55,16 +57,16 @@ def fixed_vector_figure(
             fontsize=13,
             weight="bold",
             va="top",
-            color="black" if bottom else _CHOSEN,
+            color=INK if bottom else _CHOSEN,
         )
         _inside(axis, overlay.scaled(photo), (2, bottom + 9, 14, 14))
         _box(axis, (20, bottom + 12, 9, 8), "encoder\n(CNN)")
         for i in range(alphas.shape[1] + 1):
             y = bottom + 11 + 10 * i / alphas.shape[1]
-            axis.plot((33, 43), (y, y), color="0.3", linewidth=0.7)
+            axis.plot((33, 43), (y, y), color=INK, linewidth=0.7)
         for i in range(alphas.shape[2] + 1):
             x = 33 + 10 * i / alphas.shape[2]
-            axis.plot((x, x), (bottom + 11, bottom + 21), color="0.3", linewidth=0.7)
+            axis.plot((x, x), (bottom + 11, bottom + 21), color=INK, linewidth=0.7)
         axis.text(
             38,
             bottom + 10,
@@ -96,7 +98,7 @@ def _one_vector(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -
     _arrow(axis, (43.5, bottom + 16), (46.5, bottom + 16))
     shades = np.linspace(0.25, 0.95, 10)[[3, 8, 1, 6, 9, 0, 5, 2, 7, 4]]
     for i, shade in enumerate(shades):
-        axis.add_patch(Rectangle((47, bottom + 11 + i), 1.6, 1, facecolor=str(shade), edgecolor="0.3", linewidth=0.5))
+        axis.add_patch(Rectangle((47, bottom + 11 + i), 1.6, 1, facecolor=str(shade), edgecolor=INK, linewidth=0.5))
     axis.text(47.8, bottom + 10, "their\nmean", ha="center", va="top", fontsize=10)
     _bus(axis, (47.8, bottom + 21), bottom + 25, bottom + 13, len(alphas))
 
@@ -124,7 +126,7 @@ def _attention_per_word(axis: Axes, bottom: float, photo: Image.Image, alphas: T
 def _bus(axis: Axes, start: tuple[float, float], height: float, end: float, words: int) -> None:
     """A line from `start` up to a height, along it, and down to every word's column."""
     last = _column(words - 1) + 4.5
-    axis.plot((start[0], start[0], last), (start[1], height, height), color="0.3", linewidth=1.5)
+    axis.plot((start[0], start[0], last), (start[1], height, height), color=INK, linewidth=1.5)
     for place in range(words):
         _arrow(axis, (_column(place) + 4.5, height), (_column(place) + 4.5, end))
 
@@ -150,7 +152,7 @@ def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.
                 _arrow(axis, (x + 4, y + 8.5), (x + 4, y + 5.5))
             elif before:
                 corner = x - 3
-                axis.plot((before[0], corner, corner), (before[1], before[1], y + 2.75), color="0.3", linewidth=1.5)
+                axis.plot((before[0], corner, corner), (before[1], before[1], y + 2.75), color=INK, linewidth=1.5)
                 _arrow(axis, (corner, y + 2.75), (x, y + 2.75))
             before = (x + wide - 6, y + 2.75)
     return figure
@@ -182,7 +184,7 @@ def gallery_figure(
                 at, line = x, line - 2.1
                 text.set_position((at, line))
             at += length + 0.9
-        axis.text(x, line - 0.8, truth, fontsize=9, va="top", color="0.35", parse_math=False)
+        axis.text(x, line - 0.8, truth, fontsize=9, va="top", color=INK, parse_math=False)
     return figure
 
 
@@ -245,13 +247,13 @@ def _inside(
 def _box(axis: Axes, place: tuple[float, float, float, float], text: str, colour: str = "0.93") -> None:
     """A rounded box (left, bottom, width, height) with centred text."""
     x, y, width, height = place
-    style = {"boxstyle": "round,pad=0,rounding_size=0.8", "edgecolor": "0.3", "facecolor": colour}
+    style = {"boxstyle": "round,pad=0,rounding_size=0.8", "edgecolor": INK, "facecolor": colour}
     axis.add_patch(FancyBboxPatch((x, y), width, height, **style))
-    axis.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=11)
+    axis.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=11, color=_ON_PALE)
 
 
 def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], **style: str) -> None:
-    look = {"arrowstyle": "-|>", "color": "0.3", "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **style}
+    look = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **style}
     axis.annotate("", end, start, arrowprops=look)
 
 
@@ -326,7 +328,7 @@ def _draw_maps(axis: Axes, maps: np.ndarray, reading: "Reading", index: int, alo
         x, y = step * (i % _COLUMNS), below * (i // _COLUMNS)
         _inside(axis, small, (x, y, _SMALL, _SMALL), zorder=1, downwards=True)
         changed = i >= len(alone) or alone[i] != label
-        style = {"color": _CHANGED, "style": "italic"} if changed else {"color": "black"}
+        style = {"color": _CHANGED, "style": "italic"} if changed else {"color": INK}
         name = f"[{label}]" if i < reading.forced else label
         size = min(11.0, 11.0 * 9 / len(name))
         axis.text(x + _SMALL / 2, y - 5, name, ha="center", va="bottom", fontsize=size, parse_math=False, **style)
