@@ -23,12 +23,13 @@ test: lint  ## check style and run all tests
 lab: .venv/.installed  ## open the course in JupyterLab
 	JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter" $(BIN)/jupyter lab --notebook-dir=. notebooks/00_look.ipynb $(ARGS)
 
-notebooks: .venv/.dev  ## make the notebooks from their sources: run those that changed, and write the index
+notebooks: .venv/.dev  ## make the notebooks from their sources: run those that are not up to date, and write the index
 	$(BIN)/python tools/notebooks.py make --changed
 
 # One after another, with one thread: for the small tensors of most notebooks two are slower.
-notebooks-check: .venv/.dev  ## run the notebooks, and compare them and the index with their sources
+notebooks-check: .venv/.dev  ## run the notebooks; are they up to date, and is what they say held by what they show?
 	$(BIN)/python tools/notebooks.py compare
+	$(BIN)/python tools/notebooks.py claims
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
 
 # A notebook in which somebody has worked is left alone; ARGS=--force replaces it, and keeps a copy.

@@ -6,6 +6,7 @@ the ones that the decoder was trained with.
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -281,6 +282,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """
     if not path.is_file():
         raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
+    sys.audit("satlib.read", str(path))  # safetensors opens files outside Python, where no "open" event is raised
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -1,27 +1,34 @@
-"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--changed]`, or `index`, or `compare`.
+"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--changed]`, or `index`, `compare`, `claims`.
 
 notebooks/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates notebooks/NN_name.ipynb from it, with the
 installing cell put in (and Colab's badge, if pyproject.toml has the repository's address, `Source` in [project.urls]), and
-executes it; `--changed` leaves alone those whose cells are the same as before. The picture of a cell with the tag `docs:NAME`
+executes it; `--changed` leaves alone those that are up to date: the same cells, and no change in the modules, models, results
+and recipes that they read (staleness.py). `claims` lists the numbers and comparisons of the prose with what holds each, and
+fails where nothing does (claims.py). The picture of a cell with the tag `docs:NAME`
 is written to docs/NAME.png, for README.md. `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes
-nothing and fails where what is committed differs from what would be generated.
+nothing and fails where what is committed differs from what would be generated, or is stale.
 """
 
 import argparse
 import base64
+import io
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import claims
 import jupytext
 import nbformat
 import psutil
+import staleness
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
+from PIL import Image
 
 from satlib.files import replacing
 
@@ -124,7 +131,7 @@ def generate(source: Path) -> NotebookNode:
 
 
 def execute(notebook: NotebookNode) -> tuple[float, float]:
-    """Run it in place, in its own folder.
+    """Run it in place, in its own folder, and keep hashes of the files that it read in its metadata.
 
     Returns:
         seconds, and the kernel's largest memory in GB.
@@ -133,10 +140,13 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
     client = NotebookClient(
         notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
     )
-    with client.setup_kernel():
-        for number, cell in enumerate(notebook.cells):
-            client.execute_cell(cell, number)
-        peak = peak_memory(client.km.provisioner.pid)
+    with tempfile.TemporaryDirectory() as folder:
+        notes = Path(folder) / "reads"
+        with client.setup_kernel(env=staleness.environment(notes)):
+            for number, cell in enumerate(notebook.cells):
+                client.execute_cell(cell, number)
+            peak = peak_memory(client.km.provisioner.pid)
+        notebook.metadata["satlib"] = {"read": staleness.hashes(staleness.read(notes))}
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day
         if cell.cell_type == "code":  # progress bars and warnings are of that one run
@@ -159,24 +169,40 @@ def cells_of(notebook: NotebookNode) -> list[tuple[str, str, str]]:
     return [(cell.id, cell.cell_type, cell.source) for cell in notebook.cells]
 
 
+def stale(notebook: NotebookNode) -> list[str]:
+    """What has changed since the notebook was executed, among the files that it read; its own name if nobody recorded them."""
+    recorded = notebook.metadata.get("satlib", {}).get("read")
+    return staleness.stale(recorded) if recorded else ["the record of what it read (it has none)"]
+
+
+def outdated(source: Path) -> list[str]:
+    """A line for a committed notebook that is stale."""
+    target = source.with_suffix(".ipynb")
+    changed = stale(nbformat.read(target, 4)) if target.exists() else []
+    return [f"{target.name} is stale: {', '.join(changed)} changed since it was executed"] if changed else []
+
+
 def make(source: Path, changed_only: bool = False) -> None:
     """Generate, execute and write one notebook.
 
     Args:
         source: its .py.
-        changed_only: leave it as it is if its cells are the same as before.
+        changed_only: leave it as it is if it is up to date.
 
     Raises:
         SystemExit: a cell fails, or the notebook is too large to be shown.
     """
     target, notebook = source.with_suffix(".ipynb"), generate(source)
-    if changed_only and target.exists() and cells_of(notebook) == cells_of(nbformat.read(target, 4)):
-        print(f"{target.name:32} as before")
-        return
+    if changed_only and target.exists():
+        before = nbformat.read(target, 4)
+        if cells_of(notebook) == cells_of(before) and not stale(before):
+            print(f"{target.name:32} as before")
+            return
     try:
         seconds, memory = execute(notebook)
     except CellExecutionError as error:
         raise SystemExit(f"{source.name}: {error}") from None
+    shrink(notebook)
     text = nbformat.writes(notebook) + "\n"
     if len(text) > MAX_BYTES:
         raise SystemExit(
@@ -187,6 +213,27 @@ def make(source: Path, changed_only: bool = False) -> None:
     for path, picture in figures(notebook).items():
         path.write_bytes(picture)
     print(f"{target.name:32} {seconds:5.0f} s {memory:5.1f} GB {len(text) / 1e6:5.2f} MB")
+
+
+def shrink(notebook: NotebookNode) -> None:
+    """Reduce pictures to 256 colours, the largest first, until the notebook is small enough to be shown on the web."""
+    pictures = [
+        output.data
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if "image/png" in output.get("data", {})
+    ]
+    excess = len(nbformat.writes(notebook)) + 1 - MAX_BYTES
+    for data in sorted(pictures, key=lambda data: -len(data["image/png"])):
+        if excess <= 0:
+            return
+        buffer = io.BytesIO()
+        with Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) as picture:
+            few = picture.convert("RGBA").quantize(256, Image.Quantize.FASTOCTREE)
+            few.save(buffer, format="png", optimize=True)
+        smaller = base64.b64encode(buffer.getvalue()).decode()
+        excess -= len(data["image/png"]) - len(smaller)
+        data["image/png"] = smaller
 
 
 def figures(notebook: NotebookNode) -> dict[Path, bytes]:
@@ -225,6 +272,27 @@ def problems(source: Path) -> list[str]:
     ]
     if target.stat().st_size > MAX_BYTES:
         found.append(f"{target.name} is larger than {MAX_BYTES / 1e6} MB")
+    return found
+
+
+def unheld(source: Path, listed: bool) -> list[str]:
+    """The numbers and comparisons in a notebook's prose that nothing holds.
+
+    Args:
+        source: its .py.
+        listed: print every claim, with what holds it.
+    """
+    target, found = source.with_suffix(".ipynb"), []
+    try:
+        every = claims.claims(nbformat.read(target, 4))
+    except ValueError as error:
+        return [f"{target.name}: {error}"]
+    for claim in every:
+        if listed:
+            print(f"{target.stem[:2]}[{claim.cell}]\t{claim.text}\t{claim.basis or 'NOTHING'}\t...{claim.context}...")
+        if claim.basis is None:
+            found.append(f"{target.name}, cell {claim.cell}: nothing holds {claim.text!r} in ...{claim.context}...")
+    print(f"{target.name:34} {len(every):4} numbers and comparisons, {len(found):3} with nothing behind them")
     return found
 
 
@@ -304,9 +372,10 @@ def _file_of(dotted: str) -> str:
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("make", "index", "compare"))
+    parser.add_argument("what", choices=("make", "index", "compare", "claims"))
     parser.add_argument("names", nargs="*", help="the numbers of some notebooks; all if left out")
-    parser.add_argument("--changed", action="store_true", help="only those whose cells have changed")
+    parser.add_argument("--changed", action="store_true", help="only those that are not up to date")
+    parser.add_argument("--list", action="store_true", help="print every claim, with what holds it")
     arguments = parser.parse_args()
     if arguments.what == "make":
         for source in sources(arguments.names):
@@ -314,16 +383,20 @@ def main() -> int:
     if arguments.what in ("make", "index"):
         (FOLDER / "INDEX.md").write_text(index(), encoding="utf-8")
         return 0
-    if arguments.what == "compare":
-        found = [problem for source in sources(arguments.names) for problem in problems(source)]
+    chosen = sources(arguments.names)
+    if arguments.what == "claims":
+        found = [line for source in chosen for line in unheld(source, arguments.list)]
+        advice = "assert it, show it or name its source (tools/claims.py says how), or do not say it"
+    else:
+        found = [problem for source in chosen for problem in [*problems(source), *outdated(source)]]
         if not (FOLDER / "INDEX.md").is_file() or (FOLDER / "INDEX.md").read_text(encoding="utf-8") != index():
             found.append("INDEX.md is not what the marks give")
-        for problem in found:
-            print(problem, file=sys.stderr)
-        if found:
-            print("run `make notebooks` and commit what it writes", file=sys.stderr)
-        return 1 if found else 0
-    return 0
+        advice = "run `make notebooks` and commit what it writes"
+    for problem in found:
+        print(problem, file=sys.stderr)
+    if found:
+        print(advice, file=sys.stderr)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
