@@ -192,3 +192,9 @@ def test_pictures_are_reduced_only_where_a_notebook_is_too_large(monkeypatch):
         assert picture.size == (200, 200)
         assert picture.mode == "P"
     assert len(nbformat.writes(made)) < 100_000
+
+
+def test_a_markdown_cell_is_parted_before_each_heading_and_not_in_code():
+    text = "Words.\n\n## One\n\n```\n# a comment\n```\n\n### Two\n\nMore."
+    parts = [cell.source for cell in notebooks.parted(nbformat.v4.new_markdown_cell(text))]
+    assert parts == ["Words.", "## One\n\n```\n# a comment\n```", "### Two\n\nMore."]

@@ -139,7 +139,10 @@ def _open(page, lab, name):
 def test_python_files_open_as_notebooks_by_default():
     """What `make lab` gives to JupyterLab; the next tests see that it works."""
     settings = json.loads((ROOT / "tools/jupyter/labconfig/default_setting_overrides.json").read_text(encoding="utf-8"))
-    assert settings["@jupyterlab/docmanager-extension:plugin"]["defaultViewers"]["python"] == "Jupytext Notebook"
+    assert settings["@jupyterlab/docmanager-extension:plugin"]["defaultViewers"] == {
+        "python": "Jupytext Notebook",
+        "markdown": "Markdown Preview",
+    }
     assert 'JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter"' in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -149,6 +152,23 @@ def test_a_source_is_opened_as_a_notebook(page, lab):
     cells = page.evaluate(CELLS)
     assert cells[0]["text"].startswith("# 9. ")
     assert {cell["kind"] for cell in cells} == {"markdown", "code"}
+
+
+@pytest.mark.timeout(900)
+def test_a_link_of_the_index_opens_a_notebook_at_its_heading(page, lab):
+    page.goto(f"{lab}/lab/tree/notebooks/INDEX.md?token={TOKEN}")
+    link = page.locator(".jp-RenderedMarkdown a", has_text="04, ").first  # rendered: a preview, not an editor
+    heading = link.text_content().removeprefix("04, ")
+    link.click()
+    found = page.locator(".jp-NotebookPanel h2, .jp-NotebookPanel h3", has_text=heading).first
+    found.wait_for()
+    for _ in range(60):
+        box = found.bounding_box()
+        if box and 0 < box["y"] < 900:
+            break
+        page.wait_for_timeout(500)
+    else:
+        pytest.fail(f"{heading} is at {box}")
 
 
 @pytest.mark.timeout(900)

@@ -102,25 +102,18 @@ def test_the_index_is_what_the_marks_give():
 
 def test_links_of_the_index_and_between_notebooks_lead_somewhere():
     pages = {ROOT / "notebooks" / "INDEX.md": (ROOT / "notebooks" / "INDEX.md").read_text(encoding="utf-8")}
-    for source in SOURCES:
-        cells = nbformat.read(source.with_suffix(".ipynb"), 4).cells
-        pages[source.with_suffix(".ipynb")] = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    anchors = {
-        path.name: {_anchor(line) for line in text.splitlines() if line.startswith("#")} for path, text in pages.items()
-    }
+    ids = {}
+    for path in [*(ROOT / "exercises").glob("[0-9]*.ipynb"), *(ROOT / "notebooks").glob("[0-9]*.ipynb")]:
+        cells = nbformat.read(path, 4).cells
+        pages[path] = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        ids[path] = {f"cell-id={cell.id}": cell.source for cell in cells}
     broken = []
     for page, text in pages.items():
         for target in LINK.findall(text):
             file, _, anchor = unquote(target).partition("#")
             if "://" in target:
                 continue
-            name = file or page.name
-            if not (page.parent / name).exists() or (
-                anchor and anchor.lower() not in anchors.get(Path(name).name, set())
-            ):
+            path = (page.parent / (file or page.name)).resolve()
+            if not path.exists() or (anchor and not ids.get(path, {}).get(anchor, "").startswith("#")):
                 broken.append(f"{page.name}: {target}")
     assert broken == []
-
-
-def _anchor(heading):
-    return re.sub(r"[^\w\- ]", "", heading.lstrip("# ").strip().lower()).replace(" ", "-")

@@ -22,7 +22,8 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, execute, opening
+from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, execute, marks, opening, stars
+from notebooks import sources as notebook_sources
 from satlib.exercises import task
 from satlib.exercises.task import Task
 from satlib.files import replacing
@@ -69,10 +70,19 @@ def solved(code: str) -> str:
 
 
 def heading(asked: Task) -> str:
-    """An exercise's title, and what to expect of it."""
-    stars = "●" * asked.difficulty + "○" * (3 - asked.difficulty)
+    """An exercise's title, what to expect of it, and where in its notebook its subject is."""
     minutes = f"{asked.minutes} minutes" if asked.minutes > 1 else "1 minute"
-    return f"## {asked.id} {asked.title}\n\n{stars} · {minutes} · {asked.equation}"
+    return f"## {asked.id} {asked.title}\n\n{stars(asked)} · {minutes} · {asked.equation} · {_back(asked)}"
+
+
+def _back(asked: Task) -> str:
+    """A link to the section of its notebook that treats the exercise's equation or section; otherwise to the notebook."""
+    number = f"{int(asked.id.split('.')[0]):02}"
+    (source,) = notebook_sources([number])
+    treated = re.findall(r"\d+(?:\.\d+)*", asked.equation)
+    places = [mark for mark in marks() if mark.notebook == source.stem and mark.key.split()[-1] in treated]
+    place = f"{number}, {places[0].heading}" if places else number
+    return f"[notebook {place}](../notebooks/{places[0].link if places else f'{source.stem}.ipynb'})"
 
 
 def _folded(title: str, text: str) -> str:
@@ -188,6 +198,9 @@ def make_solution(source: Path) -> str:
         seconds, memory = execute(notebook)
     except CellExecutionError as error:
         raise SystemExit(f"{source.name}: {error}") from None
+    del notebook.metadata[
+        "satlib"
+    ]  # solutions are run again where they are checked, so they need no record of what they read
     text = nbformat.writes(notebook) + "\n"
     if len(text) > MAX_BYTES:
         raise SystemExit(f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}")

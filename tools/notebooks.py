@@ -11,6 +11,7 @@ nothing and fails where what is committed differs from what would be generated, 
 
 import argparse
 import base64
+import importlib
 import io
 import re
 import sys
@@ -30,6 +31,7 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from PIL import Image
 
+from satlib.exercises.task import Task
 from satlib.files import replacing
 
 if sys.version_info >= (3, 11):
@@ -119,15 +121,50 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
 
 
 def generate(source: Path) -> NotebookNode:
-    """The notebook of a source, not executed: its cells, with the opening after the first."""
+    """The notebook of a source, not executed: its cells, with the opening after the first and its exercises after the last."""
     notebook = jupytext.read(source)
-    first, *rest = notebook.cells
-    notebook.cells = [first, *opening(f"notebooks/{source.stem}.ipynb"), *rest]
+    first, *rest = [part for cell in notebook.cells for part in parted(cell)]
+    notebook.cells = [first, *opening(f"notebooks/{source.stem}.ipynb"), *rest, *exercises_cell(source)]
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{source.stem[:2]}-{number:03}"  # the same each time, so that a difference is a difference
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat_minor = 5
     return notebook
+
+
+def parted(cell: NotebookNode) -> list[NotebookNode]:
+    """A markdown cell parted before each heading, so that a link to a heading is a link to a cell."""
+    if cell.cell_type != "markdown":
+        return [cell]
+    parts: list[list[str]] = [[]]
+    fenced = False
+    for line in cell.source.splitlines():
+        fenced ^= line.startswith("```")
+        if parts[-1] and not fenced and re.match(r"#{1,4} ", line):
+            parts.append([])
+        parts[-1].append(line)
+    return [nbformat.v4.new_markdown_cell("\n".join(part).strip(), metadata=cell.metadata) for part in parts]
+
+
+def exercises_cell(source: Path) -> list[NotebookNode]:
+    """A cell that links to the notebook's exercises, each with its difficulty and minutes; none where there are none."""
+    if not (ROOT / "solutions" / source.name).is_file():
+        return []
+    tasks: list[Task] = importlib.import_module(f"satlib.exercises.ex{source.stem[:2]}").TASKS
+    page = f"../exercises/{source.stem}.ipynb"
+    cells = nbformat.read(FOLDER / page, 4).cells
+    places = {found[1]: cell.id for cell in cells if (found := re.match(r"## (\d+\.\d+) ", cell.source))}
+    lines = [
+        f"- [{task.id} {task.title}]({page}#cell-id={places[task.id]}), {stars(task)}, {task.minutes} min"
+        for task in tasks
+    ]
+    text = f"## Exercises\n\n[The exercises of this notebook]({page}) check themselves:\n\n" + "\n".join(lines)
+    return [nbformat.v4.new_markdown_cell(text)]
+
+
+def stars(task: Task) -> str:
+    """A task's difficulty, out of three."""
+    return "●" * task.difficulty + "○" * (3 - task.difficulty)
 
 
 def execute(notebook: NotebookNode) -> tuple[float, float]:
@@ -304,29 +341,31 @@ class Mark:
     text: str
     notebook: str
     heading: str
+    cell: str
     object: str
     test: str
 
     @property
-    def anchor(self) -> str:
-        """What GitHub and JupyterLab make of the heading in an address."""
-        return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
+    def link(self) -> str:
+        """Where the heading is, from the folder of the notebooks; JupyterLab and nbconvert both know cells by their ids."""
+        return f"{self.notebook}.ipynb#cell-id={self.cell}"
 
 
 def marks() -> list[Mark]:
     """Every mark of every notebook, equations first, then sections, then claims."""
     found = []
     for source in sources():
-        heading = ""
-        for cell in jupytext.read(source).cells:
+        heading, place = "", ""
+        for cell in generate(source).cells:
             if cell.cell_type != "markdown":
                 continue
             for line in cell.source.splitlines():
                 if re.match(r"#+ ", line):
-                    heading = line.lstrip("# ").strip()
+                    heading, place = line.lstrip("# ").strip(), cell.id
                 mark = MARK.match(line)
                 if mark:
-                    found.append(Mark(mark["key"], mark["text"], source.stem, heading, mark["object"], mark["test"]))
+                    where = source.stem, heading, place
+                    found.append(Mark(mark["key"], mark["text"], *where, mark["object"], mark["test"]))
                 elif line.startswith("<!-- index"):
                     raise SystemExit(f"{source.name}: {line!r} is not `<!-- index: key | text | object | test -->`")
     kinds = {"equation": 0, "section": 1, "claim:": 2}
@@ -352,7 +391,7 @@ def index() -> str:
     for mark in marks():
         module, test = mark.object, mark.test.split("::")[0]
         lines.append(
-            f"| {mark.key} | {mark.text} | [{mark.notebook[:2]}, {mark.heading}]({mark.notebook}.ipynb#{mark.anchor}) "
+            f"| {mark.key} | {mark.text} | [{mark.notebook[:2]}, {mark.heading}]({mark.link}) "
             f"| [`{module}`](../{_file_of(module)}) | [`{'::'.join(mark.test.split('::')[1:]) or test}`](../{test}) |"
         )
     return "\n".join(lines) + "\n"
