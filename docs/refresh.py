@@ -14,8 +14,8 @@ TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table 
 # In the order in which a photograph becomes a caption; modules that are named nowhere come last.
 GROUPS = {
     "From photograph to caption": "images encoders networks extraction features text attention decoder decoding captioner familiarity overlay plots",
-    "Training": "recipe configs options training_data batching supervision objectives optimisation training validation checkpoint storage interruption origins",
-    "Evaluation": "metrics statistics evaluation choice table comparison ground pointing phrase_grounding phrase_report phrase_page estimators tune java",
+    "Training": "recipe configs options training_data batching supervision objectives optimisation training validation scaling checkpoint storage interruption origins",
+    "Evaluation": "metrics statistics evaluation encoder_study choice table comparison ground pointing phrase_grounding phrase_report phrase_page estimators tune java",
     "Beyond the paper": "reward meteor distillation weight_averaging",
     "Scale and speed": "device distributed streaming fast fast_loop",
     "Command line": "info demo shipped",

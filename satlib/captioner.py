@@ -76,6 +76,8 @@ class Captioner(nn.Module):
                 f"the recipe has data.language = {recipe.data.language!r}, but the vocabulary has "
                 f"{vocabulary.language!r}; build the vocabulary again with the recipe's language"
             )
+        if not recipe.encoder.scale:
+            raise SatlibError("encoder.scale = 0 is measured when training begins (satlib.scaling); give a number here")
         self.recipe = recipe
         self.vocabulary = vocabulary
         self.encoder = encoder
@@ -86,11 +88,15 @@ class Captioner(nn.Module):
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
         encoder.requires_grad_(recipe.encoder.train)
+        if recipe.encoder.frozen_statistics:
+            encoders.freeze_statistics(encoder)
 
     def train(self, mode: bool = True) -> "Captioner":
-        """Set training or evaluation mode; a frozen encoder and its batch statistics stay in evaluation mode."""
+        """Set training or evaluation mode; a frozen encoder and frozen batch statistics stay in evaluation mode."""
         super().train(mode)
         self.encoder.train(mode and self.recipe.encoder.train)
+        if self.recipe.encoder.frozen_statistics:
+            encoders.freeze_statistics(self.encoder)
         return self
 
     def annotations(self, batch: Tensor) -> Tensor:

@@ -61,8 +61,16 @@ class EncoderConfig:
         "whether the encoder is trained with the decoder; if not, it is frozen and its annotation vectors are computed "
         "once, by satlib features",
     )
+    frozen_statistics: bool = option(
+        False,
+        "whether an encoder that trains keeps its batch normalisation as it is: running statistics, scale and shift; "
+        "advisable with pretrained weights and small batches",
+    )
     scale: float = option(
-        1.0, "the factor that annotation vectors are multiplied by; large vectors saturate an untrained LSTM", above=0
+        1.0,
+        "the factor that annotation vectors are multiplied by; large vectors saturate an untrained LSTM. 0 measures it when "
+        "training begins: 1 / root mean square of the vectors of some training images",
+        at_least=0,
     )
     view: str = option(
         "whole",

@@ -118,6 +118,13 @@ class SideBySide(nn.Module):
         return torch.cat([functional.interpolate(one, size=finest, mode="nearest-exact") for one in maps], dim=1)
 
 
+def freeze_statistics(network: nn.Module) -> None:
+    """Keep every BatchNorm of a network as it is: running statistics in use and unchanged, scale and shift without gradient."""
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):  # subclasses too, such as timm's
+            module.eval().requires_grad_(False)
+
+
 def weights_hash(network: nn.Module) -> str:
     """SHA-256 of the names and values of all weights of a network, in the order of their names."""
     digest = hashlib.sha256()

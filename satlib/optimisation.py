@@ -19,7 +19,8 @@ def create_optimiser(
     groups = [{"params": [*captioner.decoder.parameters(), *baseline], "lr": config.learning_rate}]
     if recipe.encoder.train:
         rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
-        groups.append({"params": list(captioner.encoder.parameters()), "lr": rate})
+        tuned = [parameter for parameter in captioner.encoder.parameters() if parameter.requires_grad]
+        groups.append({"params": tuned, "lr": rate})
     if config.optimiser == "adam":
         optimiser: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)  # one pass over the weights
     else:

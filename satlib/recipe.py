@@ -196,6 +196,11 @@ def _require_consistent(made: Recipe) -> None:
         raise SatlibError(
             "a frozen encoder needs pretrained weights; set encoder.pretrained = true, or encoder.train = true to train it"
         )
+    if made.encoder.frozen_statistics and not made.encoder.pretrained:
+        raise SatlibError(
+            "encoder.frozen_statistics = true needs pretrained weights: the statistics of a new network are no statistics yet; "
+            "set encoder.pretrained = true"
+        )
     if made.training.select == "reward" and made.objective.maximise != "reward":
         raise SatlibError(
             'training.select = "reward" needs objective.maximise = "reward"; select by bleu4 or nll when the likelihood is '

@@ -39,6 +39,7 @@ from satlib.interruption import Interrupted, StopRequest, stop_requests
 from satlib.objectives import BatchLoss, caption_loss, coins, reward_loss
 from satlib.optimisation import set_learning_rate, update_average
 from satlib.recipe import Recipe
+from satlib.scaling import with_scale
 from satlib.supervision import targets
 from satlib.training_data import drop_annotations, training_data
 from satlib.validation import describe, dev_score, epoch_record
@@ -108,7 +109,7 @@ class Trainer:
         entities: Entities | None = None,
     ) -> None:
         """Build the model and its optimiser, and resume from the folder's checkpoint if there is one; see `train`."""
-        self.recipe, self.reader, self.folder, self.device = recipe, reader, folder, device
+        self.reader, self.folder, self.device = reader, folder, device
         self.save_seconds, self.saved = save_seconds, time.monotonic()
         self.ranks = distributed.current()
         self.show = progress and self.ranks.first
@@ -116,6 +117,8 @@ class Trainer:
         self.batches = self.data.batches
         torch.manual_seed(recipe.training.seed)
         encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
+        recipe = self.ranks.from_first(lambda: with_scale(recipe, encoder, reader, self.data.train_ids))
+        self.recipe = recipe
         self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
@@ -134,8 +137,7 @@ class Trainer:
             self.captioner if recipe.encoder.train else self.captioner.decoder,
             *([] if self.state.bound is None else [self.state.bound]),
         ]
-        # Networks of timm may have a head that is not used.
-        partly = recipe.encoder.train and recipe.encoder.name.startswith("timm:")
+        partly = recipe.encoder.train  # a network may have a head that is not used
         loss = self._caption_loss if self.data.reward is None else self._reward_loss
         self.loss = self.ranks.parallel(loss, learning, partly)
 

@@ -495,7 +495,7 @@ class TestRecipe:
         assert cli.main(["recipe"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == recipe.names()
-        assert "flickr8k-soft          Soft attention on Flickr8k with the paper's encoder, VGG-19." in lines
+        assert "flickr8k-soft              Soft attention on Flickr8k with the paper's encoder, VGG-19." in lines
 
     def test_one_whole(self, capsys, tmp_path):
         """What is printed is a recipe file."""

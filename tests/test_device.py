@@ -1,5 +1,7 @@
 """Which precision a device trains in; what the device can do is asked, and here answered by hand."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -23,6 +25,23 @@ def gpu(monkeypatch):
 @pytest.mark.parametrize(("native", "chosen"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_a_gpu_by_what_it_does_itself(gpu, native, chosen):
     assert device.precision("auto", gpu(native)) == chosen
+
+
+CARDS = {"Tesla V100": 7.0, "Tesla T4": 7.5, "A100": 8.0, "L4": 8.9, "H100": 9.0}  # and their compute capability
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_cards_by_their_compute_capability(monkeypatch, card):
+    """torch's own question, with the card's answer: it says yes to bf16 on a T4, unless asked about the hardware."""
+    major, minor = divmod(round(10 * CARDS[card]), 10)
+    properties = SimpleNamespace(name=card, major=major, minor=minor)
+    monkeypatch.setattr(torch.version, "hip", None)
+    for name, answer in (("is_available", True), ("current_device", 0), ("get_device_properties", properties)):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda _: True)
+    assert torch.cuda.is_bf16_supported()
+    expected = torch.bfloat16 if major >= 8 else torch.float16
+    assert device.precision("auto", torch.device("cuda")) == expected
 
 
 @pytest.mark.parametrize("name", ["cpu", "mps"])

@@ -166,7 +166,7 @@ def test_the_ranges_that_matter():
     }
     assert recipe.declared("reward")["samples"].at_least == 2
     assert recipe.declared("data")["vocabulary_size"].at_least == 3
-    assert recipe.declared("encoder")["scale"].above == 0
+    assert recipe.declared("encoder")["scale"].at_least == 0  # 0: measured
 
 
 def test_an_error_gives_the_meaning_of_the_option():

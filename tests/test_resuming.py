@@ -29,6 +29,7 @@ CASES = {
     "fp16": ("scenes-soft", "training.precision=fp16", "training.average=0.9"),
     "RMSProp": ("flickr8k-paper-soft", *SCENES_ENCODER),
     "fine-tuned": ("flickr8k-lite0-soft", "encoder.train=true"),
+    "tuned by its recipe": ("flickr8k-lite0-tuned",),
     "frozen": ("flickr8k-lite0-soft",),
     "soft rewards": ("flickr8k-soft-reward", *SCENES_ENCODER),
     "hard rewards": ("flickr8k-hard-reward", *SCENES_ENCODER),

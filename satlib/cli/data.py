@@ -115,7 +115,7 @@ def add_features(commands: Commands) -> None:
 
 def features(options: argparse.Namespace) -> int:
     """Compute annotation vectors."""
-    from satlib import device, distributed, encoders, extraction, features, recipe
+    from satlib import device, distributed, encoders, extraction, features, recipe, scaling
     from satlib.datasets.sharded import Shards
 
     chosen = recipe.load(options.recipe, options.set)
@@ -132,6 +132,8 @@ def features(options: argparse.Namespace) -> int:
     if first:
         h, w = store.grid
         print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
+        size = scaling.root_mean_square(encoder, store, [one.image_id for one in data.split("train") or data.examples])
+        print(f"root mean square {size:.3g}: encoder.scale = {scaling.scale_of(size):g} brings it to about 1")
     return 0
 
 

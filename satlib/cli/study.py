@@ -1,9 +1,9 @@
-"""Commands that explain, check and measure: `satlib recipe`, `estimators`, `check`, `bench`, `info` and `demo`."""
+"""Commands that explain, check, compare and measure: `satlib recipe`, `estimators`, `encoders`, `check`, `bench`, `info`, `demo`."""
 
 import argparse
 from pathlib import Path
 
-from satlib.cli.arguments import Commands, command, device_option, numbers, positive
+from satlib.cli.arguments import Commands, command, data_option, device_option, numbers, positive
 from satlib.errors import SatlibError
 
 BENCHES = ("step", "growth", "epoch", "extraction", "beam", "loader", "memory")
@@ -53,6 +53,45 @@ def estimators(options: argparse.Namespace) -> int:
     from satlib import estimators
 
     print(estimators.report(options.draws))
+    return 0
+
+
+def add_encoders(commands: Commands) -> None:
+    """`satlib encoders`."""
+    parser = command(
+        commands,
+        "encoders",
+        encoders,
+        "train and score the same decoder on each encoder whose weights are installed or can be downloaded, and print the table",
+    )
+    parser.add_argument(
+        "recipes",
+        nargs="*",
+        metavar="RECIPE",
+        help="recipes with frozen encoders; by default Flickr8k's, one per encoder",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="change a value of all recipes; may be repeated",
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder for the runs, one per recipe")
+    data_option(parser)
+    device_option(parser)
+
+
+def encoders(options: argparse.Namespace) -> int:
+    """Train, score and tabulate encoders."""
+    from satlib import datasets, device, encoder_study, table
+
+    names = options.recipes or encoder_study.RECIPES
+    root, place = datasets.data_root(options.data), device.choose(options.device)
+    written, left_out = encoder_study.study(names, options.set, root, options.runs, place)
+    print(table.render(table.rows(written)))
+    for name, reason in left_out.items():
+        print(f"left out: {name}: {reason}")
     return 0
 
 
@@ -145,4 +184,4 @@ def demo(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (add_recipe, add_estimators, add_check, add_bench, add_info, add_demo)
+COMMANDS = (add_recipe, add_estimators, add_encoders, add_check, add_bench, add_info, add_demo)

@@ -1,0 +1,84 @@
+"""An encoder tuned by the shipped recipe: its batch normalisation keeps its bits, its other weights move, at their own rates."""
+
+import pytest
+import torch
+from torch import nn
+
+from satlib import encoders, optimisation, plots, recipe, training
+from satlib.captioner import Captioner
+from satlib.datasets import scenes
+from satlib.errors import SatlibError
+from satlib.features import Pixels
+from satlib.text import Vocabulary
+
+SMALL = (
+    "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
+    "training.batch_size=4", "training.epochs=1", "decoding.max_length=8",
+)  # fmt: skip
+RECIPE = "flickr8k-lite0-tuned"
+
+
+def normalisations(network):
+    return {name: module for name, module in network.named_modules() if isinstance(module, nn.BatchNorm2d)}
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A captioner after an epoch by the shipped recipe, as it was saved and read again."""
+    chosen, data = recipe.load(RECIPE, SMALL), scenes.load(5, 2, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+        return training.train(chosen, data, Pixels(data), tmp_path_factory.mktemp("tuned"), progress=False)
+
+
+def test_statistics_keep_their_bits_and_the_convolutions_move(tuned):
+    before, after = encoders.create("efficientnet-lite0").state_dict(), tuned.encoder.state_dict()
+    frozen = {f"{name}.{key}" for name, module in normalisations(tuned.encoder).items() for key in module.state_dict()}
+    assert {key.rpartition(".")[2] for key in frozen} >= {"running_mean", "running_var", "weight", "bias"}
+    for name, value in before.items():
+        if name in frozen:
+            assert torch.equal(value, after[name]), name
+        elif "classifier" not in name:  # which nothing uses
+            assert not torch.equal(value, after[name]), name
+
+
+def test_without_the_option_they_change(tmp_path):
+    made = recipe.load(RECIPE, [*SMALL, "encoder.frozen_statistics=false"])
+    captioner = Captioner(made, Vocabulary(("a",)), encoders.create("efficientnet-lite0")).train()
+    before = {name: module.running_mean.clone() for name, module in normalisations(captioner.encoder).items()}
+    captioner.annotations(torch.rand(2, 3, 224, 224) * 255)
+    for name, module in normalisations(captioner.encoder).items():
+        assert not torch.equal(module.running_mean, before[name]), name
+
+
+def test_rates_and_modes(tuned):
+    """The encoder has its own learning rate; only what trains is given to the optimiser."""
+    captioner = tuned.train()
+    decoder, encoder = optimisation.create_optimiser(captioner, captioner.recipe).param_groups
+    assert (decoder["lr"], encoder["lr"]) == (1e-4, 1e-5)
+    inside = {id(p) for module in normalisations(captioner.encoder).values() for p in module.parameters()}
+    assert inside
+    assert not inside & {id(p) for p in encoder["params"]}
+    assert len(encoder["params"]) + len(inside) == len(list(captioner.encoder.parameters()))
+    assert captioner.encoder.training
+    assert not any(module.training for module in normalisations(captioner.encoder).values())
+
+
+def test_a_network_without_weights_is_refused():
+    with pytest.raises(SatlibError, match=r"encoder\.frozen_statistics = true needs pretrained weights"):
+        recipe.load(RECIPE, ["encoder.pretrained=false"])
+
+
+def test_the_recipe_differs_from_its_start_in_the_encoder_and_the_training_alone():
+    one, other = (recipe.load(name).to_dict() for name in (RECIPE, "flickr8k-lite0-soft"))
+    changed = {
+        f"{section}.{key}"
+        for section in one
+        if section != "name"
+        for key in one[section]
+        if one[section][key] != other[section][key]
+    }
+    assert changed == {
+        "encoder.train", "encoder.frozen_statistics", "training.learning_rate", "training.encoder_learning_rate",
+        "training.epochs", "training.patience",
+    }  # fmt: skip
