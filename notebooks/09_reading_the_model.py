@@ -26,9 +26,9 @@
 # - test whether a map causes its word;
 # - steer a captioner: its temperature, its words, its model.
 #
-# **Minutes**: 14 to read, 0.9 to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebook 04 (soft
-# attention) and the idea of hard attention from notebook 06; nothing to download. Where Flickr8k is present, the
-# gallery shows its photographs.
+# **Minutes**: 13 to read, 0.9 to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebook 04 (soft attention) and
+# the idea of hard attention from notebook 06; nothing to download. Where Flickr8k is present, the gallery shows its
+# photographs.
 
 # %%
 import copy
@@ -189,14 +189,14 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # > **Paper, section 5.4.** VGG's maps shrink only where it pools, four times by two: $224 / 2^4 = 14$. To draw the
 # > weights they are enlarged by the factor $2^4 = 16$, and a Gaussian filter imitates how large a receptive field is.
 #
-# We need a real map of that size. Take VGG-19's 196 vectors of a photograph. Use one of them as the question: the
-# vector at the cat's eye (outlined). The energy of a place is 30 times its cosine with the question, and equation 5
+# We need a real map of that size. Take VGG-19's $196$ vectors of a photograph. Use one of them as the question: the
+# vector at the cat's eye (outlined). The energy of a place is $30$ times its cosine with the question, and equation 5
 # turns energies into weights.
 #
 # Then draw it by hand. Each weight fills a square of 16 by 16 pixels. Rows and then columns are convolved with a
 # Gaussian, whose standard deviation here is one cell. At the border the map is mirrored, so that no weight is lost.
 #
-# **Predict, then run.** Write down a number: smoothing lowers the largest weight. What share of it is left?
+# **Predict, then run.** Smoothing lowers the peak. Write down a number: what percentage of it is left?
 
 # %%
 cat = next((path for path in demo.photographs() if path.stem == "chelsea"), demo.photographs()[0])
@@ -216,7 +216,7 @@ torch.testing.assert_close(torch.tensor(smooth).float(), overlay.upsample(weight
 
 photo = square(open_photo(cat), "crop")
 print(f"the largest weight keeps {smooth.max() / large.max():.0%} after smoothing")
-assert smooth.max() < 0.7 * large.max(), "smoothing lowers the largest weight by more than a third"
+assert smooth.max() < 0.3 * large.max(), "Less than a third of the largest weight is left"
 np.testing.assert_allclose(smooth.mean(), large.mean(), rtol=1e-4)  # no weight is lost
 if cat.stem == "chelsea":
     y, x = divmod(int(weights[:, 7:].argmax()), 7)  # of the right half
@@ -240,7 +240,7 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Here smoothing lowers the largest weight by more than a third. The printed number is the share that is left.
+# Less than a third of the largest weight is left: 20 %. Smoothing spreads the weight over the neighbouring squares.
 #
 # </details>
 #
@@ -312,8 +312,9 @@ plots.ground_figure(looked["soft"])
 #
 # </details>
 #
-# The right panel shows something else: much of the weight lies outside the object. The peak is often at the object's
-# edge, where a vector still sees the whole object. So a map is no outline of a thing.
+# The right panel shows something else: much of the weight lies outside the object. Only 40 % of soft attention's weight
+# is on the object's pixels, and 45 % of hard attention's. The peak is often at the object's edge, where a vector still
+# sees the whole object. So a map is no outline of a thing.
 
 # %% [markdown]
 # ## The same on photographs
@@ -784,6 +785,10 @@ print("T:    ", " ".join(f"{T:6}" for T in TEMPERATURES))
 for name in models:
     print(f"{name:5}:", " ".join(f"{correct[name, T]:4.0f} %" for T in TEMPERATURES))
 
+for name in models:
+    assert abs(correct[name, 0.1] - correct[name, 1.0]) <= 5, "within five points of the result at T = 1"
+    assert correct[name, 10.0] < 5
+
 figure, axis = plt.subplots(figsize=(5, 2.5), layout="constrained")
 for name, marker, dashes in zip(models, "os", ("-", "--"), strict=True):
     axis.plot(TEMPERATURES, [correct[name, T] for T in TEMPERATURES], dashes, marker=marker, label=f"{name} attention")
@@ -793,9 +798,17 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# TEMP ANSWER
+# <details><summary>Answer</summary>
 #
-# Now move the slider yourself. It starts at 1, the model's own attention.
+# At $T = 0.1$ it is 83 % with soft and 86 % with hard attention, within five points of the result at $T = 1$. At $T =
+# 10$ it is 0 %.
+#
+# </details>
+#
+# Sharper maps change little, because the model's maps of these words are sharp anyway. Flat maps ruin the caption: the
+# context vector mixes both objects, and the model can no longer tell them apart.
+#
+# Move the slider yourself. It starts at 1, the model's own attention.
 
 # %%
 drawn_scene, alone = data.photo(right[0]), captions["soft"][right[0].image_id].words
@@ -830,15 +843,20 @@ display(ipywidgets.VBox([slider, screen]))
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(8.4, 3), layout="constrained")
+said = {}
 for axis, T in zip(axes, (0.1, 1.0, 10.0), strict=True):
     reading = read(models["soft"], vectors_of_scene, forced=alone[: chosen_word + 1], temperature=T)
     axis.imshow(overlay.lit(drawn_scene, reading.alphas[chosen_word : chosen_word + 1])[0])
     best, p = reading.alternatives[chosen_word][0]
+    said[T] = best
     axis.set_title(f"T = {T:g}: {best} ({100 * p:.0f} %)", fontsize=10)
     axis.set_axis_off()
 plt.show()
+assert said[0.1] == said[1.0] != said[10.0]
 
 # %% [markdown]
+# At 0.1 the word stays. At 10 the light covers the whole picture, and the model says another word.
+#
 # ## The explorer
 #
 # Choose a model, a picture, a word (press it) and a temperature. Press one of the words after "say instead", or type
@@ -859,19 +877,36 @@ show
 show.figure()
 
 # %% [markdown]
-# The same from code: `read` gives the model's own caption, and `read` with forced words continues from them. Here one
-# shape is replaced by the model's second choice.
+# The same from code: `read` gives the model's own caption, and with forced words it continues from them. Here we force
+# one word, the first colour: it becomes the colour of the other object.
+#
+# **Predict, then run.** The picture is unchanged. Which shape does the model name next?
 
 # %%
 own_caption = read(models["soft"], vectors_of_scene)
-second = own_caption.alternatives[chosen_word][1][0]
-changed = read(models["soft"], vectors_of_scene, forced=[*own_caption.words[:chosen_word], second])
-assert changed.words[:chosen_word] == own_caption.words[:chosen_word]  # what stood before it stays
+first_colour = next(each.index for each in ground.scene_targets(right[0], own_caption.words) if each.kind == "colour")
+number = scenes.mentions(own_caption.words, world[right[0].image_id])[first_colour]
+other = world[right[0].image_id].objects[1 - number]
+changed = read(models["soft"], vectors_of_scene, forced=[*own_caption.words[:first_colour], other.colour])
 print("alone:", " ".join(own_caption.words))
 print("now:  ", " ".join(changed.words))
-drawings.reading_figure(
-    drawn_scene, changed, chosen_word, own_caption.labels, f'"{second}" by force', models["soft"].view
+assert changed.words[:first_colour] == own_caption.words[:first_colour]  # what stood before it stays
+assert changed.words[first_colour + 1 :] == own_caption.words[first_colour + 1 :], (
+    "the rest of the sentence is the same as before"
 )
+peaks = [int(reading.alphas[chosen_word].argmax()) for reading in (own_caption, changed)]
+assert peaks[0] == peaks[1], "the peak of its map is in the same place as before"
+title = f"'{other.colour}' by force"
+drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, title, models["soft"].view)
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# It names its own shape, and the rest of the sentence is the same as before. The look does not follow the false colour:
+# at the shape, the peak of its map is in the same place as before. Above, a map moved by force took many words with it.
+# Here a word changed by force does not take the map with it.
+#
+# </details>
 
 # %% [markdown]
 # ## Try it
