@@ -459,7 +459,7 @@ figure
 # - **Texture is there from the first layer on.** Even at `conv5_4`, nine in ten of the nearest objects have the same
 #   texture.
 #
-# The 20 objects above gave a lower share for colour at `conv5_4`. That is more than noise: among 300 objects there is
+# The 20 objects above gave a lower share for colour at `conv5_4`. That is not only noise: among 300 objects there is
 # more often one that matches in shape, texture *and* colour. So compare layers within one study, and not the shares of
 # two studies.
 #
