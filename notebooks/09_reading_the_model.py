@@ -902,7 +902,7 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# It names its own shape, and the rest of the sentence is the same as before. The look does not follow the false colour:
+# The shape stays: the rest of the sentence is the same as before. The look does not follow the false colour:
 # at the shape, the peak of its map is in the same place as before. Above, a map moved by force took many words with it.
 # Here a word changed by force does not take the map with it.
 #
