@@ -188,7 +188,8 @@ def test_the_notebook_runs_and_the_explorers_slider_changes_its_picture(page, la
 
     (cell,) = [index for index, cell in enumerate(page.evaluate(CELLS)) if "show = Explorer(" in cell["text"]]
     page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", cell)
-    image, handle = page.locator("img.widget-image"), page.locator(".noUi-handle")
+    explorer = page.locator(".jp-CodeCell", has=page.locator(".widget-dropdown"))  # another cell has a slider, too
+    image, handle = explorer.locator("img.widget-image"), explorer.locator(".noUi-handle")
     image.wait_for()
     before, at = base64.b64decode(image.evaluate(BYTES)), handle.get_attribute("aria-valuenow")
     assert before.startswith(b"\x89PNG")

@@ -271,3 +271,19 @@ class TestChange:
     def test_one_photograph_has_nothing_to_compare_with(self):
         with pytest.raises(SatlibError, match="two photographs"):
             seeing.change({"mean": torch.zeros(1, 3)}, {"mean": torch.zeros(1, 3)})
+
+
+class TestObjects:
+    def test_an_object_s_vector_is_the_mean_over_its_pixels(self):
+        maps = torch.rand(2, 3, 2, 2)
+        masks = torch.zeros(2, 2, 4, 4)
+        masks[0, 0, :2, :2] = 1  # the first cell
+        masks[0, 1, :, 2:] = 1  # the cells on the right
+        masks[1, 0, 0, 1:3] = 1  # half of each upper cell
+        masks[1, 1, 3, 3] = 1
+        expected = [maps[0, :, 0, 0], maps[0, :, :, 1].mean(1), maps[1, :, 0].mean(1), maps[1, :, 1, 1]]
+        torch.testing.assert_close(seeing.object_vectors(maps, masks), torch.stack(expected))
+
+    def test_the_nearest_is_of_another_scene_whatever_the_length(self):
+        vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [9.0, 3.0]])
+        assert seeing.nearest_elsewhere(vectors, torch.tensor([0, 0, 1, 1])).tolist() == [3, 3, 1, 1]
