@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import claims  # noqa: E402
+import pictures  # noqa: E402
 import staleness  # noqa: E402
 
 import notebooks  # noqa: E402
@@ -169,7 +170,7 @@ class TestStaleness:
         assert notebooks.stale(nbformat.v4.new_notebook()) == ["the record of what it read (it has none)"]
 
 
-def test_pictures_are_reduced_only_where_a_notebook_is_too_large(monkeypatch):
+def test_pictures_are_reduced_only_where_a_notebook_is_too_large():
     import base64
     import io
 
@@ -184,10 +185,9 @@ def test_pictures_are_reduced_only_where_a_notebook_is_too_large(monkeypatch):
     )
     made = nbformat.v4.new_notebook(cells=[cell])
     before = nbformat.writes(made)
-    notebooks.shrink(made)
+    pictures.shrink(made, len(before) + 1)
     assert nbformat.writes(made) == before
-    monkeypatch.setattr(notebooks, "MAX_BYTES", 100_000)
-    notebooks.shrink(made)
+    pictures.shrink(made, 100_000)
     with Image.open(io.BytesIO(base64.b64decode(cell.outputs[0].data["image/png"]))) as picture:
         assert picture.size == (200, 200)
         assert picture.mode == "P"

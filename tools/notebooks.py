@@ -10,26 +10,25 @@ nothing and fails where what is committed differs from what would be generated, 
 """
 
 import argparse
-import base64
 import importlib
-import io
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import claims
 import jupytext
 import nbformat
+import paper_index
+import pictures
 import psutil
 import staleness
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
-from PIL import Image
+from paper_index import Mark
 
 from satlib.exercises.task import Task
 from satlib.files import replacing
@@ -47,9 +46,6 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-MARK = re.compile(
-    r"^<!-- index: (?P<key>[^|]+) \| (?P<text>.+) \| (?P<object>[\w.]+) \| (?P<test>\S+) -->$", re.MULTILINE
-)
 FROM_ADDRESS = """\
 # On Colab, or wherever satlib is missing, this cell installs it; otherwise it does nothing.
 import importlib.util
@@ -239,7 +235,7 @@ def make(source: Path, changed_only: bool = False) -> None:
         seconds, memory = execute(notebook)
     except CellExecutionError as error:
         raise SystemExit(f"{source.name}: {error}") from None
-    shrink(notebook)
+    pictures.shrink(notebook, MAX_BYTES)
     text = nbformat.writes(notebook) + "\n"
     if len(text) > MAX_BYTES:
         raise SystemExit(
@@ -247,48 +243,9 @@ def make(source: Path, changed_only: bool = False) -> None:
         )
     with replacing(target) as partial:
         partial.write_text(text, encoding="utf-8")
-    for path, picture in figures(notebook).items():
+    for path, picture in pictures.tagged(notebook).items():
         path.write_bytes(picture)
     print(f"{target.name:32} {seconds:5.0f} s {memory:5.1f} GB {len(text) / 1e6:5.2f} MB")
-
-
-def shrink(notebook: NotebookNode) -> None:
-    """Reduce pictures to 256 colours, the largest first, until the notebook is small enough to be shown on the web."""
-    pictures = [
-        output.data
-        for cell in notebook.cells
-        for output in cell.get("outputs", ())
-        if "image/png" in output.get("data", {})
-    ]
-    excess = len(nbformat.writes(notebook)) + 1 - MAX_BYTES
-    for data in sorted(pictures, key=lambda data: -len(data["image/png"])):
-        if excess <= 0:
-            return
-        buffer = io.BytesIO()
-        with Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) as picture:
-            few = picture.convert("RGBA").quantize(256, Image.Quantize.FASTOCTREE)
-            few.save(buffer, format="png", optimize=True)
-        smaller = base64.b64encode(buffer.getvalue()).decode()
-        excess -= len(data["image/png"]) - len(smaller)
-        data["image/png"] = smaller
-
-
-def figures(notebook: NotebookNode) -> dict[Path, bytes]:
-    """The pictures for README.md: the last one of each cell with a tag `docs:NAME`, and where it lies.
-
-    Raises:
-        SystemExit: such a cell shows no picture.
-    """
-    found = {}
-    for cell in notebook.cells:
-        for tag in cell.metadata.get("tags", ()):
-            if not tag.startswith("docs:"):
-                continue
-            shown = [output.data["image/png"] for output in cell.outputs if "image/png" in output.get("data", {})]
-            if not shown:
-                raise SystemExit(f"the cell with the tag {tag} shows no picture")
-            found[ROOT / "docs" / f"{tag.removeprefix('docs:')}.png"] = base64.b64decode(shown[-1])
-    return found
 
 
 def problems(source: Path) -> list[str]:
@@ -304,7 +261,7 @@ def problems(source: Path) -> list[str]:
         found.append(f"{target.name} was not run once from top to bottom")
     found += [
         f"{path.name} is not the picture in {target.name}"
-        for path, picture in figures(notebook).items()
+        for path, picture in pictures.tagged(notebook).items()
         if not path.is_file() or path.read_bytes() != picture
     ]
     if target.stat().st_size > MAX_BYTES:
@@ -333,79 +290,14 @@ def unheld(source: Path, listed: bool) -> list[str]:
     return found
 
 
-@dataclass(frozen=True)
-class Mark:
-    """One line of the index: an equation or a claim, where it is treated, by what function, and what test holds it."""
-
-    key: str
-    text: str
-    notebook: str
-    heading: str
-    cell: str
-    object: str
-    test: str
-
-    @property
-    def link(self) -> str:
-        """Where the heading is, from the folder of the notebooks; JupyterLab and nbconvert both know cells by their ids."""
-        return f"{self.notebook}.ipynb#cell-id={self.cell}"
-
-
 def marks() -> list[Mark]:
     """Every mark of every notebook, equations first, then sections, then claims."""
-    found = []
-    for source in sources():
-        heading, place = "", ""
-        for cell in generate(source).cells:
-            if cell.cell_type != "markdown":
-                continue
-            for line in cell.source.splitlines():
-                if re.match(r"#+ ", line):
-                    heading, place = line.lstrip("# ").strip(), cell.id
-                mark = MARK.match(line)
-                if mark:
-                    where = source.stem, heading, place
-                    found.append(Mark(mark["key"], mark["text"], *where, mark["object"], mark["test"]))
-                elif line.startswith("<!-- index"):
-                    raise SystemExit(f"{source.name}: {line!r} is not `<!-- index: key | text | object | test -->`")
-    kinds = {"equation": 0, "section": 1, "claim:": 2}
-
-    def order(mark: Mark) -> tuple[int, list[int], str]:
-        kind = mark.key.split()[0]
-        return kinds[kind], [int(n) for n in re.findall(r"\d+", mark.key)] if kind != "claim:" else [], mark.notebook
-
-    return sorted(found, key=order)
+    return paper_index.marks({source.stem: generate(source) for source in sources()})
 
 
 def index() -> str:
     """The text of notebooks/INDEX.md."""
-    lines = [
-        "# Index: from the paper to the course",
-        "",
-        "Equations and sections are those of *Show, Attend and Tell*; claims are what the paper and introductions to attention say,",
-        "tried out. `make notebooks` writes this page from marks in the notebooks.",
-        "",
-        "| | what | notebook | satlib | test |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for mark in marks():
-        module, test = mark.object, mark.test.split("::")[0]
-        lines.append(
-            f"| {mark.key} | {mark.text} | [{mark.notebook[:2]}, {mark.heading}]({mark.link}) "
-            f"| [`{module}`](../{_file_of(module)}) | [`{'::'.join(mark.test.split('::')[1:]) or test}`](../{test}) |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _file_of(dotted: str) -> str:
-    """The file that holds an object: satlib.attention.SoftAttention -> satlib/attention.py."""
-    parts = dotted.split(".")
-    for length in range(len(parts), 0, -1):
-        path = Path(*parts[:length])
-        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-            if (ROOT / candidate).is_file():
-                return candidate.as_posix()
-    raise SystemExit(f"an index mark names {dotted}, which is in no file")
+    return paper_index.page(marks())
 
 
 def main() -> int:
