@@ -221,7 +221,9 @@ class Explorer:
         try:
             self.reading = self._read()
             index = min(self.word.value or 0, len(self.reading.labels) - 1)
-            options = tuple((label, i) for i, label in enumerate(self.reading.labels))
+            labels = self.reading.labels
+            # The browser finds a button by its label, so that equal labels get invisible spaces of different number.
+            options = tuple((label + "\u200b" * labels[:i].count(label), i) for i, label in enumerate(labels))
             if self.word.options != options:
                 self.word.options = options
             self.word.value = index
