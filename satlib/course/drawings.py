@@ -196,7 +196,7 @@ def answers_figure(
     """
     pixels = overlay.scaled(photo, 448)
     height, width = pixels.shape[:2]
-    figure = plots.NotebookFigure(figsize=(6.2 * width / max(height, width), 6.2 * height / max(height, width)))
+    figure = plots.NotebookFigure(figsize=(5.2 * width / max(height, width), 5.2 * height / max(height, width)))
     axis = _canvas(figure, width, height)
     _inside(axis, pixels, (0, 0, width, height))
     left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
