@@ -1,15 +1,16 @@
 """Drawings of the course: nothing cut off, nothing on top of anything else, and what they say is what they were given."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from matplotlib.patches import Ellipse
 from PIL import Image
 
-from satlib import plots, table
+from satlib import plots
 from satlib.course import drawings
 from satlib.course.explorer import Reading
-from satlib.errors import SatlibError
+from satlib.images import seen_box
 
 PARTS = [
     ("One", [("00", "look"), ("01", "before images")]),
@@ -132,24 +133,19 @@ def test_a_gallery_is_whole_and_marks_wrong_words():
     assert len(figure.axes[0].images) == 5
 
 
-def test_rings_are_around_the_figures_that_were_read():
-    rows = [row for row in table.rows(()) if row.data == "Flickr8k"]
-    read = {"one": {("Log Bilinear", "BLEU-4")}, "other": {("Log Bilinear", "BLEU-4"), ("Soft-Attention", "METEOR")}}
-    figure = drawings.cells_figure(rows, ("BLEU-4", "METEOR"), read)
+@pytest.mark.parametrize("size", [(224, 224), (320, 240), (240, 320)])
+@pytest.mark.parametrize("view", ["whole", "crop"])
+def test_each_place_has_its_answer_where_it_lies(size, view):
+    answers = [["blue", "red", "purple"], ["red", "striped", LONG[0]]]
+    figure = drawings.answers_figure(photo(*size), answers, "red", view)
     check(figure)
-    rings = [patch for patch in figure.axes[0].patches if isinstance(patch, Ellipse)]
-    assert len(rings) == 3 + 2  # with the legend's
-    ringed = [
-        text.get_text()
-        for text in figure.axes[0].texts
-        if any(np.allclose(ring.center, text.get_position()) for ring in rings)
-    ]
-    assert sorted(ringed) == ["17.7", "18.93"]
-
-
-def test_more_comparisons_than_rings_are_refused():
-    with pytest.raises(SatlibError, match="at most 3 comparisons"):
-        drawings.cells_figure((), (), dict.fromkeys("abcd", ()))
+    left, top, right, bottom = (448 / max(size) * edge for edge in seen_box(size, view))
+    for text, (row, column) in zip(figure.axes[0].texts, itertools.product(range(2), range(3)), strict=True):
+        assert text.get_text() == answers[row][column]
+        x, y = text.get_position()
+        assert x == pytest.approx(left + (column + 0.5) * (right - left) / 3)
+        assert 448 * size[1] / max(size) - y == pytest.approx(top + (row + 0.5) * (bottom - top) / 2)
+    assert [text.get_text() for text in figure.axes[0].texts if text.get_weight() == "bold"] == ["red", "red"]
 
 
 def test_the_same_input_gives_the_same_bytes():

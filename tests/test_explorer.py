@@ -133,9 +133,14 @@ class TestExplorer:
         made._ipython_display_()
         assert shown == [made.box]
 
+    def test_where_it_starts(self, made):
+        start = made.model.value, made.picture.value, made.temperature.value, made.word.value, made.reading.forced
+        assert start == ("soft", "one", 1, 0, 0)
+
     def test_it_shows_what_the_model_says(self, made):
         assert made.reading.words == decided().caption([PHOTOS[0]], beam=1)[0].words
-        assert [label for label, _ in made.word.options] == made.reading.labels
+        assert [label.rstrip("\u200b") for label, _ in made.word.options] == made.reading.labels
+        assert len(dict(made.word.options)) == len(made.reading.labels) > len(set(made.reading.labels))
         with Image.open(io.BytesIO(made.image.value)) as image:
             assert image.format == "PNG"
             assert image.width == 900

@@ -1,4 +1,4 @@
-"""The course as a reader has it: JupyterLab in a browser opens a notebook, runs it, and the explorer's picture follows a hand.
+"""The course as a reader has it: JupyterLab in a browser opens a notebook, runs it, and its widgets follow a hand.
 
 Needs Chromium (apt install chromium) and Playwright (of the dev extra); skipped where one of them is missing.
 """
@@ -171,26 +171,73 @@ def test_a_link_of_the_index_opens_a_notebook_at_its_heading(page, lab):
         pytest.fail(f"{heading} is at {box}")
 
 
-@pytest.mark.timeout(900)
-def test_the_notebook_runs_and_the_explorers_slider_changes_its_picture(page, lab, tmp_path):
-    _open(page, lab, f"{NAME}.ipynb")
+def _run_all(page):
+    """Run every cell of the notebook in front, and wait until each has run without an error."""
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-
     deadline = time.monotonic() + 600
     while True:
         cells = [cell for cell in page.evaluate(CELLS) if cell["kind"] == "code" and cell["text"].strip()]
         assert not any("error" in cell["kinds"] for cell in cells), [c["text"] for c in cells if "error" in c["kinds"]]
         if [cell["count"] for cell in cells] == list(range(1, len(cells) + 1)) and page.evaluate(IDLE):
-            break
+            return
         assert time.monotonic() < deadline, f"{sum(bool(cell['count']) for cell in cells)} of {len(cells)} cells ran"
         page.wait_for_timeout(1000)
 
-    (cell,) = [index for index, cell in enumerate(page.evaluate(CELLS)) if "show = Explorer(" in cell["text"]]
+
+def _scroll_to(page, code):
+    """Bring the cell with this code to the top of the window."""
+    (cell,) = [index for index, cell in enumerate(page.evaluate(CELLS)) if code in cell["text"]]
     page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", cell)
+
+
+@pytest.mark.timeout(900)
+def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, lab, tmp_path):
+    _open(page, lab, "00_look.ipynb")
+    _run_all(page)
+    _scroll_to(page, "Scrubber(captioner, {")
+    image, handle = page.locator("img.widget-image").first, page.locator(".noUi-handle").first
+    marked, words = page.locator("span[style*='background']").first, page.locator(".widget-html").first.locator("span")
+    image.wait_for()
+    assert marked.inner_text() == "a"  # it starts at the first word, whatever other cells did
+    before = image.evaluate(BYTES)
+
+    handle.hover()  # drag it along the sentence
+    page.mouse.down()
+    target, own = words.nth(4).bounding_box(), handle.bounding_box()
+    page.mouse.move(target["x"] + target["width"] / 2, own["y"] + own["height"] / 2, steps=8)
+    page.mouse.up()
+    page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'circle'")
+    assert image.evaluate(BYTES) != before
+    page.screenshot(path=tmp_path / "scrubber.png")
+
+    box = image.bounding_box()
+    page.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 0.75 * box["height"])  # the star
+    page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'star'")
+    assert words.nth(10).inner_text() == "star"
+    page.screenshot(path=tmp_path / "forced.png")
+
+    page.get_by_title("look at row 7, column 2").first.focus()  # and back to the circle, by the keyboard
+    page.keyboard.press("Space")
+    page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'circle'")
+    handle.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'blue'")
+    print(f"see {tmp_path}")
+
+
+@pytest.mark.timeout(900)
+def test_the_notebook_runs_and_the_explorers_slider_changes_its_picture(page, lab, tmp_path):
+    _open(page, lab, f"{NAME}.ipynb")
+    _run_all(page)
+    _scroll_to(page, "show = Explorer(")
     explorer = page.locator(".jp-CodeCell", has=page.locator(".widget-dropdown"))  # another cell has a slider, too
     image, handle = explorer.locator("img.widget-image"), explorer.locator(".noUi-handle")
     image.wait_for()
+    chosen = explorer.locator(".widget-toggle-buttons .mod-active")
+    assert chosen.count() == 1
+    assert chosen.inner_text() == explorer.locator(".widget-toggle-buttons button").first.inner_text()
+    assert explorer.locator(".widget-readout").inner_text() == "1.00"  # where it starts, whatever other cells did
     before, at = base64.b64decode(image.evaluate(BYTES)), handle.get_attribute("aria-valuenow")
     assert before.startswith(b"\x89PNG")
     handle.focus()

@@ -1,34 +1,29 @@
-"""Drawings of the course: what attention replaces, the map of the notebooks, the explorer's figure.
+"""Drawings of the course: what attention replaces, forced attention, the map of the notebooks, the explorer's figure.
 
 Like the figures of `plots`, they are made without pyplot, the same input gives the same bytes, and they are readable without
 colour vision.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Ellipse, FancyBboxPatch, Rectangle
+from matplotlib.patches import FancyBboxPatch, Rectangle
 from PIL import Image
 from torch import Tensor
 
 from satlib import overlay, plots
-from satlib.errors import SatlibError
+from satlib.images import seen_box
 from satlib.plots import INK
-from satlib.table import TableRow
 
 if TYPE_CHECKING:
     from satlib.course.explorer import Reading
 
 _ON_PALE = "0.1"  # text on a pale box
-_CHOSEN, _OTHER, _CHANGED = "#0072b2", "#9ecae1", "#d55e00"
+_ON_DARK = "1"
+_CHOSEN, _OTHER, _CHANGED, _ELSE = "#0072b2", "#9ecae1", "#d55e00", "#e69f00"
 _PARTS = ("#dcebf7", "#fbe3d0", "#d5efe5", "#fbf3cf")  # pale, all readable under black
-_RINGS = (
-    {"edgecolor": "#0072b2", "linestyle": "-"},
-    {"edgecolor": "#d55e00", "linestyle": "--"},
-    {"edgecolor": "#009e73", "linestyle": ":"},
-)
 _COLUMNS = 10  # maps in a row
 _SMALL = 112  # pixels of a small map
 
@@ -188,38 +183,42 @@ def gallery_figure(
     return figure
 
 
-def cells_figure(
-    rows: Sequence[TableRow], columns: Sequence[str], rings: Mapping[str, Collection[tuple[str, str]]]
+def answers_figure(
+    photo: Image.Image, answers: Sequence[Sequence[str]], word: str, view: str = "whole"
 ) -> plots.NotebookFigure:
-    """Draw rows of a table of results, with rings around the scores that a comparison uses.
+    """Draw what a captioner says at one step if all its attention is forced to one place: a word on each place of the grid.
 
     Args:
-        rows: rows of `table.rows`, of one data set.
-        columns: the scores to show.
-        rings: name of a comparison -> (model, column) of each score in it; at most three comparisons.
-
-    Raises:
-        SatlibError: there are more than three comparisons.
+        photo: RGB.
+        answers: the words, a row of the annotation grid after the other.
+        word: the model's own word, drawn bold on blue; other words are on orange.
+        view: the encoder's view of the photograph (`images.square`).
     """
-    if len(rings) > len(_RINGS):
-        raise SatlibError(f"at most {len(_RINGS)} comparisons can be drawn, not {len(rings)}")
-    figure = plots.NotebookFigure(figsize=(9, 0.5 * len(rows) + 1.3))
-    wide, height = 90, 5 * len(rows) + 13
-    axis = _canvas(figure, wide, height)
-    xs = {column: 44 + 10 * i for i, column in enumerate(columns)}
-    for column, x in xs.items():
-        axis.text(x, height - 4, column, ha="center", va="center", fontsize=11, weight="bold")
-    for number, row in enumerate(rows):
-        y = height - 9 - 5 * number
-        axis.text(2, y, row.model, va="center", fontsize=11)
-        for column, x in xs.items():
-            axis.text(x, y, row.figures.get(column, "-"), ha="center", va="center", fontsize=11)
-            for style, ringed in zip(_RINGS, rings.values(), strict=False):
-                if (row.model, column) in ringed:
-                    axis.add_patch(Ellipse((x, y), 8.4, 4.2, fill=False, linewidth=2, **style))
-    for number, (style, name) in enumerate(zip(_RINGS, rings, strict=False)):
-        axis.add_patch(Ellipse((6 + 42 * number, 3), 8, 3.4, fill=False, linewidth=2, **style))
-        axis.text(12 + 42 * number, 3, name, va="center", fontsize=11)
+    pixels = overlay.scaled(photo, 448)
+    height, width = pixels.shape[:2]
+    figure = plots.NotebookFigure(figsize=(5.2 * width / max(height, width), 5.2 * height / max(height, width)))
+    axis = _canvas(figure, width, height)
+    _inside(axis, pixels, (0, 0, width, height))
+    left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
+    high, wide = (bottom - top) / len(answers), (right - left) / len(answers[0])
+    for row, line in enumerate(answers):
+        for column, answer in enumerate(line):
+            x, y = left + wide * column, height - top - high * (row + 1)
+            axis.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, linewidth=0.5))
+            box = {"boxstyle": "round,pad=0.2", "edgecolor": "none", "facecolor": _CHOSEN if answer == word else _ELSE}
+            ink = {"color": _ON_DARK, "weight": "bold"} if answer == word else {"color": _ON_PALE}
+            size = min(10.0, 10.0 * 7 / len(answer) * wide / 64)
+            axis.text(
+                x + wide / 2,
+                y + high / 2,
+                answer,
+                ha="center",
+                va="center",
+                fontsize=size,
+                bbox=box,
+                parse_math=False,
+                **ink,
+            )
     return figure
 
 
@@ -279,7 +278,7 @@ def reading_figure(
     rows = -(-len(labels) // _COLUMNS)
     figure = plots.NotebookFigure(figsize=(9, 3.5 + 1.05 * rows))
     height = figure.get_figheight()
-    style = {"va": "top", "fontsize": 10, "color": "0.35", "parse_math": False}
+    style = {"va": "top", "fontsize": 10, "color": INK, "parse_math": False}
     figure.text(0.02, 1 - 0.12 / height, title, **style)
     if reading.forced or list(alone or labels) != labels:
         figure.text(

@@ -65,6 +65,7 @@ def read(
     forced: Sequence[str] = (),
     temperature: float = 1.0,
     alternatives: int = _ALTERNATIVES,
+    given: Tensor | None = None,
 ) -> Reading:
     """Complete a caption greedily after the given words.
 
@@ -77,11 +78,12 @@ def read(
         forced: the first words of the caption, "(end)" for the end mark.
         temperature: of the softmax over locations (`steering.tempered`).
         alternatives: the number of words to list for each step.
+        given: attention weights (C, L) for the first C words; a row of zeros leaves the model's own.
 
     Raises:
         SatlibError: a word is not in the vocabulary, or the temperature is not above 0.
     """
-    decoder = steered(captioner.decoder, temperature)
+    decoder = steered(captioner.decoder, temperature, None if given is None else given[None].to(a))
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
     ids = [_id_of(word, captioner.vocabulary) for word in forced]
     longest = max(captioner.recipe.decoding.max_length, len(ids))
@@ -112,6 +114,8 @@ def _id_of(word: str, vocabulary: Vocabulary) -> int:
 
 class Explorer:
     """Controls for `read`: choose a model, an image, a temperature, a word, and another word in its place.
+
+    It starts at the first model and image, temperature 1 and the first word of the model's own caption, with no word given.
 
     Attributes:
         reading: the reading that is shown.
@@ -159,6 +163,8 @@ class Explorer:
         say = ipywidgets.HBox([ipywidgets.Label("say instead:"), *self.alternatives, self.instead])
         say.layout.flex_flow = "row wrap"
         head = [ipywidgets.HBox([self.model, self.picture]), ipywidgets.HBox([self.temperature, self.alone])]
+        for line in head:
+            line.layout.flex_flow = "row wrap"
         self.box = ipywidgets.VBox([*head, self.word, say, self.note, self.image])
         for control in (self.model, self.picture):
             control.observe(self._start_over, "value")
@@ -215,7 +221,9 @@ class Explorer:
         try:
             self.reading = self._read()
             index = min(self.word.value or 0, len(self.reading.labels) - 1)
-            options = tuple((label, i) for i, label in enumerate(self.reading.labels))
+            labels = self.reading.labels
+            # The browser finds a button by its label, so that equal labels get invisible spaces of different number.
+            options = tuple((label + "\u200b" * labels[:i].count(label), i) for i, label in enumerate(labels))
             if self.word.options != options:
                 self.word.options = options
             self.word.value = index

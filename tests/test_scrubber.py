@@ -1,0 +1,230 @@
+"""The scrubber without a browser: its light is the caption's, and a forced place changes the word as a decoder by hand says."""
+
+import io
+import re
+import sys
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from PIL import Image
+
+from satlib import encoders, overlay, shipped
+from satlib.captioner import Captioner
+from satlib.course.explorer import Reading, annotate
+from satlib.course.scrubber import Scrubber
+from satlib.datasets import scenes
+from satlib.decoder import State
+from satlib.errors import SatlibError
+from satlib.images import seen_box
+from satlib.text import END, UNKNOWN, Vocabulary
+
+WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "<b>"])
+PHOTOS = {f"photo {i}": tiny.draw(example) for i, example in enumerate(tiny.data().examples[:3])}
+WIDE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 320, 3), dtype=np.uint8))
+
+
+@pytest.fixture
+def captioner(monkeypatch):
+    """A captioner that is not trained, but decided: its weights are large."""
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    torch.manual_seed(5)
+    made = Captioner(tiny.the_recipe("decoder.attention=soft"), WORDS, encoders.create("tiny")).eval()
+    with torch.no_grad():
+        for parameter in made.decoder.parameters():
+            parameter.mul_(4)
+    return made
+
+
+@pytest.fixture
+def made(captioner):
+    pytest.importorskip("ipywidgets", reason="ipywidgets comes with the extra `course`")
+    return Scrubber(captioner, PHOTOS)
+
+
+def pixels(scrubber):
+    with Image.open(io.BytesIO(scrubber.image.value)) as image:
+        assert image.format == "PNG"
+        return np.asarray(image)
+
+
+def words_in(scrubber):
+    return re.findall(r">([^<]+)</span>", scrubber.sentence.value)
+
+
+def framed(scrubber):
+    """The cells with a frame; ipywidgets 7 has one trait for the four borders."""
+    borders = [getattr(cell.layout, "border_top", None) or cell.layout.border for cell in scrubber.cells]
+    return [number for number, border in enumerate(borders) if "solid" in border]
+
+
+@torch.inference_mode()
+def by_hand(captioner, photo, places):
+    """Greedy decoding with all attention of some words on one place, written out step by step."""
+    a = annotate(captioner, photo)[None]
+    decoder = captioner.decoder
+    view, state, word, said = decoder.view(a), decoder.initial_state(a), -1, []
+    for t in range(captioner.recipe.decoding.max_length):
+        embedded = decoder.embed(torch.tensor([word]))
+        z = decoder.attention(a, view.keys, state.h, None).z
+        if t in places:
+            row, column = places[t]
+            z = a[:, captioner.encoder.grid[1] * row + column]
+        z = torch.sigmoid(decoder.gate(state.h)) * z
+        gates = decoder.gates_word(embedded) + decoder.gates_state(state.h) + decoder.gates_context(z)
+        i, f, g, o = gates.chunk(4, dim=1)
+        c = f.sigmoid() * state.c + i.sigmoid() * g.tanh()
+        state = State(o.sigmoid() * c.tanh(), c)
+        logits = decoder.logits(embedded, state.h, z)[0]
+        logits[UNKNOWN] = -torch.inf
+        word = int(logits.argmax())
+        if word == END:
+            break
+        said.append(captioner.vocabulary.words[word])
+    return said
+
+
+class TestTheLight:
+    def test_it_starts_at_the_first_word_with_nothing_forced(self, made):
+        assert (made.picture.value, made.word.value, made.places) == ("photo 0", 0, {})
+        assert made.release.disabled
+        assert framed(made) == []
+
+    def test_it_says_and_shows_what_the_captioner_does(self, made, captioner):
+        for name, photo in PHOTOS.items():
+            made.picture.value = name
+            caption = captioner.caption([photo], beam=1)[0]
+            assert made.reading.words == caption.words
+            assert made.word.max == len(caption.alphas) - 1
+            for index in range(len(caption.alphas)):
+                made.word.value = index
+                expected = overlay.lit(photo, caption.alphas[index : index + 1], 406)[0]
+                np.testing.assert_array_equal(pixels(made), expected)
+
+    def test_the_chosen_word_is_marked_in_the_sentence(self, made):
+        for index in (2, 0, 1):
+            made.word.value = index
+            spans = re.findall(r"<span[^>]*>", made.sentence.value)
+            assert ["background" in span for span in spans] == [i == index for i in range(len(spans))]
+            _, p = made.reading.alternatives[index][0]
+            assert f"Word {index + 1}," in made.probable.value
+            assert f"{100 * p:.0f} %" in made.probable.value
+
+    def test_words_are_text_and_no_html(self, made):
+        assert "<b>" in made.reading.words or any("<b>" in dict(step) for step in made.reading.alternatives)
+        made.reading.words[0] = "<b>"
+        made.word.value = 1
+        assert words_in(made)[0] == "&lt;b&gt;"
+
+    def test_another_picture_starts_over(self, made):
+        made.word.value = 2
+        made.cells[0].click()
+        made.picture.value = "photo 1"
+        assert (made.word.value, made.places) == (0, {})
+        assert made.reading is made.own
+
+
+class TestForcedPlaces:
+    def test_a_click_puts_all_attention_on_that_place(self, made):
+        made.word.value = 1
+        own = made.own
+        for number in range(4):
+            made.cells[number].click()
+            assert made.places == {1: divmod(number, 2)}
+            expected = torch.zeros(4)
+            expected[number] = 1
+            assert torch.equal(made.reading.alphas[1].flatten(), expected)
+            assert torch.equal(made.reading.alphas[0], own.alphas[0])
+            assert made.reading.words[0] == own.words[0]
+            assert framed(made) == [number]
+            np.testing.assert_array_equal(
+                pixels(made), overlay.lit(PHOTOS["photo 0"], made.reading.alphas[1:2], 406)[0]
+            )
+            made.word.value = 0
+            assert framed(made) == []
+            made.word.value = 1
+
+    def test_a_second_click_and_the_button_release(self, made):
+        own = made.own.words
+        before = made.image.value
+        made.cells[3].click()
+        made.cells[3].click()
+        assert made.places == {}
+        assert made.reading.words == own
+        assert made.image.value == before
+        made.cells[2].click()
+        made.word.value = 1
+        made.cells[1].click()
+        assert made.places == {0: (1, 0), 1: (0, 1)}
+        assert not made.release.disabled
+        made.release.click()
+        made.word.value = 0
+        assert (made.places, made.reading.words, made.image.value) == ({}, own, before)
+        assert made.release.disabled
+
+    def test_a_shorter_caption_keeps_the_slider_within_its_words(self, made):
+        last = made.word.max
+        made.word.value = last
+        short = made.reading.labels[:2]
+        own = made.own
+        cut = Reading(short, 0, [1.0, 1.0], own.alphas[:2], own.betas[:2], own.alternatives[:2])
+        made._known["photo 0"] = made._known["photo 0"][0], cut
+        made._look({})
+        assert made.word.value == made.word.max == 1
+        assert last > 1
+
+    def test_each_button_lies_over_its_place(self, captioner):
+        pytest.importorskip("ipywidgets")
+        scrubber = Scrubber(captioner, {"wide": WIDE})
+        left, top, right, bottom = (406 / 320 * edge for edge in seen_box(WIDE.size, captioner.view))
+        over = scrubber._over.layout
+        assert (over.width, over.height) == ("406px", "254px")
+        assert f"repeat(2, {(right - left) / 2:.2f}px)" in over.grid_template_columns
+        assert f"repeat(2, {(bottom - top) / 2:.2f}px)" in over.grid_template_rows
+        assert [cell.layout.grid_area for cell in scrubber.cells] == [
+            "2 / 2 / 3 / 3",
+            "2 / 3 / 3 / 4",
+            "3 / 2 / 4 / 3",
+            "3 / 3 / 4 / 4",
+        ]
+        assert [cell.tooltip for cell in scrubber.cells][1:3] == ["look at row 1, column 2", "look at row 2, column 1"]
+
+    def test_the_words_that_a_decoder_by_hand_says(self):
+        pytest.importorskip("ipywidgets")
+        model, scene = Captioner.load(shipped.model("scenes-soft")), scenes.scene("test-000003")
+        scrubber = Scrubber(model, {"scene": scene.photo()})
+        assert by_hand(model, scene.photo(), {}) == scrubber.own.words
+        changed = 0
+        for index, number in ((3, 40), (4, 40), (3, 0), (2, 43)):
+            scrubber.word.value = index
+            scrubber.cells[number].click()
+            expected = by_hand(model, scene.photo(), {index: divmod(number, 7)})
+            assert scrubber.reading.words == expected
+            changed += expected[index] != scrubber.own.words[index]
+            assert scrubber.sentence.value.count("box-shadow") == 1
+            scrubber.release.click()
+        assert changed >= 2
+
+
+def test_a_notebook_shows_its_controls(made, monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    made._ipython_display_()
+    assert shown == [made.box]
+
+
+def test_one_picture_needs_no_list(captioner):
+    pytest.importorskip("ipywidgets")
+    assert (len(Scrubber(captioner, PHOTOS).box.children), len(Scrubber(captioner, {"one": WIDE}).box.children)) == (
+        4,
+        3,
+    )
+
+
+def test_what_it_needs(captioner, monkeypatch):
+    with pytest.raises(SatlibError, match="at least one picture"):
+        Scrubber(captioner, {})
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)  # as if it were not installed
+    with pytest.raises(SatlibError, match="needs ipywidgets"):
+        Scrubber(captioner, PHOTOS)
