@@ -276,7 +276,7 @@ assert difference < 1e-3, "Both models then have to give the same logits"
 # We measure with BLEU-4. It counts which runs of up to four words also occur in the reference, and it penalises short translations
 # (notebook 07 takes it apart). A run of four words needs four words, so we use English sentences of six words or more.
 #
-# **Write down two numbers**: the BLEU-4 of the fixed vector for 6 to 8 words, and for 17 to 20 words. A perfect translation has 100.
+# **Write down two numbers**: the BLEU-4 of the fixed vector for 6 to 8 words, and for 17 to 20 words.
 
 # %%
 GROUPS = ((6, 8), (9, 12), (13, 16), (17, 20))
@@ -405,7 +405,7 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With 0, $z$ equals the plain mean. With 30, $z$ lies on the input with the highest score. In between, $z$ is a weighted mean. A softmax
+# With 0, $z$ equals the plain mean. With the large number, $z$ lies on the input with the highest score. In between, $z$ is a weighted mean. A softmax
 # has a gradient, unlike an argmax, so the network can learn where to look.
 #
 # </details>
@@ -540,7 +540,7 @@ torch.testing.assert_close(alpha[0], by_hand[1])
 # %% [markdown]
 # We train it with the same loop for the same number of steps, and copy the weights into satlib's translator again.
 #
-# **Write down a number**: the BLEU-4 of attention on sentences of 17 to 20 words.
+# **Write down a number**: the BLEU-4 of attention on the last of the four groups of sentences.
 
 # %% tags=["docs:length"]
 attentive_parts = fit(AdditiveAttention())
@@ -738,9 +738,8 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 # $$ s = \mathrm{LReLU}(W_{cs} c + b_{cs}), \qquad y = W_{sy} s + b_{sy} $$
 #
 # (They put a $\tanh$ around the score; we leave it out.) Their test task is *addition* (Hochreiter and Schmidhuber, 1997). The input is a long
-# sequence of numbers between -1 and 1, two of them marked. The answer is $0.5 + (x_1 + x_2) / 4$ of the two marked numbers. It
+# sequence of random numbers, two of them marked. The answer is $0.5 + (x_1 + x_2) / 4$ of the two marked numbers. It
 # counts as right within 0.04.
-# <!-- source: between -1 and 1, | Raffel and Ellis, 2015, section 2.1 -->
 
 
 # %%
@@ -928,7 +927,6 @@ torch.testing.assert_close(network(x, q)[1], look.alpha)
 # %% [markdown]
 # We train on the answers alone. Nobody tells the network which sentence to read. **Write down a number**: in how many of 100 new stories does
 # the right sentence get the largest weight?
-# <!-- source: the largest weight | notebook 01, A memory network -->
 
 
 # %%
