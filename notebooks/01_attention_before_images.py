@@ -663,8 +663,8 @@ assert share(hits["diagonal"], 0) > sum(chance) / len(chance) + 0.1, "the diagon
 # <details><summary>Answer</summary>
 #
 # Attention hits the true word more often than the diagonal, and the diagonal hits it more often than chance. So compare an alignment with
-# the diagonal before you praise it. Some misses are harmless: the state of a word also knows its neighbours, so the decoder may
-# look one word aside. A map shows where the model looked. It does not prove what the model needed.
+# the diagonal before you praise it. The matrix above has no wrong word, yet some of its rows are dark outside their frame: the encoder's
+# state at one word also carries information about other words. A map shows where the model looked. It does not prove what the model needed.
 #
 # </details>
 #
@@ -721,8 +721,8 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# At $T = 4$ fewer sentences are right than at $T = 1$: the weights spread, the mean mixes the words, and the decoder cannot tell
-# them apart. A low temperature makes the weights sharper.
+# At $T = 4$ fewer sentences are right than at $T = 1$: the weights spread, and the mean mixes the words.
+# A low temperature makes the weights sharper, but $T = 0.5$ does not help either: the model was trained with $T = 1$.
 #
 # </details>
 #
