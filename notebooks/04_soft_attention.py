@@ -13,9 +13,10 @@
 # %% [markdown]
 # # 4. Soft attention: an LSTM that looks before every word
 #
-# This is the heart of *Show, Attend and Tell*. Before each word, the decoder gives every place of the image a weight, and reads the
-# weighted mean. You will build that decoder from its equations, one at a time. Then you will put the parts into a class, train it
-# on this page, and check that satlib's decoder computes the same numbers. After that you will look at where a trained one looks.
+# This is the heart of *Show, Attend and Tell*. Before each word, the decoder gives every place of the image a weight,
+# and reads the weighted mean. You will build that decoder from its equations, one at a time. Then you will put the
+# parts into a class, train it on this page, and check that satlib's decoder computes the same numbers. After that you
+# will look at where a trained one looks.
 #
 # **You will be able to**
 #
@@ -25,8 +26,8 @@
 # - read attention maps, and test whether they mean what they seem to mean;
 # - show by experiment which words decide where the decoder looks next.
 #
-# **Minutes**: 40 to read, 1.2 to run on two CPU cores. **Memory**: 1.4 GB. **Needs**: notebook 02 for what annotation vectors are; nothing
-# to download.
+# **Minutes**: 30 to read, 0.9 to run on two CPU cores. **Memory**: 1.4 GB. **Needs**: notebook 02 for what annotation
+# vectors are; nothing to download.
 
 # %%
 import json
@@ -66,8 +67,8 @@ plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right"
 # > $a = \{a_1, \dots, a_L\}$, $a_i \in \mathbb{R}^D$. They come from a convolutional layer and not from a fully connected one, so that the
 # > decoder can favour some parts of the image over others. The caption is $y = \{y_1, \dots, y_C\}$, words out of a vocabulary of $K$.
 #
-# Here is a photograph, and what the paper's encoder makes of it. VGG-19 gives $L = 14 \cdot 14 = 196$ places with $D = 512$ numbers each. The
-# decoder never sees a pixel. It has only the table on the right.
+# Here is a photograph, and what the paper's encoder makes of it. VGG-19 gives $L = 14 \cdot 14 = 196$ places with $D =
+# 512$ numbers each. The decoder never sees a pixel. It has only the table on the right.
 # <!-- source: The decoder never sees a pixel | section 3.1.2 of the paper -->
 
 # %%
@@ -99,9 +100,9 @@ right.set(
 display(figure)
 
 # %% [markdown]
-# A table of that size is too large to follow by hand. So we first build every part at a small size: six places of five dimensions, word
-# embeddings of $m = 3$, a state of $n = 4$, and a vocabulary of $K = 7$. All the weights are random. At the end of this part, the same
-# code goes into a class, and the class gets real images.
+# A table of that size is too large to follow by hand. So we first build every part at a small size: six places of five
+# dimensions, word embeddings of $m = 3$, a state of $n = 4$, and a vocabulary of $K = 7$. All the weights are random.
+# At the end of this part, the same code goes into a class, and the class gets real images.
 
 # %%
 L, D, m, n, K = 6, 5, 3, 4, 7
@@ -116,7 +117,8 @@ a = 2 * torch.randn(L, D)  # the annotation vectors of one image
 # > **Paper, section 3.1.2.** Memory and hidden state begin as what two separate networks predict from the average annotation vector:
 # > $$c_0 = f_{init,c}\Big(\frac1L \sum_{i=1}^L a_i\Big), \qquad h_0 = f_{init,h}\Big(\frac1L \sum_{i=1}^L a_i\Big).$$
 #
-# The paper says "MLP" and gives no details. The official code has a hidden layer with a ReLU, and a tanh at the end. We do the same.
+# The paper says "MLP" and gives no details. The official code has a hidden layer with a ReLU, and a tanh at the end. We
+# do the same.
 
 
 # %%
@@ -130,8 +132,8 @@ h, c = init_h(mean), init_c(mean)  # (n,) each
 print("h_0 =", h.numpy().round(2))
 
 # %% [markdown]
-# A mean does not know where anything was. Shuffle the places of an image, and $h_0$ stays the same. So the first state can say *what* is in
-# the image, but not *where*. Places come in with attention.
+# A mean does not know where anything was. Shuffle the places of an image, and $h_0$ stays the same. So the first state
+# can say *what* is in the image, but not *where*. Places come in with attention.
 
 # %%
 shuffled = a[torch.tensor([3, 0, 5, 1, 4, 2])]
@@ -150,8 +152,8 @@ assert (init_h(torch.randn(L, D).mean(0)) - h).abs().max() > 0.1  # another imag
 #
 # $$e_{ti} = v \cdot \tanh(W_a a_i + W_h h_{t-1} + b).$$
 #
-# Each hidden unit adds evidence from the place to evidence from the state, and $v$ says how much that unit counts. The same $v$, $W_a$ and
-# $W_h$ serve all places and all words. In code, $b$ is the bias of the layer `W_a`.
+# Each hidden unit adds evidence from the place to evidence from the state, and $v$ says how much that unit counts. The
+# same $v$, $W_a$ and $W_h$ serve all places and all words. In code, $b$ is the bias of the layer `W_a`.
 
 # %%
 W_a, W_h, v = nn.Linear(D, 8), nn.Linear(n, 8, bias=False), nn.Linear(8, 1, bias=False)
@@ -167,24 +169,27 @@ moved = (v(torch.tanh(W_a(changed) + W_h(h))).squeeze(1) - at_once).abs() > 1e-5
 assert moved.tolist() == [i == 2 for i in range(L)]
 
 # %% [markdown]
-# The loop and the single line give the same energies. Each place is scored on its own: it does not know what the other places hold.
+# The loop and the single line give the same energies. Each place is scored on its own: it does not know what the other
+# places hold.
 
 # %% [markdown]
 # ### Other scores
 # <!-- index: claim: relevance may be computed in other ways | concat, general (Luong et al.) and dot in place of the additive energy | satlib.attention.ENERGIES | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
 #
-# Attention only needs an $f_{att}$ that turns $a_i$ and $h_{t-1}$ into a number. Luong, Pham and Manning (2015) tried three others:
+# Attention only needs an $f_{att}$ that turns $a_i$ and $h_{t-1}$ into a number. Luong, Pham and Manning (2015) tried
+# three others:
 # <!-- source: three others | Luong, Pham and Manning, EMNLP 2015, section 3.1 -->
 #
 # $$e_{ti} = \begin{cases} a_i^\top h_{t-1} & \text{dot} \\ a_i^\top W h_{t-1} & \text{general} \\ v \cdot \tanh(W [a_i; h_{t-1}]) & \text{concat} \end{cases}$$
 #
-# *Dot* has no weights, and needs $D = n$. *General* learns one matrix that translates between states and places. *Concat* is the paper's
-# perceptron without the bias, with its two matrices side by side in one.
+# *Dot* has no weights, and needs $D = n$. *General* learns one matrix that translates between states and places.
+# *Concat* is the paper's perceptron without the bias, with its two matrices side by side in one.
 #
-# What is the difference? Let annotation vectors have two dimensions and hold the state still. Then the energy of every possible $a_i$ is a
-# landscape. The arrow is the state.
+# What is the difference? Let annotation vectors have two dimensions and hold the state still. Then the energy of every
+# possible $a_i$ is a landscape. The arrow is the state.
 #
-# **Predict, then run.** *Dot* must be a slope that rises along the arrow. How many of the other three landscapes bend?
+# **Predict, then run.** *Dot* must be a plane that slopes up along the arrow. How many of the other three landscapes
+# bend?
 
 # %%
 torch.manual_seed(4)
@@ -218,10 +223,10 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Two: *concat* and *additive*. *Dot* rises along the arrow, and *general* along the arrow turned and stretched by $W$. Both are planes: make
-# $a_i$ two times as long, and the energy doubles. The two perceptrons can prefer a region in the middle. They also saturate: an energy
-# cannot exceed the sum of $|v|$, so a place with a very long vector cannot drown out the others. You will see in a moment what a plain dot
-# product makes of VGG-19's long vectors.
+# Two: *concat* and *additive*. *Dot* slopes up along the arrow, and *general* along the arrow turned and stretched by
+# $W$. Both are planes: make $a_i$ two times as long, and the energy doubles. The two perceptrons can prefer a region in
+# the middle. They also saturate: an energy cannot exceed the sum of $|v|$, so a place with a very long vector cannot
+# drown out the others. You will see in a moment what a plain dot product makes of VGG-19's long vectors.
 # <!-- source: make a_i two times as long, and the energy doubles | the linear energies of the cell above, compared with those of 2 * plane -->
 #
 # </details>
@@ -240,10 +245,10 @@ assert_close(alpha.sum(), torch.tensor(1.0))
 assert_close(torch.softmax(e + 17, 0), alpha)  # only differences count: why v needs no bias
 
 # %% [markdown]
-# The *size* of the differences decides how sharp the map is. Divide all energies by a number $T$, the *temperature*. At a high temperature
-# every place gets a weight near $1/L$. At a low one the best place takes all: the softmax has become an argmax, but one with a derivative.
-# One number says where a map stands between the two, its entropy $H = -\sum_i \alpha_i \ln \alpha_i$. It is $\ln L$ for an even map, and 0
-# when one place has all the weight.
+# The *size* of the differences decides how sharp the map is. Divide all energies by a number $T$, the *temperature*. At
+# a high temperature every place gets a weight near $1/L$. At a low one the best place takes all: the softmax has become
+# an argmax, but one with a derivative. One number says where a map stands between the two, its entropy $H = -\sum_i
+# \alpha_i \ln \alpha_i$. It is $\ln L$ for an even map, and 0 when one place has all the weight.
 
 # %%
 temperatures = (100, 1, 0.3, 0.1, 0.03)
@@ -265,11 +270,11 @@ plt.show()
 #
 # ### A blurred map and a sharp one, on a photograph
 #
-# We need no training to try this on the cat. Let the framed place, at an eye, be the question. Then every place answers "how much am I like
-# this one?", by the cosine between the two vectors.
+# We need no training to try this on the cat. Let the framed place, at an eye, be the question. Then every place answers
+# "how much am I like this one?", by the cosine between the two vectors.
 #
-# **Predict, then run.** The cosines lie between 0 and 1 here. At temperature 1 there are 196 places, and an even map has the entropy
-# $\ln 196$. Write down a number: how many percent of that does the map at $T = 1$ have?
+# **Predict, then run.** The cosines lie between 0 and 1 here. At temperature 1 there are 196 places, and an even map
+# has the entropy $\ln 196$. Write down a number: how many percent of that does the map at $T = 1$ have?
 
 # %%
 unit = a_cat / a_cat.norm(dim=1, keepdim=True)
@@ -303,12 +308,13 @@ assert cosines.view(14, 14)[:, 10:].max() > cosines.quantile(0.95)  # the other 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# About 100 percent: H = 5.26 of 5.28. Energies that differ by less than 1 cannot choose among 196 places, and the weighted mean says what the
-# whole image says. At $T = 0.1$ both eyes stand out. At $T = 0.03$ little is left but the eye that we asked about.
+# About 100 percent: H = 5.26 of 5.28. Energies that differ by less than 1 cannot choose among 196 places, and the
+# weighted mean says what the whole image says. At $T = 0.1$ both eyes stand out. At $T = 0.03$ fewer places are left.
 # <!-- source: differ by less than 1 | cosines of vectors after a ReLU lie between 0 and 1 -->
 #
-# The raw dot product asks for likeness *and* length. All its weight goes to one place, and that is not even the place that we asked about. Such
-# a softmax is saturated: it has almost no gradient to learn from. So energies must be free to find their scale. In equation 4, $v$ finds it.
+# The raw dot product asks for likeness *and* length. All its weight goes to one place, and that is not even the place
+# that we asked about. Such a softmax is saturated: it has almost no gradient to learn from. So energies must be free to
+# find their scale. In equation 4, $v$ finds it.
 #
 # </details>
 #
@@ -345,8 +351,9 @@ display(ipywidgets.VBox([slider, screen]))
 # > **Paper, section 4.2, equation 13.** Where hard attention samples one place $s_t$ for each word, soft attention takes the expectation of the context vector:
 # > $$\mathbb{E}_{p(s_t|a)}[\hat z_t] = \sum_{i=1}^L \alpha_{ti} a_i .$$
 #
-# An expectation is a sum over everything that may happen, each case times its probability. Here one of six things may happen: $s_t$ is place
-# 1, or place 2, and so on. Each case is a one-hot vector, and its context is the annotation vector of that place.
+# An expectation is a sum over everything that may happen, each case times its probability. Here six things may happen:
+# $s_t$ is place 1, or place 2, and so on. Each case is a one-hot vector, and its context is the annotation vector of
+# that place.
 # <!-- source: place 1, or place 2 | equation 13 of the paper, with L = 6 -->
 
 # %%
@@ -360,16 +367,16 @@ assert_close(z, alpha @ a)
 # ### Why it learns where to look
 # <!-- index: claim: soft attention is differentiable | it trains end to end by back-propagation, with nobody saying where to look | satlib.attention.SoftAttention | tests/test_soft_attention.py::test_gradient_pulls_the_context_towards_a_place -->
 #
-# A weighted mean lies inside the hull of the vectors that it averages. When the map is sharp, it sits at a corner. When the map is even, it sits
-# in the middle. And it moves smoothly in between. From equation 5, $\partial \alpha_i / \partial e_k = \alpha_i (\delta_{ik} - \alpha_k)$,
-# and therefore
+# A weighted mean lies inside the hull of the vectors that it averages. When the map is sharp, it sits at a corner. When
+# the map is even, it sits in the middle. And it moves smoothly in between. From equation 5, $\partial \alpha_i /
+# \partial e_k = \alpha_i (\delta_{ik} - \alpha_k)$, and therefore
 #
 # $$\frac{\partial \hat z}{\partial e_k} = \sum_i \alpha_i (\delta_{ik} - \alpha_k)\, a_i = \alpha_k\, (a_k - \hat z).$$
 #
-# Raise the energy of a place, and the context moves towards the vector of that place. The pull is proportional to the weight that the place
-# already has. Now put the loss $\ell$ behind it: $\partial \ell / \partial e_k = \alpha_k\, (a_k - \hat z) \cdot \partial \ell / \partial \hat z$.
-# If a context more like $a_k$ would have made the next word likelier, training raises the energy of place $k$. Attention is taught by words
-# alone; nobody names a place.
+# Raise the energy of a place, and the context moves towards the vector of that place. The pull is proportional to the
+# weight that the place already has. Now put the loss $\ell$ behind it: $\partial \ell / \partial e_k = \alpha_k\, (a_k
+# - \hat z) \cdot \partial \ell / \partial \hat z$. If a context more like $a_k$ would have made the next word likelier,
+# training raises the energy of place $k$. Attention is taught by words alone; nobody names a place.
 # <!-- source: more like a_k would have made the next word likelier | the chain rule, in the formula before it -->
 
 # %%
@@ -407,8 +414,8 @@ right.set_title(r"the pull of each energy: $\alpha_k (a_k - \hat z)$")
 plt.show()
 
 # %% [markdown]
-# On the right, place 3 pulls hardest: it has the most weight, and the context is not there yet. Places 1 and 2 are farther off, but they have
-# little weight, so they pull little. A place that has lost its weight is slow to come back.
+# On the right, place 3 pulls hardest: it has the most weight, and the context is not there yet. Places 1 and 2 are
+# farther off, but they have little weight, so they pull little. A place that has lost its weight is slow to come back.
 
 # %% [markdown]
 # ## How much of it to let in: the gate
@@ -417,8 +424,8 @@ plt.show()
 # > **Paper, section 4.2.1.** From the previous state the model also predicts a scalar gate, $\beta_t = \sigma(f_\beta(h_{t-1}))$, and the context becomes
 # > $\phi(\{a_i\}, \{\alpha_i\}) = \beta_t \sum_i \alpha_i a_i$. It lets the decoder weigh, at each word, the language against the image.
 #
-# Weights that sum to one cannot say "nothing here helps". The gate can. In the official code, and here, the gated vector goes to *both* the
-# LSTM and the output layer.
+# Weights that sum to one cannot say "nothing here helps". The gate can. In the official code, and here, the gated
+# vector goes to *both* the LSTM and the output layer.
 
 # %%
 f_beta = nn.Linear(n, 1)
@@ -435,8 +442,8 @@ z = beta * z
 # > $$\begin{pmatrix} i_t \\ f_t \\ o_t \\ g_t \end{pmatrix} = \begin{pmatrix} \sigma \\ \sigma \\ \sigma \\ \tanh \end{pmatrix} T \begin{pmatrix} E y_{t-1} \\ h_{t-1} \\ \hat z_t \end{pmatrix}, \qquad
 # > c_t = f_t \odot c_{t-1} + i_t \odot g_t, \qquad h_t = o_t \odot \tanh(c_t).$$
 #
-# $T$ is one linear layer. Its input is three vectors one below the other: the word before, the state, and the context. Its output is cut into
-# four pieces of $n$ numbers.
+# $T$ is one linear layer. Its input is three vectors one below the other: the word before, the state, and the context.
+# Its output is cut into four pieces of $n$ numbers.
 
 # %%
 E, T = nn.Embedding(K, m), nn.Linear(m + n + D, 4 * n)
@@ -446,9 +453,9 @@ c_1 = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
 h_1 = torch.sigmoid(o) * torch.tanh(c_1)
 
 # %% [markdown]
-# PyTorch's own `LSTMCell` is a good judge. Tell it that its input is the pair $[E y_{t-1}; \hat z_t]$, and it computes the same state. So attention
-# is a way to choose the input of an ordinary LSTM. One detail: the paper lists the gates as i, f, o, g, and PyTorch as i, f, g, o. Swap the last
-# two, or nothing fits.
+# PyTorch's own `LSTMCell` is a good judge. Tell it that its input is the pair $[E y_{t-1}; \hat z_t]$, and it computes
+# the same state. So attention is a way to choose the input of an ordinary LSTM. One detail: the paper lists the gates
+# as i, f, o, g, and PyTorch as i, f, g, o. Swap the last two, or nothing fits.
 
 
 # %%
@@ -473,8 +480,8 @@ assert_close(h_1, h_torch[0])
 assert_close(c_1, c_torch[0])
 
 # %% [markdown]
-# What do the three gates do? Watch one unit whose gates we set by hand. It should store something at word 3, keep it, let it be read at words
-# 6 and 7, and drop it at word 9.
+# What do the three gates do? Watch one unit whose gates we set by hand. It should store something at word 3, keep it,
+# let it be read at words 6 and 7, and drop it at word 9.
 
 # %%
 words_on = np.arange(1, 13)
@@ -505,8 +512,9 @@ for axis in (above, below):
 plt.show()
 
 # %% [markdown]
-# The memory is full from word 3 to word 8. But the state shows it at words 6 and 7 only, and the energies, the gate $\beta$ and the output read
-# the state. A captioner needs this: after "a red star" it has to remember that the star is done, without saying so.
+# The memory is full from word 3 to word 8. But the state shows it at words 6 and 7 only, and the energies, the gate
+# $\beta$ and the output read the state. A captioner needs this: after "a red star" it has to remember that the star is
+# done, without saying so.
 
 # %% [markdown]
 # ## A word comes out
@@ -515,8 +523,8 @@ plt.show()
 # > **Paper, equation 7.** The next word's probability, from the word before, the new state and the context:
 # > $$p(y_t | a, y_1, \dots, y_{t-1}) \propto \exp(L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)).$$
 #
-# The context comes in twice: through the LSTM into $h_t$, and directly. The direct way is short. What is seen at the lit places can raise a
-# word's logit at once.
+# The context comes in twice: through the LSTM into $h_t$, and directly. The direct way is short. What is seen at the
+# lit places can raise a word's logit at once.
 # <!-- source: comes in twice | equations 1 and 7 of the paper -->
 
 # %%
@@ -526,14 +534,15 @@ p = logits.exp() / logits.exp().sum()
 print("p(next word) =", p.numpy().round(2))
 
 # %% [markdown]
-# From here it goes round. The new state scores the places again. A caption is this loop, from $h_0$ and a zero embedding (there is no start word)
-# to the end mark.
+# From here it goes round. The new state scores the places again. A caption is this loop, from $h_0$ and a zero
+# embedding (there is no start word) to the end mark.
 
 # %% [markdown]
 # ## The whole decoder, in one class
 #
-# Now put the parts together. These are the lines from above, for a batch of $B$ images at a time. Shapes are in the comments. `forward` is *teacher
-# forcing*: at each step the decoder gets the true word before, whatever it would have said itself.
+# Now put the parts together. These are the lines from above, for a batch of $B$ images at a time. Shapes are in the
+# comments. `forward` is *teacher forcing*: at each step the decoder gets the true word before, whatever it would have
+# said itself.
 
 
 # %%
@@ -608,18 +617,20 @@ print("logits, weights, state and memory: the same by hand and by the class")
 # ## Training, with nobody saying where
 # <!-- index: claim: the attention network is trained together with encoder and decoder | the error of the words reaches every part | satlib.training.train | tests/test_decoder.py::test_every_weight_learns -->
 #
-# Now with images: drawn scenes, with two objects among clutter. The captions say what the objects are, and how one lies to the other. No caption says
-# where anything is in pixels or places. The loss is the sum of the surprises at the true words,
+# Now with images: drawn scenes, with two objects among clutter. The captions say what the objects are, and how one lies
+# to the other. No caption says where anything is in pixels or places. The loss is the sum of the surprises at the true
+# words,
 #
 # $$-\log p(y|a) = -\sum_{t=1}^C \log p(y_t \,|\, a, y_1, \dots, y_{t-1}).$$
 #
-# As in the paper, the encoder has been trained before. It is the small one of the scenes model that comes with satlib: 7 × 7 places of 128
-# dimensions. It learnt on other captions of this kind, so its vectors know about colours and shapes already. The decoder starts from random weights.
-# We draw 600 scenes, five captions each, and keep 100 of them for the test.
+# As in the paper, the encoder has been trained before. It is the small one of the scenes model that comes with satlib:
+# 7 × 7 places of 128 dimensions. It learnt on other captions of this kind, so its vectors know about colours and shapes
+# already. The decoder starts from random weights. We draw 500 scenes for training and 100 for the test, with five
+# captions each.
 # <!-- source: 7 × 7 places of 128 dimensions | satlib/networks.py -->
 #
-# First, where does the error go? One batch, one backward pass through the decoder and the encoder. The figure shows the length of each gradient,
-# relative to the weights.
+# First, where does the error go? One batch, one backward pass through the decoder and the encoder. The figure shows the
+# length of each gradient, relative to the weights.
 
 # %%
 trained = Captioner.load(shipped.model("scenes-soft"))
@@ -670,13 +681,14 @@ axis.set(xscale="log", xlabel="length of the gradient / length of the weights")
 plt.show()
 
 # %% [markdown]
-# Every part hears of the error, even the first layer of the encoder. $W_h$ hears less than $W_a$ and $v$: its gradient is multiplied by a state
-# that is still small. So expect maps that depend on the picture first, and on the words later.
+# Every part hears of the error, even the first layer of the encoder. $W_h$ hears less than $W_a$ and $v$: its gradient
+# is multiplied by a state that is still small. So expect maps that depend on the picture first, and on the words later.
 #
 # Now the training. The encoder stays as it is, as in the paper, so its vectors are computed once, above.
 #
-# **Predict, then run.** The 100 held-out scenes have 200 objects. Write down two numbers: how many objects will the decoder name with the right
-# colour and shape after seven passes over the training scenes? And how many of the 200 would it name right by luck?
+# **Predict, then run.** The 100 held-out scenes have 200 objects. Write down two numbers: how many objects will the
+# decoder name with the right colour and shape after seven passes over the training scenes? And how many of the 200
+# would it name right by luck?
 
 # %%
 EPOCHS = 7
@@ -697,9 +709,9 @@ for epoch in range(EPOCHS):
     print(f"epoch {epoch + 1}: {losses:.2f} nats per word, entropy of the maps {spreads:.2f}")
 
 # %% [markdown]
-# Teacher forcing is for training. To write a caption, the decoder gets its own last word. The function below is *greedy*: it takes the most probable
-# word at each step. Then we count. An object is named right if one phrase of the caption has its colour and its shape. Luck is measured too: compare each
-# caption with the *next* scene.
+# Teacher forcing is for training. To write a caption, the decoder gets its own last word. The function below is
+# *greedy*: it takes the most probable word at each step. Then we count. An object is named right if one phrase of the
+# caption has its colour and its shape. Luck is measured too: compare each caption with the *next* scene.
 # <!-- source: takes the most probable word | the argmax of the function below -->
 
 
@@ -755,15 +767,16 @@ assert curves[-20:, 1].mean() < np.log(49) / 2, "below half of that"
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The decoder names what it sees, far above luck: about nine objects of ten. (Your run may differ by a few, because rounding differs between
-# machines.) Nobody asked for sharp maps. They begin even, at $\ln 49$, and end below half of that: looking at few places helps to predict words.
+# The decoder names what it sees, far above luck: about nine objects of ten. (Your run may differ by a few, because
+# rounding differs between machines.) Nobody asked for sharp maps. They begin even, at $\ln 49$, and end below half of
+# that: looking at few places helps to predict words.
 # <!-- source: about nine objects of ten | the count printed above, bounded by its assertion -->
 #
 # </details>
 #
-# Here is one caption with its maps. Under each word, the picture keeps its own colours where the weight was high *when that word was chosen*. It is dimmed
-# elsewhere. Each map of 7 × 7 weights is enlarged and smoothed with a Gaussian, as in the paper's figures, and scaled to its own maximum. The thin line
-# encloses what has at least half of the maximum.
+# Here is one caption with its maps. Under each word, the picture keeps its own colours where the weight was high *when
+# that word was chosen*. It is dimmed elsewhere. Each map of 7 × 7 weights is enlarged and smoothed with a Gaussian, as
+# in the paper's figures, and scaled to its own maximum. The thin line encloses what has at least half of the maximum.
 # <!-- source: at least half of the maximum | satlib/plots.py -->
 # <!-- source: 7 × 7 weights | satlib/networks.py -->
 
@@ -775,18 +788,18 @@ print("the grammar's caption:", tests[pick].references[0])
 print("our decoder:          ", " ".join(words))
 assert named(words, drawn[pick]) == 2, "Both objects are named right"
 figure = plots.attention_figure(photo, words, maps[pick, : len(words)].view(-1, 7, 7))
-figure.set_size_inches(0.8 * figure.get_size_inches())
+figure.set_size_inches(0.65 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]
-# Both objects are named right, and the map goes from the one to the other, as the words do. The sentence of the data set was written by the grammar
-# that comes with the scenes. It uses other words for the same things.
+# Both objects are named right, and the map goes from the one to the other, as the words do. The sentence of the data
+# set was written by the grammar that comes with the scenes. It uses other words for the same things.
 
 # %% [markdown]
 # ## satlib's decoder is the same
 #
-# satlib has a decoder too, with more options. With the same weights, does it compute the same? It keeps the three parts of $T$ in three matrices,
-# and the gates in PyTorch's order. All else is a matter of names.
+# satlib has a decoder too, with more options. With the same weights, does it compute the same? It keeps the three parts
+# of $T$ in three matrices, and the gates in PyTorch's order. All else is a matter of names.
 
 
 # %%
@@ -835,8 +848,8 @@ print(f"largest difference of a logit {(logits - output.logits).abs().max():.0e}
 print(f"largest difference of a weight {(alphas - output.alphas).abs().max():.0e}")
 
 # %% [markdown]
-# The same logits and the same maps, up to rounding. So from here on we may use satlib's tools on *your* decoder: put it behind the encoder, and it is a
-# captioner.
+# The same logits and the same maps, up to rounding. So from here on we may use satlib's tools on *your* decoder: put it
+# behind the encoder, and it is a captioner.
 
 # %%
 yours = Captioner(chosen, vocabulary, trained.encoder)
@@ -850,9 +863,9 @@ print(" ".join(read_by_satlib.words))
 # ## Reading the maps
 # <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.ground.look_up | tests/test_ground.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
-# One picture convinces nobody. So take all 100 captions of your decoder, and every word in them that names an object or says something true of it. Is the
-# peak of the word's map on that object? Two cheap answers stand beside it: a random place, and the mean of all maps of the same caption, which
-# ignores the word.
+# One picture convinces nobody. So take all the captions of your decoder on the test scenes, and every word in them that
+# names an object or says something true of it. Is the peak of the word's map on that object? Two cheap answers stand
+# beside it: a random place, and the mean of all maps of the same caption, which ignores the word.
 #
 # **Predict, then run.** Write down a number: for how many percent of these words is the peak on the right object?
 
@@ -868,24 +881,24 @@ plots.ground_figure(looked)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The first number of the output, far above both cheap answers. Nobody told the decoder where anything is. The *mass* is lower: a good part of the weight
-# lies beside the object. A place of this encoder sees far beyond its own cell of the grid, so a neighbour of the star's cell can report the star as
-# well. Maps point; they do not outline.
+# The first number of the output, far above both cheap answers. Nobody told the decoder where anything is. The *mass* is
+# lower: a good part of the weight lies beside the object. A place of this encoder sees far beyond its own cell of the
+# grid, so a neighbour of the star's cell can report the star as well. Maps point; they do not outline.
 #
 # </details>
 
 # %% [markdown]
 # ## What a blurred map and a sharp one do
 #
-# From here on we look into the scenes model that comes with satlib. It has the same parts, but it trained on 3,300 scenes for two epochs, encoder
-# included.
+# From here on we look into the scenes model that comes with satlib. It has the same parts, but it trained on 3,300
+# scenes for two epochs, encoder included.
 # <!-- source: 3,300 scenes | satlib/recipes/scenes-soft.toml -->
 #
-# Is the sharpness that training found the right one? Divide all its energies by a temperature $T$, and change nothing else. Then ask how likely the true
-# captions still are, in nats of NLL (negative log-likelihood) per word.
+# Is the sharpness that training found the right one? Divide all its energies by a temperature $T$, and change nothing
+# else. Then ask how likely the true captions still are, in nats of NLL (negative log-likelihood) per word.
 #
-# **Predict, then run.** At $T = 1$ the model is as it was trained. Where does it lose more: at $T = 0.01$, where each look returns one place, or at $T = 100$,
-# where each look returns the mean of all places? Write down two numbers, in nats per word.
+# **Predict, then run.** At $T = 1$ the model is as it was trained. Which costs more, $T = 0.01$ (each look returns one
+# place) or $T = 100$ (each look returns the mean of all places)? Write down two numbers, in nats per word.
 
 # %%
 few = tests[:30]
@@ -927,12 +940,12 @@ display(figure)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Blurring costs several times more than sharpening. For most words, one place tells nearly everything. With the mean of all places, the decoder no longer
-# knows which colour goes with which shape.
+# Blurring costs several times more than sharpening. For most words, one place tells nearly everything. With the mean of
+# all places, the decoder no longer knows which colour goes with which shape.
 # <!-- source: For most words, one place tells nearly everything | the small loss at T = 0.01, printed above -->
 #
-# A sharp map is no proof of a good one. It says that the decoder relies on few places, not that they are the right places. For that, ask where the peak
-# is, as above.
+# A sharp map is no proof of a good one. It says that the decoder relies on few places, not that they are the right
+# places. For that, ask where the peak is, as above.
 #
 # </details>
 
@@ -942,10 +955,10 @@ display(figure)
 #
 # > **Paper, section 4.2.1.** The gating variable, as far as the authors could see from examples, is larger when the decoder describes an object in the image.
 #
-# We can count. Take all the words of the 100 captions by satlib's scenes model, and sort them by what they say.
+# We can count. Take all the words of the test captions by satlib's scenes model, and sort them by what they say.
 #
-# **Predict, then run.** Six kinds of words: colour, shape, size, pattern, other words ("a", "is", "with"), and the end mark. Write down their order by the
-# mean of $\beta$.
+# **Predict, then run.** Six kinds of words: colour, shape, size, pattern, other words ("a", "is", "with"), and the end
+# mark. Write down their order by the mean of $\beta$.
 
 # %%
 betas, spreads = {}, {}
@@ -979,12 +992,14 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The gate is higher at colours and shapes than at other words, as the paper says. But it is not that simple. At sizes the gate is lower than at
-# colours, although a size has to be seen too. The paper's sentence holds for some of the words that describe, not for all.
+# The gate is higher at colours and shapes than at other words, as the paper says. But it is not that simple. At sizes
+# the gate is lower than at colours, although a size has to be seen too. The paper's sentence holds for some of the
+# words that describe, not for all.
 #
 # </details>
 #
-# Be careful with such numbers. A gate of 0.6 multiplies a vector, and the next layer can multiply it back. Only differences within one model mean something.
+# Be careful with such numbers. A gate of 0.6 multiplies a vector, and the next layer can multiply it back. Only
+# differences within one model mean something.
 # <!-- source: a gate of 0.6 | an example; equation 1 multiplies the gated context by T -->
 
 # %% [markdown]
@@ -993,9 +1008,9 @@ plt.show()
 #
 # > **Paper, section 3.1.2.** The hidden state varies as the output goes on: *where* the network looks next depends on the sequence of words already generated.
 #
-# Which words? Follow a word through your class. `step` computes $\alpha_t$ from $h_{t-1}$, and $h_{t-1}$ was computed from $E y_{t-2}$. The word just said,
-# $y_{t-1}$, enters in equation 1, after the looking is done. So a word moves the maps from the second one after it. Check it on your decoder: change the
-# second word of a caption.
+# Which words? Follow a word through your class. `step` computes $\alpha_t$ from $h_{t-1}$, and $h_{t-1}$ was computed
+# from $E y_{t-2}$. The word just said, $y_{t-1}$, enters in equation 1, after the looking is done. So a word moves the
+# maps from the second one after it. Check it on your decoder: change the second word of a caption.
 
 # %%
 one = torch.tensor([vocabulary.encode("a big red star above a blue square")])
@@ -1010,16 +1025,18 @@ assert (moved[3:] > 0).all()
 # %% [markdown]
 # The second word changed, and the first three maps do not move. The fourth is the first that has read it.
 #
-# How far does a word move the eyes of a trained model? We force a word into satlib's scenes model, in scenes where one object is above the other. Two
-# kinds of words:
+# How far does a word move the eyes of a trained model? We force a word into satlib's scenes model, in scenes where one
+# object is above the other. Two kinds of words:
 #
-# - the first word, "above" or "below". *Above a star there is ...* begins with the lower object, *below a star ...* with the upper one;
+# - the first word, "above" or "below". *Above a star there is ...* begins with the lower object, *below a star ...*
+#   with the upper one;
 # - a colour: after "a big" or "a small" we force the colour of the one or of the other object.
 #
 # The distance between two maps is the total variation: 0 for equal maps, 1 for maps without a common place.
 # <!-- source: 0 for equal maps, 1 for maps without a common place | definition of total variation, satlib/objectives.py -->
 #
-# **Predict, then run.** Write down two numbers between 0 and 1: how far does the map move for the first kind, and how far for the second?
+# **Predict, then run.** Write down two numbers between 0 and 1: how far does the map move for the first kind, and how
+# far for the second?
 
 # %%
 standing = [each for each in tests if scenes.scene(each.image_id).relation in ("above", "below")]
@@ -1091,9 +1108,10 @@ assert hits[1, 0] > hits[1, 1] + 0.3, 'after "below" it is the other way round'
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# "Above" or "below" moves the map far more than a wrong colour does. After "above" the peak is on the lower object more often than on the upper, and
-# after "below" it is the other way round. A wrong colour hardly moves it: whatever colour was said, the next word is about the same object. So "depends
-# on the words so far" is true, but not of all words. What matters is how a word changes what is left to say.
+# "Above" or "below" moves the map far more than a wrong colour does. After "above" the peak is on the lower object more
+# often than on the upper, and after "below" it is the other way round. A wrong colour hardly moves it: whatever colour
+# was said, the next word is about the same object. So "depends on the words so far" is true, but not of all words. What
+# matters is how a word changes what is left to say.
 #
 # </details>
 #
@@ -1106,18 +1124,21 @@ begun = {word: explorer.read(trained, a_standing[far], [word]) for word in ("abo
 for reading in begun.values():
     verdict = "right" if scenes.exact_match(reading.words, about[far]) else "not wholly right"
     print(f"{' '.join(reading.words)} ({verdict})")
-plots.compare_figure(photo, [(f"{word} ...", each.words[:5], each.alphas[:5]) for word, each in begun.items()])
+figure = plots.compare_figure(photo, [(f"{word} ...", each.words[:5], each.alphas[:5]) for word, each in begun.items()])
+figure.set_size_inches(0.75 * figure.get_size_inches())
+display(figure)
 
 # %% [markdown]
 # ## A photograph
 #
-# The captioner for photographs that comes with satlib reads two encoders side by side, EfficientNet-Lite0 and -Lite2. It was trained on the photographs
-# of Flickr8k, at the end with boxes around what the phrases name. If Flickr8k is on your disk, the photograph below is one of its test photographs.
-# Otherwise it is one that comes with scikit-image, and that is farther from what the model has seen.
+# The captioner for photographs that comes with satlib reads two encoders side by side, EfficientNet-Lite0 and -Lite2.
+# It was trained on the photographs of Flickr8k, at the end with boxes around what the phrases name. If Flickr8k is on
+# your disk, the photograph below is one of its test photographs. Otherwise it is one that comes with scikit-image, and
+# that is farther from what the model has seen.
 # <!-- source: and that is farther from what the model has seen | satlib/models/README.md: trained on Flickr8k alone -->
 #
-# We let it write a caption by itself, and one that we begin with "two". Both are greedy. `satlib caption`, like notebook 00, searches with a beam, so its
-# caption is printed as well: it can differ.
+# We let it write a caption by itself, and one that we begin with "two". Both are greedy. `satlib caption`, like
+# notebook 00, searches with a beam, so its caption is printed as well: it can differ.
 
 # %%
 captioner = Captioner.load(shipped.model())
@@ -1137,15 +1158,17 @@ print("beam search:", captioner.caption([photo])[0].text)
 print("greedy:     ", " ".join(by_itself.words))
 print("forced:     ", " ".join(forced.words))
 print("the map moves by", " ".join(f"{each:.2f}" for each in moved))
-plots.compare_figure(
+figure = plots.compare_figure(
     photo, [(name, each.words[:5], each.alphas[:5]) for name, each in (("by itself", by_itself), ("forced", forced))]
 )
+figure.set_size_inches(0.75 * figure.get_size_inches())
+display(figure)
 
 # %% [markdown]
 # The first two maps do not move, as on scenes: they have not read the first word. The later ones do.
 #
-# How much does the map move from one word to the next, in this model and in the scenes model? That was measured on the whole test sets, when
-# `satlib evaluate` made the table of results. The stored files have it.
+# How much does the map move from one word to the next, in this model and in the scenes model? That was measured on the
+# whole test sets, when `satlib evaluate` made the table of results. The stored files have it.
 
 # %%
 stored = {}
@@ -1156,31 +1179,37 @@ for name in ("scenes-soft", "flickr8k-lite02-boxes"):
 assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "Maps on photographs move less"
 
 # %% [markdown]
-# Maps on photographs move less. Read such maps with care. They tell where the weight was, not why a word was chosen. Would the word have changed if the
-# weight had been elsewhere? Notebook 09 asks that.
+# Maps on photographs move less. Read such maps with care. They tell where the weight was, not why a word was chosen.
+# Would the word have changed if the weight had been elsewhere? Notebook 09 asks that.
 
 # %% [markdown]
 # ## Try it
 #
-# - **A mistake to make on purpose:** in `step`, swap two names: `i, f, g, o = self.T(...)`. Train again. Why does it learn as well as before, and which
-#   assertion fails?
-# - **Another one:** in `look`, leave out the softmax and use the energies themselves as weights. Does it still learn? Can the context leave the hull?
-# - Replace the weights in `look` by `torch.full_like(alpha, 1 / 49)`: no attention. How many of the 200 objects are named right now?
-# - Close the gate: return `0 * z` from `look`, and call `write`. What does a decoder say that must not see the context? It still knows $h_0$.
+# - **A mistake to make on purpose:** in `step`, swap two names: `i, f, g, o = self.T(...)`. Train again. Why does it
+#   learn as well as before, and which assertion fails?
+# - **Another one:** in `look`, leave out the softmax and use the energies themselves as weights. Does it still learn?
+#   Can the context leave the hull?
+# - Replace the weights in `look` by `torch.full_like(alpha, 1 / 49)`: no attention. How many of the 200 objects are
+#   named right now?
+# - Close the gate: return `0 * z` from `look`, and call `write`. What does a decoder say that must not see the context?
+#   It still knows $h_0$.
 # - Train on 100 scenes in place of 500. How many objects are named right?
-# - Force a wrong *shape* with `explorer.read(trained, a_standing[0], ["a", "big", "star"])`. Does the model correct itself later, or go on as if it
-#   were true?
+# - Force a wrong *shape* with `explorer.read(trained, a_standing[0], ["a", "big", "star"])`. Does the model correct
+#   itself later, or go on as if it were true?
 
 # %% [markdown]
 # ## What to remember
 #
-# - Before each word: energies from the state and each place on its own (equation 4), a softmax (5), a weighted mean (6, 13), a gate. Then an ordinary
-#   LSTM step (1 to 3), and a word (7). That is a class of about 50 lines.
-# - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: a place gains weight if more of its vector would have made the true word likelier. That is
-#   how looking is learnt from words alone.
-# - The scale of the energies decides between a blurred map (the mean of everything) and a sharp one (one place). Training finds it.
-# - The map for a word has read all the words before it except for the last one. It moves where a word changes what is left to say.
-# - A map shows where the weight was. Whether the peak is on the named thing has to be counted. Whether it mattered has to be tried.
+# - Before each word: energies from the state and each place on its own (equation 4), a softmax (5), a weighted mean (6,
+#   13), a gate. Then an ordinary LSTM step (1 to 3), and a word (7). That is a class of about 50 lines.
+# - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: a place gains weight if more of its vector would have
+#   made the true word likelier. That is how looking is learnt from words alone.
+# - The scale of the energies decides between a blurred map (the mean of everything) and a sharp one (one place).
+#   Training finds it.
+# - The map for a word has read all the words before it except for the last one. It moves where a word changes what is
+#   left to say.
+# - A map shows where the weight was. Whether the peak is on the named thing has to be counted. Whether it mattered has
+#   to be tried.
 # <!-- source: a class of about 50 lines | the class SoftAttentionDecoder, tests/test_notebooks.py -->
 # <!-- source: softmax (5), a weighted mean (6, 13), a gate. Then an ordinary LSTM step (1 to 3), and a word (7) | numbers of equations in the paper -->
 # <!-- source: if more of its vector would have made the true word likelier | the chain rule, under "Why it learns where to look" -->
