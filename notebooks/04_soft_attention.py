@@ -81,7 +81,7 @@ assert a_cat.shape == (196, 512)
 place, row, column = 4 * 14 + 4, 4, 4  # at the left eye, counted from 0
 seen = cat.resize((112, 112))  # as much as the figures need
 
-figure = plots.NotebookFigure(figsize=(8, 3.4), layout="constrained")
+figure = plots.NotebookFigure(figsize=(7, 3), layout="constrained")
 left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
 left.imshow(seen)
 for line in range(0, 113, 8):
@@ -283,7 +283,7 @@ asked = {f"cosine, T = {T}": torch.softmax(cosines / T, 0) for T in (1, 0.1, 0.0
 asked["dot product, T = 1"] = torch.softmax(a_cat @ a_cat[place], 0)
 spread = {name: entropy(map_).abs().item() for name, map_ in asked.items()}
 
-figure = plots.NotebookFigure(figsize=(8.6, 2.1), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8, 2), layout="constrained")
 axes = figure.subplots(1, 5)
 axes[0].imshow(seen)
 axes[0].add_patch(Rectangle((8 * column, 8 * row), 8, 8, fill=False, edgecolor=RED, linewidth=2))
@@ -376,7 +376,7 @@ assert_close(z, alpha @ a)
 # Raise the energy of a place, and the context moves towards the vector of that place. The pull is proportional to the
 # weight that the place already has. Now put the loss $\ell$ behind it: $\partial \ell / \partial e_k = \alpha_k\, (a_k
 # - \hat z) \cdot \partial \ell / \partial \hat z$. If a context more like $a_k$ would have made the next word likelier,
-# training raises the energy of place $k$. Attention is taught by words alone; nobody names a place.
+#   training raises the energy of place $k$. Attention is taught by words alone; nobody names a place.
 # <!-- source: more like a_k would have made the next word likelier | the chain rule, in the formula before it -->
 
 # %%
@@ -788,7 +788,7 @@ print("the grammar's caption:", tests[pick].references[0])
 print("our decoder:          ", " ".join(words))
 assert named(words, drawn[pick]) == 2, "Both objects are named right"
 figure = plots.attention_figure(photo, words, maps[pick, : len(words)].view(-1, 7, 7))
-figure.set_size_inches(0.65 * figure.get_size_inches())
+figure.set_size_inches(0.58 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]
@@ -957,8 +957,8 @@ display(figure)
 #
 # We can count. Take all the words of the test captions by satlib's scenes model, and sort them by what they say.
 #
-# **Predict, then run.** Six kinds of words: colour, shape, size, pattern, other words ("a", "is", "with"), and the end
-# mark. Write down their order by the mean of $\beta$.
+# **Predict, then run.** Six kinds of words: colour, shape, size, texture ("dotted"), other words ("a", "is", "with"),
+# and the end mark. Write down their order by the mean of $\beta$.
 
 # %%
 betas, spreads = {}, {}
@@ -1125,7 +1125,7 @@ for reading in begun.values():
     verdict = "right" if scenes.exact_match(reading.words, about[far]) else "not wholly right"
     print(f"{' '.join(reading.words)} ({verdict})")
 figure = plots.compare_figure(photo, [(f"{word} ...", each.words[:5], each.alphas[:5]) for word, each in begun.items()])
-figure.set_size_inches(0.75 * figure.get_size_inches())
+figure.set_size_inches(0.62 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]
@@ -1161,7 +1161,7 @@ print("the map moves by", " ".join(f"{each:.2f}" for each in moved))
 figure = plots.compare_figure(
     photo, [(name, each.words[:5], each.alphas[:5]) for name, each in (("by itself", by_itself), ("forced", forced))]
 )
-figure.set_size_inches(0.75 * figure.get_size_inches())
+figure.set_size_inches(0.62 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]

@@ -14,9 +14,9 @@
 # %% [markdown]
 # # 5. Doubly stochastic attention, and what soft attention approximates
 #
-# The paper says two things about soft attention in half a page each. The first is a penalty: it asks the decoder to
-# look everywhere in the course of a caption. The second is a reason why a weighted mean of places is close to an
-# average over random looks. You will take both apart.
+# The paper says two things about soft attention, briefly. The first is a penalty: it asks the decoder to look
+# everywhere in the course of a caption. The second is a reason why a weighted mean of places is close to an average
+# over random looks. You will take both apart.
 #
 # **You will be able to**
 #
@@ -227,7 +227,7 @@ plt.show()
 #
 # Each penalty falls to its floor $(49 - C)^2/49$: 25 for 14 words, 0 for 49 words, 9 for 70 words. No $\lambda$ and no
 # training can go below that. Only the table with 49 words becomes doubly stochastic. (The figure shows the penalty
-# *above its floor*, so you can see each one fall.)
+# *above its floor*, so you can see each one go down.)
 #
 # The coverage becomes even in all cases. The maps need not: where they started sharp, they have shared out the places
 # among them. So the penalty leaves two ways open: *look at everything at every word*, or *look somewhere else at each
@@ -463,11 +463,11 @@ results = {weight: measured(decoder) for weight, decoder in decoders.items()}
 for weight, values in results.items():
     print(f"lambda = {weight:4}: " + ", ".join(f"{name} {value:.2f}" for name, value in values.items()))
 covered, ignored, spread, _, nll = ([results[weight][name] for weight in LAMBDAS] for name in results[0])
-assert covered[0] < covered[2] < covered[4], "the decoder covers more places as λ grows"
+assert covered[0] < covered[2] < covered[4], r"the decoder covers more places as $\lambda$ grows"
 assert ignored[0] > 50, "the decoder ignores most of the 49 places"
-assert ignored[-1] < 10, "at λ = 1 it ignores hardly any"
+assert ignored[-1] < 10, r"at $\lambda = 1$ it ignores hardly any"
 assert spread[-1] > spread[0] + 1, "Their entropy grows"
-assert nll[-1] > nll[0] + 0.05, "the NLL is higher at λ = 1 than without the penalty"
+assert nll[-1] > nll[0] + 0.05, r"the NLL is higher at $\lambda = 1$ than without the penalty"
 
 figure, axes = plt.subplots(1, 5, figsize=(10, 2.3), layout="constrained")
 tops = (49, 100, 3.9, 1, max(nll))
@@ -558,8 +558,8 @@ plt.show()
 # %% [markdown]
 # ## What soft attention approximates
 #
-# Now to the second half page. In hard attention (notebook 06) the place $s_t$ is random, drawn from $\alpha_t$. Then
-# the probability of a word is a mean over places, the *marginal*:
+# Now to the paper's second remark. In hard attention (notebook 06) the place $s_t$ is random, drawn from $\alpha_t$.
+# Then the probability of a word is a mean over places, the *marginal*:
 #
 # $$p(y_t = k) = \sum_i \alpha_{ti} \; p(y_t = k \,|\, \hat z_t = a_i).$$
 #
@@ -748,7 +748,7 @@ plt.show()
 #
 # ### In a trained model, word by word
 #
-# What do the places say in a trained model? We sum over all 49 places at every word of true captions, for the scenes
+# What do the places say in a trained model? We sum over all places at every word of true captions, for the scenes
 # model. The answer depends on how the weight is spread, so we do it at several temperatures of the softmax (notebook
 # 04). For each word we take the total variation between the distributions, and the NLL of the true word under four of
 # them:
@@ -829,7 +829,7 @@ plt.show()
 print("as trained: NLL per word of soft {:.3f}, NWGM {:.3f}, marginal {:.3f}, bound {:.3f}".format(*natural[4:8]))
 
 assert natural[1] < 0.1, "by a few hundredths of total variation"
-assert natural[3] < 0.5 * natural[2], "the first link is the better one: most of the error comes from a geometric mean"
+assert natural[3] < 0.5 * natural[2], "the first link is the better one; most of the error comes from a geometric mean"
 assert means[0, 1] < 0.5 * natural[1], "With sharper maps the error is smaller"
 assert means[temperatures.index(2.5), 1] > 1.5 * natural[1], "With blurred maps it is larger"
 assert natural[4] == natural[4:8].min(), "Soft attention's own NLL is the lowest of the four"
@@ -898,8 +898,8 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 # <details><summary>Answer</summary>
 #
 # Both happen: soft attention is no bound, neither upper nor lower. With these untrained weights the difference can be
-# more than a nat on either side. (The axis is logarithmic beyond 0.1.) With sharp maps the difference is small, because
-# only one path is left.
+# large on either side. (The axis is logarithmic beyond 0.1.) With sharp maps the difference is small, because only one
+# path is left.
 #
 # </details>
 
@@ -928,8 +928,8 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 #   averaged. Translate it before you copy it.
 # - NWGM $=$ softmax of the expected pre-activation, an identity. Soft attention $\approx$ NWGM to second order, and
 #   NWGM $\approx$ marginal. Both are good where maps are sharp or places agree.
-# - In a trained model soft attention is near the marginal, nearer than the bound that hard attention maximises. It is
-#   no bound itself.
+# - In a trained model soft attention is nearer to the marginal than the bound is, the bound that hard attention
+#   maximises. It is no bound itself.
 #
 # <!-- source: from 0 to 12 of the paper's | the table printed under "Its scale" -->
 
