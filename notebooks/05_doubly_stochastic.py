@@ -27,7 +27,7 @@
 # - derive the normalised weighted geometric mean of section 4.2, and measure how far soft attention is from the exact
 #   marginal.
 #
-# **Minutes**: 20 to read, 1.1 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: notebook 04; nothing to download.
+# **Minutes**: 20 to read, 1.1 to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: notebook 04; nothing to download.
 
 # %%
 import copy
@@ -839,10 +839,9 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # <details><summary>Answer</summary>
 #
 # The bound is above both on every word, as it must be. As trained, soft attention is near the exact marginal, by a few
-# hundredths of total variation and of a nat per word. It is nearer to the marginal than the bound is. The first link,
-# $h_t(\mathbb{E}[\hat z_t])$ for $\mathbb{E}[h_t]$, is the better one: most of the error comes from a geometric mean in
-# place of an arithmetic one. With sharper maps the error is smaller: one place has all the weight. With blurred maps it
-# is larger, because the places disagree.
+# hundredths of total variation and of a nat per word. It is nearer to the marginal than the bound is. The first link is
+# the better one; most of the error comes from a geometric mean in place of an arithmetic one. With sharper maps the
+# error is smaller: one place has all the weight. With blurred maps it is larger, because the places disagree.
 #
 # Soft attention's own NLL is the lowest of the four. That is no surprise, because training minimised it. The
 # approximation explains why the two kinds of attention are related, not which one to train.

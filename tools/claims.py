@@ -104,14 +104,19 @@ def claims(notebook: NotebookNode) -> list[Claim]:
 
 
 def _chunks(notebook: NotebookNode, sections: list[range]) -> Iterator[tuple[int, tuple[int, str]]]:
-    """(cell, (section, markdown)) for each markdown cell, without tasks and references."""
+    """(cell, (section, markdown)) for each markdown cell, without tasks, references and exercises."""
     for number, section in enumerate(sections):
         for index in section:
             cell = notebook.cells[index]
             if cell.cell_type == "markdown":
                 yield (
                     index,
-                    (number, re.sub(r"^## (?:Try it|References)$.*?(?=^## |\Z)", "", cell.source, flags=re.M | re.S)),
+                    (
+                        number,
+                        re.sub(
+                            r"^## (?:Try it|References|Exercises)$.*?(?=^## |\Z)", "", cell.source, flags=re.M | re.S
+                        ),
+                    ),
                 )
 
 
