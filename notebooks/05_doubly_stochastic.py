@@ -10,7 +10,6 @@
 #     name: python3
 # ---
 
-
 # %% [markdown]
 # # 5. Doubly stochastic attention, and what soft attention approximates
 #
