@@ -1,7 +1,11 @@
 """What the course says of soft attention: what a map depends on, what moves it, what the expectation of equation 13 is of."""
 
+import ast
+from pathlib import Path
+
 import pytest
 import torch
+from torch import nn
 
 from satlib import attention
 from satlib.decoder import Decoder, DecoderConfig
@@ -68,3 +72,46 @@ def test_the_context_is_the_expectation_over_sampled_places():
     error = (drawn.mean(0) - soft(a, soft.keys(a), h).z[0]).abs()
     assert (error < 5 * drawn.std(0) / 200).all()
     assert drawn.std(0).min() > 0.1
+
+
+def from_the_notebook(*names):
+    """Functions and classes as notebook 04 defines them."""
+    source = Path(__file__).resolve().parent.parent / "notebooks" / "04_soft_attention.py"
+    body = ast.parse(source.read_text(encoding="utf-8")).body
+    found = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names]
+    assert [node.name for node in found] == list(names)
+    namespace = {"torch": torch, "nn": nn}
+    exec(compile(ast.Module(found, []), str(source), "exec"), namespace)
+    return [namespace[name] for name in names], found
+
+
+DEFINED = ("mlp", "in_torch_order", "SoftAttentionDecoder", "under_satlibs_names")
+
+
+@pytest.mark.parametrize("sizes", [(6, 7, 5), (3, 4, 8)], ids=str)
+def test_the_notebooks_decoder_is_satlibs(sizes):
+    """Weights of any size, logits, maps and gradients: the class on the page and the package compute the same."""
+    (_, _, made, named), _ = from_the_notebook(*DEFINED)
+    m, n, width = sizes
+    torch.manual_seed(3)
+    ours = made(D, K, m, n, width).double()
+    for weight in ours.parameters():
+        nn.init.normal_(weight, std=0.7)
+    config = DecoderConfig(embedding=m, hidden=n, attention_hidden=width, dropout=0.0)
+    theirs = Decoder(config, D, K).double()
+    theirs.load_state_dict(named(ours))  # strict: no weight is missing or left over
+    a, captions = torch.randn(B, L, D).double(), torch.randint(0, K, (B, C))
+    logits, alphas = ours(a, captions)
+    output = theirs(a, captions)
+    torch.testing.assert_close(logits, output.logits)
+    torch.testing.assert_close(alphas, output.alphas)
+    logits.logsumexp(2).sum().backward()
+    output.logits.logsumexp(2).sum().backward()
+    torch.testing.assert_close(ours.W_a.weight.grad, theirs.attention.energy.annotation.weight.grad)
+
+
+def test_the_notebooks_decoder_is_read_in_one_sitting():
+    """The notebook says that the class has about 50 lines."""
+    _, nodes = from_the_notebook(*DEFINED)
+    (decoder_class,) = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    assert 40 <= decoder_class.end_lineno - decoder_class.lineno + 1 <= 60
