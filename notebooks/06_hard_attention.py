@@ -296,7 +296,7 @@ assert max(cooled[:, -1].max(), blinded[:, -1].max()) < 1e-4, "both gaps shrink 
 #
 # Both gaps shrink towards zero. On the right, the slope of the lines is close to 2: a tenth of the scale leaves a
 # hundredth of the gap. The bound charges for being undecided about looks that matter. So we expect training on it to
-# sharpen the maps. Below you will see whether it does.
+# sharpen the maps.
 #
 # </details>
 
@@ -324,9 +324,9 @@ assert len(reached) == 0, "none of the 4 tensors"
 #
 # </details>
 #
-# Autograd is right: the derivative is zero. Hold the dart still and change one weight $w$ of the attention. The
-# probabilities change smoothly, but the dart stays in the same place until an edge passes under it. The figure shows
-# $\log p(y|s,a)$ for three darts, and $L_s$, the mean over all darts.
+# The derivative is zero. Hold the dart still and change one weight $w$ of the attention. The probabilities change
+# smoothly, but the dart stays in the same place until an edge passes under it. The figure shows $\log p(y|s,a)$ for
+# three darts, and $L_s$, the mean over all darts.
 
 # %%
 decoder, a, caption = tiny(CASE)
@@ -356,8 +356,7 @@ plt.show()
 assert (smooth.diff() == 0).sum() == 0
 
 # %% [markdown]
-# Each staircase is flat between its jumps, and a derivative does not see a jump. The mean of the staircases is smooth
-# and has a slope.
+# Each staircase is flat between its jumps. The mean of the staircases is smooth and has a slope.
 #
 # ## The score-function identity
 # <!-- index: equation 11 | gradient of L_s: a likelihood term and a score-function term, summed over paths | satlib.estimators.path_gradients | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
@@ -1130,7 +1129,7 @@ def hard_loss(output, captions, baseline, lambda_r, lambda_e):
 # The data are drawn scenes. A full training of encoder and decoder from nothing takes too long for this page. So **we
 # start from the shipped `scenes-soft` weights**: its encoder stays frozen, and its decoder becomes a hard one with the
 # same weights. A scene's annotation vectors are computed once. The 60 test scenes are held out.
-# <!-- source: the same weights | load_state_dict refuses weights of other names or shapes -->
+# <!-- source: the same weights | satlib/decoder.py: a soft and a hard decoder have one set of weights -->
 
 # %%
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
@@ -1261,8 +1260,8 @@ plt.show()
 # columns. We do the same with the model that we started from and the one that we trained. Both read the same caption
 # (teacher forcing), so column by column they look for the same word. <!-- source: the same words in the same columns |
 # figure 3 of the paper --> <!-- source: the same caption (teacher forcing), so column by column they look for the same
-# word | the cell below: one tensor of ids for both --> **Write down a number**: for how many of the words is the hard
-# map sharper?
+# word | notebook 06, the next cell: one tensor of ids for both models --> **Write down a number**: for how many of the
+# words is the hard map sharper?
 
 # %%
 picture = scenes.scene(examples[0].image_id)
@@ -1329,11 +1328,11 @@ plt.show()
 #
 # The paper does not say what stands for $s_t$ when it generates a caption. There are three candidates: the *expected*
 # context $\sum_i \alpha_{ti} a_i$, which the official code takes; the vector of the *most probable* place; or a
-# *sample*, as in training. <!-- source: the *most probable* place | a definition --> `Captioner.looking` and `satlib
-# evaluate --look` choose. We try all three on `scenes-hard`, which is shipped and was trained in full. *Exact match*
-# means that both objects, their attributes and their relation are right. *Pointing* counts the words whose map peaks on
-# the object that they name; *chance* is a random place. **Write down a number**: how many percent of the captions does
-# each look get right?
+# *sample*, as in training. <!-- source: the *most probable* place | satlib/attention.py, HardAttention.look -->
+# `Captioner.looking` and `satlib evaluate --look` choose. We try all three on `scenes-hard`, which is shipped and was
+# trained in full. *Exact match* means that both objects, their attributes and their relation are right. *Pointing*
+# counts the words whose map peaks on the object that they name; *chance* is a random place. **Write down a number**:
+# how many percent of the captions does each look get right?
 
 # %%
 full = Captioner.load(shipped.model("scenes-hard"), "cpu")
@@ -1370,7 +1369,7 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 
 # %% [markdown]
 # ## Why the doubly stochastic penalty is off
-# <!-- index: claim: the doubly stochastic term is for soft attention | for looks at one place it can never be small, and on alpha it pays for even maps | satlib.objectives.doubly_stochastic_penalty | tests/test_hard.py::test_the_penalty_is_off_unless_asked_for -->
+# <!-- index: claim: the doubly stochastic term is for soft attention | on alpha it pays for even maps; the floor of a hard path is a constant and teaches nothing | satlib.objectives.doubly_stochastic_penalty | tests/test_hard.py::test_the_penalty_is_off_unless_asked_for -->
 #
 # Equation 14 adds $\lambda \sum_i (1 - \sum_t \alpha_{ti})^2$: every place should get about one word's worth of
 # attention. satlib's recipes leave it out of hard attention unless you ask for it.
@@ -1424,8 +1423,6 @@ plt.show()
 # </details>
 #
 # ## Try it
-#
-# Some of these are mistakes that people make. Make them on purpose.
 #
 # 1. **Flip the sign.** In the cell of equation 12 write `samples = likelihood - reward[:, None] * path_score`. One
 # commit of the official file (`00f7f00`) lacks the minus sign that another (`de281ce`) has. Which assertion stops you?
