@@ -198,3 +198,19 @@ def test_a_markdown_cell_is_parted_before_each_heading_and_not_in_code():
     text = "Words.\n\n## One\n\n```\n# a comment\n```\n\n### Two\n\nMore."
     parts = [cell.source for cell in notebooks.parted(nbformat.v4.new_markdown_cell(text))]
     assert parts == ["Words.", "## One\n\n```\n# a comment\n```", "### Two\n\nMore."]
+
+
+def test_outputs_are_kept_where_only_the_text_changed():
+    def made(text, code):
+        cell = nbformat.v4.new_code_cell(code)
+        return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text), cell])
+
+    executed = made("One.", "print(1)")
+    executed.cells[1].update(execution_count=1, outputs=[nbformat.v4.new_output("stream", text="1\n")])
+    executed.metadata["satlib"] = {"read": {}}
+    reworded, changed = made("Two.", "print(1)"), made("One.", "print(2)")
+    assert notebooks.keep_outputs(reworded, executed)
+    assert reworded.cells[1].outputs[0].text == "1\n"
+    assert reworded.cells[1].execution_count == 1
+    assert not notebooks.keep_outputs(changed, executed)
+    assert changed.cells[1].outputs == []

@@ -18,11 +18,12 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from execution import execute
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, execute, marks, opening, stars
+from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, marks, opening, stars
 from notebooks import sources as notebook_sources
 from satlib.exercises import task
 from satlib.exercises.task import Task

@@ -13,8 +13,6 @@ import argparse
 import importlib
 import re
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,9 +21,8 @@ import jupytext
 import nbformat
 import paper_index
 import pictures
-import psutil
 import staleness
-from nbclient import NotebookClient
+from execution import execute
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from paper_index import Mark
@@ -41,7 +38,6 @@ else:
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
 MAX_BYTES = 1_500_000
-SECONDS = 600  # a cell that takes longer hangs
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -163,43 +159,44 @@ def stars(task: Task) -> str:
     return "●" * task.difficulty + "○" * (3 - task.difficulty)
 
 
-def execute(notebook: NotebookNode) -> tuple[float, float]:
-    """Run it in place, in its own folder, and keep hashes of the files that it read in its metadata.
-
-    Returns:
-        seconds, and the kernel's largest memory in GB.
-    """
-    began = time.monotonic()
-    client = NotebookClient(
-        notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        notes = Path(folder) / "reads"
-        with client.setup_kernel(env=staleness.environment(notes)):
-            for number, cell in enumerate(notebook.cells):
-                client.execute_cell(cell, number)
-            peak = peak_memory(client.km.provisioner.pid)
-        notebook.metadata["satlib"] = {"read": staleness.hashes(staleness.read(notes))}
-    for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # times of day
-        if cell.cell_type == "code":  # progress bars and warnings are of that one run
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-    return time.monotonic() - began, peak
-
-
-def peak_memory(pid: int) -> float:
-    """The largest memory that a process has held, in GB; where the system does not keep it (macOS), what it holds now."""
-    status = Path(f"/proc/{pid}/status")
-    if status.is_file():
-        kilobytes = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        if kilobytes:
-            return int(kilobytes[1]) * 1024 / 1e9
-    return psutil.Process(pid).memory_info().rss / 1e9
-
-
 def cells_of(notebook: NotebookNode) -> list[tuple[str, str, str]]:
     """What has to be equal: each cell's id, kind and text."""
     return [(cell.id, cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def keep_outputs(notebook: NotebookNode, before: NotebookNode) -> bool:
+    """Take over what was executed before, if the code cells are the same; whether they are."""
+    new, old = ([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, before))
+    if [(cell.source, cell.metadata.get("tags")) for cell in new] != [
+        (cell.source, cell.metadata.get("tags")) for cell in old
+    ]:
+        return False
+    for cell, executed in zip(new, old, strict=True):
+        cell.outputs, cell.execution_count = executed.outputs, executed.execution_count
+    notebook.metadata["satlib"] = before.metadata["satlib"]
+    return True
+
+
+def write(target: Path, notebook: NotebookNode) -> int:
+    """Write an executed notebook and its pictures for README.md.
+
+    Returns:
+        its bytes.
+
+    Raises:
+        SystemExit: it is too large to be shown on the web.
+    """
+    pictures.shrink(notebook, MAX_BYTES)
+    text = nbformat.writes(notebook) + "\n"
+    if len(text) > MAX_BYTES:
+        raise SystemExit(
+            f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}: make its figures smaller"
+        )
+    with replacing(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+    for path, picture in pictures.tagged(notebook).items():
+        path.write_bytes(picture)
+    return len(text)
 
 
 def stale(notebook: NotebookNode) -> list[str]:
@@ -228,24 +225,18 @@ def make(source: Path, changed_only: bool = False) -> None:
     target, notebook = source.with_suffix(".ipynb"), generate(source)
     if changed_only and target.exists():
         before = nbformat.read(target, 4)
-        if cells_of(notebook) == cells_of(before) and not stale(before):
-            print(f"{target.name:32} as before")
+        if not stale(before) and keep_outputs(notebook, before):
+            as_before = cells_of(notebook) == cells_of(before)
+            if not as_before:
+                write(target, notebook)
+            print(f"{target.name:32} {'as before' if as_before else 'new text, the same code: outputs kept'}")
             return
     try:
         seconds, memory = execute(notebook)
     except CellExecutionError as error:
         raise SystemExit(f"{source.name}: {error}") from None
-    pictures.shrink(notebook, MAX_BYTES)
-    text = nbformat.writes(notebook) + "\n"
-    if len(text) > MAX_BYTES:
-        raise SystemExit(
-            f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}: make its figures smaller"
-        )
-    with replacing(target) as partial:
-        partial.write_text(text, encoding="utf-8")
-    for path, picture in pictures.tagged(notebook).items():
-        path.write_bytes(picture)
-    print(f"{target.name:32} {seconds:5.0f} s {memory:5.1f} GB {len(text) / 1e6:5.2f} MB")
+    size = write(target, notebook)
+    print(f"{target.name:32} {seconds:5.0f} s {memory:5.1f} GB {size / 1e6:5.2f} MB")
 
 
 def problems(source: Path) -> list[str]:
