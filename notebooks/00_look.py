@@ -208,7 +208,7 @@ drawings.gallery_figure(
         )
         for name, photo in photographs.items()
     ],
-    columns=4,
+    columns=5,
 )
 
 # %% [markdown]

@@ -25,7 +25,7 @@ from satlib.files import replacing
 END_LABEL = "(end)"
 _PANEL = 1.6  # inches
 _COLUMNS = 6
-INK = "#787878"  # text and lines that are no data: a contrast of 4 on light and on dark pages (satlib/course/page.mplstyle)
+INK = "#7f7f7f"  # text and lines that are no data: a contrast of 4 on light and on dark pages (satlib/course/page.mplstyle)
 _TRAIN, _DEV, _BLEU, _CHOSEN = "#56b4e9", "#0072b2", "#d55e00", INK  # from the palette of Okabe and Ito
 
 

@@ -35,6 +35,8 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
         cell.metadata.pop("execution", None)  # times of day
         if cell.cell_type == "code":  # progress bars and warnings are of that one run
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            for output in cell.outputs:  # figures are readable on light and on dark pages, so they need no white one
+                output.get("metadata", {}).pop("needs_background", None)
     return time.monotonic() - began, peak
 
 
