@@ -167,7 +167,7 @@ overlaps = alphas @ alphas.T  # (C, C): alpha_t . alpha_u
 assert_close(m.square().sum(), overlaps.diagonal().sum() + (overlaps.sum() - overlaps.diagonal().sum()))  # 3
 
 # %% [markdown]
-# ### Let the maps do as they like
+# ### Only the penalty, no decoder
 #
 # What maps would the penalty alone produce? We make the energies themselves the parameters, without any decoder or
 # words, and minimise the penalty by gradient descent. Three cases: fewer words than places, as many, and more. The
