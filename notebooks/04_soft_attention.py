@@ -14,9 +14,9 @@
 # # 4. Soft attention: an LSTM that looks before every word
 #
 # This is the heart of *Show, Attend and Tell*. Before each word, the decoder gives every place of the image a weight,
-# and reads the weighted mean. You will build that decoder from its equations, one at a time. Then you will put the
-# parts into a class, train it on this page, and check that satlib's decoder computes the same numbers. After that you
-# will look at where a trained one looks.
+# and reads the weighted mean of the vectors at those places. You will build that decoder from its equations, one at a
+# time. Then you will put the parts into a class, train it on this page, and check that satlib's decoder computes the
+# same numbers. After that you will see where a trained decoder looks.
 #
 # **You will be able to**
 #
@@ -67,8 +67,8 @@ plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right"
 # > $a = \{a_1, \dots, a_L\}$, $a_i \in \mathbb{R}^D$. They come from a convolutional layer and not from a fully connected one, so that the
 # > decoder can favour some parts of the image over others. The caption is $y = \{y_1, \dots, y_C\}$, words out of a vocabulary of $K$.
 #
-# Here is a photograph, and what the paper's encoder makes of it. VGG-19 gives $L = 14 \cdot 14 = 196$ places with $D =
-# 512$ numbers each. The decoder never sees a pixel. It has only the table on the right.
+# Here is a photograph, and the output of the paper's encoder for it. VGG-19 gives $L = 14 \cdot 14 = 196$ places with
+# $D = 512$ numbers each. The decoder never sees a pixel. It has only the table on the right.
 # <!-- source: The decoder never sees a pixel | section 3.1.2 of the paper -->
 
 # %%
@@ -100,7 +100,7 @@ right.set(
 display(figure)
 
 # %% [markdown]
-# A table of that size is too large to follow by hand. So we first build every part at a small size: six places of five
+# That table is too large to follow by hand. So we first build every part at a small size: six places of five
 # dimensions, word embeddings of $m = 3$, a state of $n = 4$, and a vocabulary of $K = 7$. All the weights are random.
 # At the end of this part, the same code goes into a class, and the class gets real images.
 
@@ -132,8 +132,8 @@ h, c = init_h(mean), init_c(mean)  # (n,) each
 print("h_0 =", h.numpy().round(2))
 
 # %% [markdown]
-# A mean does not know where anything was. Shuffle the places of an image, and $h_0$ stays the same. So the first state
-# can say *what* is in the image, but not *where*. Places come in with attention.
+# The mean treats all places alike. Shuffle the places of an image, and $h_0$ stays the same. So the first state is a
+# summary of the whole image, and it cannot pick out a place. Attention can: it gives each place its own weight.
 
 # %%
 shuffled = a[torch.tensor([3, 0, 5, 1, 4, 2])]
@@ -185,8 +185,8 @@ assert moved.tolist() == [i == 2 for i in range(L)]
 # *Dot* has no weights, and needs $D = n$. *General* learns one matrix that translates between states and places.
 # *Concat* is the paper's perceptron without the bias, with its two matrices side by side in one.
 #
-# What is the difference? Let annotation vectors have two dimensions and hold the state still. Then the energy of every
-# possible $a_i$ is a landscape. The arrow is the state.
+# How do they differ? Take annotation vectors with two dimensions and keep the state fixed. Then we can draw the energy
+# of every possible $a_i$ as a landscape. The arrow is the state.
 #
 # **Predict, then run.** *Dot* must be a plane that slopes up along the arrow. How many of the other three landscapes
 # bend?
@@ -224,9 +224,9 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # Two: *concat* and *additive*. *Dot* slopes up along the arrow, and *general* along the arrow turned and stretched by
-# $W$. Both are planes: make $a_i$ two times as long, and the energy doubles. The two perceptrons can prefer a region in
-# the middle. They also saturate: an energy cannot exceed the sum of $|v|$, so a place with a very long vector cannot
-# drown out the others. You will see in a moment what a plain dot product makes of VGG-19's long vectors.
+# $W$. Both are planes: make $a_i$ two times as long, and the energy doubles. The landscapes of the two perceptrons
+# bend. They also saturate: an energy cannot exceed the sum of $|v|$, however long the vector is. You will soon see what
+# a plain dot product does with VGG-19's long vectors.
 # <!-- source: make a_i two times as long, and the energy doubles | the linear energies of the cell above, compared with those of 2 * plane -->
 #
 # </details>
@@ -246,9 +246,10 @@ assert_close(torch.softmax(e + 17, 0), alpha)  # only differences count: why v n
 
 # %% [markdown]
 # The *size* of the differences decides how sharp the map is. Divide all energies by a number $T$, the *temperature*. At
-# a high temperature every place gets a weight near $1/L$. At a low one the best place takes all: the softmax has become
-# an argmax, but one with a derivative. One number says where a map stands between the two, its entropy $H = -\sum_i
-# \alpha_i \ln \alpha_i$. It is $\ln L$ for an even map, and 0 when one place has all the weight.
+# a high temperature every place gets a weight near $1/L$. At a low temperature the best place gets nearly all the
+# weight: the softmax comes close to an argmax, but still has a derivative. The entropy of the map,
+# $H = -\sum_i \alpha_i \ln \alpha_i$, says where a map stands between the two. It is $\ln L$ for an even map, and 0
+# when one place has all the weight.
 
 # %%
 temperatures = (100, 1, 0.3, 0.1, 0.03)
@@ -270,11 +271,11 @@ plt.show()
 #
 # ### A blurred map and a sharp one, on a photograph
 #
-# We need no training to try this on the cat. Let the framed place, at an eye, be the question. Then every place answers
-# "how much am I like this one?", by the cosine between the two vectors.
+# We can try this on the cat without any training. The energy of each place is its similarity to the framed place at one
+# eye: the cosine between the two annotation vectors.
 #
-# **Predict, then run.** The cosines lie between 0 and 1 here. At temperature 1 there are 196 places, and an even map
-# has the entropy $\ln 196$. Write down a number: how many percent of that does the map at $T = 1$ have?
+# **Predict, then run.** The cosines lie between 0 and 1 here. An even map of the 196 places has the entropy $\ln 196$.
+# Write down a number: what percentage of that entropy does the map at $T = 1$ have?
 
 # %%
 unit = a_cat / a_cat.norm(dim=1, keepdim=True)
@@ -308,13 +309,14 @@ assert cosines.view(14, 14)[:, 10:].max() > cosines.quantile(0.95)  # the other 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# About 100 percent: H = 5.26 of 5.28. Energies that differ by less than 1 cannot choose among 196 places, and the
-# weighted mean says what the whole image says. At $T = 0.1$ both eyes stand out. At $T = 0.03$ fewer places are left.
+# About 100 percent: H = 5.26 of 5.28. Energies that differ by less than 1 hardly separate 196 places, so the weighted
+# mean is close to the plain mean of the image. At $T = 0.1$ the framed eye stands out, and the other eye a little. At
+# $T = 0.03$ fewer places are left.
 # <!-- source: differ by less than 1 | cosines of vectors after a ReLU lie between 0 and 1 -->
 #
-# The raw dot product asks for likeness *and* length. All its weight goes to one place, and that is not even the place
-# that we asked about. Such a softmax is saturated: it has almost no gradient to learn from. So energies must be free to
-# find their scale. In equation 4, $v$ finds it.
+# The raw dot product rewards long vectors, not only similar ones. Nearly all its weight goes to one place, and that is
+# not even the place that we asked about. Such a softmax is saturated: it has almost no gradient to learn from. So
+# training must be able to set the scale of the energies. In equation 4 it can do this through $v$.
 #
 # </details>
 #
@@ -351,9 +353,9 @@ display(ipywidgets.VBox([slider, screen]))
 # > **Paper, section 4.2, equation 13.** Where hard attention samples one place $s_t$ for each word, soft attention takes the expectation of the context vector:
 # > $$\mathbb{E}_{p(s_t|a)}[\hat z_t] = \sum_{i=1}^L \alpha_{ti} a_i .$$
 #
-# An expectation is a sum over everything that may happen, each case times its probability. Here six things may happen:
-# $s_t$ is place 1, or place 2, and so on. Each case is a one-hot vector, and its context is the annotation vector of
-# that place.
+# An expectation is a sum over all possible cases, each multiplied by its probability. Here there are six cases: $s_t$
+# is place 1, or place 2, and so on. Each case is a one-hot vector, and its context is the annotation vector of that
+# place.
 # <!-- source: place 1, or place 2 | equation 13 of the paper, with L = 6 -->
 
 # %%
@@ -367,16 +369,19 @@ assert_close(z, alpha @ a)
 # ### Why it learns where to look
 # <!-- index: claim: soft attention is differentiable | it trains end to end by back-propagation, with nobody saying where to look | satlib.attention.SoftAttention | tests/test_soft_attention.py::test_gradient_pulls_the_context_towards_a_place -->
 #
-# A weighted mean lies inside the hull of the vectors that it averages. When the map is sharp, it sits at a corner. When
-# the map is even, it sits in the middle. And it moves smoothly in between. From equation 5, $\partial \alpha_i /
-# \partial e_k = \alpha_i (\delta_{ik} - \alpha_k)$, and therefore
+# A weighted mean lies inside the convex hull of the vectors that it averages. With a sharp map it sits at one of the
+# vectors. With an even map it sits at their plain mean. In between it moves smoothly. From equation 5,
+# $\partial \alpha_i / \partial e_k = \alpha_i (\delta_{ik} - \alpha_k)$, and therefore
 #
 # $$\frac{\partial \hat z}{\partial e_k} = \sum_i \alpha_i (\delta_{ik} - \alpha_k)\, a_i = \alpha_k\, (a_k - \hat z).$$
 #
 # Raise the energy of a place, and the context moves towards the vector of that place. The pull is proportional to the
-# weight that the place already has. Now put the loss $\ell$ behind it: $\partial \ell / \partial e_k = \alpha_k\, (a_k
-# - \hat z) \cdot \partial \ell / \partial \hat z$. If a context more like $a_k$ would have made the next word likelier,
-#   training raises the energy of place $k$. Attention is taught by words alone; nobody names a place.
+# weight that the place already has. With the loss $\ell$ the chain rule gives
+#
+# $$\frac{\partial \ell}{\partial e_k} = \alpha_k\, (a_k - \hat z) \cdot \frac{\partial \ell}{\partial \hat z} .$$
+#
+# If a context more like $a_k$ would have made the next word likelier, training raises the energy of place $k$. So the
+# words alone teach the decoder where to look.
 # <!-- source: more like a_k would have made the next word likelier | the chain rule, in the formula before it -->
 
 # %%
@@ -415,7 +420,7 @@ plt.show()
 
 # %% [markdown]
 # On the right, place 3 pulls hardest: it has the most weight, and the context is not there yet. Places 1 and 2 are
-# farther off, but they have little weight, so they pull little. A place that has lost its weight is slow to come back.
+# farther off, but they have little weight, so they pull little. So a place that has lost its weight regains it slowly.
 
 # %% [markdown]
 # ## How much of it to let in: the gate
@@ -453,9 +458,9 @@ c_1 = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
 h_1 = torch.sigmoid(o) * torch.tanh(c_1)
 
 # %% [markdown]
-# PyTorch's own `LSTMCell` is a good judge. Tell it that its input is the pair $[E y_{t-1}; \hat z_t]$, and it computes
-# the same state. So attention is a way to choose the input of an ordinary LSTM. One detail: the paper lists the gates
-# as i, f, o, g, and PyTorch as i, f, g, o. Swap the last two, or nothing fits.
+# We can check this with PyTorch's own `LSTMCell`. Give it the pair $[E y_{t-1}; \hat z_t]$ as its input, and it
+# computes the same state. So attention is a way to choose the input of an ordinary LSTM. One detail: the paper lists
+# the gates as i, f, o, g, and PyTorch as i, f, g, o. Swap the last two, or the results will not match.
 
 
 # %%
@@ -513,8 +518,8 @@ plt.show()
 
 # %% [markdown]
 # The memory is full from word 3 to word 8. But the state shows it at words 6 and 7 only, and the energies, the gate
-# $\beta$ and the output read the state. A captioner needs this: after "a red star" it has to remember that the star is
-# done, without saying so.
+# $\beta$ and the output read the state. A captioner needs this: after "a red star" it has to remember that the star has
+# been described, without saying so again.
 
 # %% [markdown]
 # ## A word comes out
@@ -523,8 +528,8 @@ plt.show()
 # > **Paper, equation 7.** The next word's probability, from the word before, the new state and the context:
 # > $$p(y_t | a, y_1, \dots, y_{t-1}) \propto \exp(L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)).$$
 #
-# The context comes in twice: through the LSTM into $h_t$, and directly. The direct way is short. What is seen at the
-# lit places can raise a word's logit at once.
+# The context comes in twice: through the LSTM into $h_t$, and directly. The direct path is short: what the decoder sees
+# can raise a word's logit at once.
 # <!-- source: comes in twice | equations 1 and 7 of the paper -->
 
 # %%
@@ -534,15 +539,15 @@ p = logits.exp() / logits.exp().sum()
 print("p(next word) =", p.numpy().round(2))
 
 # %% [markdown]
-# From here it goes round. The new state scores the places again. A caption is this loop, from $h_0$ and a zero
-# embedding (there is no start word) to the end mark.
+# Then the loop repeats: the new state scores the places for the next word. A caption starts from $h_0$ and a zero
+# embedding (there is no start word) and ends with the end mark.
 
 # %% [markdown]
 # ## The whole decoder, in one class
 #
 # Now put the parts together. These are the lines from above, for a batch of $B$ images at a time. Shapes are in the
-# comments. `forward` is *teacher forcing*: at each step the decoder gets the true word before, whatever it would have
-# said itself.
+# comments. `forward` is *teacher forcing*: at each step the decoder gets the true previous word, even if it would have
+# chosen another word itself.
 
 
 # %%
@@ -617,20 +622,21 @@ print("logits, weights, state and memory: the same by hand and by the class")
 # ## Training, with nobody saying where
 # <!-- index: claim: the attention network is trained together with encoder and decoder | the error of the words reaches every part | satlib.training.train | tests/test_decoder.py::test_every_weight_learns -->
 #
-# Now with images: drawn scenes, with two objects among clutter. The captions say what the objects are, and how one lies
-# to the other. No caption says where anything is in pixels or places. The loss is the sum of the surprises at the true
-# words,
+# Now we train on images: drawn scenes, with two objects among clutter. The captions say what the objects are, and where
+# one lies relative to the other. No caption gives a position in pixels or places. The loss is the negative
+# log-likelihood of the true words,
 #
 # $$-\log p(y|a) = -\sum_{t=1}^C \log p(y_t \,|\, a, y_1, \dots, y_{t-1}).$$
 #
 # As in the paper, the encoder has been trained before. It is the small one of the scenes model that comes with satlib:
-# 7 × 7 places of 128 dimensions. It learnt on other captions of this kind, so its vectors know about colours and shapes
-# already. The decoder starts from random weights. We draw 500 scenes for training and 100 for the test, with five
-# captions each.
+# 7 × 7 places of 128 dimensions. It was trained together with that model's decoder, on captioned scenes that include
+# our training scenes. So its vectors tell colours and shapes apart already. The decoder starts from random weights. We
+# draw 500 scenes for training and 100 for the test, with five captions each. Neither network has been trained on the
+# test scenes.
 # <!-- source: 7 × 7 places of 128 dimensions | satlib/networks.py -->
 #
-# First, where does the error go? One batch, one backward pass through the decoder and the encoder. The figure shows the
-# length of each gradient, relative to the weights.
+# First, which parts get a gradient? We send one batch through the encoder and the decoder, and back. The figure shows
+# the length of each gradient, relative to the weights.
 
 # %%
 trained = Captioner.load(shipped.model("scenes-soft"))
@@ -681,10 +687,11 @@ axis.set(xscale="log", xlabel="length of the gradient / length of the weights")
 plt.show()
 
 # %% [markdown]
-# Every part hears of the error, even the first layer of the encoder. $W_h$ hears less than $W_a$ and $v$: its gradient
-# is multiplied by a state that is still small. So expect maps that depend on the picture first, and on the words later.
+# Every part hears of the error, even the first layer of the encoder. $W_h$ hears less than $W_a$ and $v$. There are two
+# likely reasons. The state is still small at the start. And $W_h h_{t-1}$ is one vector for all places, so it changes
+# the weights only through the bend of the tanh.
 #
-# Now the training. The encoder stays as it is, as in the paper, so its vectors are computed once, above.
+# Now the training. The encoder stays frozen, as in the paper, so its vectors are computed once, above.
 #
 # **Predict, then run.** The 100 held-out scenes have 200 objects. Write down two numbers: how many objects will the
 # decoder name with the right colour and shape after seven passes over the training scenes? And how many of the 200
@@ -711,7 +718,7 @@ for epoch in range(EPOCHS):
 # %% [markdown]
 # Teacher forcing is for training. To write a caption, the decoder gets its own last word. The function below is
 # *greedy*: it takes the most probable word at each step. Then we count. An object is named right if one phrase of the
-# caption has its colour and its shape. Luck is measured too: compare each caption with the *next* scene.
+# caption has its colour and its shape. To measure luck, we compare each caption with the *next* scene.
 # <!-- source: takes the most probable word | the argmax of the function below -->
 
 
@@ -768,15 +775,16 @@ assert curves[-20:, 1].mean() < np.log(49) / 2, "below half of that"
 # <details><summary>Answer</summary>
 #
 # The decoder names what it sees, far above luck: about nine objects of ten. (Your run may differ by a few, because
-# rounding differs between machines.) Nobody asked for sharp maps. They begin even, at $\ln 49$, and end below half of
-# that: looking at few places helps to predict words.
+# rounding differs between machines.) The loss does not ask for sharp maps. But they begin even, at $\ln 49$, and end
+# below half of that. So it seems that looking at few places helps to predict the words.
 # <!-- source: about nine objects of ten | the count printed above, bounded by its assertion -->
 #
 # </details>
 #
-# Here is one caption with its maps. Under each word, the picture keeps its own colours where the weight was high *when
+# Here is one caption with its maps. For each word, the picture keeps its own colours where the weight was high *when
 # that word was chosen*. It is dimmed elsewhere. Each map of 7 × 7 weights is enlarged and smoothed with a Gaussian, as
-# in the paper's figures, and scaled to its own maximum. The thin line encloses what has at least half of the maximum.
+# in the paper's figures, and scaled to its own maximum. The thin line encloses the area with at least half of the
+# maximum.
 # <!-- source: at least half of the maximum | satlib/plots.py -->
 # <!-- source: 7 × 7 weights | satlib/networks.py -->
 
@@ -792,14 +800,15 @@ figure.set_size_inches(0.58 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]
-# Both objects are named right, and the map goes from the one to the other, as the words do. The sentence of the data
-# set was written by the grammar that comes with the scenes. It uses other words for the same things.
+# Both objects are named right, and the map moves from the first to the second, as the words do. Some of the weight lies
+# beside the objects; we come back to that below. The reference caption was written by the grammar that comes with the
+# scenes. It uses other words for the same things.
 
 # %% [markdown]
 # ## satlib's decoder is the same
 #
 # satlib has a decoder too, with more options. With the same weights, does it compute the same? It keeps the three parts
-# of $T$ in three matrices, and the gates in PyTorch's order. All else is a matter of names.
+# of $T$ in three matrices, and the gates in PyTorch's order. Otherwise only the names differ.
 
 
 # %%
@@ -863,11 +872,11 @@ print(" ".join(read_by_satlib.words))
 # ## Reading the maps
 # <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.ground.look_up | tests/test_ground.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
-# One picture convinces nobody. So take all the captions of your decoder on the test scenes, and every word in them that
-# names an object or says something true of it. Is the peak of the word's map on that object? Two cheap answers stand
-# beside it: a random place, and the mean of all maps of the same caption, which ignores the word.
+# One picture is not enough evidence. So take all the captions of your decoder on the test scenes, and every word in
+# them that names an object or says something true of it. Is the peak of the word's map on that object? We compare it
+# with two baselines: a random place, and the mean of all maps of the same caption, which ignores the word.
 #
-# **Predict, then run.** Write down a number: for how many percent of these words is the peak on the right object?
+# **Predict, then run.** Write down a number: for what percentage of these words is the peak on the right object?
 
 # %%
 generated = evaluation.generate(yours, reader, tests, beam=1, progress=False)
@@ -881,16 +890,16 @@ plots.ground_figure(looked)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The first number of the output, far above both cheap answers. Nobody told the decoder where anything is. The *mass* is
-# lower: a good part of the weight lies beside the object. A place of this encoder sees far beyond its own cell of the
-# grid, so a neighbour of the star's cell can report the star as well. Maps point; they do not outline.
+# It is the first number of the output, far above both baselines. Nobody told the decoder where anything is. The *mass*
+# is lower: a good part of the weight lies beside the object. The convolutions of this encoder see beyond their own cell
+# of the grid, so a cell next to the star can report the star too. So read the maps as pointers, not as outlines.
 #
 # </details>
 
 # %% [markdown]
 # ## What a blurred map and a sharp one do
 #
-# From here on we look into the scenes model that comes with satlib. It has the same parts, but it trained on 3,300
+# From here on we study the scenes model that comes with satlib. It has the same parts, but it was trained on 3,300
 # scenes for two epochs, encoder included.
 # <!-- source: 3,300 scenes | satlib/recipes/scenes-soft.toml -->
 #
@@ -940,12 +949,13 @@ display(figure)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Blurring costs several times more than sharpening. For most words, one place tells nearly everything. With the mean of
-# all places, the decoder no longer knows which colour goes with which shape.
-# <!-- source: For most words, one place tells nearly everything | the small loss at T = 0.01, printed above -->
+# Blurring costs several times more than sharpening. On average over the words, one place is nearly enough. From the
+# mean of all places it is hard to tell which colour goes with which shape: in the pictures, the probability of the
+# colour drops at $T = 100$.
+# <!-- source: one place is nearly enough | the small loss at T = 0.01, printed above -->
 #
-# A sharp map is no proof of a good one. It says that the decoder relies on few places, not that they are the right
-# places. For that, ask where the peak is, as above.
+# A sharp map need not be a good one. It shows that the decoder relies on few places, not that they are the right
+# places. To find out, check where the peak is, as above.
 #
 # </details>
 
@@ -955,7 +965,7 @@ display(figure)
 #
 # > **Paper, section 4.2.1.** The gating variable, as far as the authors could see from examples, is larger when the decoder describes an object in the image.
 #
-# We can count. Take all the words of the test captions by satlib's scenes model, and sort them by what they say.
+# We can measure this. Take all the words of the test captions by satlib's scenes model, and group them by kind.
 #
 # **Predict, then run.** Six kinds of words: colour, shape, size, texture ("dotted"), other words ("a", "is", "with"),
 # and the end mark. Write down their order by the mean of $\beta$.
@@ -993,13 +1003,13 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # The gate is higher at colours and shapes than at other words, as the paper says. But it is not that simple. At sizes
-# the gate is lower than at colours, although a size has to be seen too. The paper's sentence holds for some of the
-# words that describe, not for all.
+# the gate is lower than at colours, although a size has to be seen too. So in this model the paper's sentence holds for
+# some of the describing words, not for all.
 #
 # </details>
 #
-# Be careful with such numbers. A gate of 0.6 multiplies a vector, and the next layer can multiply it back. Only
-# differences within one model mean something.
+# Be careful with such numbers. A gate of 0.6 scales a vector, and the next layer can scale it back. So compare gates
+# only within one model.
 # <!-- source: a gate of 0.6 | an example; equation 1 multiplies the gated context by T -->
 
 # %% [markdown]
@@ -1008,9 +1018,9 @@ plt.show()
 #
 # > **Paper, section 3.1.2.** The hidden state varies as the output goes on: *where* the network looks next depends on the sequence of words already generated.
 #
-# Which words? Follow a word through your class. `step` computes $\alpha_t$ from $h_{t-1}$, and $h_{t-1}$ was computed
-# from $E y_{t-2}$. The word just said, $y_{t-1}$, enters in equation 1, after the looking is done. So a word moves the
-# maps from the second one after it. Check it on your decoder: change the second word of a caption.
+# Which words count? Follow a word through your class. `step` computes $\alpha_t$ from $h_{t-1}$, and $h_{t-1}$ was
+# computed from $E y_{t-2}$. The previous word, $y_{t-1}$, enters in equation 1, after the decoder has looked. So a word
+# moves the maps from the second map after it. Check it on your decoder: change the second word of a caption.
 
 # %%
 one = torch.tensor([vocabulary.encode("a big red star above a blue square")])
@@ -1023,14 +1033,14 @@ assert (moved[:3] == 0).all(), "the first three maps do not move"
 assert (moved[3:] > 0).all()
 
 # %% [markdown]
-# The second word changed, and the first three maps do not move. The fourth is the first that has read it.
+# The second word changed, and the first three maps do not move. The fourth is the first map that depends on it.
 #
-# How far does a word move the eyes of a trained model? We force a word into satlib's scenes model, in scenes where one
-# object is above the other. Two kinds of words:
+# How far does a word move the maps of a trained model? We force a word into satlib's scenes model, in scenes where one
+# object is above the other. We try two kinds of words:
 #
 # - the first word, "above" or "below". *Above a star there is ...* begins with the lower object, *below a star ...*
 #   with the upper one;
-# - a colour: after "a big" or "a small" we force the colour of the one or of the other object.
+# - a colour: after "a big" or "a small" we force the colour of one object or of the other.
 #
 # The distance between two maps is the total variation: 0 for equal maps, 1 for maps without a common place.
 # <!-- source: 0 for equal maps, 1 for maps without a common place | definition of total variation, satlib/objectives.py -->
@@ -1109,9 +1119,9 @@ assert hits[1, 0] > hits[1, 1] + 0.3, 'after "below" it is the other way round'
 # <details><summary>Answer</summary>
 #
 # "Above" or "below" moves the map far more than a wrong colour does. After "above" the peak is on the lower object more
-# often than on the upper, and after "below" it is the other way round. A wrong colour hardly moves it: whatever colour
-# was said, the next word is about the same object. So "depends on the words so far" is true, but not of all words. What
-# matters is how a word changes what is left to say.
+# often than on the upper, and after "below" it is the other way round. A wrong colour hardly moves it. A likely reason:
+# after either colour, the next word is about the same object. So "depends on the words so far" is true, but not of all
+# words. What seems to matter is whether a word changes what is left to say.
 #
 # </details>
 #
@@ -1131,10 +1141,10 @@ display(figure)
 # %% [markdown]
 # ## A photograph
 #
-# The captioner for photographs that comes with satlib reads two encoders side by side, EfficientNet-Lite0 and -Lite2.
-# It was trained on the photographs of Flickr8k, at the end with boxes around what the phrases name. If Flickr8k is on
-# your disk, the photograph below is one of its test photographs. Otherwise it is one that comes with scikit-image, and
-# that is farther from what the model has seen.
+# The captioner for photographs that comes with satlib uses two encoders side by side, EfficientNet-Lite0 and -Lite2. It
+# was trained on the photographs of Flickr8k. In the last stage of training, boxes showed it where the named objects
+# are. If Flickr8k is on your disk, the photograph below is one of its test photographs. Otherwise it is one that comes
+# with scikit-image, and that is farther from what the model has seen.
 # <!-- source: and that is farther from what the model has seen | satlib/models/README.md: trained on Flickr8k alone -->
 #
 # We let it write a caption by itself, and one that we begin with "two". Both are greedy. `satlib caption`, like
@@ -1165,7 +1175,7 @@ figure.set_size_inches(0.62 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]
-# The first two maps do not move, as on scenes: they have not read the first word. The later ones do.
+# The first two maps do not move, as with the scenes: they do not depend on the first word yet. Later maps do move.
 #
 # How much does the map move from one word to the next, in this model and in the scenes model? That was measured on the
 # whole test sets, when `satlib evaluate` made the table of results. The stored files have it.
@@ -1179,8 +1189,9 @@ for name in ("scenes-soft", "flickr8k-lite02-boxes"):
 assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "Maps on photographs move less"
 
 # %% [markdown]
-# Maps on photographs move less. Read such maps with care. They tell where the weight was, not why a word was chosen.
-# Would the word have changed if the weight had been elsewhere? Notebook 09 asks that.
+# Maps on photographs move less. The two models also differ in their encoders and their training, so this table cannot
+# say why. Read such maps with care. They show where the weight was, not why a word was chosen. Would the word have
+# changed if the weight had been elsewhere? Notebook 09 asks that.
 
 # %% [markdown]
 # ## Try it
@@ -1200,18 +1211,19 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "Maps on p
 # %% [markdown]
 # ## What to remember
 #
-# - Before each word: energies from the state and each place on its own (equation 4), a softmax (5), a weighted mean (6,
-#   13), a gate. Then an ordinary LSTM step (1 to 3), and a word (7). That is a class of about 50 lines.
+# - Before each word, the decoder computes energies from the state and each place on its own (equation 4), a softmax
+#   (5), a weighted mean (6, 13), and a gate. Then an ordinary LSTM step (1 to 3), and a word (7). That is a class of
+#   about 50 lines.
 # - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: a place gains weight if more of its vector would have
-#   made the true word likelier. That is how looking is learnt from words alone.
+#   made the true word likelier. That is how the decoder learns where to look from words alone.
 # - The scale of the energies decides between a blurred map (the mean of everything) and a sharp one (one place).
 #   Training finds it.
-# - The map for a word has read all the words before it except for the last one. It moves where a word changes what is
-#   left to say.
-# - A map shows where the weight was. Whether the peak is on the named thing has to be counted. Whether it mattered has
-#   to be tried.
+# - The map for a word depends on all the words before it except the last one. In our test, a word that changed what was
+#   left to say moved the map far. A wrong colour did not.
+# - A map shows where the weight was. To know whether the peaks are on the named objects, count them. To know whether a
+#   place mattered for a word, move the weight elsewhere and see whether the word changes (notebook 09).
 # <!-- source: a class of about 50 lines | the class SoftAttentionDecoder, tests/test_notebooks.py -->
-# <!-- source: softmax (5), a weighted mean (6, 13), a gate. Then an ordinary LSTM step (1 to 3), and a word (7) | numbers of equations in the paper -->
+# <!-- source: softmax (5), a weighted mean (6, 13), and a gate. Then an ordinary LSTM step (1 to 3), and a word (7) | numbers of equations in the paper -->
 # <!-- source: if more of its vector would have made the true word likelier | the chain rule, under "Why it learns where to look" -->
 
 # %% [markdown]

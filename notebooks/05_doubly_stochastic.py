@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 5. Doubly stochastic attention, and what soft attention approximates
 #
-# The paper says two things about soft attention, briefly. The first is a penalty: it asks the decoder to look
-# everywhere in the course of a caption. The second is a reason why a weighted mean of places is close to an average
-# over random looks. You will take both apart.
+# The paper makes two brief remarks about soft attention. The first adds a penalty: it asks the decoder to look
+# everywhere in the course of a caption. The second gives a reason why a weighted mean of places is close to an average
+# over random looks. You will test both.
 #
 # **You will be able to**
 #
@@ -58,14 +58,15 @@ plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right"
 # %% [markdown]
 # ## Two sums
 #
-# The maps of a caption are a table, with a row for each word and a column for each place. Each row sums to one, because
-# a softmax made it. What do the columns sum to? $m_i = \sum_t \alpha_{ti}$ is all the attention that place $i$ gets
-# during the caption. We call these sums the *coverage*.
+# The maps of a caption form a table, with a row for each word and a column for each place. Each row sums to one,
+# because a softmax made it. What do the columns sum to? $m_i = \sum_t \alpha_{ti}$ is all the attention that place $i$
+# gets during the caption. We call these sums the *coverage*.
 #
 # Here is the table for one caption by satlib's scenes model, which was trained without any penalty.
 #
-# **Predict, then run.** The scene has two objects, and much that nobody mentions. An even share of the attention is
-# $C/L$ for each of the 49 places. Write down a number: how many of the 49 places get less than half of that?
+# **Predict, then run.** The scene has two objects, and clutter that the caption does not mention. An even share of the
+# attention is $C/L$ for each of the 49 places. Write down a number: how many of the 49 places get less than half of
+# that?
 
 # %%
 trained = Captioner.load(shipped.model("scenes-soft"))
@@ -99,7 +100,8 @@ assert coverage.max() > 5 * C / L, "several times its even share"
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# More than half of the places get little. A few places get several times their even share: those of the two objects.
+# More than half of the places get little. A few places get several times their even share. In the picture they lie on
+# the two objects or beside them.
 # <!-- source: their even share | C / L, printed above -->
 #
 # </details>
@@ -109,13 +111,13 @@ assert coverage.max() > 5 * C / L, "several times its even share"
 # <!-- index: equation 14 | L_d = -log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 # <!-- index: section 4.2.1 | doubly stochastic attention: sum_t alpha_ti near tau | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_at_uniform_attention -->
 #
-# > **Paper, section 4.2.1.** Over places the weights sum to one by construction; over words nothing holds them, so the decoder may ignore parts of the image. To discourage that, training asks for
+# > **Paper, section 4.2.1.** Over places the weights sum to one by construction; over words nothing constrains them, so the decoder may ignore parts of the image. To discourage that, training asks for
 # > $\sum_t \alpha_{ti} \approx \tau$, with $\tau \ge L/D$, and $\tau$ simply set to 1. The loss is
 # > $$L_d = -\log p(y|a) + \lambda \sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2. \tag{14}$$
-# > The authors saw better figures by it, and richer captions.
+# > The authors saw better scores with it, and richer captions.
 #
-# A table whose rows *and* columns sum to one is called doubly stochastic. Hence the name. By hand, for three words and
-# two places:
+# A table whose rows *and* columns sum to one is called doubly stochastic, and the penalty is named after it. Here it is
+# by hand, for three words and two places:
 
 # %%
 alphas = torch.tensor([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]])  # (C, L)
@@ -129,17 +131,17 @@ assert_close(by_hand, doubly_stochastic_penalty(alphas[None])[0])  # satlib's ta
 # %% [markdown]
 # ## What it asks for
 #
-# The rows sum to one, and that leaves the penalty little freedom. All entries of the table together sum to $C$, so
-# $\sum_i m_i = C$ whatever the decoder does. Multiply the square out, with $\tau$ in place of 1:
+# The rows sum to one, so the decoder has little freedom. All entries of the table together sum to $C$, so
+# $\sum_i m_i = C$ whatever the decoder does. Expand the square, with $\tau$ in place of 1:
 #
 # $$\sum_i (\tau - m_i)^2 = L\tau^2 - 2\tau C + \sum_i m_i^2 = \underbrace{L \big(\tau - \tfrac{C}{L}\big)^2}_{\text{a constant}} + \sum_i \big(m_i - \tfrac{C}{L}\big)^2 .$$
 #
 # Three things follow.
 #
-# 1. **It asks for evenness, not for ones.** The decoder can only change the second part, the distance of the coverage
-#    from the even share $C/L$. A caption of $C = 12$ words over $L = 196$ places cannot give each place 1. The best it
-#    can do is $12/196$ each, and then the penalty stays at $(L - C)^2/L$.
-# 2. **$\tau$ does nothing.** It appears in the constant alone. $\tau = 1$, $\tau = L/D$ and $\tau = 0$ give the same
+# 1. **It asks for even coverage, not for ones.** The decoder can only change the second part, the distance of the
+#    coverage from the even share $C/L$. A caption of $C = 12$ words over $L = 196$ places cannot give each place 1. The
+#    best it can do is $12/196$ each, and then the penalty stays at $(L - C)^2/L$.
+# 2. **$\tau$ does nothing.** It appears only in the constant. $\tau = 1$, $\tau = L/D$ and $\tau = 0$ give the same
 #    gradient, and train the same model.
 # 3. **It asks words to look apart, and each word to look broadly.** $\sum_i m_i^2 = \sum_t \lVert \alpha_t \rVert^2 +
 #    \sum_{t \ne u} \alpha_t \cdot \alpha_u$. The first sum is large for sharp maps. The second is large when the maps
@@ -165,11 +167,11 @@ overlaps = alphas @ alphas.T  # (C, C): alpha_t . alpha_u
 assert_close(m.square().sum(), overlaps.diagonal().sum() + (overlaps.sum() - overlaps.diagonal().sum()))  # 3
 
 # %% [markdown]
-# ### Let the maps do as they like
+# ### Only the penalty, no decoder
 #
-# What would the maps be if only the penalty shaped them? We make the energies themselves the parameters, without any
-# decoder or words, and minimise the penalty by gradient descent. Three cases: fewer words than places, as many, and
-# more. The first case starts twice: from sharp maps, and from nearly even ones.
+# What maps would the penalty alone produce? We make the energies themselves the parameters, without any decoder or
+# words, and minimise the penalty by gradient descent. Three cases: fewer words than places, as many, and more. The
+# first case starts twice: from sharp maps, and from nearly even ones.
 #
 # **Predict, then run.** There are 49 places. Where does the penalty end for 14 words? Write down a number (use the
 # formula). And must the maps become even?
@@ -228,26 +230,24 @@ plt.show()
 # training can go below that. Only the table with 49 words becomes doubly stochastic. (The figure shows the penalty
 # *above its floor*, so you can see each one go down.)
 #
-# The coverage becomes even in all cases. The maps need not: where they started sharp, they have shared out the places
-# among them. So the penalty leaves two ways open: *look at everything at every word*, or *look somewhere else at each
-# word*. Which way a decoder takes depends on what it learns more easily.
-#
-# <!-- source: depends on what it learns more easily | an explanation; measured under "With and without" -->
+# The coverage becomes even in all cases. The maps need not become even. Those that started sharp have divided the
+# places among themselves. So there are two ways to satisfy the penalty: *look at everything at every word*, or *look
+# somewhere else at each word*. Training will show which way our decoders take.
 #
 # </details>
 
 # %% [markdown]
 # ## Its scale
 #
-# How strong is $\lambda = 1$? Compare the two parts of $L_d$ for a model that knows nothing yet: even maps, and $1/K$
-# for each word. The penalty is $L (1 - C/L)^2$ and the cross-entropy is $C \ln K$, so
+# How strong is $\lambda = 1$? Compare the two parts of $L_d$ for a model that knows nothing yet. Its maps are even, and
+# it gives each word the probability $1/K$. The penalty is $L (1 - C/L)^2$ and the cross-entropy is $C \ln K$, so
 #
 # $$\frac{\text{penalty}}{\text{cross-entropy}} = \frac{(L - C)^2}{L\, C \ln K} .$$
 #
 # The paper has VGG-19's $L = 196$ places and a vocabulary of $K = 10{,}000$. A caption of Flickr8k has about 11.9
 # words, the end mark included.
 #
-# **Predict, then run.** Which part is larger at the start, and how many times?
+# **Predict, then run.** Which part is larger at the start, and by what factor?
 #
 # <!-- source: about 11.9 words | notebook 03, captions of Flickr8k; satlib/datasets/flickr8k-counts.tsv -->
 
@@ -268,13 +268,11 @@ assert ratio(11.9) > 1, "the penalty is the larger part: 1.58 times the cross-en
 #
 # </details>
 #
-# How much larger depends on who wrote the code. You can find all of the following forms in public re-implementations.
-# Each calls its own weight "$\lambda = 1$".
+# This ratio depends on how the loss is written. Here are six forms that a program may use. Some are sensible, one is a
+# mistake. Each calls its own weight "$\lambda = 1$".
 #
-# **Predict, then run.** Two numbers per form: the ratio at the start, and the $\lambda$ of equation 14 that trains the
-# same model. Which of the two matters for training?
-#
-# <!-- source: How much larger depends on who wrote the code | the table that the next cells print -->
+# **Predict, then run.** Write down two numbers for each form: the ratio at the start, and the $\lambda$ of equation 14
+# that trains the same model. Which of the two matters for training?
 
 
 # %%
@@ -361,20 +359,20 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The first column is what you read off a log at the start. It runs from 0 to 19 and says nothing about training: the
-# maps are even, so the penalty is all constant and has no gradient. The second column counts. To derive one entry: with
-# means over places and words, the penalty is divided by $L$ and the cross-entropy by $C$, so the weight is $C/L =
-# 12/196 = 0.061$ of the paper's.
+# The first column is the ratio that a log shows at the start. It runs from 0 to 19 and says nothing about training:
+# with even maps only the constant is left, and it has no gradient. The second column is the one that matters. Here is
+# how to derive one entry: with means over places and words, the penalty is divided by $L$ and the cross-entropy by $C$,
+# so the weight is $C/L = 12/196 = 0.061$ of the paper's.
 #
-# - The first and the fifth form are *the same training*, whatever the first column says. Aiming at 16/196 looks gentle,
-#   because its penalty starts near zero. But $\tau$ does nothing.
-# - The official code's form grows with the batch: it sums over the images. The forms that divide the cross-entropy by
-#   the number of words change with the length of the caption.
+# - The first and the fifth form are *the same training*, although the first column differs. The target 16/196 looks
+#   gentle, because its penalty starts near zero. But $\tau$ does nothing.
+# - In the official code's form the penalty grows with the batch, because it sums over the images. The forms that divide
+#   the cross-entropy by the number of words change with the length of the caption.
 # - The last form has no effect: over places, the maps sum to one already. Nothing fails, and the log shows a penalty of
-#   0. One check is worth making in any code: *does the penalty change when the maps do?*
+#   zero. So make one check in any code: *does the penalty change when the maps do?*
 #
 # <!-- source: It runs from 0 to 19 | the table printed above, rounded -->
-# <!-- source: grows with the batch | the official code, and the assertion B / L below -->
+# <!-- source: grows with the batch | the official code, and the assertion B / L above -->
 #
 # </details>
 
@@ -382,9 +380,9 @@ plt.show()
 # ## With and without
 # <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of trainings with lambda = 0, 0.1 and 1 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 #
-# Now several trainings that differ in $\lambda$ alone. To keep each one short, the encoder is the trained one of the
-# scenes model, frozen, and its annotation vectors are computed once. All decoders start from the same random weights
-# and see the same batches. The loss is equation 14, in one line.
+# Now we train several decoders that differ only in $\lambda$, with one random seed. To keep each one short, the encoder
+# is the trained one of the scenes model, frozen, and its annotation vectors are computed once. All decoders start from
+# the same random weights and see the same batches. The loss is equation 14, in one line.
 
 # %%
 large = torch.cuda.is_available()  # with a GPU: more scenes, more epochs
@@ -424,7 +422,7 @@ LAMBDAS = (0, 0.01, 0.1, 0.3, 1)
 decoders = {weight: train(weight) for weight in LAMBDAS}
 
 # %% [markdown]
-# We measure on the true captions of 60 scenes that no training has seen, with teacher forcing:
+# We measure on the true captions of 60 scenes that were not used in training, with teacher forcing:
 #
 # - **places covered**, $1 / \sum_i (m_i / C)^2$: 1 if all attention goes to one place, 49 if it is even;
 # - **places ignored**: the share of places with less than half of the even share;
@@ -540,31 +538,34 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The penalty does what it says: the decoder covers more places as $\lambda$ grows, and at $\lambda = 1$ it ignores
-# hardly any. It takes the first of the two ways, with broad maps. Their entropy grows, and at $\lambda = 1$ the map of
-# a word that names an object spreads over the picture. The captions pay for it: the NLL is higher at $\lambda = 1$ than
-# without the penalty. A scene's caption depends on looking at one thing at a time, and its clutter is not named at all.
+# The penalty works as intended: the decoder covers more places as $\lambda$ grows, and at $\lambda = 1$ it ignores
+# hardly any. Our decoders take the first of the two ways, with broad maps. Their entropy grows, and in the figure the
+# map of the colour word reaches more of the picture. There is a cost: the NLL is higher at $\lambda = 1$ than without
+# the penalty. A likely reason is that a scene's caption describes one object after the other and does not name the
+# clutter at all.
 #
-# This does not contradict the paper, where the penalty improved the results. Photographs are not scenes: more of what
-# they show is worth a word. But one data set's default can be another's mistake. satlib's recipes use $\lambda = 0$ for
-# scenes, 0.01 or 0.02 for Flickr8k, and the paper's 1 for COCO.
+# This does not contradict the paper, where the penalty improved the results. Photographs differ from our scenes:
+# perhaps more of what they show is worth a word. So do not copy $\lambda$ from one data set to another. satlib's
+# recipes use $\lambda = 0$ for scenes and the paper's 1 for COCO. For Flickr8k they use 0, 0.01 or 0.02, and 1 where a
+# recipe follows the paper's training.
 #
 # <!-- source: more of what they show is worth a word | an explanation, not measured here -->
-# <!-- source: 0.01 or 0.02 for Flickr8k | satlib/recipes -->
+# <!-- source: For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the paper's training | satlib/recipes -->
+# <!-- source: the paper's 1 for COCO | satlib/recipes/coco-soft.toml -->
 #
 # </details>
 
 # %% [markdown]
 # ## What soft attention approximates
 #
-# Now to the paper's second remark. In hard attention (notebook 06) the place $s_t$ is random, drawn from $\alpha_t$.
-# Then the probability of a word is a mean over places, the *marginal*:
+# Now we turn to the paper's second remark. In hard attention (notebook 06) the place $s_t$ is random, drawn from
+# $\alpha_t$. Then the probability of a word is a mean over places, the *marginal*:
 #
 # $$p(y_t = k) = \sum_i \alpha_{ti} \; p(y_t = k \,|\, \hat z_t = a_i).$$
 #
-# That takes a pass of the decoder for each of $L$ places, and for a whole caption a pass for each of $L^C$ paths. Soft
-# attention makes one pass, with the mean of the vectors. So the question is: when is the output of a mean close to the
-# mean of the outputs?
+# To compute it, the decoder must run once for each of $L$ places, and for a whole caption once for each of $L^C$ paths.
+# Soft attention runs once, with the mean of the vectors. So the question is: when is the output for a mean input close
+# to the mean of the outputs?
 #
 # > **Paper, section 4.2.** To first order, $\mathbb{E}[h_t]$ is what one forward pass with $\mathbb{E}[\hat z_t]$ gives. Let $n_{t,i}$ be $n_t = L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)$ with $\hat z_t$ set to $a_i$. The normalised weighted geometric mean (NWGM) of
 # > the softmax over places is
@@ -579,12 +580,12 @@ plt.show()
 # ### The exact link: NWGM is a softmax of a mean
 # <!-- index: section 4.2 | NWGM of the words' distributions = softmax of the expected n_t | satlib.course.marginal.nwgm | tests/test_marginal.py::test_nwgm_is_the_softmax_of_the_expected_pre_activation -->
 #
-# A geometric mean with weights $\alpha_i$ is the exponential of a mean logarithm: $\prod_i p_i^{\alpha_i} = \exp(\sum_i
-# \alpha_i \ln p_i)$. It does not sum to one over the words, so it is normalised. Now $\ln p_{ik} = n_{ik} - \ln \sum_j
-# e^{n_{ij}}$, and the second term is the same for all words $k$. It cancels when we normalise, and
-# $\exp(\mathbb{E}[n_k])$ is left.
+# A geometric mean with weights $\alpha_i$ is the exponential of a mean logarithm:
+# $\prod_i p_i^{\alpha_i} = \exp(\sum_i \alpha_i \ln p_i)$. It does not sum to one over the words, so it is normalised.
+# Now $\ln p_{ik} = n_{ik} - \ln \sum_j e^{n_{ij}}$, and the second term is the same for all words $k$. It cancels when
+# we normalise, which leaves $\exp(\mathbb{E}[n_k])$.
 #
-# `marginal.every_place` takes the decoder's next step $L$ times, each time with the vector of one place. We try it on
+# `marginal.every_place` runs the decoder's next step $L$ times, each time with the vector of one place. We try it on
 # satlib's tiny decoder, which has 4 places, 5 words and random weights.
 
 # %%
@@ -634,14 +635,14 @@ print(f"total variation of soft attention: {near:.3f} to the NWGM, {far:.3f} to 
 assert near < far, "nearer to the geometric mean than to the marginal"
 
 # %% [markdown]
-# The bars show the geometric mean at work. A word that one weighty place rules out is almost ruled out altogether; the
-# arithmetic mean takes only that place's share away. In this decoder, soft attention lies nearer to the geometric mean
-# than to the marginal. Is that chance?
+# The bars show the geometric mean at work. Suppose that one place with a large weight rules a word out. In the
+# geometric mean the word is almost ruled out altogether; the arithmetic mean takes away only that place's share. In
+# this decoder, soft attention lies nearer to the geometric mean than to the marginal. Is that a coincidence?
 #
 # **Predict, then run.** We make 100 tiny decoders with different random weights. Write down a number: in how many is
 # soft attention nearer to the NWGM than to the marginal?
 #
-# <!-- source: is almost ruled out altogether | the definition: a product is small where one factor is near 0 -->
+# <!-- source: the word is almost ruled out altogether | the definition: a product is small where one factor is near 0 -->
 
 
 # %%
@@ -677,7 +678,7 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # In the great majority of the decoders, but not in all of them: the red diamonds below the dotted line are the
-# exceptions. Soft attention tends to follow the geometric mean. It does not have to.
+# exceptions. So in these random decoders soft attention usually follows the geometric mean, but there is no guarantee.
 # <!-- source: In the great majority of the decoders | the count printed above -->
 #
 # </details>
@@ -690,8 +691,8 @@ plt.show()
 # $\mathbb{E}[h_t]$. Expand $h_t$ around the mean. The first-order term is proportional to $\mathbb{E}[\hat z_t -
 # \mathbb{E}[\hat z_t]] = 0$, so what is left is of second order.
 #
-# That is a prediction that can fail. Pull all annotation vectors towards their weighted mean by a factor $\varepsilon$,
-# and hold the weights.
+# We can test this prediction. Scale the distances of all annotation vectors from their weighted mean by a factor
+# $\varepsilon$, and keep the attention weights fixed.
 #
 # **Predict, then run.** On a plot with two logarithmic axes, an error of second order is a straight line. What is its
 # slope?
@@ -738,31 +739,31 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Slope 2, at the left end: both approximations are of second order. At $\varepsilon = 1$, on the right, the lines bend,
-# and theory says nothing. So soft attention is a good approximation *if the places that share the weight say similar
-# things*, or if one place has all the weight.
+# Slope 2, at the left end: both approximations are of second order. Near $\varepsilon = 1$, on the right, some lines
+# bend, and the expansion promises nothing. So soft attention is a good approximation *if the places that share the
+# weight say similar things*, or if one place has all the weight.
 # <!-- source: Slope 2, at the left end | the slopes printed above, rounded -->
 #
 # </details>
 #
 # ### In a trained model, word by word
 #
-# What do the places say in a trained model? We sum over all places at every word of true captions, for the scenes
-# model. The answer depends on how the weight is spread, so we do it at several temperatures of the softmax (notebook
-# 04). For each word we take the total variation between the distributions, and the NLL of the true word under four of
-# them:
+# How good is the approximation in a trained model? We take the scenes model, and at every word of true captions we sum
+# over all places. The answer depends on how the weight is spread, so we do it at several temperatures of the softmax
+# (notebook 04). For each word we compute the total variation between the distributions, and four values of the NLL of
+# the true word:
 #
 # - *soft*: one pass;
 # - *NWGM*;
-# - *marginal*: the mean over places, summed up in full;
+# - *marginal*: the exact mean over places;
 # - *bound*: $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, what hard attention maximises in place of the logarithm of the
 #   marginal.
 #
 # By Jensen's inequality the bound cannot exceed the logarithm of the marginal. And since $\prod_i p_i^{\alpha_i}$ sums
 # to at most one, normalising raises it, so the bound cannot exceed the NWGM's either.
 #
-# **Predict, then run.** So the bound's NLL is above those two. Is soft attention's NLL above or below the marginal's?
-# Write down their difference, in nats per word.
+# **Predict, then run.** So the bound's NLL is at or above those two. Is soft attention's NLL above or below the
+# marginal's? Write down their difference, in nats per word.
 # <!-- source: sums to at most one | the inequality of arithmetic and geometric means -->
 
 
@@ -837,13 +838,14 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The bound is above both on every word, as it must be. As trained, soft attention is near the exact marginal, by a few
-# hundredths of total variation and of a nat per word. It is nearer to the marginal than the bound is. The first link is
-# the better one; most of the error comes from a geometric mean in place of an arithmetic one. With sharper maps the
-# error is smaller: one place has all the weight. With blurred maps it is larger, because the places disagree.
+# The bound's NLL is above both on every word, as it must be. As trained, soft attention differs from the exact marginal
+# by a few hundredths of total variation and of a nat per word. In NLL it is nearer to the marginal than the bound is.
+# The first link is the better one; most of the error comes from a geometric mean in place of an arithmetic one. With
+# sharper maps the error is smaller, because one place has nearly all the weight. With blurred maps it is larger: places
+# that disagree share the weight. (With nearly even maps, at the right edge of the figure, the error comes down again.)
 #
 # Soft attention's own NLL is the lowest of the four. That is no surprise, because training minimised it. The
-# approximation explains why the two kinds of attention are related, not which one to train.
+# approximation explains how the two kinds of attention are related. It does not say which one to train.
 #
 # <!-- source: because training minimised it | equation 14 without penalty, satlib/recipes/scenes-soft.toml -->
 #
@@ -852,12 +854,13 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # %% [markdown]
 # ### A whole caption, all paths
 #
-# Word by word, we gave every look the same past. Over a whole caption the past is random too. With 4 places and 3 words
-# there are $4^3 = 64$ paths, and `estimators.every_path` runs all of them. We take ten decoders with random weights
-# (large ones, so that looks matter), each at temperatures from sharp to even.
+# So far all places of a word shared one past: the state of soft attention. Over a whole caption the past looks are
+# random too. With 4 places and 3 words there are $4^3 = 64$ paths, and `estimators.every_path` runs all of them. We
+# take ten decoders with large random weights, so that the looks matter, and run each at temperatures from sharp to even
+# maps.
 #
-# **Predict, then run.** Is $\log p(y|a)$ by soft attention above or below the exact sum? Write down in what percentage
-# of the runs you expect it above.
+# **Predict, then run.** Is $\log p(y|a)$ by soft attention above or below the exact sum? Write down a number: in what
+# percentage of the runs is it above?
 
 # %%
 rows = []
@@ -921,15 +924,15 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 # - All maps of a caption together sum to $C$. The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It
 #   asks for even coverage, and $\tau$ has no effect.
 # - Even coverage can come from even maps, or from words that share out the places. Our decoders took the first way, and
-#   paid for it.
-# - "$\lambda = 1$" means anything from 0 to 12 of the paper's $\lambda$, depending on what is summed and what is
-#   averaged. Translate it before you copy it.
-# - NWGM $=$ softmax of the expected pre-activation, an identity. Soft attention $\approx$ NWGM to second order, and
-#   NWGM $\approx$ marginal. Both are good where maps are sharp or places agree.
-# - In a trained model soft attention is nearer to the marginal than the bound is, the bound that hard attention
-#   maximises. It is no bound itself.
+#   their NLL rose.
+# - "$\lambda = 1$" corresponds to anything from 0 to 12 on the paper's scale, depending on what is summed and what is
+#   averaged. Convert it before you copy it.
+# - The NWGM is the softmax of the expected pre-activation; this link is an identity. The other two links are
+#   approximations to second order. They are good where maps are sharp or places agree.
+# - In our trained model, soft attention is nearer to the marginal than the bound is. (Hard attention maximises that
+#   bound.) Soft attention itself is no bound.
 #
-# <!-- source: from 0 to 12 of the paper's | the table printed under "Its scale" -->
+# <!-- source: from 0 to 12 on the paper's scale | the table printed under "Its scale" -->
 
 # %% [markdown]
 # ## References
