@@ -1240,7 +1240,7 @@ for step in range(1, STEPS + 1):
             curve.append((step, *held_out()))
 
 steps, bounds, entropies = (np.array(each) for each in zip(*curve, strict=True))
-print(f"held out: log p(y|s,a) under sampled places {bounds[0]:.2f} -> {bounds[-1]:.2f} nats a caption")
+print(f"held out: log p(y|s,a) under sampled places {bounds[0]:.2f} -> {bounds[-1]:.2f} nats per caption")
 print(f"held out: entropy of a map {entropies[0]:.2f} -> {entropies[-1]:.2f} nats of {np.log(49):.2f}")
 assert bounds[-1] > bounds[0] + 0.1, "the likelihood under sampled places is better than before"
 assert entropies[-1] < entropies[0] - 0.05, "the maps are sharper than before"
@@ -1291,18 +1291,18 @@ rows = [
     (name, words, alphas.unflatten(1, soft.encoder.grid))
     for name, alphas in zip(("soft", "hard"), pair_of_maps, strict=True)
 ]
-figure, axes = plt.subplots(2, len(words) + 1, figsize=(0.95 * (len(words) + 1), 2.5), layout="constrained")
+columns = 8  # soft above hard, and the second half of the caption below the first
+figure, axes = plt.subplots(2 * -(-len(words) // columns), columns, figsize=(9.6, 5.4), layout="constrained")
 photo = np.asarray(picture.photo())
-for axis_row, (name, _, alphas) in zip(axes, rows, strict=True):
-    axis_row[0].imshow(photo)
-    axis_row[0].set_title(name, fontsize=10)
-    for axis, word, alpha_t in zip(axis_row[1:], words, alphas, strict=True):
+for axis in axes.flat:
+    axis.set_axis_off()
+for row, (name, _, alphas) in enumerate(rows):
+    for number, (word, alpha_t) in enumerate(zip(words, alphas, strict=True)):
+        axis = axes[2 * (number // columns) + row, number % columns]
         light = nn.functional.interpolate(alpha_t[None, None], size=photo.shape[:2], mode="bilinear")[0, 0]
         share = (0.2 + 0.8 * light / light.max()).numpy()[:, :, None]
         axis.imshow((photo * share).astype(np.uint8))
-        axis.set_title(word, fontsize=8)
-for axis in axes.flat:
-    axis.set_axis_off()
+        axis.set_title(f"{name}: {word}", fontsize=9)
 plt.show()
 sharper = (entropy(pair_of_maps[1]) < entropy(pair_of_maps[0])).sum().item()
 print(f"the hard map is sharper for {sharper} of {len(words)} words")
