@@ -23,7 +23,7 @@
 # - say what attention replaces, and why one vector for all words is too little;
 # - find your way through the ten notebooks.
 #
-# **Minutes**: 10 to read, 0.5 to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: nothing, and nothing to download.
+# **Minutes**: 10 to read, 0.2 to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: nothing, and nothing to download.
 
 # %%
 import io

@@ -26,7 +26,7 @@
 # - test whether a map causes its word;
 # - steer a captioner: its temperature, its words, its model.
 #
-# **Minutes**: 13 to read, 0.9 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: notebook 04 (soft attention) and
+# **Minutes**: 13 to read, 0.8 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: notebook 04 (soft attention) and
 # the idea of hard attention from notebook 06; nothing to download. Where Flickr8k is present, the gallery shows its
 # photographs.
 

@@ -557,3 +557,17 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
 def test_numbers_of_at_least_zero(capsys, option, command, value):
     said = mistake(capsys, *command, f"{option}={value}")
     assert f"argument {option}: must be a finite number of at least 0, not {value}" in said
+
+
+@pytest.mark.parametrize(("cause", "status"), [(KeyboardInterrupt(), 130), (ValueError("no interruption"), None)])
+def test_ctrl_c_while_a_class_is_created_is_an_interruption(monkeypatch, capsys, cause, status):
+    def wrapped(options):
+        raise RuntimeError("Error calling __set_name__ on 'x' instance 'y' in 'Z'") from cause
+
+    monkeypatch.setattr("satlib.cli.study.info", wrapped)
+    if status is None:
+        with pytest.raises(RuntimeError):
+            cli.main(["info"])
+    else:
+        assert cli.main(["info"]) == status
+        assert capsys.readouterr().err == "satlib: interrupted; finished work is kept\n"

@@ -64,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (interrupted and rank):  # all processes stop together; the first reports it
             print(f"satlib{f', process {rank} of {processes}' if rank else ''}: {error}", file=sys.stderr)
         return 130 if interrupted else 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # Up to Python 3.11, Ctrl-C while a class is created (an import at the start) comes wrapped in a RuntimeError.
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         print("satlib: interrupted; finished work is kept", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the program that reads our output has ended (head, less)
