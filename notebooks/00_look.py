@@ -52,8 +52,8 @@ plt.style.use("satlib.course.page")
 # Here is a drawn scene, and a captioner that was trained on drawings like it. It has seen only drawings and sentences.
 # Nobody told it where anything is. It has not seen this scene before.
 #
-# **Drag the slider below the sentence**, or click on it and use the arrow keys. The picture keeps its own colours where
-# the model looks while it chooses the word. The rest is dimmed.
+# **Drag the slider below the sentence**, or click on it and use the arrow keys. The picture keeps its colours where
+# the model looks while it chooses the word, and the rest is dimmed. We call the bright part "the light".
 #
 # **Predict first.** The sentence has 14 words. Write down a number: at which word does the light jump from one object to
 # the other?
@@ -93,9 +93,9 @@ for word, (on_circle, on_star) in lit.items():
 # %% [markdown]
 # ## Now you choose where it looks
 #
-# Does the light matter? Or is it only decoration? Test it. Go back to the slider and choose word 5, "circle". Then
-# **click on the star**. (With the keyboard: Tab to a place of the picture, then the space bar.) Now all attention of that
-# word is on the place that you chose. The words before it stay. The model writes the rest by itself.
+# Does the light matter, or is it only decoration? Test it. Go back to the slider and choose word 5, "circle". Then
+# **click on the star**. (With the keyboard: Tab to a place of the picture, then the space bar.) All attention for
+# that word is now on the place that you chose. The words before it stay. The model writes the rest by itself.
 #
 # **Predict first.** What will word 5 be? And what will the colour be if you force word 4, "blue", to the star? And the
 # words after it?
@@ -117,9 +117,9 @@ assert forced[3].words == [word if i != 3 else "red" for i, word in enumerate(ca
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The circle becomes a star, and blue becomes red. Each time, only that word changes. After "red" the model looks at the
-# circle again, and describes a striped red circle that is not there. So here the light is no decoration. It is a cause of
-# the word. Notebook 09 tests this on hundreds of scenes, and finds words for which it is not.
+# The circle becomes a star, and blue becomes red. Each time, only that word changes. After "red" the model goes on to
+# describe a striped red circle that is not there. So here the light is not decoration. It affects which word the
+# model chooses. Notebook 09 tests this on hundreds of scenes, and finds words that it does not affect.
 #
 # </details>
 
@@ -147,7 +147,7 @@ assert set(said) <= {"blue", "red", "green", "orange", "purple", "yellow"}, "it 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# At 26 places. It says "blue" at 4 places, all on the circle or beside it. On the star it says "red". On the empty floor
+# At 26 places. It says "blue" at 4 places, all on the circle or beside it. In the middle of the star it says "red". On the empty floor
 # there is nothing to name, but it always names a colour: purple, yellow or red. It has no word for "I see nothing". Keep
 # this in mind: a captioner has to say *something*.
 #
@@ -157,7 +157,7 @@ assert set(said) <= {"blue", "red", "green", "orange", "purple", "yellow"}, "it 
 # ## Is it right about other scenes?
 #
 # One scene proves little. In drawn scenes a program can check each caption: both objects, their sizes, colours, shapes
-# and textures, and how they lie to each other. A caption with one wrong word counts as wrong.
+# and textures, and where they are relative to each other. A caption with one wrong word counts as wrong.
 #
 # **Predict first.** Here are twelve new scenes. Write down a number: how many captions are right in every word?
 
@@ -176,7 +176,8 @@ plots.attention_figure(twelve[wrong].photo(), captions[wrong].words, captions[wr
 # <details><summary>Answer</summary>
 #
 # The first line above says how many; most of them are right. Look at the wrong one. Is the light in the right place
-# at the wrong word? A wrong word does not need a wrong look. Notebook 09 counts both kinds of mistakes.
+# at the wrong word? The model can look at the right place and still choose a wrong word. Notebook 09 counts both
+# kinds of mistakes.
 #
 # </details>
 
@@ -214,13 +215,13 @@ drawings.gallery_figure(
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# We would pass none of them. The astronaut is a woman in an orange suit, and no boy. The cat becomes a person, the cup of
-# coffee a dog, the rocket a man in a street. The motorcycle is there, but nobody rides it. The sentences sound like
-# Flickr8k, because the model has no other words, and no way to say "I do not know".
+# We would accept none of them. The astronaut is a woman in an orange suit, not a boy. The cat becomes a person, the
+# cup of coffee a dog, the rocket a man in a street. The motorcycle is there, but nobody rides it. The sentences sound
+# like Flickr8k, because the model learnt its words there. It has no way to say "I do not know".
 #
 # satlib has a check for this (`satlib.familiarity`). It compares a photograph with the training photographs and warns
-# if it is unlike them. Here it warns of three photographs. It is silent about the astronaut and the motorcycle: people
-# and vehicles are familiar. A familiar photograph can still get a wrong caption.
+# if it is unlike them. Here it warns of three photographs. It does not warn of the astronaut and the motorcycle, and
+# their captions are wrong too. A familiar photograph can still get a wrong caption.
 #
 # </details>
 #
@@ -234,7 +235,7 @@ Scrubber(photographer, photographs)
 plots.attention_figure(photographs["coffee"], described["coffee"].words, described["coffee"].alphas)
 
 # %% [markdown]
-# At "dog", the light is on something, as always. A map with a bright spot does not tell you that the word is true.
+# At "dog", the model looks somewhere, as always. A map with a bright spot does not tell you that the word is true.
 #
 # All captions here are *greedy*: at each step the model takes its most probable word. So does the slider, so that both
 # show one caption. The command `satlib caption` uses a beam search, which compares several captions (notebook 07). It can
@@ -289,8 +290,8 @@ display(ipywidgets.VBox([upload, output]))
 #
 # So here the encoder stops earlier. It returns not one vector but a grid of them, the **annotation vectors** $a_1, \dots,
 # a_L$, one for each place. Before each word $t$ the decoder gives each place a weight $\alpha_{ti}$. The weights are
-# positive and sum to 1. They are the light that you moved. The decoder then gets one vector again, the **context vector**
-# $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word.
+# positive and sum to 1. These weights are the light that you moved. The decoder then gets one vector again, the
+# **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word.
 
 # %%
 assert torch.allclose(caption.alphas.sum((1, 2)), torch.ones(1)), "the weights are positive and sum to 1"
@@ -329,9 +330,10 @@ assert not torch.equal(z, also)
 #
 # </details>
 #
-# This example was made to fail. A mean over more dimensions keeps more, and an encoder can learn to put more into it. So
-# let us see results. satlib comes with stored scores of models that were trained on the same pictures, once with
-# attention and once with the mean in its place. (They were made with `satlib train` and `satlib evaluate`.)
+# We built this example so that the mean fails. A mean over more dimensions keeps more, and an encoder can learn to
+# put more into it. So let us see results. satlib comes with stored scores of models that were trained on the same
+# pictures, once with attention and once with the mean in its place. (They were made with `satlib train` and `satlib
+# evaluate`.)
 # <!-- source: trained on the same pictures | satlib/results -->
 #
 # **Predict first.** With attention, 86 % of the captions of scenes are right in every word. Write down a number: how many
@@ -352,8 +354,9 @@ assert abs(score["flickr8k-lite0", "soft"] - score["flickr8k-lite0", "none"]) < 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# On scenes a sentence has to say which thing is what, and one vector for all words fails. For the short captions of
-# Flickr8k, scored by BLEU, the mean is nearly as good: few of these words depend on *which* place is green.
+# On scenes a sentence has to say which attribute belongs to which object, and one vector for all words fails. For the
+# short captions of Flickr8k, scored by BLEU, the mean is nearly as good. Perhaps few of these words depend on *where*
+# a thing is.
 #
 # </details>
 
@@ -389,9 +392,9 @@ drawings.course_map(
 #
 # The [index](INDEX.md) goes the other way: from an equation or a claim of the paper to the cell about it.
 #
-# To see the whole system at once first, read [examples/one_file.py](../examples/one_file.py). It has data, encoder, soft
-# and hard attention, loss, training loop, beam search and BLEU in one file of about 350 lines, without satlib. A test
-# checks that it computes the same as satlib.
+# If you would like to see the whole system in one place first, read [examples/one_file.py](../examples/one_file.py).
+# It has data, encoder, soft and hard attention, loss, training loop, beam search and BLEU in one file of about 350
+# lines, without satlib. A test checks that it computes the same as satlib.
 # <!-- source: in one file of about 350 lines | examples/one_file.py -->
 # <!-- source: it computes the same as satlib | tests/test_one_file.py -->
 #
@@ -430,9 +433,10 @@ for row in table.rows(()):
 # ## What to remember
 #
 # - Attention gives the decoder a new view of the picture for each word: a weighted mean of the annotation vectors.
-# - Move the light, and the word can change. So the map can be a cause of the word.
+# - Move the light, and the word can change. So the map can affect the choice of the word.
 # - The model has to say something, also where there is nothing, and also about photographs unlike its training data.
-# - One vector for all words fails where a sentence says which thing is what. Elsewhere the mean is nearly as good.
+# - One vector for all words fails on scenes, where a sentence says which attribute belongs to which object. On
+#   Flickr8k, measured by BLEU, the mean is nearly as good.
 # - A fluent sentence with a bright map can still be wrong.
 #
 # ## References

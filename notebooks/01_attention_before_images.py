@@ -340,7 +340,7 @@ print(f"{len(said)} words for {len(long.target.split())}")
 # Bahdanau, Cho and Bengio (2015) let the decoder look at all the encoder's states, and choose again before each word. The
 # computation has nothing to do with sentences. Attention takes **inputs** $y_1 \dots y_n$ and a **context** $c$, which says what is wanted now. It
 #
-# 1. scores each input against the context, $e_i = \mathrm{score}(y_i, c)$, without regard to the other inputs;
+# 1. scores each input against the context, $e_i = \mathrm{score}(y_i, c)$, independently of the other inputs;
 # 2. turns scores into weights that are positive and sum to one, $\alpha_i = e^{e_i} / \sum_j e^{e_j}$: a **softmax**;
 # 3. returns the weighted mean $z = \sum_i \alpha_i y_i$.
 #
@@ -405,8 +405,8 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With 0, $z$ equals the plain mean. With the large number, $z$ lies on the input with the highest score. In between, $z$ is a weighted mean. A softmax
-# has a gradient, unlike an argmax, so the network can learn where to look.
+# With 0, $z$ equals the plain mean. With the large number, $z$ lies on the input with the highest score. In between,
+# $z$ is a weighted mean. A softmax has a useful gradient, unlike an argmax, so the network can learn where to look.
 #
 # </details>
 #
@@ -421,8 +421,9 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 # The dot product (Luong et al., 2015) has nothing to learn; inputs and context need one common size. The additive score (Bahdanau et
 # al., 2015, and the captioner's $f_{att}$, equation 4) is a small network with one hidden layer.
 #
-# For a given context, the dot product is a *plane* over the inputs. Four hidden units can make a *hill* instead. In each of two
-# coordinates $u = y - c$ we use $\tanh(2u + 1) - \tanh(2u - 1)$, which peaks at $u = 0$. **Predict**: which input would each score choose?
+# For a given context, the dot product is a linear function of the input: a *plane*. Four hidden units can make a
+# *hill* instead. In each of two coordinates $u = y - c$ we use $\tanh(2u + 1) - \tanh(2u - 1)$, which peaks at
+# $u = 0$. **Predict**: which input would each score choose?
 
 # %%
 additive = attention.AdditiveEnergy(2, 2, 4)
@@ -574,7 +575,7 @@ assert curves["additive attention"][-1] > curves["fixed vector"][-1] + 25, (
 #
 # Put a file `pairs.tsv` in the data folder (SATLIB_DATA, or `data/`): on each line a sentence, a tab and its translation. The
 # Tatoeba project's sentences come in this form for many languages. The next cell then trains both translators on it, on a GPU if there is one.
-# Allow for a long run.
+# This takes a long time.
 
 # %%
 files = [folder / "pairs.tsv" for folder in (data_root(), Path("../data")) if (folder / "pairs.tsv").is_file()]
@@ -663,15 +664,17 @@ assert share(hits["diagonal"], 0) > sum(chance) / len(chance) + 0.1, "the diagon
 # <details><summary>Answer</summary>
 #
 # Attention hits the true word more often than the diagonal, and the diagonal hits it more often than chance. So compare an alignment with
-# the diagonal before you praise it. The matrix above has no wrong word, yet some of its rows are dark outside their frame: the encoder's
-# state at one word also carries information about other words. A map shows where the model looked. It does not prove what the model needed.
+# the diagonal before you praise it. The matrix above has no wrong word, yet some of its rows are dark outside their
+# frame. One possible reason: the encoder's state at one word also carries information about other words. A map shows
+# where the model looked. It does not prove what the model needed.
 #
 # </details>
 #
 # ### Move the temperature
 #
 # Divide all scores by a temperature $T$ before the softmax: $\alpha_{ti} = \exp(e_{ti} / T) / \sum_k \exp(e_{tk} / T)$. The model was
-# trained with $T = 1$. **Predict**: at $T = 4$, how many of the words stay correct? Move the slider, and watch the words on the left.
+# trained with $T = 1$. **Write down a number**: at $T = 4$, what percentage of the longer test sentences has no
+# error? Move the slider, and watch the words on the left.
 
 
 # %%
@@ -851,8 +854,8 @@ assert plain[-1] > mean[-1] + 0.3, "attention gives more right answers than the 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# At length 200 attention gives more right answers than the plain mean. It finds the marked numbers wherever they stand. In the plain mean, all the
-# other numbers drown them out. The panel on the right shows one sequence's weights.
+# At length 200 attention gives more right answers than the plain mean. In the sequence on the right, its weight is on
+# the marked numbers. The plain mean gives every other number a weight too, and these hide the marked ones.
 #
 # </details>
 #

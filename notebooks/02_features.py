@@ -254,7 +254,7 @@ figure
 # photograph). The other panels show the gradient of one place of `conv5_4` in three photographs. Bright pixels count
 # more. The small orange square is the cell itself. The solid square holds 50 % of the gradient, the dotted one 90 %.
 #
-# So a place sees a soft spot around its cell. The paper's Gaussian imitates that spot.
+# So a place mainly sees a region around its cell, and the region has a soft edge. The paper's Gaussian imitates this.
 
 # %% [markdown]
 # ## Similar places have similar vectors
@@ -459,9 +459,9 @@ figure
 # - **Texture is there from the first layer on.** Even at `conv5_4`, nine in ten of the nearest objects have the same
 #   texture.
 #
-# The 20 objects above gave a lower share for colour at `conv5_4`. That is not only noise: among 300 objects there is
-# more often one that matches in shape, texture *and* colour. So compare layers within one study, and not the shares of
-# two studies.
+# The 20 objects above gave a lower share for colour at `conv5_4`. Noise need not be the only reason: among 300
+# objects there is more often one that matches in shape, texture *and* colour. So compare layers within one study. Do
+# not compare shares across studies.
 #
 # So the paper's worry is justified, at least for colour: even a linear classifier fitted on hundreds of objects reads
 # less colour at `conv5_4` than at `conv4_4`.
@@ -633,7 +633,7 @@ figure
 # %% [markdown]
 # `conv1_2` responds to edges of one direction. `conv2_2` responds to spots and bars, `conv3_4` to arcs and fine
 # textures. At `conv4_4` the patterns have the size of parts of things. The photographs of a pair differ, but their
-# projections look alike: that is the pattern the map has learned.
+# projections look alike: this is the pattern that the map responds to.
 #
 # How large does the pattern get? Square the projection, and find the side of the square that holds nine tenths of it.
 
@@ -662,11 +662,11 @@ assert all(each[-1] <= by_hand[layer] for layer, each in extent.items())
 #
 # <!-- index: claim: invariance grows with depth (Zeiler and Fergus, figure 5) | change of features under translation, scale, rotation | satlib.course.seeing.change | tests/test_seeing.py::TestChange::test_an_image_and_itself_are_no_distance_apart -->
 #
-# A cat two pixels lower is still the same cat. Does the network agree? Zeiler and Fergus move, enlarge and turn five
-# pictures, and plot how much the features of a low and a high layer change. We do the same. Distances are divided by
-# the photograph's mean distance to the other four. So at every layer 0 means *unchanged* and 1 means *as different as
-# another photograph*. <!-- source: as different as another photograph | satlib/course/seeing.py, change --> <!--
-# source: the other four | five photographs in this notebook -->
+# A cat two pixels lower is still the same cat. Do its features stay the same? Zeiler and Fergus move, enlarge and
+# turn five pictures, and plot how much the features of a low and a high layer change. We do the same. Distances are
+# divided by the photograph's mean distance to the other four. So at every layer 0 means *unchanged* and 1 means *as
+# different as another photograph*. <!-- source: as different as another photograph | satlib/course/seeing.py, change -->
+# <!-- source: the other four | five photographs in this notebook -->
 #
 # We look through a window of 160 pixels instead of 224. So what moves in at the border is more of the photograph, not a
 # black edge. <!-- source: a window of 160 pixels instead of 224 | satlib/course/seeing.py, WINDOW -->
@@ -917,6 +917,10 @@ for name in encoders.names():
 assert shapes["vgg19"] == (14, 14, 512)
 assert len(PACKAGED) == 3, "weights of three encoders come with the installation"
 
+# %% [markdown]
+# **Predict, then run.** On Flickr8k, which adds more BLEU-4: a better encoder, or attention instead of one mean vector?
+# Write down both gains before you read them off the right panel below.
+
 # %%
 ours = measured("Flickr8k", "BLEU-4")
 figure = plots.NotebookFigure(figsize=(8.8, 2.9), layout="constrained")
@@ -953,10 +957,6 @@ right_axis.set(xlim=(0, 26), ylim=(-0.95, 1.5))
 right_axis.set_title("satlib: BLEU-4, generated captions, test split", fontsize=9)
 right_axis.legend(fontsize=8, frameon=False, loc="lower left", ncols=2)
 figure
-
-# %% [markdown]
-# **Predict, then run.** On Flickr8k, which adds more BLEU-4: a better encoder, or attention instead of one mean vector?
-# Write down both gains before you read them off the right panel.
 
 # %%
 figures = np.array(list(SEED_TABLE.values()))
