@@ -74,6 +74,7 @@ for row, caption in enumerate(example.references):
     right.text(0.0, 0.86 - 0.19 * row, f"{row + 1}. {caption}", fontsize=9.5, transform=right.transAxes)
 left.axis("off")
 right.axis("off")
+plt.show()
 
 # %% [markdown]
 # All five captions are correct. There is no single right answer. That will matter in notebook 07, where captions are scored.
@@ -285,6 +286,7 @@ axis.bar_label(bars, fmt="%.1f", padding=3, fontsize=9)
 axis.axvline(no_penalty["no period"], color=plots.INK, linestyle="--", linewidth=1)
 axis.invert_yaxis()
 axis.set(xlim=(50, 95), xlabel="BLEU-1 of the grammar's captions, percent, no brevity penalty (the axis begins at 50)")
+plt.show()
 # %%
 spread = max(no_penalty.values()) - min(no_penalty.values())
 assert no_penalty["period on the scored side"] < no_penalty["no period"] - 4
@@ -518,6 +520,7 @@ for number, (name, split, style) in enumerate(
     )
 axis.set(xlabel="words in a caption", ylabel="percent of captions", xlim=(1, 37))
 axis.legend(frameon=False)
+plt.show()
 
 # %% [markdown]
 # Real captions have a long tail. One long caption in a batch forces all others to take as many steps. In the next picture, each
@@ -646,6 +649,7 @@ axis.set(
 )
 axis.grid()
 axis.legend(frameon=False)
+plt.show()
 
 # %%
 unseen = sum(
@@ -696,6 +700,7 @@ axis.semilogx(sizes, [0] * len(sizes), base=2, color=GREEN, marker="^", linestyl
 axis.set(xlabel="captions in a batch", ylabel="padding, percent of steps", xticks=sizes, xticklabels=sizes)
 axis.grid()
 axis.legend(frameon=False)
+plt.show()
 
 # %%
 at_64 = {name: values[sizes.index(64)] for name, values in shares.items()}
