@@ -10,7 +10,7 @@ import pytest
 from satlib.exercises.summary import pytest_itemcollected  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-from notebooks import peak_memory
+from execution import peak_memory
 
 SECONDS, GIGABYTES = 90, 3.0
 _TOOK = "notebook took"
