@@ -13,10 +13,10 @@
 # %% [markdown]
 # # 1. Attention before images
 #
-# Attention over images came first: Mnih et al. published "Recurrent models of visual attention" in June 2014. In September 2014
-# Bahdanau, Cho and Bengio used attention to translate sentences. "Show, Attend and Tell" takes its attention from that translator, so we
-# begin with sentences. In this notebook you build the translator, train it, and check where it looks.
-# <!-- source: came first | V. Mnih et al., arXiv:1406.6247, June 2014; D. Bahdanau et al., arXiv:1409.0473, September 2014 -->
+# "Show, Attend and Tell" takes its attention from a translator: in September 2014 Bahdanau, Cho and Bengio used attention to
+# translate sentences. So this course begins with sentences, before images. (Attention to parts of an image is older still:
+# Mnih et al. published "Recurrent models of visual attention" in June 2014.) In this notebook you build the translator, train it, and check where it looks.
+# <!-- source: is older still | V. Mnih et al., arXiv:1406.6247, June 2014; D. Bahdanau et al., arXiv:1409.0473, September 2014 -->
 #
 # **You will be able to**
 #

@@ -728,7 +728,7 @@ assert_close(moved, torch.full((3,), eta), rtol=1e-2, atol=0.0)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# All by $\eta$ = 0.01, whatever the size of the gradient. An optimiser that has lost its means kicks a trained model.
+# All by $\eta$ = 0.01, whatever the size of the gradient. An optimiser that has lost its means disturbs a trained model.
 #
 # </details>
 #
@@ -793,7 +793,7 @@ assert distance("weights only", "whole") > 0.01
 
 # %% [markdown]
 # The resumed run has the same bits in every weight as the run that was not stopped: the crosses lie in the circles.
-# The last run is another training. It need not be bad, but nobody can say what the first would have become.
+# The last run is a different training run. It need not be worse, but it does not show how the first one would have ended.
 #
 # This strictness makes a test possible. With a looser criterion, a state that was forgotten hides behind "random
 # differences". On a GPU, some sums are taken in an order that changes from run to run, so there the comparison holds up
@@ -988,7 +988,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # together with the decoder. Then every step runs the encoder on pixels, forward and backward, which costs time and
 # memory. Three settings matter:
 #
-# - **An own learning rate** (`training.encoder_learning_rate`). The decoder begins with random weights, and its first
+# - **A separate learning rate** (`training.encoder_learning_rate`). The decoder begins with random weights, and its first
 #   gradients would destroy what the encoder has learned. Train the decoder alone first, then tune both with small steps.
 # - **Frozen batch statistics** (`encoder.frozen_statistics`). A BatchNorm layer normalises by the mean and the
 #   variance of a batch, and remembers running means of both. A batch of captions holds few images, some of them repeated, and
@@ -1063,7 +1063,7 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # You can also change the encoder altogether. AlexNet, GoogLeNet, ResNet-152 and DenseNet-201 have recipes
 # (`flickr8k-resnet152-soft` and so on). Encoders differ in the size of their vectors, and large vectors saturate an
 # untrained LSTM. So these recipes set `encoder.scale = 0`: the training measures the root mean square of the vectors and
-# scales it to about 1. One command trains and tables all encoders whose weights are installed or can be downloaded:
+# scales it to about 1. One command trains and compares all encoders whose weights are installed or can be downloaded:
 #
 # ```
 # satlib encoders --runs runs

@@ -65,7 +65,7 @@ SAMPLE, SCENES = 0, 400  # which test scenes
 #
 # Two models of drawn scenes come with satlib, one with soft attention and one with hard. Both now caption 400 scenes
 # that neither was trained on. At each step we take the most probable word. A caption is right if it names both objects
-# with all their attributes and says how they lie. <!-- source: the most probable word | the code of this section:
+# with all their attributes and says how they are placed. <!-- source: the most probable word | the code of this section:
 # beam=1 -->
 #
 # **Predict, then run.** Write down a number: what percentage of the captions does each model get completely right?
@@ -142,9 +142,8 @@ blamed = list(dict.fromkeys(each.image_id for each, _ in mistakes["soft"]))
 drawings.gallery_figure([cell(each) for each in (*right[:4], *[each for each in tests if each.image_id in blamed][:4])])
 
 # %% [markdown]
-# Now photographs. With Flickr8k on your disk they come from its test split. Otherwise they come with scikit-image, and
-# are of other kinds than those the model was trained on. Nobody marked the false words here. Mark them yourself. <!--
-# source: of other kinds than those the model was trained on | satlib/models/README.md -->
+# Now photographs. With Flickr8k on your disk they come from its test split. Otherwise they come with scikit-image, and differ from those that the model was trained on. Nobody marked the false words here. Mark them yourself. <!--
+# source: differ from those that the model was trained on | satlib/models/README.md -->
 
 # %%
 photographer = Captioner.load(shipped.model())
@@ -179,7 +178,7 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # They do not warn you. The light finds a place for every word, true or false. The maps also move less on these
 # photographs than on scenes.
 #
-# A figure in a paper shows chosen examples. So the next sections count, wherever the truth is known.
+# The figures of a paper show chosen examples. So the next sections count, wherever we know the truth.
 
 # %% [markdown]
 # ## How a map is drawn
@@ -246,8 +245,7 @@ plt.show()
 #
 # Faintly, the other eye also lights up: similar places have similar vectors (notebook 02).
 #
-# The smooth map is prettier, but it shows less: neighbouring peaks run together. It reminds you that a vector sees more
-# than its own square. So draw the smooth map, but measure on the grid. <!-- source: a vector sees more than its own
+# The smooth map is prettier, but it shows less: neighbouring peaks run together. The blur is a reminder that a vector sees more than its own square. So draw the smooth map, but measure on the grid. <!-- source: a vector sees more than its own
 # square | notebook 02, "What a place can see" --> <!-- source: it shows less | the assertion in the cell above -->
 
 # %% [markdown]
@@ -422,7 +420,7 @@ assert own[hard]["peak"] > own[hard]["peak centre"], "There the hard model beats
 # > **Paper, section 5.4 and figure 5.** The maps of captions with mistakes give an intuition of why the mistakes were
 # > made.
 #
-# Back to scenes. A false word can come about in two ways. Either the model **looked wrong**: its peak was not on the
+# Back to scenes. A false word can have two causes. Either the model **looked wrong**: its peak was not on the
 # object that the phrase is about. Or it **looked right and named wrong**.
 #
 # **Predict, then run.** Write down a number: what percentage of the false words looked right?
@@ -473,7 +471,7 @@ figure
 
 
 # %% [markdown]
-# Would a better look cure the mistakes? `look_again` replaces the map of one word, leaves everything else unchanged,
+# Would a better map cure the mistakes? `look_again` replaces the map of one word, leaves everything else unchanged,
 # and says which word the model gives then. We give every false word the map that a person might draw: even over the
 # object, and zero elsewhere.
 #
