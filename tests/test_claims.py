@@ -1,11 +1,15 @@
 """tools/claims.py and tools/staleness.py: what holds a notebook's prose, and when a notebook is stale. Each is shown a planted fault."""
 
+import base64
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -63,6 +67,9 @@ class TestNumbers:
     )
     def test_names_code_formulas_and_questions_claim_nothing(self, text):
         assert found(text) == []
+
+    def test_a_sign_of_comparison_hides_nothing(self):
+        assert found("The loss is < 5 here.\n\nIt has 7 parts, > 2.") == [("5", None), ("7", None), ("2", None)]
 
     def test_goals_tasks_and_references_claim_nothing(self):
         head = "# 1. T\n\n**You will be able to**\n\n- do 17 things faster than before.\n\n**Minutes**: 9 to read"
@@ -171,12 +178,6 @@ class TestStaleness:
 
 
 def test_pictures_are_reduced_only_where_a_notebook_is_too_large():
-    import base64
-    import io
-
-    import numpy as np
-    from PIL import Image
-
     pixels, buffer = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8), io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="png")
     cell = nbformat.v4.new_code_cell(

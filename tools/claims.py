@@ -48,7 +48,7 @@ COMPARISON = re.compile(
 _EXEMPT = re.compile(
     r"<!--.*?-->"
     r"|```.*?```|`[^`\n]+`|\$\$.*?\$\$|\$[^$]+\$"  # code and formulas
-    r"|!\[[^\]]*\]\([^)]*\)|\]\([^)\s]*\)|https?://\S+|<[^>]+>"  # pictures, addresses, HTML
+    r"|!\[[^\]]*\]\([^)]*\)|\]\([^)\s]*\)|https?://\S+|</?[a-z][^>\n]*>"  # pictures, addresses, HTML
     r"|^#+ .*?$|^\s*\d+\. |^\|[-:| ]+\|$"  # headings, list numbers, rules of tables
     r"|^>[^\n]*$"  # quotations
     r"|\*\*You will be able to\*\*.*?\*\*Minutes\*\*.*?$"  # goals and budget
@@ -59,7 +59,8 @@ _EXEMPT = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _SOURCE = re.compile(r"<!--\s*source:\s*(?P<words>.+?)\s*\|\s*(?P<origin>.+?)\s*-->", re.DOTALL)
-_LITERAL_BOUND = 3  # digits from which a number is taken as shown wherever it is shown in the notebook
+_SILENT_SECTION = re.compile(r"^## (?:Try it|References|Exercises)$.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_SPECIFIC = 3  # digits from which a number is taken as shown wherever it is shown in the notebook
 
 
 @dataclass(frozen=True)
@@ -98,26 +99,12 @@ def claims(notebook: NotebookNode) -> list[Claim]:
     everything = _evidence(notebook, range(len(notebook.cells)))
     quoted = list(_assertions(notebook))
     found: list[Claim] = []
-    for index, (number, chunk) in _chunks(notebook, sections):
-        found += _claims_of(index, chunk, evidence[number], everything, quoted)
-    return found
-
-
-def _chunks(notebook: NotebookNode, sections: list[range]) -> Iterator[tuple[int, tuple[int, str]]]:
-    """(cell, (section, markdown)) for each markdown cell, without tasks, references and exercises."""
-    for number, section in enumerate(sections):
+    for section, own in zip(sections, evidence, strict=True):
         for index in section:
-            cell = notebook.cells[index]
-            if cell.cell_type == "markdown":
-                yield (
-                    index,
-                    (
-                        number,
-                        re.sub(
-                            r"^## (?:Try it|References|Exercises)$.*?(?=^## |\Z)", "", cell.source, flags=re.M | re.S
-                        ),
-                    ),
-                )
+            if notebook.cells[index].cell_type == "markdown":
+                prose = _SILENT_SECTION.sub("", notebook.cells[index].source)
+                found += _claims_of(index, prose, own, everything, quoted)
+    return found
 
 
 def _sections(notebook: NotebookNode) -> Iterator[range]:
@@ -216,7 +203,7 @@ def _shown(match: re.Match[str], evidence: _Evidence, everything: _Evidence) -> 
     written = match[1].replace(",", "") + (match[2] or "")
     value, decimals = float(written), len(match[2] or ".") - 1
     places = [(evidence.shown, "shown"), (evidence.chosen, "chosen")]
-    if len(written.replace(".", "").strip("0")) >= _LITERAL_BOUND:
+    if len(written.replace(".", "").strip("0")) >= _SPECIFIC:
         places.append((everything.shown, "shown"))
     for numbers, verb in places:
         for number, cell in numbers:

@@ -24,7 +24,6 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, marks, opening, stars
-from notebooks import sources as notebook_sources
 from satlib.exercises import task
 from satlib.exercises.task import Task
 from satlib.files import replacing
@@ -79,11 +78,12 @@ def heading(asked: Task) -> str:
 def _back(asked: Task) -> str:
     """A link to the section of its notebook that treats the exercise's equation or section; otherwise to the notebook."""
     number = f"{int(asked.id.split('.')[0]):02}"
-    (source,) = notebook_sources([number])
     treated = re.findall(r"\d+(?:\.\d+)*", asked.equation)
-    places = [mark for mark in marks() if mark.notebook == source.stem and mark.key.split()[-1] in treated]
-    place = f"{number}, {places[0].heading}" if places else number
-    return f"[notebook {place}](../notebooks/{places[0].link if places else f'{source.stem}.ipynb'})"
+    found = marks([number])  # of its notebook alone
+    place = next((mark for mark in found if mark.key.split()[-1] in treated), None)
+    if place is None:
+        return f"[notebook {number}](../notebooks/{found[0].notebook}.ipynb)"
+    return f"[notebook {number}, {place.heading}](../notebooks/{place.link})"
 
 
 def _folded(title: str, text: str) -> str:
@@ -199,9 +199,7 @@ def make_solution(source: Path) -> str:
         seconds, memory = execute(notebook)
     except CellExecutionError as error:
         raise SystemExit(f"{source.name}: {error}") from None
-    del notebook.metadata[
-        "satlib"
-    ]  # solutions are run again where they are checked, so they need no record of what they read
+    del notebook.metadata["satlib"]  # no record of what it read: solutions are run again wherever they are checked
     text = nbformat.writes(notebook) + "\n"
     if len(text) > MAX_BYTES:
         raise SystemExit(f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}")

@@ -281,9 +281,9 @@ def unheld(source: Path, listed: bool) -> list[str]:
     return found
 
 
-def marks() -> list[Mark]:
-    """Every mark of every notebook, equations first, then sections, then claims."""
-    return paper_index.marks({source.stem: generate(source) for source in sources()})
+def marks(names: Sequence[str] = ()) -> list[Mark]:
+    """Every mark of every notebook, or of those whose names begin so: equations first, then sections, then claims."""
+    return paper_index.marks({source.stem: generate(source) for source in sources(names)})
 
 
 def index() -> str:
