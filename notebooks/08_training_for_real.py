@@ -817,6 +817,7 @@ import os
 from pathlib import Path
 
 import torch
+import torch.distributed.nn  # before init_process_group: imported later, it keeps the group and its threads alive
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 

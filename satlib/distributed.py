@@ -15,11 +15,13 @@ rows and not by sampled places, and BatchNorm in a trained encoder sees only the
 becomes SyncBatchNorm).
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
@@ -156,6 +158,10 @@ def launched(device: torch.device) -> Iterator[torch.device]:
     if device.type == "cuda":
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
+    # Its functions have the group of the time of its import as a default. DistributedDataParallel imports it: that late, it would
+    # keep the group and gloo's threads alive after this block, and a thread that outlives Python's clean-up may abort the process.
+    import_module("torch.distributed.nn")
+
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield device
@@ -166,3 +172,4 @@ def launched(device: torch.device) -> Iterator[torch.device]:
             "another process of this run has died, so this one stops too; run the same command again to resume from the last checkpoint"
         ) from error
     distributed.destroy_process_group()
+    gc.collect()  # what still holds the group, such as a parallel module in a cycle of references
