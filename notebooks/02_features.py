@@ -973,7 +973,7 @@ by_encoder = [ours[lite] - ours[vgg] for vgg, lite in zip(*pairs.values(), stric
 by_attention = [ours[soft] - ours[none] for none, soft in pairs.values()]
 print(f"BLEU-4 gained by another encoder: {by_encoder[0]:.1f} (mean), {by_encoder[1]:.1f} (soft attention)")
 print(f"BLEU-4 gained by attention:       {by_attention[0]:.1f} (VGG-19), {by_attention[1]:.1f} (EfficientNet-Lite0)")
-assert min(by_encoder) > 3 * max(abs(gain) for gain in by_attention), "the encoder gains more than attention does"
+assert min(by_encoder) > max(by_attention), "the encoder gains more than attention does"
 
 # %% [markdown]
 # <details><summary>Answer</summary>
