@@ -1,6 +1,7 @@
 """Every exercise: blank, right (in several ways of writing), wrong (each known mistake by its own name); and as notebooks."""
 
 import contextlib
+import functools
 import io
 import re
 from collections import Counter
@@ -74,8 +75,10 @@ class TestTask:
         assert verdict(asked.id, answer) == f"{asked.id} is blank: write {asked.name}()"
 
     def test_reference(self, asked):
-        assert f"{asked.id} is right: {asked.says}." in verdict(asked.id, reference(asked.id))
-        assert reference(asked.id) is asked.reference
+        right = reference(asked.id)
+        assert right is asked.reference
+        assert f"{asked.id} is right: {asked.says}." in verdict(asked.id, functools.wraps(right)(lambda *a: right(*a)))
+        assert verdict(asked.id, right).startswith(f"{asked.id} is blank: {asked.name} is satlib's own function now")
 
     def test_other_right_answers(self, asked):
         assert asked.others

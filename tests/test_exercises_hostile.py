@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from satlib.exercises import Wrong, check, engine, guard, reference, task, watch
+from satlib.exercises import Wrong, check, engine, guard, reference, settings, task, watch
 
 
 @contextlib.contextmanager
@@ -190,9 +190,12 @@ def test_settings_changed():
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda: torch.set_default_device("meta"), "default device"),
-        (lambda: torch.set_num_threads(torch.get_num_threads() + 1), "number of threads"),
-        (lambda: torch.autograd.set_detect_anomaly(True), "anomaly mode"),
+        (lambda: torch.set_default_device("meta"), "torch's default device"),
+        (lambda: torch.set_num_threads(torch.get_num_threads() + 1), "torch's number of threads"),
+        (lambda: torch.autograd.set_detect_anomaly(True), "torch's anomaly mode"),
+        (lambda: torch.use_deterministic_algorithms(True), "torch's deterministic mode"),
+        (lambda: torch.set_float32_matmul_precision("medium"), "torch's precision of matrix products"),
+        (lambda: os.chdir("/"), "the working directory"),
     ],
 )
 def test_other_settings_changed(change, what):
@@ -200,8 +203,59 @@ def test_other_settings_changed(change, what):
         change()
         return reference("4.2")(e)
 
-    assert said(answer)[0] == f"it changes torch's {what} globally; it has been restored"
+    assert said(answer)[0] == f"it changes {what} globally; it has been restored"
     assert torch.zeros(1).device.type == "cpu"
+
+
+MOODS = {
+    "double": lambda stack: torch.set_default_dtype(torch.float64),
+    "no gradients": lambda stack: torch.set_grad_enabled(False),
+    "no_grad": lambda stack: stack.enter_context(torch.no_grad()),
+    "inference_mode": lambda stack: stack.enter_context(torch.inference_mode()),
+    "default device": lambda stack: torch.set_default_device("meta"),
+    "device": lambda stack: stack.enter_context(torch.device("meta")),
+    "autocast": lambda stack: stack.enter_context(torch.autocast("cpu")),
+    "deterministic": lambda stack: torch.use_deterministic_algorithms(True),
+    "bf16 products": lambda stack: torch.set_float32_matmul_precision("medium"),
+    "warnings are errors": lambda stack: warnings.simplefilter("error"),
+    "numpy raises": lambda stack: np.seterr(all="raise"),
+    "seeded": lambda stack: (torch.manual_seed(7), random.seed(7), np.random.seed(7)),
+}
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_a_right_answer_is_right_whatever_the_notebook_has_set(mood):
+    """Every exercise; afterwards the notebook's settings are as it left them."""
+    with settings.neutral(), contextlib.ExitStack() as stack:
+        MOODS[mood](stack)
+        before, filters, drawn = settings.values(), list(warnings.filters), torch.get_rng_state()
+        inference = torch.is_inference_mode_enabled()
+        for number in range(1, 10):
+            for asked in engine.chapter(number).values():
+                with contextlib.redirect_stdout(io.StringIO()):
+                    check(asked.id, asked.others[0])
+        assert settings.values() == before
+        assert torch.is_inference_mode_enabled() == inference
+        assert list(warnings.filters) == filters
+        assert torch.equal(torch.get_rng_state(), drawn) or mood in ("default device", "device")
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_a_wrong_answer_has_the_same_message_whatever_the_notebook_has_set(mood):
+    asked = task("6.4")  # compares gradients
+    for message, mistake in asked.mistakes.items():
+        with settings.neutral(), contextlib.ExitStack() as stack:
+            MOODS[mood](stack)
+            with pytest.raises(Wrong) as caught:
+                check("6.4", mistake)
+        assert str(caught.value) == f"6.4 is wrong: {message}"
+
+
+def test_the_double_precision_of_a_notebook_is_no_mischief_of_the_answers():
+    """torch replaces torch.Storage then; that was taken for a function that the answer had replaced."""
+    with settings.neutral():
+        torch.set_default_dtype(torch.float64)
+        assert watch.put_back() == []
 
 
 def test_settings_of_python_are_put_back():

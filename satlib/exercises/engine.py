@@ -4,6 +4,7 @@ import dis
 import importlib
 import pkgutil
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from satlib.errors import SatlibError
-from satlib.exercises import compare, guard, watch
+from satlib.exercises import compare, guard, settings, watch
 from satlib.exercises.task import Task
 
 RED, GREEN, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
@@ -71,12 +72,44 @@ def reference(id: str) -> Callable[..., Any]:
 def check(id: str, answer: Callable[..., Any]) -> None:
     """Test a learner's function on small inputs; if it is right, print in one green line what it was checked against.
 
-    Functions of torch, numpy or Python that the notebook has replaced are restored before the test and after it.
+    Functions of torch, numpy or Python that the notebook has replaced are restored before the test and after it. Global settings,
+    such as torch's default dtype, are those of a fresh notebook during the test, and the learner's own after it.
+
+    In a notebook, a function that is blank or wrong is shown as an error of the cell, in red, and the next cell runs all the same.
 
     Raises:
-        Wrong: the function is blank or wrong; the message says which, and why.
+        Wrong: the function is blank or wrong, and this is no notebook; the message says which, and why.
     """
-    asked = task(id)
+    try:
+        with settings.neutral():
+            _check(task(id), answer)
+    except Wrong as wrong:
+        shell = _notebook()
+        if shell is None:
+            raise
+        shell.showtraceback((Wrong, wrong, None))
+
+
+def _notebook() -> Any:
+    """IPython's shell of a kernel; None elsewhere."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell if hasattr(shell, "kernel") else None
+
+
+def _check(asked: Task, answer: Any) -> None:
+    """The test of `check`, with whatever settings there are.
+
+    Raises:
+        Wrong: the function is blank or wrong.
+    """
+    id = asked.id
+    if answer is asked.reference:
+        raise Wrong(
+            id,
+            f"{id} is blank: {asked.name} is satlib's own function now; write yours, run its cell, and check again",
+            blank=True,
+        )
     patched = watch.put_back()
     if patched:
         raise Wrong(

@@ -5,8 +5,6 @@ import copy
 import inspect
 import io
 import linecache
-import os
-import random
 import signal
 import sys
 import threading
@@ -17,8 +15,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
+
+from satlib.exercises import settings
 
 try:
     import resource
@@ -243,52 +242,23 @@ def _memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _put_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)
-
-
-# Settings that a call must not change: name, getter, setter.
-_SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
-    ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    ("default device", torch.get_default_device, _put_device),
-    ("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
-    ("anomaly mode", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    ("number of threads", torch.get_num_threads, torch.set_num_threads),
-)
-
-
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
-    """Run the block with fixed random seeds, float32 as the default dtype and gradients on; restore everything afterwards.
+    """Run a call with fresh seeds; undo what it changes of Python's and torch's global settings.
 
     Raises:
-        Failed: the call has changed one of torch's global settings.
+        Failed: the call has changed one of the global settings.
     """
-    python, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    settings, out, err = [get() for _, get, _ in _SETTINGS], sys.stdout, sys.stderr
-    depth, folder, complaints = sys.getrecursionlimit(), os.getcwd(), np.geterr()
-    random.seed(0)
-    np.random.seed(0)
-    torch.default_generator.manual_seed(0)
-    torch.set_default_dtype(torch.float32)
-    torch.set_grad_enabled(True)
-    began = [get() for _, get, _ in _SETTINGS]
+    before, out, err = settings.values(), sys.stdout, sys.stderr
+    settings.seed()
     try:
         with warnings.catch_warnings():
             yield
-        for (what, get, _), was in zip(_SETTINGS, began, strict=True):
-            if get() != was:
-                raise Failed(f"it changes torch's {what} globally; it has been restored")
+        changed = settings.put_back(before)
+        if changed:
+            raise Failed(f"it changes {changed[0]} globally; it has been restored")
     finally:
-        for (_, get, put), was in zip(_SETTINGS, settings, strict=True):
-            if get() != was:
-                put(was)
-        sys.setrecursionlimit(depth)
-        os.chdir(folder)
-        np.seterr(**complaints)
-        random.setstate(python)
-        np.random.set_state(numpy_state)
-        torch.set_rng_state(torch_state)
+        settings.put_back(before)
         sys.stdout, sys.stderr = out, err
 
 

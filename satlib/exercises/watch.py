@@ -48,7 +48,8 @@ _WATCHED: dict[Any, tuple[str, ...]] = {
     math: tuple(name for name in vars(math) if name[0] != "_"),
     random: ("random", "seed", "choice", "choices", "randint", "shuffle"),
     numpy: tuple(name for name in vars(numpy) if name[0] != "_" and callable(vars(numpy)[name])),
-    torch: tuple(name for name in vars(torch) if name[0] != "_" and callable(vars(torch)[name])),
+    # torch itself replaces torch.Storage when the default dtype changes.
+    torch: tuple(name for name in vars(torch) if name[0] != "_" and callable(vars(torch)[name]) and name != "Storage"),
     functional: tuple(name for name in vars(functional) if name[0] != "_"),
     torch.testing: ("assert_close",),
     torch.autograd: ("grad", "backward"),
