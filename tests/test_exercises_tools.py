@@ -4,16 +4,17 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
 import pytest
 import yaml
+from nbclient import NotebookClient
 from tools_path import exercises
 
 from satlib import cli
-from satlib.exercises import grading
+from satlib.exercises import grading, running
 
 from notebooks import address  # isort: skip
 
@@ -134,7 +135,7 @@ class TestCompare:
 STATES = ["done", "blank", "wrong", "wrong", "wrong", "done"]
 
 
-def test_check_by_nbval(tmp_path, capsys):
+def test_check(tmp_path, capsys):
     """One notebook: done, blank, wrong, one whose cell does not even run, one that never ends, and one after that."""
     notebook = only(exercises.generate(SOURCE, with_solutions=False), "5.1", "5.2", "5.3", "5.4", "5.5", "5.6")
     write_answer(notebook, "5.1", "def coverage(alphas):\n    return alphas.sum(1)")
@@ -165,6 +166,53 @@ def test_check_by_nbval(tmp_path, capsys):
     assert found["troubles"] == []
 
 
+def test_a_dead_kernel_and_an_endless_cell_cost_their_own_exercise_alone(tmp_path, capsys, monkeypatch):
+    """Those after them are judged with what the learner has defined outside the exercises."""
+    monkeypatch.setattr(running, "CELL_SECONDS", 20)
+    notebook = only(exercises.generate(SOURCE, with_solutions=True), "5.1", "5.2", "5.3", "5.4", "5.5", "5.6")
+    notebook.cells.insert(2, nbformat.v4.new_code_cell("mine = 1"))
+    write_answer(notebook, "5.2", "import os\n\n\ndef penalty(alphas):\n    os._exit(1)")
+    write_answer(notebook, "5.4", "while True:\n    pass")
+    write_answer(
+        notebook,
+        "5.6",
+        "def softmax_of_mean(alpha, n):\n    return torch.softmax(mine * (alpha[:, None] @ n)[:, 0], 1)",
+    )
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    began = time.monotonic()
+    assert cli.main(["check", str(tmp_path / "mine.ipynb")]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split(maxsplit=4) for line in lines if line.startswith("  5.")]
+    states = ["done", "wrong", "done", "wrong", "done", "done"]
+    assert [row[1] for row in rows] == states, "\n".join(lines)
+    assert rows[1][4] == running.DIED
+    assert rows[3][4] == running.HUNG
+    assert time.monotonic() - began < 240
+    assert not any("outside" in line for line in lines)
+
+
+def test_a_notebook_that_makes_check_say_nothing(tmp_path, capsys):
+    notebook = only(exercises.generate(SOURCE, with_solutions=False), "5.1")
+    notebook.cells.insert(2, nbformat.v4.new_code_cell("check = lambda *words: None"))
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    assert cli.main(["check", str(tmp_path / "mine.ipynb"), "--only", "5.1"]) == 1
+    assert "its check said nothing" in capsys.readouterr().out
+
+
+def test_run_all_runs_all(tmp_path):
+    """A kernel's answer to a blank exercise is no error for whoever runs all cells, but one for nbval, and its cell shows it."""
+    notebook = exercises.generate(SOURCE, with_solutions=False)
+    client = NotebookClient(notebook, timeout=120)  # stops at an error
+    client.execute(cwd=tmp_path)
+    checks = [cell for cell in notebook.cells if cell.metadata.get("satlib", {}).get("role") == "check"]
+    assert len(checks) == 6
+    for cell in checks:
+        (output,) = cell.outputs
+        assert (output.output_type, output.ename) == ("error", "Wrong")
+        assert output.traceback == [f"\x1b[31m{output.evalue}\x1b[0m"]
+        assert " is blank: write " in output.evalue
+
+
 LATE_OUTPUT = """
 import time
 
@@ -182,7 +230,7 @@ kernel._publish_status = late
 
 
 def test_outputs_that_come_late_do_no_harm(tmp_path, capsys):
-    """On a busy machine the last message of a cell may come later than the 5 s that nbval waits for it."""
+    """On a busy machine the last message of a cell may come later than the 4 s that nbclient waits for it."""
     notebook = only(exercises.generate(SOURCE, with_solutions=True), "5.1")
     notebook.cells.insert(1, nbformat.v4.new_code_cell(LATE_OUTPUT))
     nbformat.write(notebook, tmp_path / "mine.ipynb")
@@ -303,42 +351,42 @@ def test_the_teachers_workflow_installs_satlib_and_runs_the_check():
     assert any("satlib check exercises" in step.get("run", "") for step in steps)
 
 
-class TestTable:
-    """What is made of pytest's reports."""
+class TestJudge:
+    """What is made of the cells' outcomes."""
 
     @staticmethod
-    def rows(*reports):
-        recorder = grading._Recorder()
-        for exercise, role, outcome, message in reports:
-            recorder.pytest_runtest_logreport(
-                SimpleNamespace(
-                    nodeid="mine.ipynb::Cell 1",
-                    when="call",
-                    duration=0.5,
-                    passed=outcome == "passed",
-                    failed=outcome == "failed",
-                    user_properties=[("satlib", {"exercise": exercise, "role": role, "message": message})],
-                )
-            )
-        return {row.exercise: (row.state, row.reason) for row in recorder.rows.values()}
+    def rows(*cells):
+        outcomes = [
+            running.CellOutcome(exercise, role, number, error, said, 0.5)
+            for number, (exercise, role, error, said) in enumerate(cells, 1)
+        ]
+        rows, troubles = grading.judge("mine.ipynb", outcomes)
+        return {row.exercise: (row.state, row.reason) for row in rows}, troubles
 
-    def test_an_exercise_is_done_only_if_its_check_has_passed(self):
-        late = "4.2 is wrong: it was not run, because a cell before it took too long"
+    def test_an_exercise_is_done_only_if_its_check_has_said_so(self):
         assert self.rows(
-            ("4.1", "answer", "passed", ""),
-            ("4.1", "check", "passed", ""),
-            ("4.2", "answer", "skipped", late),
-            ("4.2", "check", "skipped", late),
-            ("4.3", "check", "failed", "4.3 is blank: write context()"),
-            ("4.3", "catch-up", "passed", ""),
-        ) == {
-            "4.1": ("done", ""),
-            "4.2": ("wrong", "it was not run, because a cell before it took too long"),
-            "4.3": ("blank", "write context()"),
-        }
+            ("4.1", "answer", "", ""),
+            ("4.1", "check", "", "4.1 is right: values.\n"),
+            ("4.2", "answer", "", ""),
+            ("4.2", "check", "", ""),
+            ("4.3", "check", "4.3 is blank: write context()", ""),
+            ("4.3", "catch-up", "", ""),
+            ("", "", "ZeroDivisionError: division by zero", ""),
+        ) == (
+            {
+                "4.1": ("done", ""),
+                "4.2": ("wrong", "its check said nothing; is `check` still satlib's?"),
+                "4.3": ("blank", "write context()"),
+            },
+            ["mine.ipynb, cell 7: ZeroDivisionError: division by zero"],
+        )
 
     def test_a_cell_that_does_not_run_is_the_reason_and_not_its_check(self):
         assert self.rows(
-            ("4.1", "answer", "failed", "4.1 is wrong: SyntaxError: invalid syntax"),
-            ("4.1", "check", "failed", "4.1 is wrong: run the cell above first: NameError"),
-        ) == {"4.1": ("wrong", "SyntaxError: invalid syntax")}
+            ("4.1", "answer", "SyntaxError: invalid syntax", ""),
+            ("4.1", "check", "NameError: name 'energies' is not defined", ""),
+            ("4.2", "check", "NameError: name 'weights' is not defined", ""),
+        )[0] == {
+            "4.1": ("wrong", "SyntaxError: invalid syntax"),
+            "4.2": ("wrong", "run the cell above first: NameError: name 'weights' is not defined"),
+        }

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import staleness
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
@@ -19,6 +20,9 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
 
     Returns:
         seconds, and the kernel's largest memory in GB.
+
+    Raises:
+        CellExecutionError: a cell fails.
     """
     began = time.monotonic()
     client = NotebookClient(
@@ -29,6 +33,9 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
         with client.setup_kernel(env=staleness.environment(notes)):
             for number, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, number)
+                for output in cell.get("outputs", ()):
+                    if output.output_type == "error":  # an exercise's check shows one without stopping the run
+                        raise CellExecutionError(output.evalue, output.ename, output.evalue)
             peak = peak_memory(client.km.provisioner.pid)
         notebook.metadata["satlib"] = {"read": staleness.hashes(staleness.read(notes))}
     for cell in notebook.cells:

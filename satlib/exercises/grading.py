@@ -1,22 +1,26 @@
-"""`satlib check`: run a learner's notebooks with nbval and report each exercise as done, blank, wrong or missing."""
+"""`satlib check`: run a learner's notebooks and report each exercise as done, blank, wrong or missing."""
 
 import ast
-import contextlib
 import importlib.util
-import io
 import json
 import sys
 import textwrap
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
 
 from satlib.errors import SatlibError
 from satlib.exercises.engine import chapter, task
 
-CELL_SECONDS = 120  # long enough for a cell that imports torch on a busy machine
+if TYPE_CHECKING:  # it needs nbclient, which only `satlib check` does
+    from satlib.exercises.running import CellOutcome
+
 DONE, BLANK, WRONG, MISSING = "done", "blank", "wrong", "missing"
+SILENT = "its check said nothing; is `check` still satlib's?"
 
 
 @dataclass
@@ -30,42 +34,35 @@ class ExerciseResult:
     seconds: float
 
 
-class _Recorder:
-    """A pytest plugin that collects the results of exercises."""
-
-    def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], ExerciseResult] = {}
-        self.troubles: list[str] = []
-        self.names: dict[Path, str] = {}  # pytest's name of each file
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        notebook = report.nodeid.split("::")[0]
-        place = dict(report.user_properties).get("satlib")
-        if report.when != "call" or place is None:
-            if report.failed:
-                said = str(report.longrepr).strip().splitlines() or [""]
-                self.troubles.append(f"{notebook}, {report.nodeid.split('::')[-1]}: {_plain(said[-1])}")
-            return
-        key = notebook, place["exercise"]
-        row = self.rows.setdefault(key, ExerciseResult(notebook, place["exercise"], "", "", 0.0))
-        row.seconds += report.duration
-        self.names[Path(place.get("path", notebook)).resolve()] = notebook
-        if place["role"] == "check" and report.passed and not row.state:
-            row.state = DONE
-        if not report.passed and row.state != WRONG:  # if the answer's cell has failed, its message stays
-            _, _, reason = place["message"].partition(": ")
-            blank = place["message"].startswith(f"{place['exercise']} is blank")
-            row.state, row.reason = (BLANK if blank else WRONG), reason
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.failed:
-            self.troubles.append(_plain(str(report.longrepr).strip().splitlines()[-1]))
+def judge(notebook: str, outcomes: Sequence["CellOutcome"]) -> tuple[list[ExerciseResult], list[str]]:
+    """The result of each exercise whose cells were run, and a line for each error outside the exercises."""
+    rows: dict[str, ExerciseResult] = {}
+    troubles = []
+    for outcome in outcomes:
+        if not outcome.exercise:
+            if outcome.error:
+                troubles.append(f"{notebook}, cell {outcome.number}: {outcome.error}")
+            continue
+        id = outcome.exercise
+        row = rows.setdefault(id, ExerciseResult(notebook, id, "", "", 0.0))
+        row.seconds += outcome.seconds
+        if outcome.error and row.state != WRONG:  # if the answer's cell has failed, its message stays
+            row.state, row.reason = _failure(outcome)
+        elif outcome.role == "check" and outcome.seconds and not row.state:
+            right = f"{id} is right: " in outcome.said
+            row.state, row.reason = (DONE, "") if right else (WRONG, SILENT)
+    return list(rows.values()), troubles
 
 
-def _plain(text: str) -> str:
-    from satlib.exercises.summary import _COLOUR
-
-    return _COLOUR.sub("", text)
+def _failure(outcome: "CellOutcome") -> tuple[str, str]:
+    """The state and the reason of an exercise, one of whose cells has failed."""
+    for state in (BLANK, WRONG):
+        message = outcome.error.partition(f"{outcome.exercise} is {state}: ")
+        if message[1]:
+            return state, message[2]
+    if outcome.role == "check" and outcome.error.startswith("NameError"):
+        return WRONG, f"run the cell above first: {outcome.error}"
+    return WRONG, outcome.error
 
 
 def notebooks(given: Sequence[Path]) -> list[Path]:
@@ -126,62 +123,54 @@ def _is_check(exercise: str, source: str) -> bool:
     return "NBVAL_" not in source and does == ast.dump(ast.parse(f'check("{exercise}", {task(exercise).name})'))
 
 
-def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[ExerciseResult], list[str]]:
-    """Run notebooks, each in its own kernel; in parallel if pytest-xdist is installed, otherwise one after the other.
+def run(paths: Sequence[Path], processes: int = 1, progress: bool = False) -> tuple[list[ExerciseResult], list[str]]:
+    """Run notebooks, each in its own kernel, `processes` of them at a time.
 
     Returns:
         The result of each exercise, in order, and a line for each error outside the exercises. Exercises of a notebook's
         chapter that are missing from the notebook are included.
 
     Raises:
-        SatlibError: nbval is not installed.
+        SatlibError: nbclient or ipykernel is not installed.
     """
-    for module in ("nbval", "ipykernel"):
+    for module in ("nbclient", "ipykernel"):
         if importlib.util.find_spec(module) is None:
             raise SatlibError(f"satlib check needs {module}; run: pip install 'satlib[course]'")
-    import pytest
+    from satlib.exercises import running
 
-    from satlib.exercises import summary
-
-    recorder = _Recorder()
     spoilt: dict[Path, dict[str, str]] = {}
+    rows: dict[tuple[str, str], ExerciseResult] = {}
+    troubles = []
     for path in paths:
         try:
-            spoilt[path.resolve()] = unchecked(path)
+            spoilt[path] = unchecked(path)
         except SatlibError as error:
-            recorder.troubles.append(str(error))
-    paths = [path for path in paths if path.resolve() in spoilt]
-    if not paths:
-        return [], recorder.troubles
-    options = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", str(CELL_SECONDS), "-o", "addopts=", "-q"]
-    options += ["-p", "no:cacheprovider", "--color", "no", "--nbval-kernel-startup-timeout", "120"]
-    plugins: list[Any] = [recorder]
-    if processes > 1 and len(paths) > 1 and importlib.util.find_spec("xdist") is not None:
-        options += ["-n", str(min(processes, len(paths))), "--dist", "loadscope", "-p", "satlib.exercises.summary"]
-    else:
-        plugins.append(summary)
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        status = pytest.main([*options, *map(str, paths)], plugins=plugins)
-    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not recorder.troubles:
-        last = [line for line in output.getvalue().splitlines() if line.strip()][-1:]
-        recorder.troubles.append(f"pytest stopped: {' '.join(last) or status}")
+            troubles.append(str(error))
+    with (
+        ThreadPoolExecutor(max(1, processes)) as pool,
+        tqdm(unit="cell", desc=f"{len(spoilt)} notebooks", disable=not progress, leave=False) as bar,
+    ):
+        for path, outcomes in zip(
+            spoilt, pool.map(lambda path: running.run_notebook(path, bar.update), spoilt), strict=True
+        ):
+            found, errors = judge(str(path), outcomes)
+            rows |= {(str(path), row.exercise): row for row in found}
+            troubles += errors
     for path, reasons in spoilt.items():
-        name = recorder.names.get(path, str(path))
         for exercise, reason in reasons.items():
-            row = recorder.rows.get((name, exercise))
+            row = rows.get((str(path), exercise))
             if row is None:
-                recorder.rows[name, exercise] = ExerciseResult(name, exercise, MISSING, reason, 0.0)
-            elif row.state in ("", DONE):
+                rows[str(path), exercise] = ExerciseResult(str(path), exercise, MISSING, reason, 0.0)
+            elif row.state in ("", DONE) or row.reason == SILENT:
                 row.state, row.reason = WRONG, reason
-    for row in recorder.rows.values():
+    for row in rows.values():
         row.state = row.state or WRONG
         row.reason = row.reason or ("its check was not run" if row.state == WRONG else "")
 
     def order(row: ExerciseResult) -> tuple[str, list[int]]:
         return row.notebook, [int(part) for part in row.exercise.split(".")]
 
-    return sorted(recorder.rows.values(), key=order), recorder.troubles
+    return sorted(rows.values(), key=order), troubles
 
 
 def table(rows: Sequence[ExerciseResult], troubles: Sequence[str] = ()) -> str:
@@ -215,7 +204,7 @@ def main(
         processes: the number of notebooks to run at a time.
         only: the ids of the exercises that count; by default all.
     """
-    rows, troubles = run(notebooks(given), processes)
+    rows, troubles = run(notebooks(given), processes, progress=sys.stderr.isatty())
     rows = [row for row in rows if only is None or row.exercise in only]
     print(table(rows, troubles))
     if json_file is not None:
