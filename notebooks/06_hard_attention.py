@@ -15,15 +15,15 @@
 #
 # Soft attention blends all places. Hard attention draws one place at random and reads only that one. You cannot
 # differentiate through a random draw. So how can it learn where to look? We start with a case so small that we can
-# enumerate all sequences of places, and check each claim against the exact answer. Then we build the paper's estimator
-# and train hard attention with it, on this page.
+# enumerate all sequences of places, and check every estimate against the exact answer. Then we build the paper's
+# estimator and train hard attention with it, on this page.
 #
 # **You will be able to**
 #
 # - write down the bound $L_s$ and say when it is tight;
 # - derive its gradient, estimate it from samples, and measure the estimate's bias and variance;
 # - say what a baseline, the reward to come, the entropy term, the 0.5 mix and a Gumbel-softmax do to bias and variance;
-# - write the paper's training loss in fifteen lines and train a decoder with it;
+# - write the paper's training loss in a few lines and train a decoder with it;
 # - compare the maps of soft and hard attention word by word.
 #
 # **Minutes**: 20 to read, 1.0 to run on two CPU cores. **Memory**: 1.1 GB. **Needs**: notebook 04 for the decoder;
@@ -101,7 +101,7 @@ right.scatter(*a.T, s=1500 * alpha, color=SKY, edgecolor=plots.INK, label="$\\ha
 right.plot(*z.mean(0), "x", color=RED, markersize=12, markeredgewidth=2, label="mean of the hard $\\hat z$")
 right.plot(*soft, "*", color=BLUE, markersize=11, label="$\\hat z$, soft")
 for i, (x, y) in enumerate(a.tolist()):
-    right.annotate(f"$a_{i + 1}$", (x + 0.2, y), va="center")
+    right.annotate(f"$a_{i + 1}$", (x + 0.25, y), va="center")
 right.set(xlim=(-1.4, 1.4), ylim=(-1.3, 1.4), xticks=[], yticks=[])
 right.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
 plt.show()
@@ -117,7 +117,7 @@ print("different context vectors:", len(z.unique(dim=0)))
 # </details>
 
 # %% [markdown]
-# ## The likelihood of a caption whose looks nobody saw
+# ## A lower bound on the likelihood of a caption
 # <!-- index: equation 10 | the bound L_s = sum_s p(s given a) log p(y given s, a) <= log p(y given a) | satlib.estimators.Paths.bound | tests/test_hard.py::TestBound::test_never_above_the_log_likelihood -->
 # <!-- index: claim: hard attention maximises a variational lower bound | all paths of a tiny case enumerated; the gap is a Kullback-Leibler divergence | satlib.estimators.every_path | tests/test_hard.py::TestPaths::test_every_path_is_there_once_and_equals_a_walk -->
 #
@@ -182,8 +182,8 @@ plt.show()
 
 # %% [markdown]
 # Now we use a real decoder. `tiny()` gives a small one, a few annotation vectors and a caption. We start with two
-# places and two words and follow each path by hand. At every step we fix the place, and add to two sums of
-# log-probabilities.
+# places and two words and follow each path by hand. At every step we fix the place. We add up the log-probabilities of
+# the places, and those of the words.
 
 # %%
 decoder, a, caption = tiny(CASE)  # a: (1, L, D) with L = 4, D = 3; caption: (1, C) with C = 3
@@ -253,8 +253,8 @@ print(f"{len(p)} paths: L_s = {paths.bound:.3f}, log p(y|a) = {paths.log_likelih
 # - the words do not depend on the looks: the caption says nothing about the path.
 #
 # On the left we divide the energies by a temperature. On the right we scale down the weights that carry $\hat z_t$ to
-# the LSTM and to the words. Each line is another decoder. **Write down a number**: when a small scale falls to a tenth,
-# by what factor does the gap shrink?
+# the LSTM and to the words. Each line is another decoder. **Write down a number**: on the right, where the scale is
+# small, by what factor does the gap shrink when you divide the scale by ten?
 
 
 # %%
@@ -295,9 +295,10 @@ assert max(cooled[:, -1].max(), blinded[:, -1].max()) < 1e-4, "both gaps shrink 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Both gaps shrink towards zero. On the right, the slope of the lines at small scales is close to 2: a tenth of the
-# scale leaves a hundredth of the gap. So the gap is a price for spreading the probability over looks that matter for
-# the words. Training on the bound may therefore sharpen the maps. We will see.
+# Both gaps shrink towards zero. (On the left the lines end at $10^{-9}$, because the code cuts them off there.) On the
+# right, the slope of the lines at small scales is close to 2: a tenth of the scale leaves a hundredth of the gap. So
+# the gap is a price for spreading the probability over looks that matter for the words. Training on the bound may
+# therefore sharpen the maps. We will see.
 #
 # </details>
 
@@ -326,8 +327,9 @@ assert len(reached) == 0, "none of the 4 tensors"
 # </details>
 #
 # The derivative is zero. Keep the dart fixed and change one weight $w$ of the attention. The probabilities change
-# smoothly, but the dart stays in the same place until an edge passes under it. The figure shows $\log p(y|s,a)$ for
-# three darts, and $L_s$, the mean over all darts.
+# smoothly, but the drawn place stays the same until an edge passes the dart. In the figure all paths lie end to
+# end on the line from 0 to 1, so one dart picks a whole path. You see $\log p(y|s,a)$ for three darts, and $L_s$, the
+# mean over all darts.
 
 # %%
 decoder, a, caption = tiny(CASE)
@@ -445,7 +447,8 @@ print(f"share of the score-function term in the attention: {100 * share:.0f} per
 # <details><summary>Answer</summary>
 #
 # 100 percent: the attention learns from the score-function term alone. The output layers learn from the likelihood term
-# alone, because no later draw depends on them. Other parts, such as the LSTM and the embedding, get both.
+# alone, because no later draw depends on them. Other parts, such as the LSTM and the embedding, get both. The bars of
+# `initial_h` are too short to see.
 #
 # </details>
 
@@ -553,7 +556,7 @@ print(f"one sample is off by {100 * (variance.sum().sqrt() / exact.norm()):.0f} 
 
 # %% [markdown]
 # Move the slider. Each point is an estimate of two weights' gradients from $N$ samples; the cross is the exact value.
-# Watch the cloud.
+# The larger $N$, the closer the cloud is to the cross.
 
 # %%
 pair = shown[:2]  # the two attention weights with the largest gradient
@@ -585,7 +588,7 @@ for axis, N in zip(axes, (1, 16, 256), strict=True):
 plt.show()
 
 # %% [markdown]
-# ## A baseline costs nothing and changes the variance
+# ## A baseline changes the variance, not the mean
 # <!-- index: section 4.1 | variance reduction: the moving-average baseline b_k = 0.9 b_{k-1} + 0.1 log p(y given s_k, a) | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 # <!-- index: claim: a moving-average baseline reduces variance | the exact variance against b is a parabola; measured for every baseline | satlib.estimators.measure | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
@@ -599,8 +602,9 @@ plt.show()
 # > $$b_k = 0.9\, b_{k-1} + 0.1 \log p(y \mid \tilde s_k, a) ,$$
 # > and $\log p(y|\tilde s,a) - b$ takes the place of the reward.
 #
-# The variance is a parabola in $b$, and we can compute it without sampling. **Write down a number**: at which $b$ is
-# its lowest point?
+# The variance is a parabola in $b$, and we can compute it without sampling. The *noise* is its square root: the
+# standard deviation of one sample, divided by the gradient's length. **Write down a number**: at which $b$ is the
+# parabola's lowest point?
 
 
 # %%
@@ -631,7 +635,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8.8, 3.2), width_ratios=(1.2
 left.plot(constants, np.square(noises), color=BLUE)
 for b, label, marker in ((0.0, "no baseline", "X"), (mean_reward, "mean reward", "o"), (best, "best constant", "v")):
     left.plot(b, at[b] ** 2, marker, color=RED, markersize=9, label=f"{label}, b = {b:.1f}: {at[b] ** 2:.2f}")
-left.set(xlabel="baseline $b$", ylabel="variance of one sample")
+left.set(xlabel="baseline $b$", ylabel="variance of one sample (noise squared)")
 left.legend(frameon=False, fontsize=9)
 right.plot(averages, color=GREEN, label="$b_k$, from 0")
 right.axhline(mean_reward, color=plots.INK, linestyle="--", label="mean reward ($= L_s$)")
@@ -726,14 +730,14 @@ print(f"reward own word only: the mean is off by {100 * away:.0f} percent of the
 assert away > 0.02  # biased
 
 # %% [markdown]
-# On this one caption the reward to come has less noise than the sentence's reward. To reward a look with its own word
+# On this one caption the reward to come has less noise than the sentence's reward. Rewarding a look with its own word
 # alone is biased: the mean is off by 45 percent of the attention's gradient.
 #
 # ## The table: every baseline, with satlib's own code
 # <!-- index: claim: other samples are a baseline | leave one out: the mean reward of a caption's N - 1 other samples | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_other_samples -->
 #
-# `satlib.estimators.measure` runs the decoder with the `VariationalBound` of real trainings again and again, on the
-# tiny case. It compares the mean gradient with the exact one. There are four baselines:
+# `satlib.estimators.measure` draws many gradients on the tiny case, with the `VariationalBound` that satlib trains
+# with. It compares their mean with the exact gradient. There are four baselines:
 #
 # | `baseline` | $b$ |
 # | --- | --- |
@@ -742,9 +746,9 @@ assert away > 0.02  # biased
 # | `learned` | the moving average plus a linear function of $h_{t-1}$ (after Mnih et al., 2014) |
 # | `other-samples` | draw $N$ paths of each caption; the mean reward of the $N - 1$ others (after Mnih and Rezende, 2016) |
 #
-# In the table, `worst` is the error of a weight's mean in its own standard errors, maximised over the weights. A few
-# standard errors can be chance. `noise` is the standard deviation of one path, divided by the gradient's length.
-# **Write down a number**: by what factor does the moving average lower the noise of the sentence's reward?
+# We count the error of each weight's mean in standard errors. In the table, `worst` is the maximum over the weights. A
+# few standard errors can be chance. `noise` is that of one path. **Write down a number**: by what factor does the
+# moving average lower the noise of the sentence's reward?
 
 # %%
 plain = EstimatorConfig(expectation=0.0, lambda_e=0.0)
@@ -773,7 +777,7 @@ print(f"factor: {table['sentence', 1, 'none'] / table['sentence', 1, 'moving-ave
 # <details><summary>Answer</summary>
 #
 # By a factor of about 12. Here every baseline has less noise than none. The three baselines differ little. This case
-# has only one caption, so there is little to learn beyond its mean reward.
+# has only one caption, so a baseline cannot adapt to easy and hard ones.
 #
 # </details>
 
@@ -839,19 +843,20 @@ assert left_over["to-come", "moving-average"] > left_over["sentence", "moving-av
 # <!-- index: claim: hard attention is less stable to train than soft | the same ascent by the exact gradient, and by samples with and without a baseline | satlib.estimators.every_path | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
 # We train the attention and freeze everything else: 100 steps of Adam, with eight sampled paths per step. We compare
-# the exact gradient, which we can compute only because the case is tiny, with three baselines, three seeds each. The
-# exact gradient raises $L_s$ by some amount from start to end; call this the climb. **Write down a number**: averaged
-# over the steps, what share of the climb is missing without a baseline?
+# the exact gradient, which we can compute only because the case is tiny, with three baselines, three seeds each. For
+# each we average $L_s$ over all steps. The *gain* is $L_s$ at the end minus $L_s$ at the start, for the exact
+# gradient. **Write down a number**: how far does the average without a baseline lie below that of the exact gradient,
+# as a share of the gain?
 
 
 # %%
-def learn(baseline, seed, steps=100, lambda_e=0.0):
+def learn(baseline, seed, steps=100, lambda_e=0.0, b=0.0):
     """L_s and the entropy of paths at every step, while the attention alone learns: (steps, 2)."""
     decoder, a, caption = tiny(CASE)
     decoder.requires_grad_(False)
     decoder.attention.requires_grad_(True)
     optimiser = torch.optim.Adam(decoder.attention.parameters(), 0.05)
-    generator, b, log = torch.Generator().manual_seed(seed), 0.0, []
+    generator, log = torch.Generator().manual_seed(seed), []
     for _ in range(steps):
         paths = every_path(decoder, a, caption)
         p, reward = paths.log_p_path.exp(), paths.log_p_caption
@@ -875,12 +880,15 @@ climbs = {"exact": [learn("exact", 0)[:, 0]]}
 for baseline in ("other-samples", "moving-average", "none"):
     climbs[baseline] = [learn(baseline, seed)[:, 0] for seed in range(3)]
 climbed = {name: np.mean(runs) for name, runs in climbs.items()}  # on average over the steps
-rise = climbs["exact"][0][-1] - climbs["exact"][0][0]
+gain = climbs["exact"][0][-1] - climbs["exact"][0][0]
 print({name: f"{height:.2f}" for name, height in climbed.items()})
-assert climbed["exact"] > climbed["other-samples"] > climbed["none"] + 0.03 * rise, (
-    "the noisier the gradient, the lower the climb"
+assert climbed["exact"] > climbed["other-samples"] > climbed["none"] + 0.03 * gain, (
+    "the noisier the gradient, the lower the average"
 )
-print(f"lost without a baseline: {(climbed['exact'] - climbed['none']) / rise:.2f} of the rise")
+print(f"lost without a baseline: {(climbed['exact'] - climbed['none']) / gain:.2f} of the gain")
+prepared = np.mean([learn("moving-average", seed, b=climbs["exact"][0][0])[:, 0] for seed in range(3)])
+print(f"moving average that starts at the first mean reward: {prepared:.2f}")
+assert prepared > climbed["moving-average"], "if it starts at the first mean reward, it loses less"
 
 figure, axis = plt.subplots(figsize=(7.2, 3.3), layout="constrained")
 looks = {"exact": (plots.INK, "-"), "other-samples": (BLUE, "--"), "moving-average": (GREEN, "-."), "none": (RED, ":")}
@@ -891,14 +899,15 @@ for name, runs in climbs.items():
 axis.axhline(reward.max(), color=plots.INK, linewidth=1)
 axis.annotate("the best path", (1, reward.max()), va="bottom", color=plots.INK)
 axis.set(xlabel="step", ylabel="$L_s$, exact")
-axis.legend(frameon=False)
+axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Without a baseline, 0.60 of the climb is missing. From the exact gradient to other samples to no baseline: the noisier
-# the gradient, the lower the climb. (These are three seeds on one tiny case.)
+# Without a baseline, the average is lower by 0.60 of the gain. From the exact gradient to other samples to no baseline:
+# the noisier the gradient, the lower the average. The moving average starts at 0. If it starts at the first mean
+# reward, it loses less. (These are three seeds on one tiny case.)
 #
 # </details>
 
@@ -931,7 +940,7 @@ for (lambda_e, log), colour, line in zip(spreads.items(), (BLUE, GREEN, ORANGE),
     left.plot(log[:, 1], color=colour, linestyle=line, linewidth=2, label=rf"$\lambda_e$ = {lambda_e}")
     right.plot(log[:, 0], color=colour, linestyle=line, linewidth=2)
 left.axhline(np.log(64), color=plots.INK, linewidth=1)
-left.annotate("all 64 paths alike", (40, np.log(64)), va="bottom", color=plots.INK)
+left.annotate("all 64 paths equally likely", (25, np.log(64)), va="bottom", color=plots.INK)
 left.set(xlabel="step", ylabel="entropy of the path in nats", ylim=(0, 4.8))
 right.set(xlabel="step", ylabel="$L_s$")
 left.legend(frameon=False)
@@ -991,8 +1000,8 @@ assert found.noise < 0.9 * at[mean_reward], "the mix has less noise than pure sa
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 0.44 measured, 0.45 predicted: the mix has less noise than pure sampling. Its bias, also as predicted, is about 0.05
-# of the gradient's length.
+# 0.44 measured, 0.45 predicted: the mix has less noise than pure sampling. Its bias is 0.047 of the gradient's length;
+# the prediction is 0.044.
 #
 # </details>
 
@@ -1013,7 +1022,7 @@ assert found.noise < 0.9 * at[mean_reward], "the mix has less noise than pure sa
 #
 # Together, the score-function term has $B / (10\, C)$ of the weight that equation 11 gives it. The objective then
 # depends on the size of the minibatch. `satlib.estimators.OfficialBound` does this too, and we can predict its bias.
-# **Write down a number**: is it above or below the mix's, and how large?
+# **Write down a number**: is it larger or smaller than the mix's, and how large?
 
 # %%
 B, C = 64, 3
@@ -1030,7 +1039,7 @@ assert found.bias > off_by(mixed), "a larger bias than the mix"
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Above: here it has a larger bias than the mix, predicted 0.10, measured 0.09.
+# Here it has a larger bias than the mix: predicted 0.10, measured 0.09.
 #
 # </details>
 
@@ -1044,7 +1053,7 @@ assert found.bias > off_by(mixed), "a larger bias than the mix"
 # differentiates another function.
 # <!-- source: take the largest | Jang et al., 2017, section 2 -->
 #
-# More captions reduce noise, not bias. The error of a minibatch's gradient is
+# More captions reduce noise, not bias. If the captions are independent, the error of a minibatch's gradient is
 # $\sqrt{\text{bias}^2 + \text{noise}^2 / B}$. For the moving average we assume that it has reached the mean reward.
 # **Write down a number**: at 64 captions, what is its error?
 
@@ -1075,7 +1084,9 @@ ends = {name: squares[-1] for name, (squares, *_) in lines.items()}
 assert max(list(ends.values())[:2]) < min(list(ends.values())[2:]), (
     "at the right end the unbiased estimators have the smallest errors"
 )
-assert ends["0.5 mix, one coin per minibatch"] > 1.5 * ends["0.5 mix, a coin per image"]
+assert ends["0.5 mix, one coin per minibatch"] > 1.5 * ends["0.5 mix, a coin per image"], (
+    "more captions do not reduce its noise"
+)
 assert lines["0.5 mix, a coin per image"][0][0] < lines["score function, moving average"][0][0]
 
 figure, axis = plt.subplots(figsize=(7.4, 3.6), layout="constrained")
@@ -1102,9 +1113,10 @@ assert at_64["0.5 mix, one coin per minibatch"] > at_64["score function, moving 
 #
 # About 0.079. At 64 captions the mix with a coin per image has the smallest error. But the unbiased moving average is
 # better than the Gumbel-softmax, and one coin per minibatch is worse than the moving average. So at this size a biased
-# estimator can be better or worse; it depends on its bias. At the right end the unbiased estimators have the smallest
-# errors. For the Gumbel-softmax a higher temperature gives less noise and a larger bias. (All this is one tiny case;
-# the Gumbel-softmax in the figure has temperature 1.)
+# estimator can be better or worse. The two mixes have the same bias. But with one coin per minibatch all captions share
+# the coin, and more captions do not reduce its noise. At the right end the unbiased estimators have the smallest
+# errors. For the Gumbel-softmax a higher temperature gives less noise and a larger bias. (All this is one tiny case; the
+# Gumbel-softmax in the figure has temperature 1.)
 #
 # </details>
 
@@ -1133,11 +1145,12 @@ def hard_loss(output, captions, baseline, lambda_r, lambda_e):
 
 
 # %% [markdown]
-# The data are drawn scenes. To train encoder and decoder from scratch takes too long for this page. So **we start from
+# The data are drawn scenes. Training encoder and decoder from scratch takes too long for this page. So **we start from
 # the shipped `scenes-soft` weights**. The encoder stays frozen. The decoder keeps the same weights but uses hard
 # attention. A scene's annotation vectors are computed once. The 60 test scenes are held out: no network was trained on
 # them.
 # <!-- source: the same weights | satlib/decoder.py: a soft and a hard decoder have one set of weights -->
+# <!-- source: no network was trained on them | satlib/recipes/scenes-soft.toml, satlib/models/README.md -->
 
 # %%
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
@@ -1200,8 +1213,8 @@ print(f"loss {ours:.4f} by hand, {theirs:.4f} by satlib; {len(gradients[0])} gra
 # and $\lambda_e = 0$. So the score-function term has a tenth of the weight that equation 11 gives it: another bias,
 # chosen for less noise. Every 50 steps we measure on the held-out scenes. *Under sampled places* is the mean of
 # $\log p(y|\tilde s,a)$, an estimate of $L_s$. At the start the weights are those of the soft model, but the places are
-# sampled. **Write down two numbers**: by how many nats per caption will this rise, and what will the entropy of the
-# maps be at the end? (An even map has 3.89 nats.)
+# sampled. This mean is then −10.74 nats per caption, and the mean entropy of a map is 1.58 nats. (An even map has 3.89
+# nats.) **Write down two numbers**: what will both be at the end?
 
 
 # %%
@@ -1348,10 +1361,11 @@ plt.show()
 # or a *sample*, as in training.
 # <!-- source: the *most probable* place | satlib/attention.py, HardAttention.look -->
 #
-# `Captioner.looking` and `satlib evaluate --look` choose. We try all three on the shipped model `scenes-hard`, which
-# was trained from scratch with hard attention. *Exact match* means that both objects, their attributes and their
-# relation are right. *Pointing* counts the words whose map peaks on the object that they name; *chance* is a random
-# place. **Write down a number**: what percentage of the captions is right with each way of looking?
+# You choose with `Captioner.looking`, or with `satlib evaluate --look`. We try all three on the shipped model
+# `scenes-hard`, which was trained from scratch with hard attention. *Exact match* means that both objects, their
+# attributes and their relation are right. *Pointing* counts the words whose map peaks on the object that they name;
+# *chance* is a random place. **Write down a number**: what percentage of the captions is right with each way of
+# looking?
 
 # %%
 full = Captioner.load(shipped.model("scenes-hard"), "cpu")
@@ -1394,11 +1408,11 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 # Equation 14 adds $\lambda \sum_i (1 - \sum_t \alpha_{ti})^2$: every place should get about one word's worth of
 # attention. In satlib it is off for hard attention unless you ask for it.
 #
-# You might argue like this: a path of $C$ looks leaves at least $L - C$ places unvisited, so its penalty is at least
-# $L - C$. But that is no reason. As notebook 05 showed, a constant floor has no gradient, so it does not affect
-# training. The real reason is another: if you apply the penalty to $\alpha$, it favours even maps, while the bound
-# favours certain looks. Take 14 words on 49 places, each map with its peak on a place of its own, from even to one-hot.
-# **Write down a number**: how much does the penalty of the maps rise, from even to one-hot?
+# A path of $C$ looks leaves at least $L - C$ places unvisited, so its penalty is at least $L - C$. But this is not the
+# reason. As notebook 05 showed, a constant floor has no gradient, so it does not affect training. The reason is this:
+# if you apply the penalty to $\alpha$, it favours even maps, while the bound favours sharp ones. Take 14 words on 49
+# places, each map with its peak on a place of its own, from even to one-hot. **Write down a number**: how much does the
+# penalty of the maps rise, from even to one-hot?
 
 # %%
 L, C = 49, 14
@@ -1419,6 +1433,7 @@ assert abs(of_maps[-1] - (L - C)) < 0.01
 assert abs((of_maps[-1] - L * (1 - C / L) ** 2) - C * (1 - C / L)) < 0.01
 assert of_maps[0] < of_maps[-1] - 9, "the even maps have the lowest penalty"
 assert of_maps[0] == min(of_maps)
+assert of_paths[0] > of_paths[-1] + 2, "even maps have a higher mean penalty than one-hot maps"
 print(
     f"penalty of even maps {of_maps[0]:.1f}, of one-hot maps {of_maps[-1]:.1f}, difference {of_maps[-1] - of_maps[0]:.1f}"
 )
@@ -1437,8 +1452,9 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # By 10.0. Even maps cost $L (1 - C/L)^2$, one-hot maps on different places $L - C$, and the difference is
-# $C (1 - C/L)$. So the even maps have the lowest penalty. If you want to keep the looks from settling on one place too
-# early, use the entropy term.
+# $C (1 - C/L)$. So the even maps have the lowest penalty. For the paths drawn from them it is the opposite: even maps
+# have a higher mean penalty than one-hot maps. If you want to keep the looks from settling on one place too early, use
+# the entropy term.
 #
 # </details>
 #
