@@ -52,6 +52,7 @@ def places(maps: Tensor) -> Tensor:
 # ## 2.2
 #
 # Place $i$ (counted from 0) of a grid stands for a cell of the square picture. Where is the middle of that cell, in pixels from the upper left corner?
+# The picture begins at 0 and ends at `size`, so the middle of its first pixel is at 0.5. (Exercise 9.4 calls that middle 0.)
 
 
 # %%

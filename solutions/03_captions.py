@@ -42,7 +42,8 @@ def words(caption: str) -> list[str]:
 
 # %% [markdown] tags=["hint"]
 # `re.findall(pattern, text)` gives all pieces of a text that fit a pattern; `[a-z0-9]+` fits letters and digits in a row, `[-']` a hyphen or an
-# apostrophe, and `(?:...)*` what is in the brackets as often as it comes. Or go without: `text.split()`, and `strip` each piece.
+# apostrophe, and `(?:...)*` what is in the brackets as often as it comes. Two words may stand
+# without a blank between them, as in "a dog,a cat".
 
 # %% [markdown] tags=["pseudocode"]
 # ```

@@ -184,8 +184,8 @@ def other_samples(rewards: Tensor) -> Tensor:
 # %% [markdown]
 # ## 6.7
 #
-# The entropy of a map says how undecided it is: $\ln L$ if it is even, 0 if one place has all. The paper adds it to the objective, so that the maps do not close
-# too soon. Some weights may be exactly 0; they add nothing.
+# The entropy of a map says how undecided it is: $\ln L$ if it is even, 0 if one place has all. The paper adds it to the objective, to
+# reduce the variance of its estimator. Some weights may be exactly 0; they add nothing.
 #
 # $$H[s_t] = -\sum_{i=1}^L \alpha_{ti} \ln \alpha_{ti}$$
 

@@ -80,7 +80,8 @@ def greedy(next_words: Callable, longest: int) -> list[str]:
 #
 # Keep the `width` best beginnings instead of one. At each step every living beginning grows by every word that may follow; of all these, the `width` best
 # are kept; those of them that end with the end mark are finished and grow no more. At last the best *finished* caption wins. Beginnings are ranked by their log-probability, the
-# sum of the logarithms of their words' probabilities.
+# sum of the logarithms of their words' probabilities. A caption has at most `longest` words, its end mark included. If none is finished by then, the result is
+# an empty list and minus infinity.
 
 
 # %%
@@ -98,7 +99,7 @@ def beam_search(next_words: Callable, width: int, longest: int) -> tuple[list[st
         kept = grown[:width]
         finished += [each for each in kept if each[1][-1] == END]
         living = [each for each in kept if each[1][-1] != END]
-    total, words = max(finished)
+    total, words = max(finished, default=(-math.inf, ()))
     return list(words), total
     # END SOLUTION
 
@@ -113,7 +114,7 @@ def beam_search(next_words: Callable, width: int, longest: int) -> tuple[list[st
 #     grown = every living beginning with every word that may follow, log p added
 #     kept = the `width` best of grown
 #     those of kept that end go to finished; the others are living
-# the best of finished
+# the best of finished, or nothing and minus infinity
 # ```
 
 # %% [markdown]

@@ -140,7 +140,10 @@ class TestWhatIsSaid:
         def no_edge(alpha, mask, tolerance):
             return reference("9.4")(alpha, mask, tolerance - 1e-3)
 
-        assert verdict("9.4", no_edge) == "9.4 is wrong: expected True, got False"
+        assert verdict("9.4", no_edge) == (
+            "9.4 is wrong: expected True, got False; given the peak at row 2, column 2, whose middle is at (17, 17), "
+            "the object's nearest pixel at (17, 20), tolerance = 3"
+        )
         said = verdict("2.3", lambda layers: reference("2.3")(layers) + 1)
         assert said == "2.3 is wrong: wrong value: expected 3, got 4; given layers = [(3, 1)]"
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 
-def difference(expected: Any, got: Any, tolerance: float = 1e-4, where: str = "") -> str | None:
+def difference(
+    expected: Any, got: Any, tolerance: float = 1e-4, where: str = "", parts: Sequence[str] = ()
+) -> str | None:
     """Describe the first difference between two results in one line; None if they are equal.
 
     A number equals a tensor without axes of the same value, a list a tuple, and float32 may stand for float64.
@@ -19,6 +21,7 @@ def difference(expected: Any, got: Any, tolerance: float = 1e-4, where: str = ""
         got: the result to check; any object.
         tolerance: for numbers, relative to the largest expected one.
         where: the name of this part of the result, for the message.
+        parts: the names of the elements of a sequence; without them they are numbered.
     """
     of = f"{where}: " if where else ""
     if isinstance(expected, (Tensor, Number, np.bool_)) and not isinstance(expected, str):
@@ -33,7 +36,7 @@ def difference(expected: Any, got: Any, tolerance: float = 1e-4, where: str = ""
             return f"{of}expected a dict, got {kind(got)}"
         if expected.keys() != got.keys():
             return f"{of}expected the keys {short(sorted(expected, key=str))}, got {short(sorted(got, key=str))}"
-        parts = [(str(key), expected[key], got[key]) for key in expected]
+        pairs = [(str(key), expected[key], got[key]) for key in expected]
     elif isinstance(expected, Sequence):
         if isinstance(got, (str, Tensor, np.ndarray)) or not isinstance(got, Sequence):
             return f"{of}expected {kind(expected)} of {len(expected)}, got {kind(got)}"
@@ -41,10 +44,11 @@ def difference(expected: Any, got: Any, tolerance: float = 1e-4, where: str = ""
             return f"{of}expected {len(expected)} elements, got {len(got)}: {short(got)}"
         if all(isinstance(text, str) for text in expected):
             return None if list(expected) == list(got) else f"{of}expected {short(expected)}, got {short(got)}"
-        parts = [(f"number {i}", one, other) for i, (one, other) in enumerate(zip(expected, got, strict=True))]
+        names = parts or [f"number {i}" for i in range(len(expected))]
+        pairs = list(zip(names, expected, got, strict=True))
     else:
         return None if expected == got else f"{of}expected {short(expected)}, got {short(got)}"
-    for name, one, other in parts:
+    for name, one, other in pairs:
         problem = difference(one, other, tolerance, f"{where}, {name}" if where else name)
         if problem:
             return problem

@@ -185,10 +185,10 @@ def _try(asked: Task, answer: Callable[..., Any], case: tuple[Any, ...], printed
         raise guard.Blank
     if spy.gave and got is spy.gave[0] and expected is not right.gave[0]:
         # `observe` passed on the learner's result as it was: it could not be inspected. Compare the raw results.
-        problem = _compare(right.gave[0], got, asked.tolerance)
+        problem = _compare(asked, right.gave[0], got)
         problem = problem or f"expected {compare.kind(right.gave[0])}, got {compare.kind(got)}"
     else:
-        problem = _compare(expected, got, asked.tolerance)
+        problem = _compare(asked, expected, got)
     return _Trial(case, expected, got, spy.gave_back, problem)
 
 
@@ -209,20 +209,23 @@ def _explain(asked: Task, trials: list[_Trial], failing: _Trial) -> str:
                 return message
     if asked.picture:
         _draw(failing.expected, failing.got)
-    return failing.problem + _given(guard.names(asked.reference), failing.case)
+    return failing.problem + _given(asked, failing.case)
 
 
-def _given(names: list[str], case: tuple[Any, ...]) -> str:
-    """The inputs of a case if they are short: "; given i = 7, size = 100"; otherwise ""."""
+def _given(asked: Task, case: tuple[Any, ...]) -> str:
+    """The inputs of a case in the task's words, or if they are short: "; given i = 7, size = 100"; otherwise ""."""
+    if asked.given is not None:
+        return f"; given {asked.given(*case)}"
+    names = guard.names(asked.reference)
     if not case or len(case) != len(names) or any(isinstance(value, Tensor) or callable(value) for value in case):
         return ""
     text = ", ".join(f"{name} = {value!r}" for name, value in zip(names, case, strict=True))
     return f"; given {text}" if len(text) <= 100 and "tensor(" not in text else ""
 
 
-def _compare(expected: Any, got: Any, tolerance: float) -> str | None:
+def _compare(asked: Task, expected: Any, got: Any) -> str | None:
     try:
-        return compare.difference(expected, got, tolerance)
+        return compare.difference(expected, got, asked.tolerance, parts=asked.parts)
     except Exception as error:  # a learner's object may raise anything when it is inspected
         return f"{compare.kind(got)} that cannot be compared: {type(error).__name__}"
 

@@ -80,6 +80,9 @@ TASKS = (
             "the weights do not sum to one: exp is there, and the division by the sum is missing": lambda y, s: (
                 s.exp() @ y
             ),
+            "the scores are divided by their sum: a softmax takes exp of them first, so that no weight is negative": (
+                lambda y, s: s / s.sum() @ y
+            ),
             "divided by the number of inputs: the weights sum to 1 already": lambda y, s: (
                 torch.softmax(s, 0) @ y / len(s)
             ),
@@ -116,6 +119,12 @@ TASKS = (
             "these are weights already: energies come before the softmax": lambda a, s: torch.softmax(
                 dot_energies(a, s), 1
             ),
+            "divided by the root of D: that is scaled dot-product attention; Luong's dot is not scaled": lambda a, s: (
+                dot_energies(a, s) / a.shape[2] ** 0.5
+            ),
+            "divided by D: this is the mean of the products, and their sum is wanted": lambda a, s: (
+                a * s[:, None]
+            ).mean(2),
         },
         says="values against satlib's energy 'dot', for two sizes",
         others=(
@@ -140,6 +149,9 @@ TASKS = (
             "masked after the softmax: what is left does not sum to one; mask the energies before": _after,
             "the mask is turned round: it is True at words": lambda e, mask: torch.softmax(
                 e.masked_fill(mask, -1e30), 1
+            ),
+            "the mask is the wrong way round: only padding has weight, and a sentence without padding gets NaN": (
+                lambda e, mask: torch.softmax(e.masked_fill(mask, -torch.inf), 1)
             ),
             "padding got an energy of 0, which is a weight like any other: exp(0) = 1; it needs minus infinity": lambda e, mask: (
                 torch.softmax(e * mask, 1)

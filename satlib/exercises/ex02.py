@@ -107,6 +107,11 @@ def _places_are_kept(inputs: Sequence[Any], result: Any) -> str | None:
     return None
 
 
+def _lopsided() -> Tensor:
+    """Vectors of different lengths, with one large dimension: other measures of likeness give other places."""
+    return numbers(8, 5, seed=12) * torch.arange(1.0, 9.0)[:, None] * torch.tensor([1.0, 1.0, 1.0, 1.0, 20.0])
+
+
 TASKS = (
     Task(
         id="2.1",
@@ -245,6 +250,7 @@ TASKS = (
         cases=lambda: (
             [(torch.tensor([[1.0, 0.1], [9.0, 9.0], [0.5, 0.1], [-3.0, 0.2], [0.0, 4.0]]), i) for i in (0, 1, 2, 4)]
             + [(numbers(8, 5, seed=4) * torch.arange(1.0, 9.0)[:, None], i) for i in (0, 3, 6)]
+            + [(_lopsided(), i) for i in (0, 1, 2, 6)]
             + [(torch.tensor([[1.0, 0.1], [-9.0, 1.0], [-1.0, -5.0], [-0.5, -0.4]]), 0)]  # nothing is like it
         ),
         mistakes={
@@ -252,6 +258,13 @@ TASKS = (
                 (a @ a[i]).masked_fill(torch.arange(len(a)) == i, -torch.inf).argmax()
             ),
             "nothing is more like place i than itself: leave it out": lambda a, i: i,
+            "divided by the length of a dimension over all places: divide each place by its own length": lambda a, i: (
+                int(
+                    ((a / a.norm(dim=0)) @ (a / a.norm(dim=0))[i])
+                    .masked_fill(torch.arange(len(a)) == i, -torch.inf)
+                    .argmax()
+                )
+            ),
             "this is the place that is least like it": lambda a, i: int(
                 torch.cosine_similarity(a, a[i][None]).argmin()
             ),
@@ -262,7 +275,7 @@ TASKS = (
                 (a - a[i]).norm(dim=1).masked_fill(torch.arange(len(a)) == i, torch.inf).argmin()
             ),
         },
-        says="eight queries, vectors of very different lengths and one that nothing is like among them",
+        says="twelve queries, vectors of very different lengths and one that nothing is like among them",
         others=(
             _most_like,
             lambda a, i: torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).argmax(),

@@ -146,6 +146,8 @@ TASKS = (
             ("the dog's ball (red)",),
             ("a t-shirt",),
             ("2 dogs - one 'big'",),
+            ("a merry-go-round",),
+            ("a dog,a cat",),
             ("",),
         ],
         mistakes={
@@ -164,6 +166,12 @@ TASKS = (
             "a hyphen or an apostrophe that is not inside a word is kept: there it is punctuation": lambda caption: (
                 re.findall(r"[\w'-]+", caption.lower())
             ),
+            "at most one hyphen or apostrophe joins: merry-go-round is one word": lambda caption: re.findall(
+                r"\w+(?:[-']\w+)?", caption.lower()
+            ),
+            'words are cut at blanks alone: "dog,a" is two words': lambda caption: [
+                word for each in caption.lower().split() if (word := each.strip(".,!()'-"))
+            ],
             "punctuation marks are words of their own: leave them out": lambda caption: re.findall(
                 r"[\w'-]+|[.,!()]", caption.lower()
             ),
@@ -171,7 +179,7 @@ TASKS = (
         says="capital letters, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption",
         others=(
             lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower()),
-            lambda caption: [word for each in caption.lower().split() if (word := each.strip(".,!()'-"))],
+            lambda caption: [word for each in re.split(r"[^\w'-]+", caption.lower()) if (word := each.strip("'-"))],
         ),
     ),
     Task(
@@ -312,6 +320,9 @@ TASKS = (
             ),
             "one place of padding is counted for each caption": lambda losses, lengths: (
                 _masked(losses, lengths + 1)[0].sum() / lengths.sum()
+            ),
+            "one place of padding is counted as a word: places 0 to n - 1 are words": lambda losses, lengths: (
+                _masked(losses, lengths + 1)[0].sum() / (lengths + 1).clamp(max=losses.shape[1]).sum()
             ),
             "the mask is turned round: this is the loss of the padding": lambda losses, lengths: (
                 (losses - _masked(losses, lengths)[0]).sum() / (losses.numel() - lengths.sum())

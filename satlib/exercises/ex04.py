@@ -175,6 +175,7 @@ TASKS = (
                 _energies(*x, squash=lambda y: y)
             ),
             "there is a sigmoid where equation 4 has its tanh": lambda *x: _energies(*x, squash=torch.sigmoid),
+            "these are weights: energies come before the softmax": lambda *x: torch.softmax(_energies(*x), 1),
             "each image got the state of another one: h[i] belongs to a[i]": lambda a, h, *x: _energies(
                 a, h.flip(0), *x
             ),
@@ -310,6 +311,7 @@ TASKS = (
         },
         says="h and c against satlib's decoder, for batches of two and of one",
         others=(_step(), _lstm_cell, lambda *x: _step()(*(each.double() for each in x))),
+        parts=("h", "c"),
     ),
     Task(
         id="4.6",
@@ -425,6 +427,11 @@ TASKS = (
             "the place with the largest weight has all of it: that is an argmax, which has no gradient": lambda e, a: (
                 _blend(nn.functional.one_hot(e.argmax(1), e.shape[1]).to(e.dtype) + 0 * e, a)
             ),
+            "alpha is 1 at the largest weight: soft attention keeps all places": lambda e, a: (
+                attend(e, a)[0],
+                nn.functional.one_hot(e.argmax(1), e.shape[1]).to(e.dtype) + 0 * e,
+            ),
+            "a was detached: a tuned encoder could learn nothing through z": lambda e, a: attend(e, a.detach()),
             "the weights have no part in z: this is the plain mean of the places": lambda e, a: (
                 a.mean(1) + 0 * e.sum(),
                 attend(e, a)[1],
@@ -445,16 +452,18 @@ def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _with_gradient(answer: object, e: Tensor, a: Tensor) -> object:
-    """What `attend` gives, and the gradients of the energies of a sum over each."""
+    """What `attend` gives, and the gradients of a sum over each, at the energies and at the annotation vectors."""
     e.requires_grad_()
+    a.requires_grad_()
     given = answer(e, a)
     if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(each, Tensor) for each in given):
         return given
     found = {"z": given[0].detach(), "alpha": given[1].detach()}
     for name, each in zip(("z", "alpha"), given, strict=True):
-        gradient = None
+        gradients = (None, None)
         if each.requires_grad:
             total = (each * torch.arange(1.0, each.shape[-1] + 1)).sum()
-            (gradient,) = torch.autograd.grad(total, e, retain_graph=True, allow_unused=True)
-        found[f"the gradient of e through {name}"] = torch.zeros_like(e) if gradient is None else gradient
+            gradients = torch.autograd.grad(total, (e, a), retain_graph=True, allow_unused=True)
+        for leaf, value, gradient in zip(("e", "a"), (e, a), gradients, strict=True):
+            found[f"the gradient of {leaf} through {name}"] = torch.zeros_like(value) if gradient is None else gradient
     return found

@@ -14,6 +14,7 @@ from satlib.exercises.task import Answer, Task, distribution, numbers
 from satlib.objectives import HardConfig, VariationalBound
 
 B, C, L, K, D, N = 3, 4, 5, 6, 2, 3
+SHORT_OF_ONE = 0  # a seed whose weights sum to a little less than 1 in float32
 
 
 def draw(alpha: Tensor, darts: Tensor) -> Tensor:
@@ -151,21 +152,30 @@ def _estimator(
     return -(log_p + lambda_r * score + lambda_e * spread).mean()
 
 
+def _by_categorical(
+    log_p_word: Tensor, alphas: Tensor, places: Tensor, baseline: float, lambda_r: float, lambda_e: float
+) -> Tensor:
+    looks, log_p = torch.distributions.Categorical(probs=alphas), log_p_word.sum(1)
+    score = ((log_p.detach() - baseline)[:, None] * looks.log_prob(places)).sum(1)
+    return -(log_p + lambda_r * score + lambda_e * looks.entropy().sum(1)).mean()
+
+
 def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> Any:
-    """The loss and its gradients."""
+    """The loss and its gradients, at the energies: an answer may normalise alpha again, which changes nothing there."""
     log_p_word.requires_grad_()
-    alphas.requires_grad_()
+    energies = alphas.log().requires_grad_()
+    alphas = torch.softmax(energies, -1)
     loss = answer(log_p_word, alphas, *rest)
     if not _is_number(loss):
         return loss
     found = (None, None)
     if isinstance(loss, Tensor) and loss.requires_grad:
-        found = torch.autograd.grad(loss, (log_p_word, alphas), allow_unused=True)
-    words, maps = (torch.zeros_like(x) if g is None else g for g, x in zip(found, (log_p_word, alphas), strict=True))
+        found = torch.autograd.grad(loss, (log_p_word, energies), allow_unused=True)
+    words, maps = (torch.zeros_like(x) if g is None else g for g, x in zip(found, (log_p_word, energies), strict=True))
     return {
         "the loss": torch.as_tensor(loss).detach(),
         "the gradient of log p(y_t)": words,
-        "the gradient of alpha": maps,
+        "the gradient at the energies": maps,
     }
 
 
@@ -203,12 +213,17 @@ TASKS = (
             ),
             (torch.tensor([[0.2, 0.8], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.3, 0.7, 0.0])),
             (torch.tensor([[0.3, 0.4, 0.3], [0.3, 0.4, 0.3]]), torch.tensor([0.2, 0.6])),
+            (distribution(1, L, seed=SHORT_OF_ONE), torch.tensor([1 - 2**-24])),
         ],
         mistakes={
             "this is the place with the largest weight, whatever the dart: a draw hits others too": lambda alpha, darts: (
                 alpha.argmax(1)
             ),
             "one place too far: count the edges at or below the dart": lambda alpha, darts: draw(alpha, darts) + 1,
+            "a dart just below 1 flies past the last place: rounded weights sum to a little less; leave the last edge out": (
+                lambda alpha, darts: (darts.unsqueeze(1) >= alpha.cumsum(1)).sum(1)
+            ),
+            "drawn anew: the dart says which place it is": lambda alpha, darts: torch.multinomial(alpha, 1).squeeze(1),
             "all places are as likely as each other: a place is as wide as its weight": lambda alpha, darts: (
                 darts * alpha.shape[1]
             ).long(),
@@ -219,10 +234,14 @@ TASKS = (
                 (alpha > darts.unsqueeze(1)).int().argmax(1)
             ),
         },
-        says="nine darts, places of weight 0 and 1 among their targets",
+        says="twelve darts, places of weight 0 and 1 among their targets, and weights that sum to a little less than 1",
         others=(
             _draw_loop,
-            lambda alpha, darts: torch.searchsorted(alpha.cumsum(1), darts.unsqueeze(1), right=True).squeeze(1),
+            lambda alpha, darts: (
+                torch.searchsorted(alpha.cumsum(1), darts.unsqueeze(1), right=True)
+                .squeeze(1)
+                .clamp(max=alpha.shape[1] - 1)
+            ),
         ),
     ),
     Task(
@@ -276,6 +295,9 @@ TASKS = (
             ),
             "the paths count alike: weigh each by its probability": lambda path, caption: caption.mean(),
             "log p(s|a) is the weight: take exp of it": lambda path, caption: (path * caption).sum(),
+            "the sign is turned: the bound is a log-likelihood, not a loss": lambda path, caption: (
+                -(path.exp() * caption).sum()
+            ),
             "this is the expected probability: the mean is over its logarithm": lambda path, caption: (
                 path.exp() * caption.exp()
             ).sum(),
@@ -456,6 +478,9 @@ TASKS = (
             "the first image's coin decides for all: the paper tosses one for each image": lambda a, alpha, places, coins: (
                 _mix(a, alpha, places, coins[:1].expand_as(coins))
             ),
+            "these are coins of your own: `coins` says which image takes the expectation": lambda a, alpha, places, coins: (
+                _mix(a, alpha, places, torch.rand(len(a)) < 0.5)
+            ),
             "half of each: a coin chooses between the two": lambda a, alpha, places, coins: (
                 (_mix(a, alpha, places, coins) + _mix(a, alpha, places, ~coins)) / 2
             ),
@@ -492,7 +517,7 @@ TASKS = (
                 *x, detach=False
             ),
             "baseline not subtracted": lambda p, a, s, b, r, e: _estimator(p, a, s, 0.0, r, e),
-            "the entropy term has the wrong sign: it is there to keep maps from closing too soon": lambda p, a, s, b, r, e: (
+            "the entropy term has the wrong sign: what is maximised has plus lambda_e times the entropy": lambda p, a, s, b, r, e: (
                 _estimator(p, a, s, b, r, -e)
             ),
             "the score term has the wrong sign: rewarded places must become likelier": lambda p, a, s, b, r, e: (
@@ -512,6 +537,7 @@ TASKS = (
         says="the loss and both of its gradients, against satlib's VariationalBound",
         others=(
             _estimator,
+            _by_categorical,
             lambda p, a, s, b, r, e: (
                 sum(
                     -(

@@ -209,7 +209,7 @@ def _forgetful(table: NextWords, width: int, longest: int) -> tuple[list[str], f
         )[:width]
         living = [each for each in grown if each[1][-1] != END]
         last = [each for each in grown if each[1][-1] == END] or last
-    return list(max(last)[1]), max(last)[0]
+    return (list(max(last)[1]), max(last)[0]) if last else ([], -math.inf)
 
 
 def _otherwise(table: NextWords, width: int, longest: int, how: str) -> tuple[list[str], float]:
@@ -234,7 +234,7 @@ def _otherwise(table: NextWords, width: int, longest: int, how: str) -> tuple[li
         if how == "stops early" and len(ended) >= width:
             break
     by_word = {"for each word": lambda each: each[0] / len(each[1]), "the last": ended.index}
-    best = max(ended, key=by_word.get(how))
+    best = max(ended, key=by_word.get(how), default=(-math.inf, ()))
     return list(best[1]), best[0]
 
 
@@ -300,6 +300,18 @@ TASKS = (
                 lambda prefix: {word: -p for word, p in table(prefix).items()}, longest
             ),
             "`longest` is not kept: there are more words than that": lambda table, longest: greedy(table, 50),
+            "one word too few: there may be `longest` words": lambda table, longest: greedy(table, longest - 1),
+            "one word too many: there may be `longest` words": lambda table, longest: greedy(table, longest + 1),
+            "it goes on after the end mark: nothing follows it": lambda table, longest: (
+                greedy(table, longest) + [END] * (longest - len(greedy(table, longest)))
+            ),
+            "only the word before is asked about: ask what follows all the words so far": lambda table, longest: greedy(
+                lambda prefix: table(prefix[-1:]), longest
+            ),
+            "these are the probabilities: give the words": lambda table, longest: [
+                max(table(tuple(greedy(table, longest)[:i])).values()) for i in range(len(greedy(table, longest)))
+            ],
+            "the words are joined: give them as a list": lambda table, longest: " ".join(greedy(table, longest)),
             "the first word of the table was taken: take the one with the largest probability": lambda table, longest: (
                 greedy(lambda prefix: {min(table(prefix)): 1.0}, longest)
             ),
@@ -320,6 +332,7 @@ TASKS = (
         reference=beam_search,
         cases=lambda: (
             [(STORY, 2, 6), (STORY, 1, 6), (SHORT, 2, 6), (DEEP, 2, 6), (DEEP, 3, 6), (STORY, 9, 6)]
+            + [(STORY, 2, longest) for longest in (4, 3, 2)]  # just enough words for the best caption, too few for any
             + [
                 (_drawn(seed), width, 7) for seed, width in ((1, 2), (256, 3), (1888, 2))
             ]  # all ways to go wrong part here
@@ -360,6 +373,15 @@ TASKS = (
                 beam_search(table, width, longest)[0],
                 math.exp(beam_search(table, width, longest)[1]),
             ),
+            "one word too few: the end mark is one of the `longest` words": lambda table, width, longest: beam_search(
+                table, width, longest - 1
+            ),
+            "one word too many: a caption has `longest` words at most, the end mark among them": lambda *x: beam_search(
+                x[0], x[1], x[2] + 1
+            ),
+            "`longest` is not kept: a caption has that many words at most": lambda table, width, longest: beam_search(
+                table, width, 50
+            ),
             "nothing is dropped: this looks at every caption, however narrow the beam": lambda table, width, longest: (
                 beam_search(table, 10_000, longest)
             ),
@@ -368,7 +390,7 @@ TASKS = (
                 beam_search(table, width, longest)[1],
             ),
         },
-        says="widths 1, 2, 3 and 9 on six models, the words and their log-probability",
+        says="widths 1, 2, 3 and 9 on six models, the words and their log-probability, and too few words for any caption",
         others=(_all_at_once, lambda table, width, longest: tuple(_all_at_once(table, width, longest))),
     ),
     Task(
@@ -425,6 +447,9 @@ TASKS = (
             "each n-gram counts once, however often it is said: count them": lambda caption, references, n: (
                 len({gram for gram in _ngrams(caption, n) if any(_ngrams(each, n)[gram] for each in references)})
                 / max(1, len(_ngrams(caption, n)))
+            ),
+            "only the first reference is looked at: an n-gram may be in any of them": lambda caption, references, n: (
+                _precision(caption, references[:1], n)
             ),
             "n is not used: these are single words": lambda caption, references, n: _precision(caption, references, 1),
             "divided by the number of words: divide by the number of n-grams, n - 1 fewer": lambda caption, references, n: (

@@ -216,6 +216,18 @@ def _games() -> list[tuple[Tensor, Tensor, float]]:
     ]
 
 
+def _game(alpha: Tensor, mask: Tensor, tolerance: float) -> str:
+    """Where the peak is, how far away the object, and the tolerance."""
+    row, column = divmod(int(alpha.argmax()), alpha.shape[1])
+    y, x = ((k + 0.5) * size / n - 0.5 for k, size, n in zip((row, column), mask.shape, alpha.shape, strict=True))
+    pixels = mask.nonzero().double()
+    near = pixels[(pixels - torch.tensor([y, x])).square().sum(1).argmin()].int().tolist()
+    return (
+        f"the peak at row {row}, column {column}, whose middle is at ({y:g}, {x:g}), "
+        f"the object's nearest pixel at ({near[0]}, {near[1]}), tolerance = {tolerance:g}"
+    )
+
+
 TASKS = (
     Task(
         id="9.1",
@@ -343,6 +355,7 @@ TASKS = (
             "any cell on the object will do: the heaviest one must be": lambda alpha, mask, t: bool(mask.any()),
         },
         says="eleven games, hits and misses, by a hair too",
+        given=_game,
         others=(
             lambda alpha, mask, t: _by_distance(alpha, mask, t),
             lambda alpha, mask, t: np.bool_(_points(alpha, mask, t)),

@@ -38,6 +38,8 @@ class Task:
         observe: called with a function and a case's inputs; returns what is compared between learner and reference.
         tolerance: relative to the largest value.
         seconds: the time limit of one call.
+        given: describes a case's inputs in words, for the message; by default short inputs are shown as they are.
+        parts: the names of a result's elements, for the messages: ("h", "c").
         picture: whether to draw a wrong result next to the right one.
     """
 
@@ -56,6 +58,8 @@ class Task:
     observe: Observe = call
     tolerance: float = 1e-4
     seconds: float = 10.0  # at the first call of some functions torch loads further modules
+    given: Callable[..., str] | None = None
+    parts: Sequence[str] = ()
     picture: bool = False
 
 
