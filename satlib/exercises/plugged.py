@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from satlib.attention import Look, SoftAttention
 from satlib.captioner import Captioner
 from satlib.errors import SatlibError
+from satlib.exercises import engine
 from satlib.files import read_json
 
 Attend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -39,7 +40,8 @@ def load(place: str) -> Attend:
 
     A Python file is run as a whole. Of a notebook, only imports, definitions and assignments of constants are run; other
     statements, also assignments that call a function or use another name, are left out. The last definition of a name counts.
-    Cells that satlib has put into its exercises (checks and reference solutions) are left out too.
+    Checks are left out too. A function of another exercise that is still blank, such as `weights` of 4.2, is satlib's own,
+    as the notebook's catch-up cells make it.
 
     Args:
         place: FILE:FUNCTION.
@@ -60,11 +62,21 @@ def load(place: str) -> Attend:
         raise
     except Exception as error:
         raise SatlibError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    _catch_up(names, name)
     attend = names.get(name)
     if not callable(attend):
         raise SatlibError(f"{path} defines no function {name}()")
     _try(attend, f"{path}:{name}")
     return attend
+
+
+def _catch_up(names: dict[str, Any], wanted: str) -> None:
+    """Put satlib's own functions in place of those of exercises that are blank, except the wanted one."""
+    for number in range(1, 10):
+        for asked in engine.chapter(number).values():
+            written = names.get(asked.name)
+            if asked.name != wanted and written is not None and engine.is_blank(written):
+                names[asked.name] = asked.reference
 
 
 def _code(path: Path) -> str | ast.Module:
