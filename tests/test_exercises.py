@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tools_path import exercises
 
-from satlib.exercises import Wrong, check, ex07, reference, task
+from satlib.exercises import Wrong, check, engine, ex07, progress, reference, task
 from satlib.exercises.engine import chapter, is_blank
 
 CHAPTERS = range(1, 10)
@@ -102,6 +102,27 @@ class TestTask:
         assert len(said.splitlines()) <= 2
         assert "expected" in said
         assert "a dict" not in said  # what a check looks at is no affair of the learner's
+
+
+def test_progress(monkeypatch):
+    """What is done, wrong, blank and next, by the latest check of each; a wrong one after a right one counts."""
+    monkeypatch.setattr(engine, "_VERDICTS", {})
+    for id, answer in (("5.1", reference("5.1")), ("5.2", lambda alphas: 0), ("5.3", None)):
+        verdict(id, answer if id != "5.1" else lambda alphas: reference("5.1")(alphas))
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        progress(5)
+    assert out.getvalue().splitlines() == [
+        "1 of 6 done: 5.1",
+        "not right yet: 5.2",
+        "blank: 5.3",
+        f"next: 5.2 The penalty (10 minutes); about {sum(each.minutes for each in list(chapter(5).values())[1:])} minutes are left in this notebook",
+    ]
+    verdict("5.1", lambda alphas: 0)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        progress(5)
+    assert out.getvalue().startswith("0 of 6 done\nnot right yet: 5.1, 5.2\n")
 
 
 def test_messages_are_not_said_twice_in_a_task():

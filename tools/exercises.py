@@ -138,6 +138,10 @@ def cells(source: Path, with_solutions: bool) -> list[NotebookNode]:
         else:
             made.append(cell)
     finish()
+    made.append(
+        new_markdown_cell("## How far you are\n\nRun this cell at any time. It counts the checks of this session.")
+    )
+    made.append(new_code_cell(f"from satlib.exercises import progress\n\nprogress({int(source.stem[:2])})"))
     for number, cell in enumerate(made):
         cell.id = f"{'s' if with_solutions else 'e'}{source.stem[:2]}-{number:03}"
     return made

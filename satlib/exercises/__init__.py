@@ -1,5 +1,5 @@
 """Exercises that check themselves: `check("4.2", weights)` tests a learner's function; `reference("4.2")` is satlib's own."""
 
-from satlib.exercises.engine import Wrong, check, reference, task
+from satlib.exercises.engine import Wrong, check, progress, reference, task
 
-__all__ = ["Wrong", "check", "reference", "task"]
+__all__ = ["Wrong", "check", "progress", "reference", "task"]

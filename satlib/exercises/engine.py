@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,9 @@ from satlib.exercises import compare, guard, settings, watch
 from satlib.exercises.task import Task
 
 RED, GREEN, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+
+
+_VERDICTS: dict[str, str] = {}  # of the exercises checked in this process, the latest of each
 
 
 class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
@@ -83,11 +86,37 @@ def check(id: str, answer: Callable[..., Any]) -> None:
     try:
         with settings.neutral():
             _check(task(id), answer)
+        _VERDICTS[id] = "done"
     except Wrong as wrong:
+        _VERDICTS[id] = "blank" if wrong.blank else "wrong"
         shell = _notebook()
         if shell is None:
             raise
         shell.showtraceback((Wrong, wrong, None))
+
+
+def progress(number: int) -> None:
+    """Print which exercises of a notebook are done in this session, which are not, and which to try next.
+
+    Raises:
+        SatlibError: the notebook has no exercises.
+    """
+    tasks = chapter(number)
+    done = [id for id in tasks if _VERDICTS.get(id) == "done"]
+    print(f"{len(done)} of {len(tasks)} done" + (f": {', '.join(done)}" if done else ""))
+    for state, words in (("wrong", "not right yet"), ("blank", "blank")):
+        ids = [id for id in tasks if _VERDICTS.get(id) == state]
+        if ids:
+            print(f"{words}: {', '.join(ids)}")
+    left = sum(each.minutes for id, each in tasks.items() if id not in done)
+    if left:
+        print(f"next: {following(tasks, done)}; about {left} minutes are left in this notebook")
+
+
+def following(tasks: Mapping[str, Task], done: Collection[str]) -> str:
+    """The first exercise that is not done, in words: "5.2 The penalty (10 minutes)"; "" if all are."""
+    left = next((each for id, each in tasks.items() if id not in done), None)
+    return "" if left is None else f"{left.id} {left.title} ({left.minutes} minutes)"
 
 
 def _notebook() -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from satlib.errors import SatlibError
-from satlib.exercises.engine import chapter, task
+from satlib.exercises.engine import chapter, following, task
 
 if TYPE_CHECKING:  # it needs nbclient, which only `satlib check` does
     from satlib.exercises.running import CellOutcome
@@ -190,6 +190,10 @@ def table(rows: Sequence[ExerciseResult], troubles: Sequence[str] = ()) -> str:
     totals = [f"{counts[DONE]} of {len(rows)} done", f"{counts[BLANK]} blank", f"{counts[WRONG]} wrong"]
     totals += [f"{counts[MISSING]} missing"] if counts[MISSING] else []
     lines += ["", f"{', '.join(totals)}; {seconds:.0f} s"]
+    done = {row.exercise for row in rows if row.state == DONE}
+    left = next((row.exercise for row in rows if row.state != DONE), None)
+    if left and done:
+        lines[-1] += f"; next: {following(chapter(int(left.split('.')[0])), done)}"
     return "\n".join(lines)
 
 
