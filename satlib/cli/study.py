@@ -104,6 +104,18 @@ def add_check(commands: Commands) -> None:
     parser.add_argument("--json", type=Path, help="also write the table to this file, as JSON")
     parser.add_argument("--processes", type=positive, default=2, help="notebooks that run at a time")
     parser.add_argument(
+        "--class", dest="class_folder", type=Path, metavar="FOLDER", help="check a class: a folder with one per learner"
+    )
+    parser.add_argument(
+        "--due",
+        metavar="ID,...",
+        type=lambda text: text.split(","),
+        default=[],
+        help="with --class: what must be done, such as 4.1,4.2 or 4 for all of notebook 04; by default everything",
+    )
+    parser.add_argument("--csv", type=Path, help="with --class: write the matrix to this file")
+    parser.add_argument("--html", type=Path, help="with --class: write the matrix to this page")
+    parser.add_argument(
         "--only",
         metavar="ID,...",
         type=lambda text: text.split(","),
@@ -113,8 +125,16 @@ def add_check(commands: Commands) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Grade exercise notebooks."""
-    from satlib.exercises import grading
+    from satlib.exercises import classroom, grading
 
+    if options.class_folder is not None:
+        if options.files or options.only:
+            raise SatlibError("--class takes a folder and no notebooks, and --due in place of --only")
+        return classroom.main(
+            options.class_folder, options.due, options.csv, options.html, options.json, options.processes
+        )
+    if options.due or options.csv or options.html:
+        raise SatlibError("--due, --csv and --html need --class FOLDER, a folder with one folder for each learner")
     return grading.main(options.files, options.json, options.processes, options.only)
 
 

@@ -1,0 +1,110 @@
+"""A class of five made-up learners: the matrix as text, CSV and HTML, points, and what is due."""
+
+import csv
+import io
+import json
+
+import nbformat
+import pytest
+from tools_path import exercises
+
+from satlib import cli
+from satlib.errors import SatlibError
+from satlib.exercises import classroom, task
+from satlib.exercises.grading import ExerciseResult
+
+SOURCE = next(source for source in exercises.sources() if source.stem.startswith("05"))
+
+
+def hand_in(folder, solved=False, changes=None):
+    """Notebook 05, as generated or solved, with some answers replaced."""
+    notebook = exercises.generate(SOURCE, with_solutions=solved)
+    for cell in notebook.cells:
+        place = cell.metadata.get("satlib", {})
+        if place.get("role") == "answer" and place["exercise"] in (changes or {}):
+            cell.source = changes[place["exercise"]]
+    folder.mkdir(parents=True)
+    nbformat.write(notebook, folder / f"{SOURCE.stem}.ipynb")
+
+
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory):
+    """All right, nothing, one wrong, one that ends Python, and half of it in a folder below; one name is a formula."""
+    root = tmp_path_factory.mktemp("class")
+    hand_in(root / "Ada", solved=True)
+    hand_in(root / "Bo")
+    hand_in(root / "=1+1", solved=True, changes={"5.1": "def coverage(alphas):\n    return alphas.sum(2)"})
+    hand_in(root / "Dee", solved=True, changes={"5.2": "import os\n\n\ndef penalty(alphas):\n    os._exit(1)"})
+    hand_in(root / "Eve" / "work", changes={"5.1": "def coverage(alphas):\n    return alphas.sum(1)"})
+    (root / "Eve" / ".ipynb_checkpoints").mkdir()
+    (root / "Eve" / ".ipynb_checkpoints" / "old.ipynb").write_text("{}")
+    (root / "empty").mkdir()
+    (root / "list.txt").write_text("Ada, Bo")
+    return root
+
+
+def test_five_learners(handed_in, tmp_path, capsys):
+    files = {kind: tmp_path / f"class.{kind}" for kind in ("csv", "html", "json")}
+    options = [part for kind, file in files.items() for part in (f"--{kind}", str(file))]
+    assert cli.main(["check", "--class", str(handed_in), "--due", "5.3", *options]) == 1  # Bo and Eve have not done it
+    lines = capsys.readouterr().out.splitlines()
+    states = {line.split()[0]: line.split()[1:7] for line in lines[1:6]}
+    assert states == {
+        "=1+1": ["✗", "✓", "✓", "✓", "✓", "✓"],
+        "Ada": ["✓"] * 6,
+        "Bo": ["·"] * 6,
+        "Dee": ["✓", "✗", "✓", "✓", "✓", "✓"],
+        "Eve": ["✓", "·", "·", "·", "·", "·"],
+    }
+    every = sum(task(f"5.{n}").difficulty for n in range(1, 7))
+    assert lines[2].endswith(f"{every} of {every}")
+    assert lines[5].endswith(f"  {task('5.1').difficulty} of {every}")
+
+    rows = list(csv.DictReader(io.StringIO(files["csv"].read_text())))
+    assert [row["learner"] for row in rows] == ["'=1+1", "Ada", "Bo", "Dee", "Eve"]  # no formula for a spreadsheet
+    assert rows[3]["5.2"] == "wrong"
+    page = files["html"].read_text()
+    assert page.count('class="due"') == 2  # 5.3 of Bo and of Eve; other blanks are not red
+    assert page.count('class="done"') == 6 + 5 + 5 + 1
+    people = json.loads(files["json"].read_text())["learners"]
+    assert [row["reason"] for row in people["Bo"] if row["exercise"] == "5.1"] == ["write coverage()"]
+
+
+class TestMatrix:
+    @staticmethod
+    def result(exercise, state, notebook="a.ipynb", reason=""):
+        return ExerciseResult(notebook, exercise, state, reason, 1.0)
+
+    def test_of_two_notebooks_the_one_in_which_it_is_done_counts(self):
+        rows = [
+            self.result("4.1", "missing"),
+            self.result("4.1", "wrong", "b.ipynb"),
+            self.result("4.1", "done", "c.ipynb"),
+        ]
+        assert classroom.best(rows)["4.1"].state == "done"
+        assert classroom.best(rows[:2])["4.1"].state == "wrong"
+        assert classroom.best(rows[::-1])["4.1"].state == "done"
+
+    def test_a_message_cannot_become_part_of_the_page(self):
+        learner = classroom.Learner("<b>", {"4.1": self.result("4.1", "wrong", reason='"><script>')})
+        page = classroom.to_html([learner], ["4.1"], {"4.1"})
+        assert "<script>" not in page
+        assert "<b>" not in page
+
+    def test_exercises(self):
+        assert classroom.exercises(["5", "4.2", "5.1"]) == ["4.2", "5.1", "5.2", "5.3", "5.4", "5.5", "5.6"]
+        with pytest.raises(SatlibError, match=r"no exercise '4\.99'"):
+            classroom.exercises(["4.99"])
+        with pytest.raises(SatlibError, match="notebook 12 has no exercises"):
+            classroom.exercises(["12"])
+
+
+def test_what_is_no_class(tmp_path, capsys):
+    assert cli.main(["check", "--class", str(tmp_path / "nowhere")]) == 2
+    assert "is not a folder; a class is a folder with one folder for each learner" in capsys.readouterr().err
+    assert cli.main(["check", "--class", str(tmp_path)]) == 2
+    assert f"no folder in {tmp_path} has a notebook" in capsys.readouterr().err
+    assert cli.main(["check", "--due", "4.1"]) == 2
+    assert "need --class FOLDER" in capsys.readouterr().err
+    assert cli.main(["check", "--class", str(tmp_path), "--only", "4.1"]) == 2
+    assert "--due in place of --only" in capsys.readouterr().err
