@@ -64,7 +64,7 @@ def test_five_learners(handed_in, tmp_path, capsys):
     assert [row["learner"] for row in rows] == ["'=1+1", "Ada", "Bo", "Dee", "Eve"]  # no formula for a spreadsheet
     assert rows[3]["5.2"] == "wrong"
     page = files["html"].read_text()
-    assert page.count('class="due"') == 2  # 5.3 of Bo and of Eve; other blanks are not red
+    assert page.count('class="due"') == 2  # 5.3 of Bo and of Eve; other blanks are not coloured
     assert page.count('class="done"') == 6 + 5 + 5 + 1
     people = json.loads(files["json"].read_text())["learners"]
     assert [row["reason"] for row in people["Bo"] if row["exercise"] == "5.1"] == ["write coverage()"]

@@ -94,6 +94,21 @@ class TestMake:
             assert not exercises.edited(nbformat.read(path, 4))
 
 
+def test_the_edition_for_a_class_has_no_solutions(tmp_path):
+    written = exercises.make_class(tmp_path / "handout")
+    assert [path.stem for path in written] == [source.stem for source in exercises.sources()]
+    for path, source in zip(written, exercises.sources(), strict=True):
+        given = nbformat.read(path, 4)
+        text = "\n".join(cell.source for cell in given.cells)
+        assert "Solution</summary>" not in text
+        assert text.count("Hint</summary>") == text.count("Pseudocode</summary>") > 0
+        whole = exercises.generate(source, with_solutions=False)
+        code = [[cell.source for cell in each.cells if cell.cell_type == "code"] for each in (given, whole)]
+        assert code[0] == code[1]  # `satlib check` takes it as it takes the other
+    with pytest.raises(SystemExit, match="is not empty"):
+        exercises.make_class(tmp_path / "handout")
+
+
 class TestCompare:
     @pytest.fixture
     def folders(self, tmp_path, monkeypatch):

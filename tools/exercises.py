@@ -1,9 +1,9 @@
-"""Exercises and solutions from one source: `python tools/exercises.py make [NN ...] [--force]`, or `compare`.
+"""Exercises and solutions from one source: `python tools/exercises.py make [NN ...] [--force]`, `compare`, or `class FOLDER`.
 
 solutions/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates solutions/NN_name.ipynb and executes it, and
 exercises/NN_name.ipynb, in which what stands between `# BEGIN SOLUTION` and `# END SOLUTION` is cut out. A notebook in which somebody
 has worked is left alone; --force replaces it and keeps a copy. `compare` writes nothing and fails where what is
-committed differs from what would be generated.
+committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold.
 
 In a source, `## 4.2` heads an exercise; satlib.exercises knows the rest of the heading. The exercise's function follows, then markdown
 cells tagged "hint" and "pseudocode". The check, the solution to unfold and the catch-up cell are put in here.
@@ -90,8 +90,8 @@ def _folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
 
 
-def cells(source: Path, with_solutions: bool) -> list[NotebookNode]:
-    """The cells of either notebook.
+def cells(source: Path, with_solutions: bool, for_class: bool = False) -> list[NotebookNode]:
+    """The cells of either notebook; those for a class have no solutions to unfold.
 
     Raises:
         SystemExit: the source lacks something that an exercise needs.
@@ -110,7 +110,8 @@ def cells(source: Path, with_solutions: bool) -> list[NotebookNode]:
             raise SystemExit(f"{source.name}: exercise {asked.id} lacks {', '.join(missing) or 'def ' + asked.name}")
         made.append(_cell(f'check("{asked.id}", {asked.name})', asked.id, "check"))
         folded = [_folded("Hint", folds["hint"]), _folded("Pseudocode", folds["pseudocode"])]
-        folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
+        if not for_class:
+            folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
         made.append(new_markdown_cell("\n".join(folded)))
         text = (
             f"# Whatever you have written: from here on {asked.name} is satlib's own.\n"
@@ -151,9 +152,10 @@ def _cell(text: str, id: str, role: str) -> NotebookNode:
     return new_code_cell(text, metadata={"satlib": {"exercise": id, "role": role}})
 
 
-def generate(source: Path, with_solutions: bool) -> NotebookNode:
+def generate(source: Path, with_solutions: bool, for_class: bool = False) -> NotebookNode:
     """A notebook, not executed; that of exercises remembers what its cells were."""
-    notebook = nbformat.v4.new_notebook(cells=cells(source, with_solutions), metadata=nbformat.from_dict(METADATA))
+    made = cells(source, with_solutions, for_class)
+    notebook = nbformat.v4.new_notebook(cells=made, metadata=nbformat.from_dict(METADATA))
     notebook.nbformat_minor = 5
     if not with_solutions:
         notebook.metadata["satlib"] = {"generated": digest(notebook)}
@@ -188,6 +190,23 @@ def make_exercise(source: Path, force: bool = False, folder: Path = EXERCISES) -
     with replacing(target) as partial:
         partial.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     return f"{target.name:36} written"
+
+
+def make_class(folder: Path) -> list[Path]:
+    """Write the exercises for a class into a new or empty folder.
+
+    Raises:
+        SystemExit: the folder has something in it.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise SystemExit(f"{folder} is not empty; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for source in sources():
+        written.append(folder / f"{source.stem}.ipynb")
+        text = nbformat.writes(generate(source, with_solutions=False, for_class=True)) + "\n"
+        written[-1].write_text(text, encoding="utf-8")
+    return written
 
 
 def make_solution(source: Path) -> str:
@@ -236,8 +255,10 @@ def problems(source: Path) -> list[str]:
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("make", "compare"))
-    parser.add_argument("names", nargs="*", help="the numbers of some notebooks; all if left out")
+    parser.add_argument("what", choices=("make", "compare", "class"))
+    parser.add_argument(
+        "names", nargs="*", help="the numbers of some notebooks, by default all; with class: the folder"
+    )
     parser.add_argument(
         "--force", action="store_true", help="replace exercises that somebody has worked in; a copy is kept"
     )
@@ -245,6 +266,12 @@ def main() -> int:
         "--exercises", action="store_true", help="exercises alone: solutions are neither written nor executed"
     )
     arguments = parser.parse_args()
+    if arguments.what == "class":
+        if len(arguments.names) != 1:
+            parser.error("class needs one folder")
+        written = make_class(Path(arguments.names[0]))
+        print(f"{len(written)} notebooks in {arguments.names[0]}")
+        return 0
     if arguments.what == "make":
         EXERCISES.mkdir(exist_ok=True)
         for source in sources(arguments.names):

@@ -150,7 +150,7 @@ def _inert(name: str) -> str:
 
 
 def to_html(learners: Sequence[Learner], ids: Sequence[str], due: Collection[str]) -> str:
-    """The matrix as a page; what is due and not done is red, and a cell's tooltip has the check's message."""
+    """The matrix as a page; what is due and not done is orange, and a cell's tooltip has the check's message."""
     head = "".join(f'<th title="{html.escape(task(id).title)}">{id}</th>' for id in ids)
     lines = []
     for learner in learners:
@@ -166,5 +166,5 @@ def to_html(learners: Sequence[Learner], ids: Sequence[str], due: Collection[str
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Exercises</title><style>{STYLE}</style>'
         f"<table><thead><tr><th>learner</th>{head}<th>points</th></tr></thead><tbody>\n"
         + "\n".join(lines)
-        + "\n</tbody></table><p>✓ done, ✗ wrong, · blank, – missing. Red: due and not done.</p></html>\n"
+        + "\n</tbody></table><p>✓ done, ✗ wrong, · blank, – missing. Orange: due and not done.</p></html>\n"
     )
