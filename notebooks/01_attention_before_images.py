@@ -55,7 +55,7 @@ BLUE, VERMILION = "C0", "C5"
 # %% [markdown]
 # ## A small world to translate
 #
-# Real translation needs millions of sentences. We use an invented language, **Orrish**, because we know all of its rules.
+# We use an invented language, **Orrish**, because we know all of its rules.
 # A noun ends in *-o* or *-a*. Its determiner and adjectives take the same ending, plus *-n* in the plural. Adjectives follow the noun,
 # prepositions follow their noun phrase, and the verb stands at the end of its clause. "A" is not translated. "Does not" is one word, after the verb.
 #
@@ -231,7 +231,7 @@ def fit(look: nn.Module, seed: int = 0) -> nn.ModuleDict:
 fixed_parts = fit(OneVector())
 
 # %% [markdown]
-# `satlib.course.translation.Translator` is the same model with a greedy search on top. We copy our weights into it. Both models then have to
+# `satlib.course.translation.Translator` is the same model with a greedy search on top. We copy our weights into it. Both models must then
 # give the same logits.
 
 
@@ -268,7 +268,7 @@ def compare(parts: nn.ModuleDict, model: translation.Translator) -> float:
 fixed = packaged(fixed_parts, "none")
 difference = compare(fixed_parts, fixed)
 print(f"largest difference between logits: {difference:.1e}")
-assert difference < 1e-3, "Both models then have to give the same logits"
+assert difference < 1e-3, "Both models must then give the same logits"
 
 # %% [markdown]
 # ### How long a sentence can it handle?
@@ -320,9 +320,11 @@ assert curves["fixed vector"][0] > curves["fixed vector"][-1] + 20, "Long senten
 # <details><summary>Answer</summary>
 #
 # The printed list has both numbers: the first and the last. Long sentences score worse than short ones, although the model trained on
-# both. Here is one long sentence:
+# both.
 #
 # </details>
+#
+# Here is one long sentence:
 
 # %%
 long = next(pair for pair in test_pairs if len(pair.source.split()) == 18)
@@ -465,10 +467,10 @@ for axis, (name, values) in zip(axes, scores.items()):
     shown = axis.contourf(line, line, surface, levels=12, cmap="cividis")
     axis.contour(line, line, surface, levels=12, colors=INK, linewidths=0.4)
     axis.scatter(*context, marker="X", s=90, color=VERMILION, edgecolor=INK, label="context")
-    axis.set(title=name, xlabel="$y_1$", aspect="equal")
+    axis.set(title=name, xlabel="first coordinate", aspect="equal")
     figure.colorbar(shown, ax=axis, shrink=0.85)
-axes[0].set_ylabel("$y_2$")
-axes[0].legend(loc="lower right", fontsize=9)
+axes[0].set_ylabel("second coordinate")
+axes[0].legend(loc="lower right", fontsize=9, frameon=True, facecolor="white", framealpha=1)
 
 best = {name: grid[values.argmax()] for name, values in scores.items()}
 torch.testing.assert_close(best["dot product"], torch.tensor([2.0, 2.0]))  # the far corner
@@ -566,7 +568,7 @@ assert curves["additive attention"][-1] > curves["fixed vector"][-1] + 25, (
 # <details><summary>Answer</summary>
 #
 # The last number of the second row is the answer: attention beats the fixed vector on long sentences. The last line shows how
-# many test sentences it translates without a single wrong word.
+# many test sentences attention translates without a single wrong word.
 #
 # </details>
 
@@ -673,8 +675,8 @@ assert share(hits["diagonal"], 0) > sum(chance) / len(chance) + 0.1, "the diagon
 # ### Move the temperature
 #
 # Divide all scores by a temperature $T$ before the softmax: $\alpha_{ti} = \exp(e_{ti} / T) / \sum_k \exp(e_{tk} / T)$. The model was
-# trained with $T = 1$. **Write down a number**: at $T = 4$, what percentage of the longer test sentences has no
-# error? Move the slider, and watch the words on the left.
+# trained with $T = 1$. **Write down a number**: at $T = 4$, what percentage of the test sentences with six words or more
+# has no error? Move the slider, and watch the words on the left.
 
 
 # %%
@@ -822,7 +824,7 @@ left.set(
     xlabel="numbers in the sequence", ylabel="answers within 0.04 (percent)", ylim=(0, 103), yticks=range(0, 101, 25)
 )
 left.grid()
-left.legend(frameon=False, loc="lower left", fontsize=9)
+left.legend(frameon=False, loc="center right", fontsize=9)
 
 torch.manual_seed(1)
 x, y = addition(1, 100)
@@ -859,7 +861,7 @@ assert plain[-1] > mean[-1] + 0.3, "attention gives more right answers than the 
 #
 # </details>
 #
-# The network does not know the order of its inputs. Shuffle the sequence, and the answer stays:
+# The network does not know the order of its inputs. Shuffle the sequence, and the answer stays the same:
 
 # %%
 shuffled = x[:, torch.randperm(100)]
@@ -1008,8 +1010,8 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 # %% [markdown]
 # ## Try it
 #
-# 1. Translate your own sentences: `translation_world.translate("the young king ...")` gives the true Orrish, and its messages list the words it
-#    knows. Draw them with `draw_lines` and `draw_alignment`. How long a sentence can each model handle?
+# 1. Translate your own sentences: `translation_world.translate("the young king ...")` gives the true Orrish. If it does not know a
+#    word, its error message names the words that may stand there. Draw them with `draw_lines` and `draw_alignment`. How long a sentence can each model handle?
 # 2. Train the fixed vector with `STEPS = 4000`, or make it wider (`hidden=128`, `D=256`). Is its curve flat now, or only higher?
 # 3. A mistake to make: in `Encoder.forward` leave out the packing, `self.gru(self.embedding(x))`. What does the backward direction read first?
 # 4. Another one: let the mask be true everywhere. Train again, and look at short sentences translated in a batch with long ones.

@@ -15,7 +15,7 @@
 #
 # The paper makes two brief remarks about soft attention. The first adds a penalty: it asks the decoder to look
 # everywhere in the course of a caption. The second gives a reason why a weighted mean of places is close to an average
-# over random looks. You will test both.
+# over randomly chosen places. You will test both.
 #
 # **You will be able to**
 #
@@ -112,7 +112,7 @@ assert coverage.max() > 5 * C / L, "several times its even share"
 # <!-- index: section 4.2.1 | doubly stochastic attention: sum_t alpha_ti near tau | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_at_uniform_attention -->
 #
 # > **Paper, section 4.2.1.** Over places the weights sum to one by construction; over words nothing constrains them, so the decoder may ignore parts of the image. To discourage that, training asks for
-# > $\sum_t \alpha_{ti} \approx \tau$, with $\tau \ge L/D$, and $\tau$ simply set to 1. The loss is
+# > $\sum_t \alpha_{ti} \approx \tau$, with $\tau \ge L/D$, and $\tau$ simply set to 1 ($D$ is the size of an annotation vector). The loss is
 # > $$L_d = -\log p(y|a) + \lambda \sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2. \tag{14}$$
 # > The authors saw better scores with it, and richer captions.
 #
@@ -478,8 +478,8 @@ plt.show()
 # %% [markdown]
 # Now look at the maps. The slider chooses $\lambda$. On the left is the coverage of one caption, lit where $m_i$ is
 # large. Beside it is the map of a word that names a colour. The trainings are done, so the slider only looks up
-# results. The static figure after it shows three of them, and below, for all test captions, the shares of the 49
-# places, sorted; 1 is the even share.
+# results. The static figure after it shows three of them. Its lower part shows the sorted shares of the 49 places,
+# averaged over all test captions. 1 is the even share.
 
 # %%
 example = data.split("test")[11]
@@ -545,11 +545,11 @@ plt.show()
 # clutter at all.
 #
 # This does not contradict the paper, where the penalty improved the results. Photographs differ from our scenes:
-# perhaps more of what they show is worth a word. So do not copy $\lambda$ from one data set to another. satlib's
+# perhaps their captions mention more of what they show. So do not copy $\lambda$ from one data set to another. satlib's
 # recipes use $\lambda = 0$ for scenes and the paper's 1 for COCO. For Flickr8k they use 0, 0.01 or 0.02, and 1 where a
 # recipe follows the paper's training.
 #
-# <!-- source: more of what they show is worth a word | an explanation, not measured here -->
+# <!-- source: their captions mention more of what they show | an explanation, not measured here -->
 # <!-- source: For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the paper's training | satlib/recipes -->
 # <!-- source: the paper's 1 for COCO | satlib/recipes/coco-soft.toml -->
 #
@@ -563,7 +563,8 @@ plt.show()
 #
 # $$p(y_t = k) = \sum_i \alpha_{ti} \; p(y_t = k \,|\, \hat z_t = a_i).$$
 #
-# To compute it, the decoder must run once for each of $L$ places, and for a whole caption once for each of $L^C$ paths.
+# To compute it, the decoder must run once for each of $L$ places, and for a whole caption once for each of $L^C$ paths: a
+# path chooses one place for each word.
 # Soft attention runs once, with the mean of the vectors. So the question is: when is the output for a mean input close
 # to the mean of the outputs?
 #
@@ -832,7 +833,7 @@ assert natural[1] < 0.1, "by a few hundredths of total variation"
 assert natural[3] < 0.5 * natural[2], "the first link is the better one; most of the error comes from a geometric mean"
 assert means[0, 1] < 0.5 * natural[1], "With sharper maps the error is smaller"
 assert means[temperatures.index(2.5), 1] > 1.5 * natural[1], "With blurred maps it is larger"
-assert natural[4] == natural[4:8].min(), "Soft attention's own NLL is the lowest of the four"
+assert natural[4] == natural[4:8].min(), "As trained, soft attention's own NLL is the lowest of the four"
 assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "nearer to the marginal than the bound is"
 
 # %% [markdown]
@@ -844,7 +845,7 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # sharper maps the error is smaller, because one place has nearly all the weight. With blurred maps it is larger: places
 # that disagree share the weight. (With nearly even maps, at the right edge of the figure, the error comes down again.)
 #
-# Soft attention's own NLL is the lowest of the four. That is no surprise, because training minimised it. The
+# As trained, soft attention's own NLL is the lowest of the four. That is no surprise, because training minimised it. The
 # approximation explains how the two kinds of attention are related. It does not say which one to train.
 #
 # <!-- source: because training minimised it | equation 14 without penalty, satlib/recipes/scenes-soft.toml -->
@@ -854,9 +855,9 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # %% [markdown]
 # ### A whole caption, all paths
 #
-# So far all places of a word shared one past: the state of soft attention. Over a whole caption the past looks are
+# So far all places of a word shared one past: the state of soft attention. Over a whole caption the earlier places are
 # random too. With 4 places and 3 words there are $4^3 = 64$ paths, and `estimators.every_path` runs all of them. We
-# take ten decoders with large random weights, so that the looks matter, and run each at temperatures from sharp to even
+# take ten decoders with large random weights, so that the places matter, and run each at temperatures from sharp to even
 # maps.
 #
 # **Predict, then run.** Is $\log p(y|a)$ by soft attention above or below the exact sum? Write down a number: in what
@@ -915,7 +916,7 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 #   `results` do not change, up to rounding.
 # - In `go_downhill`, add $0.5 \sum_t H[\alpha_t]$ to what is minimised. Now the maps have to be sharp *and* share out
 #   the places: the second way.
-# - Plot the first few words of seed 3 as in the bar chart. It is one of the exceptions. Which word makes the
+# - Draw the bar chart for the tiny decoder with seed 3. It is one of the exceptions. Which word makes the
 #   difference?
 
 # %% [markdown]
