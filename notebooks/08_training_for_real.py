@@ -391,8 +391,8 @@ print(f"matrix products: {shares['matrix products']:.0f} %")
 #
 # For the rest of this notebook we need complete trainings that last seconds. We use 64 drawn scenes for training, 12
 # for dev and 12 for test, written into a folder like photographs. The encoder is as cheap as possible. A place's
-# annotation vector is its own pixels, averaged to $4 \times 4$ points of three colours, so $L = 7 \times 7$ and $D =
-# 48$.
+# annotation vector is its own pixels, averaged to $4 \times 4$ points of three colours, so $L = 7 \times 7$ and
+# $D = 48$.
 
 # %%
 folder.save(scenes.load(train=64, dev=12, test=12, seed=SEED), work / "small")
