@@ -12,8 +12,8 @@
 # %% [markdown]
 # # 8. Training for real
 #
-# So far we have trained models in a cell, within seconds. A real training runs for hours. It fills a GPU or several, it
-# is interrupted, it computes in bf16, and somebody has to choose its settings. This notebook shows how to do all
+# So far we have trained models in a cell, within seconds. A real training runs for hours. It uses one GPU
+# or several, can be interrupted, computes in bf16, and has settings that you have to choose. This notebook shows all
 # that, and how to check that none of it changes what the model learns.
 #
 # **You will be able to**
@@ -30,7 +30,9 @@
 # download.
 
 # %%
+import contextlib
 import importlib.util
+import io
 import json
 import math
 import os
@@ -97,11 +99,12 @@ print(f"computing on: {place.type}")
 # satlib table runs/flickr8k-soft/evaluation-test.json
 # ```
 #
-# Colab takes its machines back. Mount your Drive and add `--run /content/drive/MyDrive/flickr8k-soft` to the training:
+# Colab can end a session before the training is done. Mount your Drive and add
+# `--run /content/drive/MyDrive/flickr8k-soft` to the training:
 # the checkpoint is then still there when you come back.
 #
-# On an **A100 or H100** the commands are the same. Such a card has memory for larger batches, and small batches leave it
-# idle for much of the time. With a larger batch, raise the learning rate and check the dev score:
+# On an **A100 or H100** the commands are the same. Such a card has memory for larger batches. With a larger batch,
+# raise the learning rate and check the dev score:
 #
 # ```
 # satlib train coco-soft --set training.batch_size=256 --set training.learning_rate=4e-4
@@ -142,7 +145,7 @@ print("\n".join(recorded()) or "No GPU figures have been recorded yet: every fig
 # <!-- index: section 4.3 | what training costs: time of a step, memory, hours for each data set | satlib.training.train | tests/test_training.py::TestRun::test_bf16 -->
 #
 # > **Paper, section 4.3.** On COCO, with batches of 64 captions of one length, the largest soft model took less than
-# > three days of an NVIDIA Titan Black.
+# > three days on an NVIDIA Titan Black.
 #
 # First we count. For one word of one caption the decoder multiplies these matrices and vectors ($w$ is the width of the
 # attention MLP):
@@ -376,19 +379,20 @@ print(f"matrix products: {shares['matrix products']:.0f} %")
 #
 # </details>
 #
-# This picture tells you what to try. Matrix products become faster in bf16. The many small operations between them
-# read and write memory and compute little; `torch.compile` fuses them. Large batches help both. To measure these on your
+# This picture tells you what to try. On GPUs, matrix products can be computed faster in 16 bits (below). The many
+# small operations between them mostly read and write memory; `torch.compile` fuses them. To measure both on your
 # machine: `satlib bench step --contestants plain,compiled --precisions float32,bf16`.
 #
-# If the bars for a GPU are short and the GPU is idle in between, Python cannot launch operations fast enough, or the
-# data arrive late. Then use larger batches first.
+# If a step takes much longer than the sum of its times on the GPU, the GPU waits: Python launches operations too
+# slowly, or the data arrive late. Try larger batches first.
 
 # %% [markdown]
 # ## A small real training
 #
-# For the rest we need trainings that last seconds and are real all the same: 64 drawn scenes for training, 12 for dev
-# and 12 for test, written into a folder like photographs. The encoder is as cheap as possible. A place's annotation
-# vector is its own pixels, averaged to $4 \times 4$ points of three colours, so $L = 7 \times 7$ and $D = 48$.
+# For the rest of this notebook we need complete trainings that last seconds. We use 64 drawn scenes for training, 12
+# for dev and 12 for test, written into a folder like photographs. The encoder is as cheap as possible. A place's
+# annotation vector is its own pixels, averaged to $4 \times 4$ points of three colours, so $L = 7 \times 7$ and
+# $D = 48$.
 
 # %%
 folder.save(scenes.load(train=64, dev=12, test=12, seed=SEED), work / "small")
@@ -517,10 +521,10 @@ for kind in (torch.float32, torch.bfloat16, torch.float16):
 assert torch.finfo(torch.bfloat16).smallest_normal == torch.finfo(torch.float32).smallest_normal
 
 # %% [markdown]
-# bf16 is convenient: it has float32's range, so no number of a training is too small for it. But the hardware arrived
+# bf16 is convenient: it has float32's range, so small gradients do not become zero. But the hardware arrived
 # with compute capability 8.0. A T4 is a Turing card, 7.5. PyTorch *emulates* bf16 there: the program runs, slowly. And
 # `torch.cuda.is_bf16_supported()` answers yes, unless you ask for the hardware with `including_emulation=False`. satlib
-# asks that. With `training.precision = "auto"`, the default, it takes bf16 where the hardware has it, fp16 with a
+# asks in this way. With `training.precision = "auto"`, the default, it takes bf16 where the hardware has it, fp16 with a
 # scaled loss on other GPUs, and float32 on CPUs.
 # <!-- source: compute capability 8.0 | CUDA C++ Programming Guide, compute capabilities -->
 # <!-- source: A T4 is a Turing card, 7.5. PyTorch *emulates* bf16 there | tests/test_device.py -->
@@ -547,7 +551,7 @@ if place.type != "cuda":
 # %% [markdown]
 # ### What bf16 loses
 #
-# Between $2^e$ and $2^{e+1}$ there are $2^7$ bf16 numbers, $2^{e-7}$ apart. Rounding to the nearest errs by
+# Between $2^e$ and $2^{e+1}$ there are $2^7$ bf16 numbers, $2^{e-7}$ apart. Rounding to the nearest changes $x$ by
 # $2^{e-8}$ or less, and $|x| \ge 2^e$, so
 #
 # $$\frac{|\mathrm{bf16}(x) - x|}{|x|} \le \frac{2^{e-8}}{2^e} = 2^{-8} \approx 0.4\,\% .$$
@@ -607,8 +611,8 @@ assert worst["bfloat16"].max() <= 2**-8
 #
 # Gradients are small numbers. Here are those of our small model, for one batch, rounded to both formats. The standard
 # remedy for float16 is **loss scaling**: multiply the loss by a power of two, so that all gradients move into the range,
-# and divide them by it before the step. `torch.amp.GradScaler` does that and searches for a good factor on its way: it
-# skips a step when a gradient overflows, and lowers the factor.
+# and divide them by it before the step. `torch.amp.GradScaler` does that and adapts the factor: when a
+# gradient overflows, it skips the step and lowers the factor.
 
 # %%
 captioner = Captioner.load(work / "whole").train()
@@ -678,7 +682,7 @@ assert output.dtype == torch.bfloat16
 # - Softmax, logarithms and losses are computed in float32. `satlib.objectives` converts before it sums.
 # <!-- source: The product is summed in float32 inside the hardware | Kalamkar et al. (2019), section 2 -->
 #
-# Does a training in bf16 come out differently? As a scale for the difference we train with another seed.
+# Does a training in bf16 come out differently? For comparison we also train in float32 with another seed.
 
 # %%
 train("bf16", "training.precision=bf16")
@@ -698,7 +702,7 @@ assert max(gaps.values()) < 0.03, "bf16 and float32 end within 3 percent of each
 
 # %% [markdown]
 # On this training, bf16 and float32 end within 3 percent of each other, and so do two seeds. On a CPU, satlib's `auto`
-# computes in float32: few CPUs have bf16 instructions.
+# computes in float32.
 
 # %% [markdown]
 # ## Stopped and resumed
@@ -809,7 +813,7 @@ assert distance("weights only", "whole") > 0.01
 # The resumed run has the same bits in every weight as the run that was not stopped: the crosses lie in the circles.
 # The last run is a different training run. It need not be worse, but it does not show how the first one would have ended.
 #
-# This strictness makes a test possible. With a looser criterion, a state that was forgotten hides behind "random
+# Because the bits agree, a test can demand equality. A looser test would take a forgotten state for "random
 # differences". On a GPU, some sums are taken in an order that changes from run to run, so there the comparison holds up
 # to rounding.
 # <!-- source: On a GPU, some sums are taken in an order that changes from run to run | PyTorch's notes on reproducibility -->
@@ -824,6 +828,7 @@ assert distance("weights only", "whole") > 0.01
 # `DistributedDataParallel` (DDP) does the averaging. Here it is without satlib around it, in one file:
 
 # %%
+# %%capture
 # %%writefile {work}/ddp.py
 """One step's gradients on several ranks: torchrun --nproc-per-node 2 ddp.py."""
 
@@ -986,7 +991,8 @@ for there, here in zip(log("two"), log("one"), strict=True):
 assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"), "far less than another seed"
 
 # %% [markdown]
-# The number of processes changes the weights by rounding, far less than another seed does.
+# The number of processes changes the weights only by rounding errors, far less than another seed does. A
+# mark at the left edge is a tensor whose difference is too small for the axis.
 #
 # In each step the ranks exchange one number for each weight. The work of a step is divided by the number of ranks, and
 # the exchange is not. Therefore use larger batches with more GPUs.
@@ -1004,7 +1010,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # memory. Three settings matter:
 #
 # - **A separate learning rate** (`training.encoder_learning_rate`). The decoder begins with random weights, and its first
-#   gradients would destroy what the encoder has learned. Train the decoder alone first, then tune both with small steps.
+#   gradients can damage what the encoder has learned. Train the decoder alone first, then tune both with small steps.
 # - **Frozen batch statistics** (`encoder.frozen_statistics`). A BatchNorm layer normalises by the mean and the
 #   variance of a batch, and remembers running means of both. A batch of captions holds few images, some of them repeated, and
 #   estimates both badly. So these layers stay in evaluation mode, and their scale and shift stay as they are.
@@ -1021,7 +1027,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # Here it runs on four of our scenes, with a small decoder and the real EfficientNet-Lite0. Its learning rates are
 # $10^{-4}$ for the decoder and $10^{-5}$ for the encoder.
 #
-# **Predict.** After about ten steps, what is the largest change of a weight in a convolution? And of a running mean?
+# **Predict.** After a few steps, what is the largest change of a weight in a convolution? And of a running mean?
 
 # %%
 TUNED = (
@@ -1083,6 +1089,7 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # ```
 # satlib encoders --runs runs
 # ```
+# <!-- source: large vectors saturate an untrained LSTM | satlib/scaling.py -->
 
 # %% [markdown]
 # ## A search for hyperparameters
@@ -1098,8 +1105,8 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # images.
 # <!-- source: worse than the median | satlib/tune.py -->
 #
-# **Predict.** We run six trials of three values. Which value decides the score: the learning rate, the dropout rate,
-# or the number of LSTM units?
+# **Predict.** We run six trials of three values. Which value matters most for the score: the learning rate, the
+# dropout rate, or the number of LSTM units?
 
 # %%
 TRIALS, EPOCHS = 6, 2
@@ -1132,11 +1139,11 @@ assert again == history  # the same command resumes the search, here at its end
 # <details><summary>Answer</summary>
 #
 # The learning rate. The trial with the largest learning rate has the best score, on a training this short. Filled marks
-# were finished, open marks were pruned.
+# were finished, open marks ("stopped early") were pruned.
 #
 # </details>
 #
-# A search answers the question that it was asked: these data and this many epochs. Ask again when they change.
+# The best values hold for these data and this number of epochs. Search again when either changes.
 
 # %% [markdown]
 # ## Evaluation and the table
@@ -1148,7 +1155,9 @@ assert again == history  # the same command resumes the search, here at its end
 # you would type.
 
 # %%
-status = cli.main(["evaluate", str(work / "whole"), "--data", str(work), "--device", "cpu", "--beam", "1"])
+with contextlib.redirect_stdout(io.StringIO()) as printed:
+    status = cli.main(["evaluate", str(work / "whole"), "--data", str(work), "--device", "cpu", "--beam", "1"])
+print(printed.getvalue().replace(f"{work}{os.sep}", ""), end="")  # paths without the temporary folder
 assert status == 0
 
 # %%
@@ -1158,7 +1167,7 @@ display(Markdown(table.render(flickr8k, "markdown")))
 
 # %%
 columns = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
-figure, axis = plt.subplots(figsize=(8.4, 0.5 * len(flickr8k) + 1.2), layout="constrained")
+figure, axis = plt.subplots(figsize=(8.4, 0.62 * len(flickr8k) + 1.2), layout="constrained")
 for column, marker, colour in zip(columns, "osD^v", ("C4", "C0", "C2", "C5", "C1"), strict=True):
     for row, line in enumerate(flickr8k):
         if column in line.figures:
@@ -1193,9 +1202,11 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 # images. What to keep in mind when you read it:
 # <!-- source: 95 % intervals from a bootstrap over the test images | satlib/statistics.py -->
 #
-# - **The encoder.** "vgg19" is the paper's. Other encoders are newer networks, and the encoder changes a row, too.
+# - **The encoder.** "vgg19" is the paper's. The others are newer networks. Compare attention only between
+#   rows of one encoder.
 # - **The protocol.** BLEU of the published rows was computed with another tokeniser. BLEU without brevity penalty
 #   rewards short captions (notebook 07).
+#   <!-- source: was computed with another tokeniser | Xu et al. (2015), section 5.1 -->
 # - **The interval.** It covers the choice of test images. It does not cover the seed of the training.
 # - **Attention or not.** On photographs, with VGG-19, soft attention is ahead of one mean vector ("none") by little. In
 #   an earlier pair of trainings with the same recipes it was not, and with EfficientNet-Lite0 it is not. Two pairs of
@@ -1258,7 +1269,7 @@ assert differ["decoder.hidden"] == [512, 512, 1800]
 #
 # - Count a training before you rent a card: operations for the time, kept bytes for the batch.
 # - Divide the loss by the number of passes when you accumulate, and weight it by the rows when you distribute.
-# - bf16 has float32's range and needs no loss scaling. fp16 needs it, and a T4 has only fp16.
+# - bf16 has float32's range and needs no loss scaling. fp16 needs it, and a T4 supports only fp16 in hardware.
 # - A training is its weights, the optimiser's means, the random state, and its place in the epoch. Save them together.
 # - A tuned encoder gets a small learning rate and keeps its batch statistics.
 # - Choose on dev. Report test with its interval.
