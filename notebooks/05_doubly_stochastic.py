@@ -684,7 +684,7 @@ plt.show()
 #
 # </details>
 #
-# ### The first link: a state of the mean for the mean of states
+# ### The first link: the state at the mean
 # <!-- index: claim: soft attention approximates the marginal over places | to second order in the spread of the annotation vectors | satlib.course.marginal.every_place | tests/test_marginal.py::test_each_place_equals_a_look_forced_there -->
 #
 # $n_t$ is linear in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t] = L_o(E y_{t-1} + L_h \mathbb{E}[h_t] + L_z

@@ -829,6 +829,7 @@ slider = ipywidgets.FloatLogSlider(
     max=1.5,
     step=0.1,
     description="temperature",
+    style={"description_width": "initial"},
     readout_format=".2f",
     continuous_update=False,
 )
