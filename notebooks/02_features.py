@@ -75,10 +75,11 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # numbers. Each number comes from one *feature map*, and says how strongly that map's pattern is present there. Number
 # the cells row by row, and you have $a_1, \dots, a_{196}$. The decoder gets nothing else.
 #
-# VGG-19's weights come with the installation. The next cell runs it once on five photographs and keeps five layers on
-# the way. Layers are named by block and number: `conv5_4` is the fourth convolution of the fifth block, after its ReLU.
-# It is the paper's layer. Each photograph is cropped to its middle, as in the paper. (The package's own recipes squeeze
-# the whole photograph into the square instead; see `encoder.view`.)
+# VGG-19's weights come with the installation. The next cell runs it once on five photographs and keeps the outputs of
+# five layers. Layers are named by block and number: `conv5_4` is the fourth convolution of the fifth block, after its
+# ReLU. It is the paper's layer. Each photograph is cropped to its middle, as in the paper. (satlib's own training runs
+# squeeze the whole photograph into the square instead.) <!-- source: cropped to its middle, as in the paper | section
+# 5.4 of the paper -->
 #
 # **Predict, then run.** Write down a number: what share of the 196 x 512 numbers is exactly zero?
 
@@ -204,12 +205,12 @@ assert by_hand["conv5_4"] > 224, "more than the whole photograph"
 #
 # </details>
 #
-# So every place *can* see everything. But the pixels do not all count the same. A pixel in the middle of the field has
-# many paths up to the vector, a pixel at its border has few (Luo et al., 2016). <!-- source: a pixel at its border has
-# few | Luo et al. (2016), section 1 -->
+# So a place in the middle *can* see the whole photograph. But the pixels do not all count the same. A pixel in the
+# middle of the field has many paths up to the vector, a pixel at its border has few (Luo et al., 2016). <!-- source: a
+# pixel at its border has few | Luo et al. (2016), section 1 -->
 #
-# The gradient measures how much each pixel counts. The first cell already computed it: the gradient of the sum of the
-# vector at row $7$, column $7$, with respect to every pixel.
+# The gradient measures how much each pixel counts. The cell that ran VGG-19 already computed it: the gradient of the
+# sum of the vector at row $7$, column $7$, with respect to every pixel.
 #
 # **Predict, then run.** Write down a number: what is the side of the square, in pixels, that holds half of that
 # gradient?
@@ -309,10 +310,10 @@ figure
 #
 # - The eye finds the other eye.
 # - The rear wheel finds the front wheel.
-# - Among the other photographs, the rocket finds the astronaut's: there is a model of a space shuttle in the
-#   background.
+# - Among the other photographs, the rocket finds the astronaut's photograph, which shows a model of a space shuttle in
+#   the background.
 #
-# Nobody told the network that these belong together. It was trained to tell a thousand classes apart.
+# Nobody trained the network to compare places. It was trained to tell a thousand classes apart.
 #
 # </details>
 # <!-- source: It was trained to tell a thousand classes apart | Simonyan and Zisserman (2015), section 4 -->
@@ -333,8 +334,7 @@ print("mean cosine of places 7 or more cells away:", [round(value, 2) for value 
 assert (near > far + 0.25).all(), "Adjacent places are more similar than distant ones"
 
 # %% [markdown]
-# Adjacent places are more similar than distant ones: their fields overlap, and a thing often covers several cells. So
-# attention can be off by one cell and still find the thing.
+# Adjacent places are more similar than distant ones: their fields overlap, and a thing often covers several cells.
 
 # %% [markdown]
 # ## What each layer knows about an object
@@ -350,7 +350,7 @@ assert (near > far + 0.25).all(), "Adjacent places are more similar than distant
 # pixels of an object. Then find the nearest object (by cosine) in the *other* scenes. Does it have the same colour? The
 # same texture? The same shape? If the vectors knew nothing, the answer would be right by chance only.
 #
-# Here it is for 20 objects. The brackets are 95 % intervals, from resampling the scenes with replacement (the
+# Here are the answers for 20 objects. The brackets are 95 % intervals, from resampling the scenes with replacement (the
 # *bootstrap*).
 
 # %%
@@ -398,12 +398,14 @@ for axis, scene, (picture, _) in zip(figure.subplots(1, 3), drawn, rendered, str
 figure
 
 # %% [markdown]
-# Twenty objects are too few: most intervals are wider than 20 points. The same study on hundreds of objects takes
-# several minutes, so its result is stored. The command that made it is printed below.
+# Twenty objects are too few: most intervals are wider than 20 points. Where all objects agree, the bootstrap gives an
+# interval of width zero. Such an interval is too narrow. The same study on hundreds of objects takes several minutes,
+# so its result is stored. The command that made it is printed below.
 #
 # The stored study also asks a second question. The nearest object only shows what *dominates* a vector. A decoder
 # learns its own weights and could pick out something weaker. So a linear classifier is trained on the vectors of nine
-# tenths of the scenes, and it names the attribute of the objects in the other tenth.
+# tenths of the scenes, and it names the attribute of the objects in the other tenth. <!-- source: nine tenths of the
+# scenes | benchmarks/layers.py -->
 #
 # **Predict, then run.** Write down two numbers. At `conv5_4`, how many of a hundred objects have the same colour as
 # their nearest object? And for how many can the linear classifier name the colour?
@@ -451,17 +453,17 @@ figure
 #
 # </details>
 #
-# Dotted lines mark chance, in the colour of each attribute. The bars are 95 % intervals.
+# In the left panel, dotted lines mark chance, in the colour of each attribute. The bars are 95 % intervals.
 #
-# - **Colour fades.** It is fully there in the first layer. In the last one it no longer dominates, though a linear
-#   classifier still reads more of it than the nearest object shows.
+# - **Colour fades.** In the first layer the nearest object has the same colour. In the last layer, colour no longer
+#   dominates. But a linear classifier still reads more of it than the nearest object shows.
 # - **Shape appears.** From `conv1_2` to `conv4_4` the nearest object has the same shape more and more often.
 # - **Texture is there from the first layer on.** Even at `conv5_4`, nine in ten of the nearest objects have the same
 #   texture.
 #
-# The 20 objects above gave a lower share for colour at `conv5_4`. Noise need not be the only reason: among 300
-# objects there is more often one that matches in shape, texture *and* colour. So compare layers within one study. Do
-# not compare shares across studies.
+# The 20 objects above gave a lower share for colour at `conv5_4`. Noise need not be the only reason: 300 objects offer
+# more candidates that match in shape, texture *and* colour. So compare layers within one study. Do not compare shares
+# across studies.
 #
 # So the paper's worry is justified, at least for colour: even a linear classifier fitted on hundreds of objects reads
 # less colour at `conv5_4` than at `conv4_4`.
@@ -582,9 +584,9 @@ figure
 #
 # <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satlib.course.seeing.project | tests/test_seeing.py::TestProject::test_stays_inside_the_receptive_field -->
 #
-# Now the same on VGG-19. Each row of the figure is a layer. For each layer we take the three feature maps that respond
-# strongly in at least three of our photographs. Each map gets four panels: the projection of its peak and the
-# photograph at the same pixels, for two photographs.
+# Now the same on VGG-19. Each row of the figure is a layer. For each layer we take three feature maps that respond
+# strongly in at least three of our photographs. Each map gets four panels, two for each of two photographs: the
+# projection of the map's peak, and the photograph at the same pixels.
 #
 # We leave out `conv5_4`. Zeiler and Fergus choose the strongest activations from a whole validation set. Five
 # photographs are enough for edges and textures, but not for a layer whose patterns are parts of objects. <!-- source:
@@ -632,7 +634,7 @@ figure
 
 # %% [markdown]
 # `conv1_2` responds to edges of one direction. `conv2_2` responds to spots and bars, `conv3_4` to arcs and fine
-# textures. At `conv4_4` the patterns have the size of parts of things. The photographs of a pair differ, but their
+# textures. At `conv4_4` the patterns have the size of parts of things. The two photographs of a map differ, but their
 # projections look alike: this is the pattern that the map responds to.
 #
 # How large does the pattern get? Square the projection, and find the side of the square that holds nine tenths of it.
@@ -662,19 +664,21 @@ assert all(each[-1] <= by_hand[layer] for layer, each in extent.items())
 #
 # <!-- index: claim: invariance grows with depth (Zeiler and Fergus, figure 5) | change of features under translation, scale, rotation | satlib.course.seeing.change | tests/test_seeing.py::TestChange::test_an_image_and_itself_are_no_distance_apart -->
 #
-# A cat two pixels lower is still the same cat. Do its features stay the same? Zeiler and Fergus move, enlarge and
-# turn five pictures, and plot how much the features of a low and a high layer change. We do the same. Distances are
-# divided by the photograph's mean distance to the other four. So at every layer 0 means *unchanged* and 1 means *as
-# different as another photograph*. <!-- source: as different as another photograph | satlib/course/seeing.py, change -->
+# A cat two pixels lower is still the same cat. Do its features stay the same? Zeiler and Fergus move, enlarge and turn
+# five pictures, and plot how much the features of a low and a high layer change. <!-- source: five pictures | Zeiler
+# and Fergus (2014), figure 5 --> We do the same. Distances are divided by the photograph's mean distance to the other
+# four. So at every layer 0 means *unchanged* and 1 means *as different as another photograph*. <!-- source: as
+# different as another photograph | satlib/course/seeing.py, change -->
 # <!-- source: the other four | five photographs in this notebook -->
 #
-# We look through a window of 160 pixels instead of 224. So what moves in at the border is more of the photograph, not a
-# black edge. <!-- source: a window of 160 pixels instead of 224 | satlib/course/seeing.py, WINDOW -->
+# The network gets a window of 160 pixels instead of 224, cut from the photograph. When the picture moves, the border
+# shows more of the photograph, not a black edge. <!-- source: a window of 160 pixels instead of 224 |
+# satlib/course/seeing.py, WINDOW -->
 #
 # We follow a low layer (`conv2_2`), a high one (`conv4_4`), the last map (`conv5_4`), and the *mean* of the last map
 # over all places. The mean is what a captioner without attention gets.
 #
-# **Predict, then run.** Write down a number: when the picture moves by 2 pixels, how far does `conv2_2` change, from 0
+# **Predict, then run.** Write down a number: when the picture moves by 2 pixels, how much does `conv2_2` change, from 0
 # (unchanged) to 1 (another photograph)?
 
 # %%
@@ -776,14 +780,15 @@ for rows_down in sorted(moved):
     assert (along > still + 0.1).all(), "more like the one from where it was than like the one at the same place"
 
 # %% [markdown]
-# After the move, a vector is more like the one from where it was than like the one at the same place. This property is
-# called *equivariance*: when the picture moves, the map moves with it. It is why attention can point at a place.
+# Follow one part of the picture. After the move, its vector is more like the one from where it was than like the one at
+# the same place. This property is called *equivariance*: when the picture moves, the map moves with it. So a weight on
+# a cell points at a place in the picture.
 #
 # ### What the mean forgets
 #
 # <!-- index: claim: one vector for a picture loses where things are | halves exchanged: the map changes, its mean hardly | satlib.course.seeing.change | tests/test_seeing.py::TestChange::test_a_mirror_image_keeps_the_mean_and_nothing_else -->
 #
-# Cut each photograph down the middle and exchange its sides. What was on the left is now on the right. A caption that
+# Cut each photograph down the middle and swap its two sides. What was on the left is now on the right. A caption that
 # says *left of* would have to change.
 #
 # **Predict, then run.** Write down two numbers from 0 (unchanged) to 1 (another photograph): how much does the map
@@ -845,7 +850,7 @@ assert completely_right["scenes-none"] < 1 < 80 < completely_right["scenes-soft"
 # <details><summary>Answer</summary>
 #
 # 86 % with soft attention, and almost never without attention. Each caption names two objects with their attributes and
-# says how they lie. One mean vector mixes the attributes of both.
+# says how they lie. A mean vector averages over both objects.
 #
 # </details>
 
@@ -863,8 +868,9 @@ assert completely_right["scenes-none"] < 1 < 80 < completely_right["scenes-soft"
 # captions on the test split. <!-- source: changed only the encoder | Sun et al., their repository --> <!-- source: each
 # word was predicted after the true words before it | Sun et al., their repository -->
 #
-# The table shows each encoder's grid, size and time on this CPU. Time does not depend on the weights, so random weights
-# will do. Trained weights of three encoders come with the installation; torchvision downloads the others.
+# The table shows each encoder's grid, size and time on this CPU. The network does the same operations with any weights,
+# so we time it with random ones. Trained weights of three encoders come with the installation; torchvision downloads
+# the others.
 
 # %%
 SEED_TABLE = {  # BLEU-1, 2, 3, 4, METEOR
@@ -987,8 +993,8 @@ assert min(by_encoder) > max(by_attention), "the encoder gains more than attenti
 # - The content of the vectors matters more here than the size of the grid. AlexNet has almost as many places as VGG-19,
 #   but AlexNet is last in all five scores. ResNet-152 has a quarter of the places, with four times as many numbers
 #   each, and ResNet-152 is first in all five.
-# - Compare methods on the same encoder. A new method on a new encoder proves nothing about the method. <!-- source:
-#   matters more here than the size of the grid | Sun et al., table of encoders -->
+# - Compare methods on the same encoder. If both the method and the encoder change, you cannot tell which of them
+#   helped. <!-- source: matters more here than the size of the grid | Sun et al., table of encoders -->
 
 # %% [markdown]
 # ## Extract once
@@ -1055,21 +1061,22 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # 2. **Turn the deconvnet into a gradient.** In the deconvnet by hand, gate by the *upward* signal: write `above *
 #    (first > 0)` in place of `above.relu()`. Which assertion fails? What changes in the pictures for `conv4_4` if you
 #    do the same in `seeing.project`?
-# 3. **Lose the switches.** In `unpooled`, always put the value at the top left. On the tiny network little seems to
-#    change. Why would the cat's eye be lost on VGG-19, with four poolings?
-# 4. **Leave out the unit.** In `seeing.change`, do not divide. Why can the curves of different layers no longer share
-#    one axis?
+# 3. **Lose the switches.** In `unpooled`, always put the value at the top left. What changes on the tiny network? Why
+#    would more be lost on VGG-19, with four poolings below `conv5_4`?
+# 4. **Leave out the division.** In `seeing.change`, do not divide. Why can the curves of different layers no longer
+#    share one axis?
 # 5. **More scenes.** Set `SCENES = 40` and compare the intervals with those of the stored study. How does their width
 #    depend on the number of scenes?
 #
 # ## What to remember
 #
 # - The decoder gets $L$ vectors of $D$ numbers, one for each place of the last map: 196 of 512 for VGG-19.
-# - A place can see the whole picture, but most of what it sees is within a few cells.
+# - A place in the middle can see the whole picture, but half of its gradient lies within a square of four to five
+#   cells.
 # - From layer to layer the colour fades and the shape appears. Texture is there from the first layer on.
-# - The last map moves with the picture. Its mean cannot say where anything is.
+# - The last map moves with the picture. Its mean hardly knows where anything is.
 # - Compare methods on the same encoder.
-# - Run a frozen encoder once, and read its vectors in every epoch. <!-- source: most of what it sees | this notebook,
+# - Run a frozen encoder once, and read its vectors in every epoch. <!-- source: half of its gradient | this notebook,
 #   section "What a place can see" --> <!-- source: 196 of 512 for VGG-19 | section 4.3 of the paper -->
 #
 # ## References
@@ -1078,5 +1085,5 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # - M. D. Zeiler, R. Fergus. *Visualizing and Understanding Convolutional Networks*. ECCV 2014. [arXiv:1311.2901](https://arxiv.org/abs/1311.2901)
 # - K. Simonyan, A. Zisserman. *Very Deep Convolutional Networks for Large-Scale Image Recognition*. ICLR 2015. [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)
 # - W. Luo, Y. Li, R. Urtasun, R. Zemel. *Understanding the Effective Receptive Field in Deep Convolutional Neural Networks*. NeurIPS 2016. [arXiv:1701.04128](https://arxiv.org/abs/1701.04128)
-# - J. T. Springenberg, A. Dosovitskiy, T. Brox, M. Riedmiller. *Striving for Simplicity: The All Convolutional Net*. 2014 (deconvnet, gradient and their cross). [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)
+# - J. T. Springenberg, A. Dosovitskiy, T. Brox, M. Riedmiller. *Striving for Simplicity: The All Convolutional Net*. 2014 (deconvnet, gradient and guided backpropagation). [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)
 # - S. Sun, M. Wei, T. Chen, L. Hu, J. Baek. *Show, Attend and Tell*, a re-implementation with five encoders. [github.com/sunny525s/Show_Attend_and_Tell](https://github.com/sunny525s/Show_Attend_and_Tell)
