@@ -19,9 +19,9 @@
 #
 # **You will be able to**
 #
-# - draw an attention map the way the paper does, and say what the drawing adds to the grid behind it;
+# - draw an attention map the way the paper does, and say what the drawing changes;
 # - measure whether words look at what they name, against chance and against a map that ignores the word;
-# - read such measurements on photographs, next to the centre of the picture;
+# - compare such measurements on photographs with the centre of the picture;
 # - tell a mistake of looking from a mistake of naming;
 # - test whether a map causes its word;
 # - steer a captioner: its temperature, its words, its model.
@@ -99,9 +99,9 @@ for name in models:
 #
 # </details>
 #
-# If a caption is wrong, which word is to blame? Each phrase belongs to the object that more of its words fit. Words of
-# the phrase that are false of that object are its **mistakes** (`ground.scene_mistakes`). <!-- source: the object that
-# more of its words fit | satlib/ground.py, scene_mistakes -->
+# If a caption is wrong, which word is to blame? We match each phrase with the object that more of its words fit. Words
+# of the phrase that are false of that object are its **mistakes** (`ground.scene_mistakes`). <!-- source: the object
+# that more of its words fit | satlib/ground.py, scene_mistakes -->
 #
 # The figure shows four right captions above and four wrong ones below. False words are in orange italics, and the truth
 # is below them. Can you see a reason in the picture?
@@ -142,8 +142,9 @@ blamed = list(dict.fromkeys(each.image_id for each, _ in mistakes["soft"]))
 drawings.gallery_figure([cell(each) for each in (*right[:4], *[each for each in tests if each.image_id in blamed][:4])])
 
 # %% [markdown]
-# Now photographs. With Flickr8k on your disk they come from its test split. Otherwise they come with scikit-image, and differ from those that the model was trained on. Nobody marked the false words here. Mark them yourself. <!--
-# source: differ from those that the model was trained on | satlib/models/README.md -->
+# Now photographs. With Flickr8k on your disk they come from its test split. Otherwise they come with scikit-image, and
+# differ from those that the model was trained on. Nobody marked the false words here. Mark them yourself. <!-- source:
+# differ from those that the model was trained on | satlib/models/README.md -->
 
 # %%
 photographer = Captioner.load(shipped.model())
@@ -159,8 +160,8 @@ drawings.gallery_figure(
 )
 
 # %% [markdown]
-# The sentences are well formed, and many of them are untrue. Every picture gets a sentence, also one that shows nothing
-# the model knows. Do the maps warn you? Here are those of the cup of coffee (or of your first photograph).
+# Many of the sentences are untrue. Every picture gets a sentence, even a picture that shows nothing the model knows. Do
+# the maps warn you? Here are those of the cup of coffee (or of your first photograph).
 
 # %%
 name = "coffee" if "coffee" in photographs else next(iter(photographs))
@@ -175,7 +176,7 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 )
 
 # %% [markdown]
-# They do not warn you. The light finds a place for every word, true or false. The maps also move less on these
+# They do not warn you. Every word lights up some place, whether it is true or false. The maps also move less on these
 # photographs than on scenes.
 #
 # The figures of a paper show chosen examples. So the next sections count, wherever we know the truth.
@@ -256,8 +257,8 @@ plt.show()
 # > **Paper, section 5.4.** The alignments that the model learns agree very strongly with human intuition.
 #
 # How strongly? Take a word that says something true of an object. Is the peak of its map on that object? That is the
-# *pointing game* (Zhang et al., 2016). A cell is 32 pixels wide, so the middle of the cell may miss the object by up to
-# 15 pixels. By hand, for one word:
+# *pointing game* (Zhang et al., 2016). The grid of these models is 7 by 7, so a cell is 32 pixels wide. The peak counts
+# as a hit if the middle of its cell is within 15 pixels of the object. By hand, for one word:
 
 # %%
 example = right[0]
@@ -311,8 +312,9 @@ plots.ground_figure(looked["soft"])
 # </details>
 #
 # The right panel shows something else: much of the weight lies outside the object. Only 40 % of soft attention's weight
-# is on the object's pixels, and 45 % of hard attention's. The peak is often at the object's edge, where a vector still
-# sees the whole object. So a map is no outline of a thing.
+# is on the object's pixels, and 45 % of hard attention's. In the example by hand the peak is at the edge of the object:
+# a vector sees more than its own square. So a map does not outline an object. <!-- source: a vector sees more than its
+# own square | notebook 02, "What a place can see" -->
 
 # %% [markdown]
 # ## The same on photographs
@@ -326,8 +328,8 @@ plots.ground_figure(looked["soft"])
 # two ways:
 #
 # - **Mass**: how much of the map lies in the boxes. The control is an even map, whose mass is the area of the boxes.
-# - **Peak**: how often the largest value lies in a box. The control is the centre of the picture, because photographers
-#   put things there. <!-- source: the largest value lies in a box | satlib/phrase_grounding.py -->
+# - **Peak**: how often the largest value lies in a box. The control is the centre of the picture, which needs no model.
+#   <!-- source: the largest value lies in a box | satlib/phrase_grounding.py -->
 #
 # **Predict, then run.** Write down two numbers: in what percentage of the phrases is the *centre of the picture* in a
 # box? And how often is the peak of soft attention in one?
@@ -379,19 +381,19 @@ figure
 #
 # </details>
 #
-# Said plainly, for words that a person wrote:
+# For words that a person wrote:
 #
-# - In all four models the mass beats an even map. So the maps do know something about where things are.
+# - In all four models the mass beats an even map. So the maps do say something about where things are.
 # - Without boxes in training, no model's peak beats the centre of the picture. The hard model comes within a point of
 #   it, but its peak is nearly as often in a box when the map ignores the word.
 # - Trained with boxes (notebook 08 and `docs/training.md`), soft attention beats the centre of the picture: 60 against
 #   55 %. That model was shown where to look.
 #
-# In its own words a model names what it can see, and its peaks are more often in a box: 60 % for soft attention with
-# two encoders, where the centre has 65 %. There the hard model beats the centre, with 71 against 66 %, but a map that
+# With a model's own words its peaks are more often in a box, but so is the centre: 60 % for soft attention with two
+# encoders, where the centre has 65 %. There the hard model beats the centre, with 71 against 66 %, but a map that
 # ignores the word already has 69 %.
 #
-# So on photographs the paper's "agrees very strongly" is too strong for these models. On drawn scenes it is true.
+# So on photographs the paper's "agree very strongly" is too strong for these models. On drawn scenes it is true.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 true, own = ({run: each[kind]["all"] for run, each in stored.items()} for kind in ("true", "generated"))
@@ -453,8 +455,8 @@ assert shares["shape"] > 0.7 * sum(shares.values()), "Most of these mistakes are
 #
 # </details>
 #
-# So these models look at the object, but take a star for a triangle. Here are some mistakes of either kind. Each
-# picture is lit by the map of its false word, and the object is outlined.
+# So these models look at the object, but take a circle for a square, for example. Here are some mistakes of either
+# kind. Each picture is lit by the map of its false word, and the object is outlined.
 
 # %%
 examples = [each for each in judged["soft"] if each[2]][:4] + [each for each in judged["soft"] if not each[2]][:4]
@@ -519,14 +521,14 @@ for name, found in judged.items():
 # <details><summary>Answer</summary>
 #
 # The drawn map cures fewer than half of the mistakes: 27 % with soft attention and 17 % with hard. As expected, most of
-# those that had looked right stay wrong. With soft attention 4 of the 6 that had looked wrong are cured. There the look
+# those that had looked right stay wrong. With soft attention 4 of the 6 that had looked wrong are cured. There the map
 # may have been the cause, but fewer than ten such words with each model are too few to be sure.
 #
 # </details>
 #
-# So a map tells you *where* a word took its evidence. It separates two kinds of mistakes, and for these models it says
-# which kind to work on: they need better vectors or a better use of them, not a better look. It does not tell you why
-# the evidence was misread. <!-- source: a better use of them, not a better look | the count above -->
+# So a map tells you *where* a word took its evidence. It separates two kinds of mistakes. A better map left most
+# mistakes of these models uncured, so work first on the vectors and on their use. A map does not tell you why the
+# evidence was misread. <!-- source: left most mistakes of these models uncured | the count above -->
 
 # %% [markdown]
 # ## Is attention an explanation?
@@ -534,9 +536,10 @@ for name, found in judged.items():
 # <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satlib.course.steering.look_again | tests/test_steering.py::TestLookAgain::test_one_step_written_out -->
 #
 # A map beside a word could be mere decoration. Jain and Wallace (2019) found text classifiers that give the same answer
-# under very different attention. Wiegreffe and Pinter (2019) replied that it depends on what one asks. So ask the
-# captioner. Take words that are true of one object and false of the other, and replace nothing but the map at that
-# word: <!-- source: give the same answer under very different attention | Jain and Wallace (2019), abstract -->
+# under very different attention. Wiegreffe and Pinter (2019) replied that the answer depends on what one calls an
+# explanation. So test the captioner. Take words that are true of one object and false of the other, and replace only
+# the map at that word: <!-- source: depends on what one calls an explanation | Wiegreffe and Pinter (2019), abstract
+# --> <!-- source: give the same answer under very different attention | Jain and Wallace (2019), abstract -->
 #
 # - **on the other object**: does the word change to what is true *there*?
 # - **on its own object**, evenly, as a person might draw it: does the word stay?
@@ -622,8 +625,8 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # Following is the most common outcome when the map moves to the other object, and far more words follow than under the
-# map on their own object. So it is not just any push that does it. The rest of the sentence still speaks of the first
-# object, and yet the word changes.
+# map on their own object. So a new map alone is not enough: it matters where it lies. The rest of the sentence still
+# speaks of the first object, and yet the word changes.
 #
 # </details>
 #
@@ -631,10 +634,10 @@ plt.show()
 #
 # - The map that a *person* might draw on the right object does not keep all words: 79 % stay with soft attention and 89
 #   % with hard. That is still far more than under an even map. The model has learned to use its own maps, not ours.
-# - Colour and size follow more often than shape, and shape more often than texture. A texture may simply be left out:
-#   the model goes on to the next word instead.
-# - Under an even map some words stay in place. For them the map explains nothing: the sentence so far, or what the LSTM
-#   has already read, has decided.
+# - Colour and size follow more often than shape, and shape more often than texture. A caption may leave a texture out,
+#   so the model can also go on to the next word.
+# - Under an even map some words stay. The map does not explain these: the sentence so far, or what the LSTM has already
+#   read, is enough for them.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 for name in models:
@@ -660,12 +663,12 @@ for name in models:
 # <!-- index: claim: attention can look at non-object regions | where "a", "is", "to the left of" look, and whether they need to | satlib.course.steering.look_again | tests/test_steering.py::TestLookAgain::test_where_it_looks_by_itself_it_says_the_same -->
 #
 # > **Paper, section 5.4.** Other systems use object detectors to propose regions that words can be aligned with. Here
-# > the model may attend to any region that helps, also one that is no object.
+# > the model may attend to any region that helps, even one that is not an object.
 #
 # At every word $\alpha_t$ sums to 1, so the model has to look somewhere. Where does it look for words that name no
 # object? We form four groups: words about an object, articles, words of relation ("above", "left"), and the others
 # ("is", "with", "to"). For each group: how often is the peak on *neither* object, how wide is the map (its entropy),
-# and does the word stay under an even map?
+# how open is the gate $\beta_t$ (notebook 04), and does the word stay under an even map?
 #
 # **Predict, then run.** Write down two numbers: what percentage of the articles stay under an even map? And of the
 # words about an object?
@@ -727,7 +730,7 @@ for name, found in groups.items():
 #
 # Articles have wider maps than words about an object, and their peaks are far more often on no object. They do not need
 # the map. Surprisingly, words of relation almost always stay as well: by then the sentence, or what the LSTM has
-# already read, has decided.
+# already read, is enough.
 #
 # So do not read meaning into the map of "a". A region that is no object can matter, but test it as above. Do not just
 # read it off the picture.
@@ -758,8 +761,8 @@ torch.testing.assert_close(tempered(alpha, 1e6), torch.full((3,), 1 / 3))  # far
 # %% [markdown]
 # What does the temperature do to the captions? We caption 200 scenes at six temperatures.
 #
-# **Predict, then run.** At $T = 1$ more than four captions in five are completely right. Write down two numbers: how
-# many percent at $T = 0.1$, and how many at $T = 10$?
+# **Predict, then run.** At $T = 1$ more than four captions in five are completely right. Write down two numbers: what
+# percentage at $T = 0.1$, and what percentage at $T = 10$?
 
 
 # %%
@@ -803,8 +806,8 @@ plt.show()
 #
 # </details>
 #
-# Sharper maps change little, because the model's maps of these words are sharp anyway. Flat maps ruin the caption: the
-# context vector mixes both objects, and the model can no longer tell them apart.
+# Sharper maps change little. A likely reason: the maps of words about an object are sharp anyway (their entropy above).
+# Flat maps ruin the caption. There the context vector mixes both objects.
 #
 # Move the slider yourself. It starts at 1, the model's own attention.
 
@@ -901,8 +904,8 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The shape stays: the rest of the sentence is the same as before. The look does not follow the false colour:
-# at the shape, the peak of its map is in the same place as before. Above, a map moved by force took many words with it.
+# The shape stays: the rest of the sentence is the same as before. The attention does not follow the false colour: at
+# the shape, the peak of its map is in the same place as before. Above, a map moved by force took many words with it.
 # Here a word changed by force does not take the map with it.
 #
 # </details>
@@ -920,7 +923,7 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 #
 # ## What to remember
 #
-# - A map shows where a word took its evidence, on a coarse grid. It is no outline and no proof.
+# - A map shows where a word took its evidence, on a coarse grid. It is neither an outline nor a proof.
 # - Count, with controls: chance, the centre of the picture, a map that ignores the word.
 # - On photographs, soft attention without boxes in training hits less often than the centre of the picture.
 # - Most mistakes on scenes are mistakes of naming, not of looking.
