@@ -379,12 +379,12 @@ print(f"matrix products: {shares['matrix products']:.0f} %")
 #
 # </details>
 #
-# This picture tells you what to try. On GPUs, matrix products can be computed faster in 16 bits (below). The many
-# small operations between them mostly read and write memory; `torch.compile` fuses them. To measure both on your
+# This picture tells you what to try. For matrix products, try bf16 (section "Which precision your card supports"). The
+# many small operations between them mostly read and write memory; `torch.compile` fuses them. To measure both on your
 # machine: `satlib bench step --contestants plain,compiled --precisions float32,bf16`.
 #
-# If a step takes much longer than the sum of its times on the GPU, the GPU waits: Python launches operations too
-# slowly, or the data arrive late. Try larger batches first.
+# On a GPU, compare the time of a step with the sum of its operations' times. The rest is waiting: Python launches
+# operations too slowly, or the data arrive late. Try larger batches first.
 
 # %% [markdown]
 # ## A small real training
@@ -1105,8 +1105,8 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # images.
 # <!-- source: worse than the median | satlib/tune.py -->
 #
-# **Predict.** We run six trials of three values. Which value matters most for the score: the learning rate, the
-# dropout rate, or the number of LSTM units?
+# **Predict.** We run six trials of three values. Rank them by how much the score depends on them: the learning rate,
+# the dropout rate, the number of LSTM units.
 
 # %%
 TRIALS, EPOCHS = 6, 2
