@@ -175,7 +175,7 @@ tree_figure(story, best=chosen)
 # <details><summary>Answer</summary>
 #
 # 0.144: about half the probability of the best one, which has 0.289. Greedy decoding cannot reach the best caption,
-# because that caption starts with "the". The best first word does not start the best caption.
+# because that caption starts with "the", and "a" is the likelier first word.
 #
 # </details>
 #
@@ -231,9 +231,8 @@ live(ipywidgets.IntSlider(value=1, min=1, max=6, description="width"), tree_of)
 
 # %% [markdown]
 # **Look at the tree again.** The captions that name a property ("brown", "big") have more than half of the probability
-# together. Yet none of them is the best caption. There are many ways to say something specific, and these ways share
-# the probability. There are few ways to say something general. So the search for a high probability favours bland
-# captions. We come back to this below.
+# together. Yet none of them is the best caption. There are several ways to say something specific, and these ways share
+# the probability. So a search for a high probability may return a bland caption. We come back to this below.
 
 # %%
 assert sum(properties.values()) > 0.5, "have more than half of the probability together"
@@ -242,8 +241,9 @@ assert best not in properties
 # %% [markdown]
 # ## The same on satlib's decoder
 #
-# A decoder with random weights and five words is such a table too, one table for each picture. Our functions, satlib's
-# functions (which decode many pictures at once and keep the LSTM's state) and exhaustive search must agree.
+# A decoder with random weights and five words is such a table too, one table for each picture. satlib's functions
+# decode many pictures at once and keep the LSTM's state. Their captions must be those of our functions. The best
+# caption of a beam of width 30 must also be that of exhaustive search.
 
 # %%
 torch.manual_seed(SEED)
@@ -276,7 +276,7 @@ for image, hypothesis in enumerate(decoding.greedy(tiny, a, longest)):
     assert (*hypothesis.words, END) == greedy(table_of(tiny, a[image : image + 1]), longest, END)
     exact = dict(everything(table_of(tiny, a[image : image + 1]), longest, END))
     assert (*found[image][0].words, END) == max(exact, key=exact.get)
-print("beams of width 1, 2, 3 and 30, greedy decoding and exhaustive search: all agree")
+print("beams of width 1, 2, 3 and 30 and greedy decoding: ours equal satlib's; width 30 equals exhaustive search")
 
 # %% [markdown]
 # From here on we decode with satlib.
@@ -327,8 +327,8 @@ print(f"the best caption: {counted[best]:,} of {n:,}; greedy decoding's: {counte
 #
 # </details>
 #
-# Next, the probability of every caption at four temperatures. Hatched: greedy decoding's caption. Blue: the best
-# caption. The ticks at $T = 1$ are the shares of the 10,000 drawn captions.
+# The next figure shows the probability of every caption at four temperatures. Greedy decoding's caption is hatched, and
+# the best caption is dark blue. The orange ticks at $T = 1$ are the shares of the 10,000 drawn captions.
 
 # %%
 temperatures = {T: dict(everything(at_temperature(story, T), 5)) for T in (0.02, 0.5, 1.0, 2.0)}
@@ -382,8 +382,8 @@ assert entropies == sorted(entropies), "a higher temperature spreads the probabi
 # %% [markdown]
 # ## On photographs
 #
-# Now the model for photographs that comes with satlib, on two photographs of scikit-image: greedy decoding, beams of
-# width 5 and 50, and samples at two temperatures. The numbers are $\log p(y \mid a)$.
+# Now we use the model for photographs that comes with satlib, on two photographs from scikit-image. We try greedy
+# decoding, beams of width 5 and 50, and samples at two temperatures. The numbers are $\log p(y \mid a)$.
 #
 # **Predict, then run.** We also draw 50 captions of the first photograph at $T = 0.5$. Write down a number: how many of
 # them have a higher probability than the caption that a beam of width 5 finds?
@@ -433,8 +433,8 @@ assert lucky >= 5
 # %% [markdown]
 # ## What a temperature costs
 #
-# A drawn scene tells us whether a caption is right: both objects, all their properties, and the relation
-# (`exact_match`). So we can measure what sampling costs. The model is satlib's soft attention for scenes, on 120
+# On scenes a program can check whether a caption is right: both objects, all their properties, and the relation
+# (`exact_match`). So we can measure what sampling costs. We use satlib's model for scenes with soft attention, on 120
 # scenes.
 #
 # **Predict, then run.** Greedy decoding is right for 86 % of the scenes. Write down a number: how many percent at
@@ -545,14 +545,14 @@ print("words ", *(f"{value:6.2f}" for value in words[0.0]), "\nright ", *(f"{val
 print(f"captions that became less probable with the next width: {worse} of {N * (len(beams) - 1)}")
 assert likely[0] < likely[2] < likely[4], "a wider beam finds captions with a higher probability"
 assert words[0.0][4] < words[0.0][0] - 0.2, "the captions are shorter"
-assert words[1.0][4] > words[0.0][4] + 0.2
+assert words[1.0][4] > words[1.0][0] + 0.2, "they become longer than with width 1"
 assert abs(correct[4] - correct[1]) < 4, "not better from width 2 on"
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 12.6 words, and 87.5 % right: the captions are shorter, and not better from width 2 on. With $\gamma = 1$ they keep
-# their length.
+# 12.6 words, and 87.5 % right: the captions are shorter, and not better from width 2 on. With $\gamma = 1$ they become
+# longer than with width 1.
 #
 # </details>
 #
@@ -561,28 +561,31 @@ assert abs(correct[4] - correct[1]) < 4, "not better from width 2 on"
 # ### Why a wider beam need not give a better caption
 #
 # On average a wider beam finds captions with a higher probability. (For a single picture it may not: good beginnings
-# can crowd out one that would have turned out better, as the last line above counts.) But a high probability is not
-# quality, for two reasons on this page:
+# can crowd out one that would have turned out better. The last line that the cell prints counts such cases.) But a high
+# probability is not quality, for three reasons:
 #
-# - **Specific captions share their probability**, as in the tree. So a bland caption comes out on top.
-# - **Every word costs.** So short captions come out on top.
+# - **Specific captions share their probability**, as in the tree. So a bland caption may come out on top.
+# - **Every word costs.** So the search favours short captions.
+# - **The model may be wrong.** What it finds probable may be false.
 #
-# Another reason does not show on these scenes, which are too easy: what the model finds probable may be false. Treat
-# the width as a hyperparameter and choose it on the dev split.
+# Treat the width as a hyperparameter and choose it on the dev split.
 
 # %% [markdown]
 # # Judging
 #
 # ## BLEU, by hand
 #
-# BLEU asks which share of a caption's words, pairs, triples and fours occurs in some reference. It has three ideas:
+# An *$n$-gram* is a run of $n$ words. BLEU asks which share of a caption's runs of one, two, three and four words
+# occurs in some reference. It has three ideas:
 #
 # - **Clipping.** An $n$-gram cannot count more often than it occurs in a single reference. So "star star star" against
 #   "a star" gets one hit.
 # - **The geometric mean.** BLEU-$n$ is the geometric mean of the precisions $p_1, \dots, p_n$, each over the whole
-#   corpus. One precision near 0 pulls the score down to 0.
+#   corpus. One precision of 0 pulls the score down to 0.
 # - **The brevity penalty.** Precision alone rewards captions that say little. With $c$ words in the captions and $r$ in
 #   the references (per caption, the reference nearest in length), multiply by $\min(1, e^{1 - r/c})$.
+#
+# We check it on the scenes: the first reference of each scene is the caption, and the other four are its references.
 
 
 # %%
@@ -714,9 +717,10 @@ assert abs(without[-1] - with_penalty[-1]) < 1
 #
 # <!-- index: section 5.2 | what has to be equal before two rows of a table are compared | satlib.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
 #
-# > **Paper, section 5.2.** Three things make comparison hard. The encoder: GoogLeNet's or VGG's features alone lift a
-# > figure above AlexNet's, with the same decoder. One model or an ensemble of several. And the split, where a data set
-# > has no official one; the paper takes published splits, and finds that they matter little.
+# > **Paper, section 5.2.** Three things make comparison hard. The first is the encoder: GoogLeNet's or VGG's features
+# > alone lift a figure above AlexNet's, with the same decoder. The second is whether one model or an ensemble is
+# > scored. The third is the split, where a data set has no official one; the paper takes published splits, and finds
+# > that they matter little.
 #
 # This notebook adds five more: the tokenizer, the penalty, the number of references, the beam, and whether the captions
 # were *generated*. If one of them differs, a difference between two scores may say nothing about the models.
@@ -727,8 +731,8 @@ assert abs(without[-1] - with_penalty[-1]) < 1
 #
 # We use stored evaluations of 1,000 photographs of Flickr8k. They keep what BLEU counts for each photograph.
 #
-# **Predict, then run.** The same encoder (EfficientNet-Lite0) with soft attention, and without attention. Write down a
-# number: by how many points of BLEU-4 does attention lead?
+# **Predict, then run.** Two models have the same encoder, EfficientNet-Lite0. One has soft attention, the other has no
+# attention. Write down a number: by how many points of BLEU-4 does attention lead?
 
 
 # %%
@@ -763,7 +767,7 @@ for (name, (one, other)), style in zip(duels.items(), ({"color": BLUE}, WRONG), 
     )
     theirs = statistics.differences(*(Statistics.of(stored(each)["statistics"]) for each in (one, other)))["BLEU-4"]
     assert np.allclose(limits[name], theirs[1:], atol=0.15)
-axis.axvline(0, color=INK, linestyle=":")
+axis.axvline(0, ymax=0.75, color=INK, linestyle=":")  # it ends below the legend
 axis.set(xlabel="difference in BLEU-4", yticks=[], ylim=(0, axis.get_ylim()[1] * 1.35))
 _ = axis.legend(frameon=False, fontsize=8.5, loc="upper left", ncols=2)
 
@@ -786,7 +790,7 @@ assert limits["EfficientNet-Lite0 or VGG-19"][0] > 0
 #
 # 1. **Align.** A word's partner is the same word, or a word with the same stem ("runs", "running"). A word can have
 #    only one partner. Among all alignments, prefer many partners that are the same word, then few chunks, then short
-#    distances. A *chunk* is a run of words whose partners are a run too. The search for it is a beam search.
+#    distances. A *chunk* is a run of words whose partners are a run too. A beam search looks for the alignment.
 # 2. **Weight.** Function words ("a", "the", "of") weigh 0.25, other words 0.75. A partner with only the same stem
 #    counts 0.6.
 # 3. **Precision and recall.** $P$ is the share of the caption's weight that has partners, $R$ the share of the
@@ -794,7 +798,7 @@ assert limits["EfficientNet-Lite0 or VGG-19"][0] > 0
 # 4. **Penalty.** $m$ partners in $c$ chunks: $\text{METEOR} = F \left(1 - 0.6\, (c/m)^{0.2}\right)$. There is no
 #    penalty where caption and reference are equal.
 #
-# METEOR's own program also knows synonyms and paraphrases. They need its tables; the rest is this:
+# METEOR's own program also knows synonyms and paraphrases, from its tables. We leave these out and build the rest:
 
 # %%
 ALPHA, BETA, GAMMA, STEM, FUNCTION_WORD, OTHER_WORD = 0.85, 0.2, 0.6, 0.6, 0.25, 0.75
@@ -840,9 +844,9 @@ def meteor(caption: Sequence[str], reference: Sequence[str]) -> dict[str, float]
 # **Predict, then run.** "the cat chases the dog", where the reference says "the dog chases the cat". All words have a
 # partner, so $F = 1$. Write down a number from 0 to 100: what is the METEOR?
 #
-# The table shows this pair and seven more. Its last columns are the results of METEOR's program, told to match words
-# and stems only, and with everything it knows. They are stored here; where Java is installed, the program runs again
-# and has to agree.
+# The table shows this pair and seven more. The last two columns are the results of METEOR's program. In the column
+# "program" it matches words and stems only; in the last one it uses everything it knows. Both are stored here; where
+# Java is installed, the program runs again and has to agree.
 
 # %%
 PAIRS = {  # caption | reference: by the program, with equal words and stems, with everything; percent
@@ -921,12 +925,13 @@ for axis, (one, other) in zip(axes, [split_pairs[0], split_pairs[1], split_pairs
 # - **Recall weighs more than precision.** Swap caption and reference, so that the caption says too much instead of too
 #   little: the score is more than twice as high.
 # - **Stems count, synonyms need tables.** "big" for "large" costs 77 points by hand and 9 in the whole program.
-# - **The program has its quirks.** It gives 0.00 to "two dogs are running". While it searches for an alignment, it
-#   rounds the weight of a partner that is not the same word down to 0. So it drops such partners where it has a choice.
+# - **The program has its quirks.** With all it knows, it gives 0.00 to "two dogs are running". While it searches for an
+#   alignment, it rounds the weight of a partner that is not the same word down to 0. So it drops such partners where it
+#   has a choice.
 #   <!-- source: it rounds the weight of a partner that is not the same word down to 0 | meteor-1.5.jar in pycocoevalcap, class Aligner, method resolve, instruction d2i -->
 #
-# How far does the METEOR by hand go? Below, 120 captions of the scenes, each against four references. And one warning:
-# nltk has a `meteor_score` too, with other parameters.
+# Next we score 120 captions of the scenes with the METEOR by hand, each against four references. One warning: nltk has
+# a `meteor_score` too, with other parameters.
 
 # %%
 each = {
@@ -1033,7 +1038,7 @@ assert seen_in["a"] == N
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# $\log(120/120) = 0$. Words that fit every picture earn nothing; rare words earn much.
+# $\log(120/120) = 0$. Words that fit every picture earn nothing; rarer words earn more.
 #
 # </details>
 #
@@ -1056,7 +1061,7 @@ assert kept_share["CIDEr-D"] < 0.2
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# CIDEr keeps 98 %, CIDEr-D 6 %. The doubled caption is far too long, so the length factor nearly removes it.
+# CIDEr keeps 98 %, CIDEr-D 6 %. The doubled caption is far too long, and CIDEr-D multiplies it by a small factor.
 #
 # </details>
 #
@@ -1165,8 +1170,9 @@ print(
 #
 # All four metrics count words that agree. None of them knows what is *true*. Swap the two colours, and the caption is
 # false: BLEU-1 does not change at all, and BLEU-4 falls from 54 to 36. Reverse the relation, and the caption says the
-# opposite: BLEU-4 and CIDEr score it higher than the true caption in other words. METEOR knows some synonyms, so the
-# other words cost it 10 %, against 28 % of BLEU-4. Where you know what is true, as here, measure that too.
+# opposite: BLEU-4 and CIDEr score it higher than the true caption in other words. METEOR knows some synonyms, and still
+# the other words cost it 10 %. They cost BLEU-1 9 % and BLEU-4 28 %. Where you know what is true, as here, measure that
+# too.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 assert [len(above[metric]) for metric in ("BLEU-1", "BLEU-4", "CIDEr", "METEOR")] == [3, 1, 1, 0], (
@@ -1247,9 +1253,9 @@ assert len(models) == 10
 #
 # So whether the score of references is a ceiling depends on the data.
 #
-# - **Scenes.** The model leads in BLEU-1, BLEU-4 and CIDEr. Yet 86.7 % of its captions are right, and of the references
-#   100 %. There is little to say about a scene, and there are many ways to say it. The model uses the common wording. A
-#   reference has a wording of its own, and is marked down for it.
+# - **Scenes.** The model leads in BLEU-1, BLEU-4 and CIDEr. Yet 86.7 % of its captions are right, and 100 % of the
+#   references. A likely reason: there are many ways to describe a scene. The model prefers the common wording, and a
+#   reference often has a rarer one, which agrees with fewer of the others.
 # - **Flickr8k.** People score higher than each of our ten models in BLEU-1, BLEU-4, METEOR and CIDEr. In BLEU-4 the
 #   lead could be chance: 21.4 against 20.6 for the top model. In METEOR (26.5 against 22.1) and CIDEr (82.0 against
 #   60.9) it is large. A likely reason: photographs show many different things, people name them, and a small model
@@ -1263,8 +1269,8 @@ assert len(models) == 10
 # <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
 #
 # In training the decoder sees the *true* words before each word. Its top word at each place comes for free, and it is
-# tempting to take these words as its caption and report their BLEU. Some public re-implementations do. But this is not
-# a caption. The model was told all the earlier words, so its own mistakes cannot mislead it.
+# tempting to take these words as its caption and report their BLEU. Some public re-implementations do. But these words
+# are not a caption. The model was told all the earlier words, so its own mistakes cannot mislead it.
 
 
 # %%
@@ -1332,10 +1338,11 @@ assert right(forced) < 25 < right(generated) - 30
 #
 # Against the reference that was fed, the forced words score higher at each $n$, because the model was told that
 # reference as it went along. Against all five references, their BLEU-4 is lower: what the model writes itself is a
-# sentence, and forced words rarely are. So the error does not even have one direction. A score of forced words does not
-# measure captions.
+# sentence, and forced words rarely are. So the error can go either way. A score of forced words does not measure
+# captions.
 #
-# The same on photographs, as a stored result: "fed" is against the reference that was fed, "all" against all five.
+# The next cell prints a stored result on photographs: "fed" is against the reference that was fed, "all" against all
+# five.
 
 # %%
 print(f"{judging['command']}: {judging['teacher forcing']['model']} on {judging['images']:,} photographs")
@@ -1353,7 +1360,8 @@ assert real["forced, all"]["BLEU-4"] < real["generated, all"]["BLEU-4"] - 5, "fo
 
 # %% [markdown]
 # Against all five references, forced words lose 7 points of BLEU-4, and 1.5 of BLEU-1. A high BLEU-1 beside a low
-# BLEU-4 is their signature. A public re-implementation with VGG-19 reports 64.8 and 15.5, and it measured forced words.
+# BLEU-4 may be a sign of forced words. A public re-implementation with VGG-19 reports 64.8 and 15.5, and it measured
+# forced words.
 # <!-- source: reports 64.8 and 15.5, and it measured forced words | the re-implementation's own table, quoted in notebook 02 -->
 #
 # ## Likelihood and BLEU disagree
@@ -1411,7 +1419,9 @@ assert at[0] > at[2] + 0.3
 # Now two real examples on Flickr8k. Left and middle: a training by likelihood, epoch by epoch
 # (`satlib train flickr8k-lite02-soft`, its stored log). Right: two models with the same vocabulary, one trained by
 # likelihood, and one trained further with rewards for its own captions (stored by
-# `python benchmarks/judging.py --data data`).
+# `python benchmarks/judging.py --data data`). The encoder and the attention differ too: the first has
+# EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention.
+# <!-- source: the first has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention | satlib/recipes/flickr8k-lite0-soft.toml and satlib/recipes/flickr8k-hard-reward.toml -->
 
 # %%
 log = (resources.files("satlib") / "results" / "flickr8k-lite02-soft" / "log.jsonl").read_text().splitlines()
@@ -1428,7 +1438,7 @@ for axis, values, chosen_epoch, title in (
         chosen_epoch + 1, values[chosen_epoch], "o", color=VERMILION, markersize=13, fillstyle="none", label="best"
     )
     axis.set(title=title, xlabel="epoch")
-    axis.legend(frameon=False, fontsize=8.5, loc="center right")
+    axis.legend(frameon=True, edgecolor=INK, fontsize=8.5, loc="center right", markerscale=0.6)
 MARKERS = {"flickr8k-lite0-soft": ("o", BLUE, "likelihood"), "flickr8k-hard-reward": ("s", VERMILION, "then rewards")}
 for name, (marker, colour, label) in MARKERS.items():
     values = judging["likelihood"][name]
@@ -1460,11 +1470,13 @@ assert np.ptp(x[4:]) < 0.01
 #   the agreement ends. NLL is best at epoch 6 and BLEU-4 at epoch 8. But look at the sizes: from epoch 5 on, NLL moves
 #   by 0.008 and BLEU-4 by 0.26. Either choice is fine here.
 # - **Two models.** The model trained with rewards is a quarter of a nat per word worse. In BLEU-4 the two models cannot
-#   be told apart: the interval of their difference contains 0. Rewards ask for captions that agree with people's. They
-#   do not ask for a probability for everything that people may say.
+#   be told apart: the interval of their difference contains 0. The encoder and the attention differ too, so this pair
+#   does not show what the rewards alone do. Rewards ask for captions that agree with people's. They do not ask for a
+#   probability for everything that people may say.
 #
 # So choose the epoch by what you report, measured on *generated* captions of the dev split (`training.select`). There
 # are exceptions: the recipes for scenes choose by NLL, because one scene can be described correctly in many ways.
+# <!-- source: because one scene can be described correctly in many ways | satlib/recipes/scenes-soft.toml -->
 #
 # ## Try it
 #
@@ -1482,8 +1494,8 @@ assert np.ptp(x[4:]) < 0.01
 #
 # ## What to remember
 #
-# - Greedy decoding chooses words, beam search compares beginnings, sampling draws. All three agree with exhaustive
-#   search where we can run it.
+# - Greedy decoding chooses words, beam search compares beginnings, sampling draws. Only a beam that drops nothing is
+#   exhaustive search.
 # - A caption with a higher probability need not be better. Choose the beam's width and the length exponent on the dev
 #   split.
 # - A score means nothing without its protocol: tokenizer, penalty, references, generated or forced. And ask whether the
