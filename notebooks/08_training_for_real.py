@@ -1204,9 +1204,9 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 #
 # - **The encoder.** "vgg19" is the paper's. The others are newer networks. Compare attention only between
 #   rows of one encoder.
-# - **The protocol.** BLEU of the published rows was computed with another tokeniser. BLEU without brevity penalty
+# - **The protocol.** BLEU of the published rows was computed with another tokenizer. BLEU without brevity penalty
 #   rewards short captions (notebook 07).
-#   <!-- source: was computed with another tokeniser | Xu et al. (2015), section 5.1 -->
+#   <!-- source: was computed with another tokenizer | Xu et al. (2015), section 5.1 -->
 # - **The interval.** It covers the choice of test images. It does not cover the seed of the training.
 # - **Attention or not.** On photographs, with VGG-19, soft attention is ahead of one mean vector ("none") by little. In
 #   an earlier pair of trainings with the same recipes it was not, and with EfficientNet-Lite0 it is not. Two pairs of

@@ -38,9 +38,10 @@ def tree_figure(
             before = places[prefix[:-1]]
             axis.plot([x - 0.78, x - 0.24], [before, y], **style)
             p = next_words(prefix[:-1])[prefix[-1]]
-            height = (before + y) / 2 - (0.12 if abs(before - y) < 1.5 else -0.2)  # on a steep line, otherwise above it
-            style_of_p = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK, "zorder": 4}
-            axis.text(x - 0.5, height, f"{p:.2f}", **style_of_p)
+            # On its line, near the word: there the lines to a prefix's words are farthest apart.
+            label = {"boxstyle": "round,pad=0.1", "facecolor": "0.95", "edgecolor": "none"}
+            style_of_p = {"ha": "center", "va": "center", "fontsize": 8, "color": "0.1", "zorder": 4, "bbox": label}
+            axis.text(x - 0.78 + 0.68 * 0.54, before + 0.68 * (y - before), f"{p:.2f}", **style_of_p)
         box = {
             "boxstyle": "round,pad=0.25",
             "facecolor": "0.95",
