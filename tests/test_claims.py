@@ -2,6 +2,7 @@
 
 import base64
 import io
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,18 @@ class TestSources:
     def test_a_file_or_notebook_that_is_not_there_is_a_fault(self, origin):
         with pytest.raises(ValueError, match="does not exist"):
             found(f"<!-- source: never seen before | {origin} -->\nIt was never seen before.")
+
+
+def test_the_claims_of_a_source_that_was_edited_are_not_taken_from_the_old_notebook(tmp_path, capsys):
+    (source,) = notebooks.sources(["03"])
+    for path in (source, source.with_suffix(".ipynb")):
+        shutil.copy(path, tmp_path)
+    copied = tmp_path / source.name
+    assert notebooks.unheld(copied, listed=False) == []
+    assert "0 with nothing behind them" in capsys.readouterr().out
+    copied.write_text(copied.read_text().replace("# # 3. Captions", "# # 3. Captions\n#\n# It is 40 times faster."))
+    (said,) = notebooks.unheld(copied, listed=False)
+    assert said.startswith(f"{source.stem}.ipynb is not what {source.name} gives; make it")
 
 
 def test_a_planted_fault_in_a_committed_notebook_is_found():

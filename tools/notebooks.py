@@ -268,8 +268,11 @@ def unheld(source: Path, listed: bool) -> list[str]:
         listed: print every claim, with what holds it.
     """
     target, found = source.with_suffix(".ipynb"), []
+    notebook = nbformat.read(target, 4)
+    if cells_of(notebook) != cells_of(generate(source)):
+        return [f"{target.name} is not what {source.name} gives; make it, so that the claims of the new text are read"]
     try:
-        every = claims.claims(nbformat.read(target, 4))
+        every = claims.claims(notebook)
     except ValueError as error:
         return [f"{target.name}: {error}"]
     for claim in every:
