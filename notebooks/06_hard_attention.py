@@ -327,9 +327,9 @@ assert len(reached) == 0, "none of the 4 tensors"
 # </details>
 #
 # The derivative is zero. Keep the dart fixed and change one weight $w$ of the attention. The probabilities change
-# smoothly, but the drawn place stays the same until an edge passes the dart. In the figure all paths lie end to
-# end on the line from 0 to 1, so one dart picks a whole path. You see $\log p(y|s,a)$ for three darts, and $L_s$, the
-# mean over all darts.
+# smoothly, but the drawn place stays the same until the border between two places passes the dart. In the figure all
+# paths lie end to end on the line from 0 to 1, so one dart picks a whole path. You see $\log p(y|s,a)$ for three darts,
+# and $L_s$, the mean over all darts.
 
 # %%
 decoder, a, caption = tiny(CASE)
@@ -656,7 +656,7 @@ print(f"the moving average has come {100 * (1 - 0.9**10):.0f} percent of the way
 #
 # Two details matter:
 #
-# - The moving average starts at 0. After 10 minibatches it has come 65 percent of the way.
+# - The moving average starts at 0. After 10 minibatches it has come 65 percent of the way to the mean reward.
 # - Use $b_k$ before you update it. The proof needs a $b$ that does not depend on the path just drawn.
 #
 # ## Which reward teaches which look
@@ -743,7 +743,7 @@ assert away > 0.02  # biased
 # | --- | --- |
 # | `none` | 0 |
 # | `moving-average` | the paper's |
-# | `learned` | the moving average plus a linear function of $h_{t-1}$ (after Mnih et al., 2014) |
+# | `learned` | the moving average plus a linear function of $h_{t-1}$ (after Mnih and Gregor, 2014) |
 # | `other-samples` | draw $N$ paths of each caption; the mean reward of the $N - 1$ others (after Mnih and Rezende, 2016) |
 #
 # We count the error of each weight's mean in standard errors. In the table, `worst` is the maximum over the weights. A
@@ -834,7 +834,7 @@ assert left_over["to-come", "moving-average"] > left_over["sentence", "moving-av
 # They cost $N$ passes of the decoder for each caption.
 #
 # Compare the two rows with the moving average. Under the moving average the reward to come leaves more than the
-# sentence's reward. So the gain that we saw on one caption does not carry over to all cases. Measure before you choose.
+# sentence's reward. So the gain that we saw on one caption may not carry over. Measure before you choose.
 #
 # </details>
 
@@ -905,9 +905,9 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Without a baseline, the average is lower by 0.60 of the gain. From the exact gradient to other samples to no baseline:
-# the noisier the gradient, the lower the average. The moving average starts at 0. If it starts at the first mean
-# reward, it loses less. (These are three seeds on one tiny case.)
+# Without a baseline, the average is lower by 0.60 of the gain. Compare the exact gradient, other samples and no
+# baseline: the noisier the gradient, the lower the average. The moving average starts at 0. If it starts at the first
+# mean reward, it loses less. (These are three seeds on one tiny case.)
 #
 # </details>
 
@@ -949,8 +949,9 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 3.76 nats. A larger weight leaves a higher entropy, and a lower bound than without it: the term biases the result on
-# purpose.
+# 3.76 nats. A larger weight leaves a higher entropy. At the end $L_s$ is lower than without the term: it biases the
+# result on purpose.
+# <!-- source: is lower than without the term | notebook 06, the output of the cell before: L_s for each lambda_e -->
 #
 # </details>
 
@@ -1020,9 +1021,9 @@ assert found.noise < 0.9 * at[mean_reward], "the mix has less noise than pure sa
 #   mode;
 # - with its option `RL_sumCost` off, each look is rewarded only with its own word, without a baseline.
 #
-# Together, the score-function term has $B / (10\, C)$ of the weight that equation 11 gives it. The objective then
-# depends on the size of the minibatch. `satlib.estimators.OfficialBound` does this too, and we can predict its bias.
-# **Write down a number**: is it larger or smaller than the mix's, and how large?
+# By the second and third points, the score-function term has $B / (10\, C)$ of the weight that equation 11 gives it.
+# The objective then depends on the size of the minibatch. `satlib.estimators.OfficialBound` does this too, and we can
+# predict its bias. **Write down a number**: is it larger or smaller than the mix's, and how large?
 
 # %%
 B, C = 64, 3
@@ -1286,7 +1287,8 @@ plt.show()
 #
 # The paper's figure 3 shows a photograph with soft attention above and hard below, with the same words in the same
 # columns. We do the same with the model that we started from and the one that we trained. Both read the same caption
-# (teacher forcing), so column by column they look for the same word.
+# (teacher forcing), so column by column they look for the same word. The hard model draws no place here: it reads the
+# mean context $\sum_i \alpha_{ti} a_i$.
 #
 # **Write down a number**: the caption has 15 words; for how many of them is the hard map sharper?
 # <!-- source: the same words in the same columns | figure 3 of the paper -->
@@ -1463,7 +1465,7 @@ plt.show()
 # 1. **Flip the sign.** In the cell of equation 12 write `samples = likelihood - reward[:, None] * path_score`. One
 # commit of the official file (`00f7f00`) lacks the minus sign that another (`de281ce`) has. Which assertion stops you?
 # 2. **Update the baseline first.** In `learn`, move the line `b = 0.9 * b + ...` above `loss = ...`, with one sampled
-# path instead of eight. By how much does the expected step shrink? (Hint: $R - (0.9\,b + 0.1\,R) = 0.9\,(R - b)$.)
+# path instead of eight. By how much does the expected gradient shrink? (Hint: $R - (0.9\,b + 0.1\,R) = 0.9\,(R - b)$.)
 # 3. **Forget `detach`.** In `hard_loss` write `reward = log_p_caption`. Which assertion stops you? What is now the
 # gradient's extra term?
 # 4. **Another case.** Set `CASE` to another number up to 4. Which conclusions stand?
@@ -1476,7 +1478,7 @@ plt.show()
 #   $\mathrm{KL}(p(s|a)\,\|\,p(s|y,a))$.
 # - No gradient passes through a draw. The score-function identity turns the gradient into a mean, which samples
 #   estimate without bias.
-# - Variance is the difficulty. A baseline that does not depend on the drawn place lowers it without bias.
+# - Variance is the difficulty. A good baseline that does not depend on the drawn place lowers it without bias.
 # - The mix, the official variant and the Gumbel-softmax are biased. Whether they are worth it depends on the batch:
 #   measure it with `satlib estimators`.
 # - On scenes, in both of our comparisons, hard maps are sharper than soft ones.
