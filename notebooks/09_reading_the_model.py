@@ -99,9 +99,10 @@ for name in models:
 #
 # </details>
 #
-# If a caption is wrong, which word is to blame? We match each phrase with the object that more of its words fit. Words
-# of the phrase that are false of that object are its **mistakes** (`ground.scene_mistakes`). <!-- source: the object
-# that more of its words fit | satlib/ground.py, scene_mistakes -->
+# If a caption is wrong, which word is to blame? Each phrase is compared with both objects. We take it to be about
+# the object that fits more of its words. The words that are false of that object are the **mistakes**
+# (`ground.scene_mistakes`).
+# <!-- source: the object that fits more of its words | satlib/ground.py, scene_mistakes -->
 #
 # The figure shows four right captions above and four wrong ones below. False words are in orange italics, and the truth
 # is below them. Can you see a reason in the picture?
@@ -176,8 +177,9 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 )
 
 # %% [markdown]
-# They do not warn you. Every word lights up some place, whether it is true or false. The maps also move less on these
-# photographs than on scenes.
+# The maps do not warn you. Every word lights up some place, whether it is true or false. The maps also move less on
+# these photographs than on scenes: the numbers are the share of the weight that changes its place from one word to the
+# next. <!-- source: the share of the weight that changes its place | satlib/evaluation.py, maps -->
 #
 # The figures of a paper show chosen examples. So the next sections count, wherever we know the truth.
 
@@ -187,14 +189,15 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 #
 # > **Paper, section 5.4.** VGG's maps shrink only where it pools, four times by two: $224 / 2^4 = 14$. To draw the
-# > weights they are enlarged by the factor $2^4 = 16$, and a Gaussian filter imitates how large a receptive field is.
+# > weights they are enlarged by the factor $2^4 = 16$, and a Gaussian filter imitates the size of a receptive field.
 #
 # We need a real map of that size. Take VGG-19's $196$ vectors of a photograph. Use one of them as the question: the
 # vector at the cat's eye (outlined). The energy of a place is $30$ times its cosine with the question, and equation 5
 # turns energies into weights.
 #
 # Then draw it by hand. Each weight fills a square of 16 by 16 pixels. Rows and then columns are convolved with a
-# Gaussian, whose standard deviation here is one cell. At the border the map is mirrored, so that no weight is lost.
+# Gaussian, whose standard deviation here is one cell. At the border the map is mirrored, so that no weight is lost. The
+# two panels in the middle show square roots, so that small weights can be seen, too.
 #
 # **Predict, then run.** Smoothing lowers the peak. Write down a number: what percentage of it is left?
 
@@ -246,8 +249,10 @@ plt.show()
 #
 # Faintly, the other eye also lights up: similar places have similar vectors (notebook 02).
 #
-# The smooth map is prettier, but it shows less: neighbouring peaks run together. The blur is a reminder that a vector sees more than its own square. So draw the smooth map, but measure on the grid. <!-- source: a vector sees more than its own
-# square | notebook 02, "What a place can see" --> <!-- source: it shows less | the assertion in the cell above -->
+# The smooth map is prettier, but it shows less: the squares at each eye become one soft spot. The blur is a reminder
+# that a vector sees more than its own square. So draw the smooth map, but measure on the grid. <!-- source: a vector
+# sees more than its own square | notebook 02, "What a place can see" -->
+# <!-- source: it shows less | the figure above -->
 
 # %% [markdown]
 # ## The pointing game
@@ -258,7 +263,8 @@ plt.show()
 #
 # How strongly? Take a word that says something true of an object. Is the peak of its map on that object? That is the
 # *pointing game* (Zhang et al., 2016). The grid of these models is 7 by 7, so a cell is 32 pixels wide. The peak counts
-# as a hit if the middle of its cell is within 15 pixels of the object. By hand, for one word:
+# as a hit if the middle of its cell is within 15 pixels of the object, about half a cell. By hand, for one word: <!--
+# source: about half a cell | the code of this section: 15 of 32 pixels -->
 
 # %%
 example = right[0]
@@ -306,8 +312,9 @@ plots.ground_figure(looked["soft"])
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Both models hit the object far more often than a map that ignores the word, and nobody ever told them where anything
-# is. A map that ignores the word still beats a random cell, which is why it is the right control.
+# Both models hit the object far more often than a map that ignores the word. They were trained on drawings and
+# sentences alone: nobody told them where anything is. A map that ignores the word still beats a random cell, so it is
+# the stricter control. <!-- source: trained on drawings and sentences alone | satlib/models/README.md -->
 #
 # </details>
 #
@@ -543,7 +550,7 @@ for name, found in judged.items():
 #
 # - **on the other object**: does the word change to what is true *there*?
 # - **on its own object**, evenly, as a person might draw it: does the word stay?
-# - **even** over all places: does it need to look at all?
+# - **even** over all places: does the word need a map of its own?
 #
 # **Predict, then run.** Write down three numbers. When the map moves to the other object, what percentage of the words
 # follow it? With the drawn map on its own object, how many stay? With the even map?
@@ -624,20 +631,21 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Following is the most common outcome when the map moves to the other object, and far more words follow than under the
-# map on their own object. So a new map alone is not enough: it matters where it lies. The rest of the sentence still
-# speaks of the first object, and yet the word changes.
+# With either model 65 % of the words follow the map to the other object. Following is the most common outcome there,
+# and far more words follow than under the map on their own object. So a new map alone is not enough: it matters where
+# it lies. The rest of the sentence still speaks of the first object, and yet the word changes. With the drawn map on
+# their own object 79 % stay with soft attention and 89 % with hard; with the even map only 34 and 38 %.
 #
 # </details>
 #
 # Here the map is a cause of its word. There are three limits:
 #
-# - The map that a *person* might draw on the right object does not keep all words: 79 % stay with soft attention and 89
-#   % with hard. That is still far more than under an even map. The model has learned to use its own maps, not ours.
+# - The map that a *person* might draw on the right object does not keep all words, but far more than under an even map.
+#   The model has learned to use its own maps, not ours.
 # - Colour and size follow more often than shape, and shape more often than texture. A caption may leave a texture out,
 #   so the model can also go on to the next word.
-# - Under an even map some words stay. The map does not explain these: the sentence so far, or what the LSTM has already
-#   read, is enough for them.
+# - Under an even map some words stay. Their own map does not explain these. The sentence so far, what the LSTM has
+#   already read, or the mean of all vectors is enough for them.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 for name in models:
@@ -728,9 +736,9 @@ for name, found in groups.items():
 #
 # </details>
 #
-# Articles have wider maps than words about an object, and their peaks are far more often on no object. They do not need
-# the map. Surprisingly, words of relation almost always stay as well: by then the sentence, or what the LSTM has
-# already read, is enough.
+# Articles have wider maps than words about an object, and their peaks are far more often on no object. Articles do
+# not need a map of their own. Surprisingly, words of relation almost always stay as well: the sentence so far, what the
+# LSTM has already read, or the mean of all vectors is enough.
 #
 # So do not read meaning into the map of "a". A region that is no object can matter, but test it as above. Do not just
 # read it off the picture.
@@ -923,11 +931,13 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 #
 # ## What to remember
 #
-# - A map shows where a word took its evidence, on a coarse grid. It is neither an outline nor a proof.
+# - A map shows where a word took its evidence, on a coarse grid. It does not outline the object, and it
+#   does not prove that the word is true.
 # - Count, with controls: chance, the centre of the picture, a map that ignores the word.
 # - On photographs, soft attention without boxes in training hits less often than the centre of the picture.
 # - Most mistakes on scenes are mistakes of naming, not of looking.
-# - For words about an object the map is a cause: move it, and many words follow. Articles do not need it. <!-- source:
+# - For words about an object the map is a cause: move it, and many words follow. Articles do not need their own
+#   map. <!-- source:
 #   hits less often than the centre of the picture | satlib/results/flickr8k-lite02-soft/ground-test.json --> <!--
 #   source: Most mistakes on scenes | this notebook, section "Mistakes, and what the maps say about them" -->
 #
