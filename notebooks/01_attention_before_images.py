@@ -56,8 +56,9 @@ BLUE, VERMILION = "C0", "C5"
 # ## A small world to translate
 #
 # We use an invented language, **Orrish**, because we know all of its rules.
-# A noun ends in *-o* or *-a*. Its determiner and adjectives take the same ending, plus *-n* in the plural. Adjectives follow the noun,
-# prepositions follow their noun phrase, and the verb stands at the end of its clause. "A" is not translated. "Does not" is one word, after the verb.
+# A noun ends in *-o* or *-a*. Its determiner and adjectives take the same ending. In the plural they all add *-n*,
+# as does the noun. Adjectives follow the noun, prepositions follow their noun phrase, and the verb stands at the end of its clause.
+# "A" is not translated. "Does not" is one word, after the verb.
 #
 # `translation_world.translate` translates an English sentence. For each Orrish word it also gives the English word behind it.
 
@@ -274,7 +275,8 @@ assert difference < 1e-3, "Both models must then give the same logits"
 # ### How long a sentence can it handle?
 #
 # We measure with BLEU-4. It counts which runs of up to four words also occur in the reference, and it penalises short translations
-# (notebook 07 takes it apart). A run of four words needs four words, so we use English sentences of six words or more.
+# (notebook 07 takes it apart). A reference needs four words to have a run of four, so we use
+# English sentences of six words or more.
 #
 # **Write down two numbers**: the BLEU-4 of the fixed vector for 6 to 8 words, and for 17 to 20 words.
 
@@ -340,7 +342,8 @@ print(f"{len(said)} words for {len(long.target.split())}")
 # <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, context); the output is the inputs' weighted mean | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 #
 # Bahdanau, Cho and Bengio (2015) let the decoder look at all the encoder's states, and choose again before each word. The
-# computation has nothing to do with sentences. Attention takes **inputs** $y_1 \dots y_n$ and a **context** $c$, which says what is wanted now. It
+# computation has nothing to do with sentences. Attention takes **inputs** $y_1 \dots y_n$ (here any vectors, not the words of
+# a translation) and a **context** $c$, which says what is wanted now. It
 #
 # 1. scores each input against the context, $e_i = \mathrm{score}(y_i, c)$, independently of the other inputs;
 # 2. turns scores into weights that are positive and sum to one, $\alpha_i = e^{e_i} / \sum_j e^{e_j}$: a **softmax**;
@@ -408,7 +411,7 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 # <details><summary>Answer</summary>
 #
 # With 0, $z$ equals the plain mean. With the large number, $z$ lies on the input with the highest score. In between,
-# $z$ is a weighted mean. A softmax has a useful gradient, unlike an argmax, so the network can learn where to look.
+# several inputs share the weight. A softmax has a useful gradient, unlike an argmax, so the network can learn where to look.
 #
 # </details>
 #
@@ -416,7 +419,7 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 #
 # <!-- index: claim: dot and additive scores | y_i . c against v . tanh(W_a y_i + W_h c + b) | satlib.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
 #
-# The score may be any function of an input and the context. Two are in use:
+# The score may be any function of an input and the context. We compare two:
 #
 # $$ \text{dot product: } e_i = y_i^\top c \qquad\qquad \text{additive: } e_i = v^\top \tanh(W_a y_i + W_h c + b) $$
 #
@@ -425,7 +428,8 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 #
 # For a given context, the dot product is a linear function of the input: a *plane*. Four hidden units can make a
 # *hill* instead. In each of two coordinates $u = y - c$ we use $\tanh(2u + 1) - \tanh(2u - 1)$, which peaks at
-# $u = 0$. **Predict**: which input would each score choose?
+# $u = 0$. Take all points with coordinates from -2 to 2 as inputs. **Predict**: which of them would each score
+# choose?
 
 # %%
 additive = attention.AdditiveEnergy(2, 2, 4)
@@ -578,6 +582,7 @@ assert curves["additive attention"][-1] > curves["fixed vector"][-1] + 25, (
 # Put a file `pairs.tsv` in the data folder (SATLIB_DATA, or `data/`): on each line a sentence, a tab and its translation. The
 # Tatoeba project's sentences come in this form for many languages. The next cell then trains both translators on it, on a GPU if there is one.
 # This takes a long time.
+# <!-- source: sentences come in this form for many languages | the docstring of read_pairs, satlib/course/translation.py -->
 
 # %%
 files = [folder / "pairs.tsv" for folder in (data_root(), Path("../data")) if (folder / "pairs.tsv").is_file()]
@@ -743,8 +748,8 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 # $$ s = \mathrm{LReLU}(W_{cs} c + b_{cs}), \qquad y = W_{sy} s + b_{sy} $$
 #
 # (They put a $\tanh$ around the score; we leave it out.) Their test task is *addition* (Hochreiter and Schmidhuber, 1997). The input is a long
-# sequence of random numbers, two of them marked. The answer is $0.5 + (x_1 + x_2) / 4$ of the two marked numbers. It
-# counts as right within 0.04.
+# sequence of random numbers, two of them marked. The answer is $0.5 + (x_1 + x_2) / 4$ of the two marked numbers. A
+# prediction is right if it is within 0.04 of the answer.
 
 
 # %%
@@ -856,8 +861,8 @@ assert plain[-1] > mean[-1] + 0.3, "attention gives more right answers than the 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# At length 200 attention gives more right answers than the plain mean. In the sequence on the right, its weight is on
-# the marked numbers. The plain mean gives every other number a weight too, and these hide the marked ones.
+# At length 200 attention gives more right answers than the plain mean. In the sequence on the right, the two tall bars
+# stand at the marked numbers. The plain mean gives each number the same weight, marked or not.
 #
 # </details>
 #
@@ -1011,10 +1016,12 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 # ## Try it
 #
 # 1. Translate your own sentences: `translation_world.translate("the young king ...")` gives the true Orrish. If it does not know a
-#    word, its error message names the words that may stand there. Draw them with `draw_lines` and `draw_alignment`. How long a sentence can each model handle?
-# 2. Train the fixed vector with `STEPS = 4000`, or make it wider (`hidden=128`, `D=256`). Is its curve flat now, or only higher?
-# 3. A mistake to make: in `Encoder.forward` leave out the packing, `self.gru(self.embedding(x))`. What does the backward direction read first?
-# 4. Another one: let the mask be true everywhere. Train again, and look at short sentences translated in a batch with long ones.
+#    word, its error message names some of the words that may stand there. Draw them with `draw_lines` and `draw_alignment`. How long a sentence can each model handle?
+# 2. Train the fixed vector with `STEPS = 4000`, or make it wider (`hidden=128`, `D=256`, and in `packaged` give `Translator`
+#    `hidden=128`). Is its curve flat now, or only higher?
+# 3. A mistake to make: in `Encoder.forward` leave out the packing: `a, last = self.gru(self.embedding(x))`. What does
+#    the backward direction read first? `compare` stops the notebook: how did it find the mistake?
+# 4. Another one: let the mask be true everywhere. Why does `compare` find this mistake only in the model with attention?
 # 5. Share the memory's embeddings, `self.C = self.A`. What do the two matrices look like now? Remove `T_A`. Which answers become wrong?
 # 6. Ask the feed-forward network for the *first* marked number alone. Why can it not learn this? What would you add to its inputs?
 #

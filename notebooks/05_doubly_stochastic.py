@@ -131,8 +131,8 @@ assert_close(by_hand, doubly_stochastic_penalty(alphas[None])[0])  # satlib's ta
 # %% [markdown]
 # ## What it asks for
 #
-# The rows sum to one, so the decoder has little freedom. All entries of the table together sum to $C$, so
-# $\sum_i m_i = C$ whatever the decoder does. Expand the square, with $\tau$ in place of 1:
+# Each row sums to one, so all entries of the table together sum to $C$: whatever the decoder does,
+# $\sum_i m_i = C$. Expand the square, with $\tau$ in place of 1:
 #
 # $$\sum_i (\tau - m_i)^2 = L\tau^2 - 2\tau C + \sum_i m_i^2 = \underbrace{L \big(\tau - \tfrac{C}{L}\big)^2}_{\text{a constant}} + \sum_i \big(m_i - \tfrac{C}{L}\big)^2 .$$
 #
@@ -364,8 +364,8 @@ plt.show()
 # how to derive one entry: with means over places and words, the penalty is divided by $L$ and the cross-entropy by $C$,
 # so the weight is $C/L = 12/196 = 0.061$ of the paper's.
 #
-# - The first and the fifth form are *the same training*, although the first column differs. The target 16/196 looks
-#   gentle, because its penalty starts near zero. But $\tau$ does nothing.
+# - The first and the fifth form are *the same training*, although the first column differs. The target 16/196, the
+#   even share for 16 words, looks gentle, because its penalty starts near zero. But $\tau$ does nothing.
 # - In the official code's form the penalty grows with the batch, because it sums over the images. The forms that divide
 #   the cross-entropy by the number of words change with the length of the caption.
 # - The last form has no effect: over places, the maps sum to one already. Nothing fails, and the log shows a penalty of
@@ -380,8 +380,8 @@ plt.show()
 # ## With and without
 # <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of trainings with lambda = 0, 0.1 and 1 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 #
-# Now we train several decoders that differ only in $\lambda$, with one random seed. To keep each one short, the encoder
-# is the trained one of the scenes model, frozen, and its annotation vectors are computed once. All decoders start from
+# Now we train several decoders that differ only in $\lambda$, with one random seed. To keep the trainings short, the
+# encoder is the trained one of the scenes model, frozen, and its annotation vectors are computed once. All decoders start from
 # the same random weights and see the same batches. The loss is equation 14, in one line.
 
 # %%
@@ -426,8 +426,8 @@ decoders = {weight: train(weight) for weight in LAMBDAS}
 #
 # - **places covered**, $1 / \sum_i (m_i / C)^2$: 1 if all attention goes to one place, 49 if it is even;
 # - **places ignored**: the share of places with less than half of the even share;
-# - the entropy of the maps, their movement from word to word (total variation), and the NLL (negative log-likelihood)
-#   per word.
+# - the entropy of the maps, their movement from word to word (the total variation: the absolute differences, summed
+#   and halved), and the NLL (negative log-likelihood) per word.
 #
 # **Predict, then run.** Write down three numbers. Without the penalty the decoder ignores most of the 49 places. What
 # percentage? What percentage at $\lambda = 1$? And does the NLL go up or down, by how many nats?
@@ -478,8 +478,8 @@ plt.show()
 # %% [markdown]
 # Now look at the maps. The slider chooses $\lambda$. On the left is the coverage of one caption, lit where $m_i$ is
 # large. Beside it is the map of a word that names a colour. The trainings are done, so the slider only looks up
-# results. The static figure after it shows three of them. Its lower part shows the sorted shares of the 49 places,
-# averaged over all test captions. 1 is the even share.
+# results. The static figure after it shows three values of $\lambda$. Its lower part shows the sorted shares of the
+# 49 places, averaged over all test captions. 1 is the even share.
 
 # %%
 example = data.split("test")[11]
@@ -741,7 +741,7 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # Slope 2, at the left end: both approximations are of second order. Near $\varepsilon = 1$, on the right, some lines
-# bend, and the expansion promises nothing. So soft attention is a good approximation *if the places that share the
+# bend: the expansion holds for small $\varepsilon$. So soft attention is a good approximation *if the places that share the
 # weight say similar things*, or if one place has all the weight.
 # <!-- source: Slope 2, at the left end | the slopes printed above, rounded -->
 #
@@ -914,8 +914,8 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 #   Which $\lambda$ of the table do you have now? Does $\lambda = 0.1$ behave as 1 did?
 # - In `train`, write the penalty with $\tau = 5$, `(5 - output.alphas.sum(1)).square().sum(1)`, and confirm that
 #   `results` do not change, up to rounding.
-# - In `go_downhill`, add $0.5 \sum_t H[\alpha_t]$ to what is minimised. Now the maps have to be sharp *and* share out
-#   the places: the second way.
+# - In `go_downhill`, add $0.5 \sum_t H[\alpha_t]$ to what is minimised. Leave out the assertions, because the penalty
+#   now stays above its floor. The maps have to be sharp *and* share out the places: the second way.
 # - Draw the bar chart for the tiny decoder with seed 3. It is one of the exceptions. Which word makes the
 #   difference?
 
