@@ -73,13 +73,14 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 #
 # In other words: lay a grid of $14 \times 14$ cells over the photograph. For each cell the network gives a list of 512
 # numbers. Each number comes from one *feature map*, and says how strongly that map's pattern is present there. Number
-# the cells row by row, and you have $a_1, \dots, a_{196}$. The decoder gets nothing else.
+# the cells row by row, and you have $a_1, \dots, a_{196}$. The decoder gets nothing else of the
+# photograph.
 #
 # VGG-19's weights come with the installation. The next cell runs it once on five photographs and keeps the outputs of
 # five layers. Layers are named by block and number: `conv5_4` is the fourth convolution of the fifth block, after its
 # ReLU. It is the paper's layer. Each photograph is cropped to its middle, as in the paper. (satlib's own training runs
 # squeeze the whole photograph into the square instead.) <!-- source: cropped to its middle, as in the paper | section
-# 5.4 of the paper -->
+# 5.4 of the paper --> <!-- source: squeeze the whole photograph into the square | satlib/images.py, square -->
 #
 # **Predict, then run.** Write down a number: what share of the 196 x 512 numbers is exactly zero?
 
@@ -172,12 +173,13 @@ figure
 # <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satlib.course.seeing.receptive_field | tests/test_seeing.py::TestReceptiveField::test_vgg19 -->
 #
 # > **Paper, section 5.4.** VGG-19 stacks $3 \times 3$ filters, so its maps shrink only where it pools. There are four
-# > poolings by 2 between the $224 \times 224$ pixels and the map: $224 / 2^4 = 14$. To draw the weights on the
-# > photograph, they are enlarged $2^4 = 16$ times and smoothed with a Gaussian, because the receptive fields are large.
+# > poolings by 2 between the $224 \times 224$ pixels and the map: $224 / 2^4 = 14$. To draw the attention
+# > weights on the photograph, the paper enlarges them $2^4 = 16$ times and smooths them with a Gaussian, because the
+# > receptive fields are large.
 #
-# How large? Start at the pixels and go up. Let $r$ be the side of the square that an activation sees. Let $j$ be the
-# distance in pixels between neighbouring activations. At first both are 1. A layer with kernel $k$ and stride $s$
-# changes them to
+# The *receptive field* of an activation is the square of pixels that it depends on: the pixels that it sees. How large
+# is it? Start at the pixels and go up. Let $r$ be the side of the square. Let $j$ be the distance in pixels between
+# neighbouring activations. At first both are 1. A layer with kernel $k$ and stride $s$ changes them to
 # $$r \leftarrow r + (k - 1)\,j, \qquad j \leftarrow j\,s.$$
 # So a convolution ($k = 3$, $s = 1$) adds $2j$ to $r$. A pooling ($k = 2$, $s = 2$) adds $j$ and multiplies $j$ by 2.
 #
@@ -212,8 +214,8 @@ assert by_hand["conv5_4"] > 224, "more than the whole photograph"
 # The gradient measures how much each pixel counts. The cell that ran VGG-19 already computed it: the gradient of the
 # sum of the vector at row $7$, column $7$, with respect to every pixel.
 #
-# **Predict, then run.** Write down a number: what is the side of the square, in pixels, that holds half of that
-# gradient?
+# **Predict, then run.** Put a square around the gradient's centre of mass. Write down a number: how many pixels wide
+# must it be to hold half of that gradient?
 
 # %%
 weight = gradient.abs().sum(1).cpu()  # (B, 3, 224, 224) -> (B, 224, 224)
@@ -254,6 +256,7 @@ figure
 # Left: the squares that the five layers *can* see, from `conv1_2` (5 pixels, the dot) to `conv5_4` (the whole
 # photograph). The other panels show the gradient of one place of `conv5_4` in three photographs. Bright pixels count
 # more. The small orange square is the cell itself. The solid square holds 50 % of the gradient, the dotted one 90 %.
+# Both are centred on the gradient's centre of mass.
 #
 # So a place mainly sees a region around its cell, and the region has a soft edge. The paper's Gaussian imitates this.
 
@@ -264,8 +267,8 @@ figure
 # vectors by their cosine, which ignores their lengths. Take three places: a cat's eye, a motorcycle's rear wheel, a
 # rocket. How similar is every other place of the same photograph? And which place of each other photograph is nearest?
 #
-# **Predict, then run.** No photograph shows a second cat, motorcycle or rocket. Which other place is nearest to each of
-# the three?
+# **Predict, then run.** No photograph shows a second cat, motorcycle or rocket. Which place is nearest to each of the
+# three: elsewhere in its own photograph, and in the other photographs?
 
 # %%
 unit = functional.normalize(a, dim=2)
@@ -334,7 +337,8 @@ print("mean cosine of places 7 or more cells away:", [round(value, 2) for value 
 assert (near > far + 0.25).all(), "Adjacent places are more similar than distant ones"
 
 # %% [markdown]
-# Adjacent places are more similar than distant ones: their fields overlap, and a thing often covers several cells.
+# Adjacent places are more similar than distant ones. They mainly see the same pixels, and a thing often covers several
+# cells.
 
 # %% [markdown]
 # ## What each layer knows about an object
@@ -399,8 +403,8 @@ figure
 
 # %% [markdown]
 # Twenty objects are too few: most intervals are wider than 20 points. Where all objects agree, the bootstrap gives an
-# interval of width zero. Such an interval is too narrow. The same study on hundreds of objects takes several minutes,
-# so its result is stored. The command that made it is printed below.
+# interval of width zero. Such an interval is too narrow. The same study on hundreds of objects would take too long
+# here, so its result is stored. The command that made it is printed below.
 #
 # The stored study also asks a second question. The nearest object only shows what *dominates* a vector. A decoder
 # learns its own weights and could pick out something weaker. So a linear classifier is trained on the vectors of nine
@@ -497,7 +501,8 @@ assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"
 # <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satlib.course.seeing.project | tests/test_seeing.py::TestProject::test_with_relu_it_is_autograd_with_the_gate_moved -->
 #
 # Which pattern of *pixels* does a feature map respond to? Zeiler and Fergus (2014) take one activation, set all others
-# of its layer to zero, and run the network backwards. Each step up has a counterpart on the way down:
+# of its layer to zero, and run the network backwards. They call this a *deconvnet*. Each step up has a counterpart on
+# the way down:
 #
 # | up | down |
 # | --- | --- |
@@ -575,7 +580,8 @@ figure
 # %% [markdown]
 # Read the figure from left to right, which is *down* the network: one activation of the upper layer; the signal below
 # it in one feature map; the same after unpooling, at twice the resolution and mostly zero; after the ReLU; and the
-# pixels. Violet is positive, brown negative, white zero. The cell checks that `seeing.project` gives the same numbers.
+# pixels. Violet is positive, orange and brown are negative, white is zero. The cell checks that `seeing.project` gives
+# the same numbers.
 # <!-- source: at twice the resolution | the code of this cell: max pooling by 2 --> <!-- source: gives the same numbers
 # | the assertion assert_close in this cell -->
 
@@ -589,11 +595,12 @@ figure
 # projection of the map's peak, and the photograph at the same pixels.
 #
 # We leave out `conv5_4`. Zeiler and Fergus choose the strongest activations from a whole validation set. Five
-# photographs are enough for edges and textures, but not for a layer whose patterns are parts of objects. <!-- source:
-# choose the strongest activations from a whole validation set | Zeiler and Fergus (2014), figure 2 -->
+# photographs are enough for edges and textures. They are too few for the last layer, where Zeiler and Fergus find
+# entire objects. <!-- source: choose the strongest activations from a whole validation set | Zeiler and Fergus (2014),
+# figure 2 --> <!-- source: find entire objects | Zeiler and Fergus (2014), figure 2 -->
 #
-# **Predict, then run.** At `conv1_2` an activation sees 5 pixels. What pattern fits into 5 pixels? And into the 116
-# pixels of `conv4_4`?
+# **Predict, then run.** At `conv1_2` an activation sees a square 5 pixels wide. What pattern fits into it? And into the
+# square of `conv4_4`, which is 116 pixels wide?
 
 # %%
 SHOWN = {"conv1_2": (2, 12), "conv2_2": (2, 24), "conv3_4": (2, 64), "conv4_4": (2, 120)}
@@ -637,7 +644,8 @@ figure
 # textures. At `conv4_4` the patterns have the size of parts of things. The two photographs of a map differ, but their
 # projections look alike: this is the pattern that the map responds to.
 #
-# How large does the pattern get? Square the projection, and find the side of the square that holds nine tenths of it.
+# How large does the pattern get? Square the values of the projection. Then find the window that holds nine tenths of
+# their sum. The cell prints its side.
 
 # %%
 extent = {
@@ -739,14 +747,14 @@ figure
 #
 # </details>
 #
-# Above: one photograph unchanged, then with two changes of each kind. Below: the change of the features. Thin lines are
-# the five photographs, thick lines their mean. What held for all five:
+# Above: one photograph, unchanged and then as it is at the last two points of each curve. Below: the change of the
+# features. Thin lines are the five photographs, thick lines their mean. For each of the five photographs:
 #
 # - **The low layer changes at once.** A shift of 4 pixels already takes `conv2_2` more than half as far as a shift of
 #   48 pixels.
 # - **The last map changes more slowly.** After a shift of 2 pixels, `conv5_4` has changed less than `conv2_2`.
 # - **Its mean changes less still** under small changes of each kind.
-# - **A quarter turn** changes every layer, also the mean. These networks are not invariant to rotation.
+# - **A quarter turn** changes every layer, and the mean too. These networks are not invariant to rotation.
 
 # %%
 for kind, amount in (("shift", 2), ("scale", 1.05), ("angle", 5)):
@@ -780,9 +788,10 @@ for rows_down in sorted(moved):
     assert (along > still + 0.1).all(), "more like the one from where it was than like the one at the same place"
 
 # %% [markdown]
-# Follow one part of the picture. After the move, its vector is more like the one from where it was than like the one at
-# the same place. This property is called *equivariance*: when the picture moves, the map moves with it. So a weight on
-# a cell points at a place in the picture.
+# Take a vector after the move, and compare it with two vectors from before: the one from where its part of the picture
+# was, and the one at its own place. It is more like the one from where it was than like the one at the same place. This
+# property is called *equivariance*: when the picture moves, the map moves with it. So a weight on a cell points at a
+# place in the picture.
 #
 # ### What the mean forgets
 #
@@ -924,8 +933,8 @@ assert shapes["vgg19"] == (14, 14, 512)
 assert len(PACKAGED) == 3, "weights of three encoders come with the installation"
 
 # %% [markdown]
-# **Predict, then run.** On Flickr8k, which adds more BLEU-4: a better encoder, or attention instead of one mean vector?
-# Write down both gains before you read them off the right panel below.
+# **Predict, then run.** On Flickr8k, which adds more BLEU-4 (notebook 01): a better encoder, or attention instead of
+# one mean vector? Write down both gains before you read them off the right panel below.
 
 # %%
 ours = measured("Flickr8k", "BLEU-4")
