@@ -89,6 +89,7 @@ def extract(job):
 
 def process(job, rank, port, said):
     os.dup2(said, 2)
+    torch.set_num_threads(1)  # once after the fork, before several threads would replace torch's pool at the same time
     if job["size"] > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(job["size"])}
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
