@@ -15,12 +15,13 @@
 #
 # A network writes a sentence about a picture. For each word, it looks at some part of the picture. In this notebook you
 # move along the sentence and watch where it looks. Then you take over: you choose where it looks, and see what it says.
+# The network comes from *Show, Attend and Tell* (Xu et al., 2015), which this course calls "the paper".
 #
 # **You will be able to**
 #
 # - see where a captioner looks at each word, for drawings, for photographs and for your own photograph;
 # - make it look elsewhere, and predict which word changes;
-# - say what attention replaces, and why one vector for all words is too little;
+# - say what attention replaces, and why one vector for all words is not enough;
 # - find your way through the ten notebooks.
 #
 # **Minutes**: 10 to read, 0.2 to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: nothing, and nothing to download.
@@ -55,8 +56,8 @@ plt.style.use("satlib.course.page")
 # **Drag the slider below the sentence**, or click on it and use the arrow keys. The picture keeps its colours where
 # the model looks while it chooses the word, and the rest is dimmed. We call the bright part "the light".
 #
-# **Predict first.** The sentence has 14 words. Write down a number: at which word does the light jump from one object to
-# the other?
+# **Predict first.** The sentence has 14 words. Write down a number: at which word does the light leave the first
+# object?
 
 # %%
 scene = scenes.scene("test-000003")
@@ -64,7 +65,9 @@ captioner = Captioner.load(shipped.model("scenes-soft"))
 Scrubber(captioner, {"a drawn scene": scene.photo()})
 
 # %% [markdown]
-# On a page without widgets, look at this strip instead. It shows all the steps of the slider.
+# On a page without widgets, look at this strip instead. It shows all the steps of the slider. In each picture, a thin
+# white line surrounds the part where the light has at least half of its maximum.
+# <!-- source: at least half of its maximum | satlib/plots.py -->
 
 # %%
 a = annotate(captioner, scene.photo())  # (L, D) = (49, 128): the picture as the captioner sees it
@@ -76,17 +79,17 @@ plots.attention_figure(scene.photo(), caption.words, caption.alphas)
 lit = {
     word: [float(overlay.upsample(caption.alphas)[i][mask].sum()) for mask in scene.masks]  # of the circle, of the star
     for i, word in enumerate(caption.words)
-    if word in ("circle", "with", "star")
+    if word in ("circle", "with", "big", "star")
 }
-print("word", caption.words.index("with") + 1, "is 'with'")
+print(f"word {caption.words.index('with') + 1} is 'with', word {caption.words.index('big') + 1} is 'big'")
 for word, (on_circle, on_star) in lit.items():
     print(f"{word:7} {100 * on_circle / (on_circle + on_star):3.0f} % of the light on the two objects is on the circle")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# At word 6, "with". At "circle" the light is on the circle, and at "star" it is on the star. The model learnt this from
-# sentences alone. How it does so is the subject of notebook 04.
+# The light leaves the circle at word 6, "with", and arrives at the star at word 8, "big". At "with", both objects get
+# some of it. The model learnt this from sentences alone. How it does so is the subject of notebook 04.
 #
 # </details>
 
@@ -97,8 +100,8 @@ for word, (on_circle, on_star) in lit.items():
 # **click on the star**. (With the keyboard: Tab to a place of the picture, then the space bar.) All attention for
 # that word is now on the place that you chose. The words before it stay. The model writes the rest by itself.
 #
-# **Predict first.** What will word 5 be? And what will the colour be if you force word 4, "blue", to the star? And the
-# words after it?
+# **Predict first.** What will word 5 be? And what will the colour be if you force word 4, "blue", to the star? Do the
+# words after it change, too?
 #
 # The next cell does both, for people without widgets.
 
@@ -117,9 +120,9 @@ assert forced[3].words == [word if i != 3 else "red" for i, word in enumerate(ca
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The circle becomes a star, and blue becomes red. Each time, only that word changes. After "red" the model goes on to
-# describe a striped red circle that is not there. So here the light is not decoration. It affects which word the
-# model chooses. Notebook 09 tests this on hundreds of scenes, and finds words that it does not affect.
+# The circle becomes a star, and blue becomes red. Each time, only that word changes. The last sentence describes a
+# striped red circle that is not there. So here the light is not decoration. It affects which word the model chooses.
+# Notebook 09 tests this on hundreds of scenes, and finds words that the light does not affect.
 #
 # </details>
 
@@ -184,8 +187,10 @@ plots.attention_figure(twelve[wrong].photo(), captions[wrong].words, captions[wr
 # %% [markdown]
 # ## Photographs, and what goes wrong
 #
-# Another captioner comes with satlib, for photographs. It learnt from 6,000 photographs of people and dogs (Flickr8k),
-# with five sentences about each. In its last epochs it also had help: boxes drawn by people told it where things are.
+# Another captioner comes with satlib, for photographs. It learnt from 6,000 photographs, mostly of people and dogs
+# (Flickr8k), with five sentences about each. In its last epochs it also had help: boxes drawn by people told it where
+# things are.
+# <!-- source: mostly of people and dogs | Hodosh et al., JAIR 2013 -->
 # <!-- source: 6,000 photographs | satlib/models/README.md -->
 #
 # Here are five photographs that it has never seen. They are not from Flickr8k, but come with scikit-image.
@@ -200,15 +205,7 @@ described = dict(zip(photographs, photographer.caption(list(photographs.values()
 for name, each in described.items():
     print(f"{name:16} {'unlike its training photographs' if each.unlike else '':32} {each.text}")
 drawings.gallery_figure(
-    [
-        (
-            overlay.scaled(photo, 336),
-            described[name].words,
-            (),
-            "unlike its training photographs" * described[name].unlike,
-        )
-        for name, photo in photographs.items()
-    ],
+    [(overlay.scaled(photo, 336), described[name].words, (), "") for name, photo in photographs.items()],
     columns=5,
 )
 
@@ -220,32 +217,32 @@ drawings.gallery_figure(
 # like Flickr8k, because the model learnt its words there. It has no way to say "I do not know".
 #
 # satlib has a check for this (`satlib.familiarity`). It compares a photograph with the training photographs and warns
-# if it is unlike them. Here it warns of three photographs. It does not warn of the astronaut and the motorcycle, and
-# their captions are wrong too. A familiar photograph can still get a wrong caption.
+# if it is unlike them. Here it warns about three photographs. It does not warn about the astronaut and the motorcycle,
+# but their captions are wrong too. A familiar photograph can still get a wrong caption.
 #
 # </details>
 #
 # Now look where it looks. Choose a photograph, move the slider, and click to move the light.
 
 # %%
-assert sum(each.unlike for each in described.values()) == 3, "it warns of three photographs"
+assert sum(each.unlike for each in described.values()) == 3, "it warns about three photographs"
 Scrubber(photographer, photographs)
 
 # %%
 plots.attention_figure(photographs["coffee"], described["coffee"].words, described["coffee"].alphas)
 
 # %% [markdown]
-# At "dog", the model looks somewhere, as always. A map with a bright spot does not tell you that the word is true.
+# At "dog", the model looks at the cup. A map with a bright spot does not tell you that the word is true.
 #
-# All captions here are *greedy*: at each step the model takes its most probable word. So does the slider, so that both
-# show one caption. The command `satlib caption` uses a beam search, which compares several captions (notebook 07). It can
-# find another sentence for the same photograph. <!-- source: its most probable word | satlib/decoding.py -->
+# All captions here are *greedy*: at each step the model takes its most probable word. The slider does the same, so it
+# shows the same captions. The command `satlib caption` uses a beam search, which compares several captions (notebook
+# 07). It can find another sentence for the same photograph.
+# <!-- source: its most probable word | satlib/decoding.py -->
 # <!-- source: the same photograph | notebook 07 -->
-# <!-- source: as always | equation 5: the weights of each map are positive and sum to one -->
 #
 # ## Your own photograph
 #
-# Put a path between the quotes, or press the button. With neither, this cell only shows the button.
+# Put the path of a photograph between the quotes after `MY_PHOTO` and run the cell, or press its button.
 
 # %%
 MY_PHOTO = ""  # "holiday/beach.jpg", for example
@@ -281,12 +278,14 @@ display(ipywidgets.VBox([upload, output]))
 #
 # <!-- index: section 3.1 | the model as a whole: encoder, annotation vectors, decoder, attention | satlib.captioner.Captioner | tests/test_captioner.py::TestCaption::test_maps_are_distributions_on_the_grid -->
 #
-# Captioners before this one had two parts. An **encoder**, a convolutional network, turned the picture into one vector. A
-# **decoder**, a recurrent network, turned the vector into words, one after the other.
+# Earlier captioners, such as Show and Tell (Vinyals et al., 2015), had two parts. An **encoder**, a convolutional
+# network, turned the picture into one vector. A **decoder**, a recurrent network, turned the vector into words, one
+# after the other.
 #
-# > **Paper, section 1.** One vector that keeps only the most salient things of a picture works, but loses information that
-# > a richer description needs. Features from a lower layer keep it. But then the model has to be steered to what matters
-# > at each moment. Attention does that: parts of the picture come forward when they are needed.
+# > **Paper, section 1.** One vector that keeps only the most salient things of a picture works, but loses information
+# > that a richer description needs. Features from a lower layer keep this information. But then the model has to be
+# > steered to what matters at the moment. Attention does that: it brings a part of the picture forward when it is
+# > needed.
 #
 # So here the encoder stops earlier. It returns not one vector but a grid of them, the **annotation vectors** $a_1, \dots,
 # a_L$, one for each place. Before each word $t$ the decoder gives each place a weight $\alpha_{ti}$. The weights are
@@ -330,14 +329,15 @@ assert not torch.equal(z, also)
 #
 # </details>
 #
-# We built this example so that the mean fails. A mean over more dimensions keeps more, and an encoder can learn to
-# put more into it. So let us see results. satlib comes with stored scores of models that were trained on the same
+# We built this example so that the mean fails. A mean over more dimensions keeps more, and an encoder can learn to put
+# more into it. So we compare trained models. satlib comes with stored scores of models that were trained on the same
 # pictures, once with attention and once with the mean in its place. (They were made with `satlib train` and `satlib
 # evaluate`.)
 # <!-- source: trained on the same pictures | satlib/results -->
 #
-# **Predict first.** With attention, 86 % of the captions of scenes are right in every word. Write down a number: how many
-# are right with the mean? And for photographs: how many points of BLEU-4 does the mean cost?
+# **Predict first.** With attention, 86 % of the captions of scenes are right in every word. Write down a number: how
+# many are right with the mean? And for photographs: how many points of BLEU-4 does the mean cost? (BLEU-4 compares a
+# caption with captions that people wrote. Notebook 07 explains it.)
 
 # %%
 measured = {row.model.split(",")[0].removeprefix("satlib: "): row for row in table.rows(shipped.evaluations())}
@@ -354,9 +354,8 @@ assert abs(score["flickr8k-lite0", "soft"] - score["flickr8k-lite0", "none"]) < 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# On scenes a sentence has to say which attribute belongs to which object, and one vector for all words fails. For the
-# short captions of Flickr8k, scored by BLEU, the mean is nearly as good. Perhaps few of these words depend on *where*
-# a thing is.
+# On scenes a sentence has to say which attribute belongs to which object, and one vector for all words fails. On
+# Flickr8k, scored by BLEU, the mean is nearly as good. Perhaps few words of its captions depend on *where* a thing is.
 #
 # </details>
 
@@ -384,10 +383,10 @@ drawings.course_map(
 # | 02 | [Features](02_features.ipynb) | the encoder: what its layers see, what they forget, and which encoder to choose |
 # | 03 | [Captions](03_captions.ipynb) | words, vocabulary, the data sets, and batches of one length |
 # | 04 | [Soft attention](04_soft_attention.ipynb) | the decoder, equation by equation; training it; the gate $\beta$ |
-# | 05 | [Doubly stochastic](05_doubly_stochastic.ipynb) | a penalty that makes the model look everywhere, and why soft attention is a good approximation |
+# | 05 | [Doubly stochastic](05_doubly_stochastic.ipynb) | a penalty that makes the model look everywhere, and when soft attention is a good approximation of hard attention |
 # | 06 | [Hard attention](06_hard_attention.ipynb) | one place at a time: a bound, samples, and how to reduce their variance |
 # | 07 | [Decoding and judging](07_decoding_and_judging.ipynb) | from probabilities to a sentence; BLEU, METEOR, CIDEr, and what they miss |
-# | 08 | [Training for real](08_training_for_real.ipynb) | GPUs, interruptions, searches; the paper's Table 1 with rows of ours |
+# | 08 | [Training for real](08_training_for_real.ipynb) | GPUs, interruptions, hyperparameter searches; the paper's Table 1 with our rows added |
 # | 09 | [Reading the model](09_reading_the_model.ipynb) | what a map explains and what it does not; an explorer |
 #
 # The [index](INDEX.md) goes the other way: from an equation or a claim of the paper to the cell about it.
@@ -405,10 +404,8 @@ drawings.course_map(
 # > **Paper, section 5.3.** Table 1 sums up the measurements: on Flickr8k, Flickr30k and COCO the models with attention are
 # > at the state of the art in BLEU and METEOR, as single models.
 #
-# satlib has Table 1 as it is printed (`satlib table`). Here are its rows for Flickr8k. Some summaries on the web give
-# soft attention other people's scores, because they read the table from the PDF's text, where empty cells are lost.
-# Notebooks 07 and 08 say what these scores measure, and put satlib's rows beside them.
-# <!-- source: soft attention other people's scores | Table 1 of Xu et al., 2015: a line of the PDF's text read as a row -->
+# satlib has Table 1 as it is printed (`satlib table`). Here are its rows for Flickr8k. Notebooks 07 and 08 say what
+# these scores measure, and put satlib's rows beside them.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -428,7 +425,8 @@ for row in table.rows(()):
 #    and its maps look as sensible as before. What does that say about a good-looking map?
 # 4. A mistake to make on purpose: give `plots.attention_figure` the maps of another caption of the same length. Does the
 #    picture tell you that they do not belong together?
-# 5. Turn a photograph upside down (`photo.rotate(180)`). Which words stay, and where does the model look?
+# 5. Turn a photograph upside down (`show(photographs["chelsea"].rotate(180))`). Which words stay, and where does the
+#    model look?
 #
 # ## What to remember
 #

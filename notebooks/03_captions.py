@@ -13,8 +13,9 @@
 # %% [markdown]
 # # 3. Captions
 #
-# A decoder does not see a sentence. It sees a row of integers. In this notebook you go all the way from what people wrote about a
-# picture to the batch of integers that one training step uses, and you measure what each choice on the way costs.
+# A decoder does not see a sentence. It sees a sequence of integers. In this notebook you go all the way from what
+# people wrote about a picture to the batch of integers that one training step uses, and you measure what some of the
+# choices on the way cost.
 #
 # **You will be able to**
 #
@@ -91,13 +92,13 @@ plt.show()
 # <!-- source: 113,287 / 5,000 / 5,000 | Karpathy and Fei-Fei, CVPR 2015; docs/data.md -->
 # <!-- source: 8 : 1 : 1 | tests/test_datasets.py -->
 #
-# | data set | pictures: train / dev / test | splits by | how to get it |
+# | data set | pictures: train / dev / test | who makes the splits | how to get it |
 # | --- | --- | --- | --- |
-# | drawn scenes | as many as you like | the image id of a scene | nothing to get |
+# | drawn scenes | as many as you like | you say how many scenes each has | nothing to get |
 # | Flickr8k | 6,000 / 1,000 / 1,000 | its authors' lists | `satlib data fetch flickr8k` |
-# | Flickr30k | 29,000 / 1,014 / 1,000 | Karpathy; it was published without splits | sign a form |
+# | Flickr30k | 29,000 / 1,014 / 1,000 | Karpathy; it was published without splits | sign its authors' form |
 # | COCO 2014 | 113,287 / 5,000 / 5,000 | Karpathy | `satlib data fetch coco` |
-# | your own folder | 8 : 1 : 1 | a column, or a hash of each path | a `captions.csv` |
+# | your own folder | 8 : 1 : 1 | a column of yours, or a hash of each path | a `captions.csv` |
 #
 # The number of references changes the score. A caption is compared with all of them, so with more references, more of
 # its words can count as correct. To make your own data set, put photographs and a `captions.csv` in a folder. Here is
@@ -146,16 +147,16 @@ for axis, each in zip(axes, mine.examples, strict=True):
 #
 # </details>
 #
-# No picture may be in two splits. Otherwise the model is tested on pictures that it has been trained on. satlib refuses a folder
-# that does this.
+# No picture may be in two splits. Otherwise the model is tested on pictures that it has been trained on. satlib refuses
+# such a folder (the last "Try it" below).
 
 # %% [markdown]
 # ## Words
 #
 # > **Paper, section 5.1.** Only basic tokenization is applied to COCO's captions, so that they look like those of Flickr8k and Flickr30k.
 #
-# Here "basic" means lower case, and words only. A word consists of letters and digits, and may have hyphens and apostrophes inside.
-# Let us write that ourselves:
+# In satlib, "basic" means lower case, and words only. A word consists of letters and digits, and may have hyphens and
+# apostrophes inside. Let us write that ourselves:
 
 
 # %%
@@ -180,7 +181,7 @@ assert all(words_of(caption) == tokenise(caption) for caption in captions), "agr
 # Our function and satlib's `tokenise` agree on every caption of our scenes. From here on we use satlib's. The two are not
 # identical, though. Flickr8k's files write a possessive as two words: `a dog 's toy`.
 #
-# **Predict.** Into how many words does each of the two split `a dog 's toy`?
+# **Predict.** Into how many words does each of the two functions split `a dog 's toy`?
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -194,8 +195,8 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Both give four words, but our function drops the apostrophe of `'s`. satlib keeps it, and it treats a typographer's apostrophe like
-# a plain one.
+# Both give four words, but our function drops the apostrophe of `'s`. satlib keeps it. satlib also treats a curly
+# apostrophe like a straight one.
 #
 # </details>
 #
@@ -211,7 +212,8 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 # detail). Let us score correct captions: the first caption of each test scene against the other four. Every caption ends with a
 # period. We can drop the period on both sides, keep it on both sides, or make the mistake of keeping it on one side.
 #
-# Let $w$ be the number of words in all scored captions, $m$ the number of those that a reference has, and $N$ the number of captions. Then
+# Let $w$ be the number of words in all scored captions, $m$ the number of those words that also occur in a reference,
+# and $N$ the number of captions. Then
 #
 # $$\text{neither: } \frac{m}{w}, \qquad \text{both: } \frac{m+N}{w+N}, \qquad \text{scored captions only: } \frac{m}{w+N}, \qquad \text{references only: } \frac{m}{w}.$$
 #
@@ -303,9 +305,11 @@ if flickr8k is not None:
 
 # %% [markdown]
 # Nobody changed a caption, yet the score moved by several points. For scale: in Table 1 of the paper, soft and hard
-# attention both have a BLEU-1 of 67 on Flickr8k. A period on both sides is an easy word that every caption gets right. The
-# lower the score is without it, the more it adds. On one side only, it is a word that no caption gets right. So a
-# score means little without its protocol. satlib prints the protocol with every evaluation:
+# attention both have a BLEU-1 of 67 on Flickr8k. A period on both sides is an easy word that every caption gets right.
+# The lower the score is without it, the more it adds. With a period on the scored side only, each caption has a word
+# that is wrong. With a period on the references' side only, the share of correct words stays the same, but the
+# references are longer, and the brevity penalty lowers the score. So a score means little without its **protocol**: how
+# both sides were split. satlib prints the protocol with every evaluation:
 #
 # <!-- source: a BLEU-1 of 67 | Table 1 of Xu et al., 2015 -->
 
@@ -320,11 +324,13 @@ print(metrics.score(said, {each.image_id: each.references[1:] for each in scored
 #
 # > **Paper, section 5.1.** One fixed size for all experiments: a vocabulary of 10,000 words.
 #
-# Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two ids are reserved: `END`
-# ends a caption, and `UNKNOWN` stands for any unknown word. There is no start mark: the decoder predicts the first word from a zero embedding.
+# Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two ids are reserved:
+# `END` ends a caption, and `UNKNOWN` stands for every word that was left out. There is no start mark: the decoder
+# predicts the first word from a zero embedding.
 #
-# Ties need care. Many words have the same count. If their order depends on chance (on the order of a set, or of files), then the
-# same captions get other ids tomorrow, and the weights of yesterday read the wrong words. So satlib sorts ties by the alphabet.
+# Ties need care. Many words have the same count. If their order depends on chance (on the order of a set, or of files),
+# then the same words may get different ids in the next run, and weights from an earlier run no longer fit them. So
+# satlib sorts ties alphabetically.
 
 
 # %%
@@ -354,10 +360,10 @@ assert vocabulary.decode([*ids, END, 5, 5]) == ["a", "big", "red", "<unknown>"],
 # Sort the words of a language by frequency. Zipf's law says that the frequency of the word of rank $r$ is
 # proportional to $1/r$. On logarithmic axes that is a line of slope $-1$.
 #
-# We may not redistribute the captions of Flickr8k, but we may share their word counts. They come with satlib.
+# The captions of Flickr8k do not come with satlib, but their word counts do.
 #
-# **Predict.** What share of Flickr8k's training words occur only once? Write down a number. Then sketch the same curve for our scenes, whose
-# grammar has a few dozen words.
+# **Predict.** What share of Flickr8k's training words occur only once? Write down a number. Then sketch the frequency
+# against the rank, on logarithmic axes, for Flickr8k and for our scenes, whose grammar has a few dozen words.
 
 # %%
 real, drawn = counts.read(), counts.count(data)
@@ -408,8 +414,7 @@ right.set(
     title="Flickr8k: words seen at least ... times",
     ylim=(0, 14),
 )
-for axis in (left, right):
-    axis.grid()
+right.grid()
 
 # %%
 once = (seen == 1).mean()
@@ -433,9 +438,9 @@ assert len(seen) < 10_000, "the paper's 10,000 leaves out nothing of Flickr8k"
 #
 # ### What do you lose with rare words?
 #
-# A word that occurs once is hard to learn, and it has a cost: one row of the embedding and one row of the output layer. With
-# $m = 512$, these are about a thousand numbers. `min_count` leaves rare words out. The numbers in the right picture above are values of
-# `min_count`.
+# A word that occurs once is hard to learn, and it has a cost: one row of the embedding and one row of the output layer.
+# If the embedding has 512 dimensions, these are about a thousand numbers. `min_count` leaves rare words out. The
+# numbers in the right picture above are values of `min_count`.
 #
 # **Predict.** `min_count=5` removes two thirds of the words. What share of the words in new captions becomes unknown?
 
@@ -451,11 +456,13 @@ assert unknown[0] > 1, "more than one dev word in a hundred is unknown"
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Only about two in a hundred more than without `min_count`. The recipes for Flickr8k therefore use `min_count=5`.
+# Only about two in a hundred more than without `min_count`. satlib's recipe `flickr8k-soft`, a file with the settings of a
+# training run, uses `min_count=5`.
+# <!-- source: uses `min_count=5` | satlib/recipes/flickr8k-soft.toml -->
 #
 # </details>
 #
-# Even with all training words, more than one dev word in a hundred is unknown. New pictures have new words.
+# Even with all training words, more than one dev word in a hundred is unknown.
 #
 # ### A mistake to avoid: counting test captions too
 #
@@ -484,21 +491,23 @@ print(
     f"test: {len(test_only)} words were never seen, {sum(test_only.values()) / real['test'].words.total():.1%} of the text"
 )
 print("among them:", ", ".join(sorted(test_only, key=lambda word: (-test_only[word], word))[:8]))
-assert len(leaked) > 500, "hundreds of rows whose words do not occur in training"
+assert len(leaked) > 1000, "more than a thousand rows whose words do not occur in training"
 assert moved / len(honest) > 0.5
 
 # %% [markdown]
-# The leak has four effects. The output layer has hundreds of rows whose words do not occur in training. Perplexities are computed over another set of
-# words, so they cannot be compared. Trained weights do not fit the vocabulary of a correct run. And the share of unknown words,
-# which would tell you how well the training captions cover the test captions, becomes zero. `satlib.datasets` keeps
-# the splits apart, and `Vocabulary.from_captions` only receives training captions.
+# The leak has four effects. The output layer has more than a thousand rows whose words do not occur in training.
+# Perplexities are computed over another set of words, so they cannot be compared. Trained weights do not fit the
+# vocabulary of a correct run. And the share of unknown words, which would tell you how well the training captions cover
+# the test captions, becomes zero. `satlib.datasets` keeps the splits apart, and `satlib train` gives
+# `Vocabulary.from_captions` only training captions.
 #
 # ## Batches of one length
 #
 # <!-- index: section 4.3 | batches of captions of one length | satlib.batching.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
 #
-# > **Paper, section 4.3.** An update takes time in proportion to its longest caption. So a dictionary from length to captions is made once; each update draws a length and then 64
-# > captions of that length. Training converged much faster, with no noticeable loss.
+# > **Paper, section 4.3.** An update takes time in proportion to its longest caption. So a dictionary from length to
+# > captions is made once; each update draws a length and then 64 captions of that length. Training converged much
+# > faster, with no noticeable loss of performance.
 #
 # First, how long are captions?
 
@@ -558,9 +567,9 @@ for axis, batch, title in zip(axes, (mixed, same), ("16 captions at random", "16
 # %% [markdown]
 # ### By hand
 #
-# Group the captions by length. Shuffle each group and cut it into batches. Then shuffle the batches. The paper draws new captions for each
-# update. We cut instead, so **every caption occurs once per epoch**. The price is that each length has at most one batch
-# that is not full.
+# Group the captions by length. Shuffle each group and cut it into batches. Then shuffle the batches. The paper draws
+# new captions for each update. We cut each group into batches instead, so **every caption occurs once per epoch**. The
+# price is that each length has at most one batch that is not full.
 
 
 # %%
@@ -603,7 +612,7 @@ assert sorted(batch.captions.shape for batch in batches) == sorted(
     (len(batch), len(batch[0].caption)) for batch in by_hand
 )
 print(
-    f"{len(all_pairs):,} pairs in {len(batches)} batches; without the rule there would be {math.ceil(len(all_pairs) / 64)}"
+    f"{len(all_pairs):,} pairs in {len(batches)} batches; with lengths mixed there would be {math.ceil(len(all_pairs) / 64)}"
 )
 
 # %% [markdown]
@@ -630,6 +639,7 @@ assert again != [batch.image_ids for batch in ours.epoch(4)]
 #
 # What if we draw the *length* uniformly, as a quick reading of the paper suggests? (The official code goes through the lengths in turn,
 # which is also uniform.) Rare lengths then get as many updates as common ones.
+# <!-- source: goes through the lengths in turn | homogeneous_data.py of github.com/kelvinxu/arctic-captions -->
 # <!-- source: rare lengths then get as many updates as common ones | by definition of a uniform draw -->
 #
 # **Predict.** Take the lengths of Flickr8k, and as many updates as one epoch has. What share of the captions is not used at all?
@@ -664,7 +674,8 @@ assert unseen > 0.5, "More than half of the captions are not used"
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# More than half of the captions are not used. The model would instead see a handful of very long captions again and again.
+# More than half of the captions are not used. Instead, the model would see a few very short and very long captions
+# again and again.
 #
 # </details>
 #
@@ -672,10 +683,9 @@ assert unseen > 0.5, "More than half of the captions are not used"
 #
 # <!-- index: claim: batches of one length train faster | padding share and time, measured | satlib.batching.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
 #
-# **Predict.** Suppose that captions are batched at random, 64 at a time, and padded to the length of the longest caption.
-# <!-- source: padded to the length of the longest caption | definition of the padding below -->
-# What share of all steps
-# is padding, for Flickr8k?
+# **Predict.** Suppose that captions are batched at random, 64 at a time, and padded to the length of the longest one in
+# their batch. What share of all steps is padding, for Flickr8k?
+# <!-- source: the longest one in their batch | definition of the padding below -->
 
 
 # %%
@@ -719,8 +729,8 @@ assert at_64["drawn scenes"] > 0.2
 #
 # </details>
 #
-# Does the measured time agree? We train on captions with the lengths of Flickr8k, once in batches of one length and
-# once in random batches. Each step runs soft attention over 49 places, forward and backward. We measure processor
+# Does the measured time agree? We train on captions with the lengths of Flickr8k, once in batches of nearly one length
+# and once in random batches. Each step runs soft attention over 49 places, forward and backward. We measure processor
 # time, which other programs disturb little, and alternate between the two.
 
 # %%
@@ -795,20 +805,21 @@ assert flattered < honest - 0.05, "the loss looks too good"
 #
 # ## Try it
 #
-# 1. **Give the test captions to the vocabulary** (`training + [...]` of the test split) and look at `vocabulary.hash`. Does it change for scenes? Why not? Load only 20 training scenes and try again.
+# 1. **Give the test captions to the vocabulary** (`training + [...]` of the test split) and look at `vocabulary.hash`. It changes. Do the scenes bring new words, or only a new order? Load only 20 training scenes and try again.
 # 2. **Break ties by chance**: in `vocabulary_of`, sort by count alone, over `set(...)`. Run it in two processes. Which ids differ?
 # 3. **Cut before you sort**: in `cut`, shuffle all pairs first and cut pieces of 64 without looking at lengths. Which assertion catches it?
 # 4. **Sort instead of grouping**: make batches of neighbours in order of length, padded to their longest. How much padding is left at 64? What do you lose if you do not shuffle these batches?
-# 5. **Make your own folder** with ten photographs and leave the column `split` out. Which split is empty, and what does the message tell you to do?
+# 5. **Make your own folder** with ten photographs and leave the column `split` out. Does each split get a photograph? If not, what does the message tell you to do?
 # 6. **Put one picture into two splits** of that folder. What does satlib say?
 #
 # ## What to remember
 #
 # - A caption data set has pictures, captions and splits. Each picture is in one split.
-# - Split references and captions with the same tokenizer, and say which. A period on one side costs several points.
+# - Split references and captions with the same tokenizer, and say which. A period on the scored side only costs several
+#   points.
 # - Many words are rare, but they make up little of the text. Leaving them out makes few words of new captions
 #   unknown.
-# - Count the vocabulary on training captions only. Its order must not depend on chance.
+# - Build the vocabulary from training captions only. Its order must not depend on chance.
 # - Batches of one length need no padding and no mask. With captions like those of Flickr8k, random batches take about twice the time.
 #
 # ## References
