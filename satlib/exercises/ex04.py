@@ -255,7 +255,7 @@ TASKS = (
     Task(
         id="4.4",
         name="gated",
-        title="How much of it to let in",
+        title="How much of the context to use",
         difficulty=1,
         minutes=5,
         equation="section 4.2.1",
