@@ -6,7 +6,8 @@ has worked is left alone; --force replaces it and keeps a copy. `compare` writes
 committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold.
 
 In a source, `## 4.2` heads an exercise; satlib.exercises knows the rest of the heading. The exercise's function follows, then markdown
-cells tagged "hint" and "pseudocode". The check, the solution to unfold and the catch-up cell are put in here.
+cells tagged "hint" and, where a function is to be written, "pseudocode". The check, the solution to unfold and the catch-up cell are
+put in here. `## Explore: Title` heads an open task without a check; a markdown cell tagged "rubric" is folded.
 """
 
 import argparse
@@ -23,13 +24,15 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, marks, opening, stars
+from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, headings, opening, stars
 from satlib.exercises import task
-from satlib.exercises.task import Task
+from satlib.exercises.engine import explorations
+from satlib.exercises.task import KINDS, Task
 from satlib.files import replacing
 
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
 HEADING = re.compile(r"^## (\d+\.\d+)$", re.MULTILINE)
+EXPLORATION = re.compile(r"^## Explore: (.+)$", re.MULTILINE)
 # The code between the marks, and in place of it either `...` or the lines that a `# STUB` after it says.
 SOLUTION = re.compile(
     r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?((?: *# STUB [^\n]*\n?)*)", re.MULTILINE | re.DOTALL
@@ -70,20 +73,42 @@ def solved(code: str) -> str:
 
 
 def heading(asked: Task) -> str:
-    """An exercise's title, what to expect of it, and where in its notebook its subject is."""
-    minutes = f"{asked.minutes} minutes" if asked.minutes > 1 else "1 minute"
-    return f"## {asked.id} {asked.title}\n\n{stars(asked)} · {minutes} · {asked.equation} · {_back(asked)}"
+    """An exercise's title, what to expect of it, and the section of the notebook after which to do it."""
+    card = [stars(asked), minutes(asked.minutes), KINDS[asked.kind], asked.equation, _after(asked.id, asked.after)]
+    return f"## {asked.id} {asked.title}\n\n{' · '.join(filter(None, card))}"
 
 
-def _back(asked: Task) -> str:
-    """A link to the section of its notebook that treats the exercise's equation or section; otherwise to the notebook."""
-    number = f"{int(asked.id.split('.')[0]):02}"
-    treated = re.findall(r"\d+(?:\.\d+)*", asked.equation)
-    found = marks([number])  # of its notebook alone
-    place = next((mark for mark in found if mark.key.split()[-1] in treated), None)
-    if place is None:
-        return f"[notebook {number}](../notebooks/{found[0].notebook}.ipynb)"
-    return f"[notebook {number}, {place.heading}](../notebooks/{place.link})"
+def minutes(number: int) -> str:
+    """A time in words."""
+    return f"{number} minutes" if number > 1 else "1 minute"
+
+
+def _after(id: str, after: str) -> str:
+    """A link to a section: "after [notebook 05, The penalty](...)".
+
+    Raises:
+        SystemExit: the notebook has no such heading.
+    """
+    number, colon, title = after.partition(": ")
+    if not (colon and number.isdigit()):
+        number, title = f"{int(id.split('.')[0]):02}", after
+    try:
+        return f"after [notebook {number}, {title}](../notebooks/{headings(number)[title]})"
+    except KeyError:
+        raise SystemExit(f"exercise {id}: notebook {number} has no heading {title!r}") from None
+
+
+def _exploration(source: Path, found: re.Match) -> str:
+    """The heading of an open task, with its card.
+
+    Raises:
+        SystemExit: satlib.exercises does not know it.
+    """
+    chapter = int(source.stem[:2])
+    card = next((each for each in explorations(chapter) if each.title == found[1]), None)
+    if card is None:
+        raise SystemExit(f"{source.name}: satlib.exercises has no exploration {found[1]!r}")
+    return f"{found[0]}\n\n{stars(card)} · {minutes(card.minutes)} · open · {_after(f'{chapter}.0', card.after)}"
 
 
 def _folded(title: str, text: str) -> str:
@@ -105,11 +130,12 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False) -> list[N
     def finish() -> None:
         if asked is None:
             return
-        missing = [name for name in ("hint", "pseudocode") if name not in folds] + ([] if code else ["function"])
+        wanted = ("hint", "pseudocode") if asked.kind == "write" else ("hint",)
+        missing = [name for name in wanted if name not in folds] + ([] if code else ["function"])
         if missing or f"def {asked.name}(" not in code:
             raise SystemExit(f"{source.name}: exercise {asked.id} lacks {', '.join(missing) or 'def ' + asked.name}")
         made.append(_cell(f'check("{asked.id}", {asked.name})', asked.id, "check"))
-        folded = [_folded("Hint", folds["hint"]), _folded("Pseudocode", folds["pseudocode"])]
+        folded = [_folded(name.capitalize(), folds[name]) for name in wanted]
         if not for_class:
             folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
         made.append(new_markdown_cell("\n".join(folded)))
@@ -127,6 +153,12 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False) -> list[N
             asked, code, folds = task(begins[1]), "", {}
             seen.append(asked.id)
             made.append(new_markdown_cell(cell.source.replace(begins[0], heading(asked))))
+        elif EXPLORATION.search(cell.source):
+            finish()
+            asked = None
+            made.append(new_markdown_cell(EXPLORATION.sub(lambda found: _exploration(source, found), cell.source)))
+        elif "rubric" in tags:
+            made.append(new_markdown_cell(_folded("Rubric", cell.source)))
         elif tags & {"hint", "pseudocode"}:
             folds[tags.pop()] = cell.source
         elif cell.cell_type == "code" and "# BEGIN SOLUTION" in cell.source and asked is not None:

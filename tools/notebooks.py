@@ -14,6 +14,7 @@ import importlib
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import claims
@@ -27,7 +28,7 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from paper_index import Mark
 
-from satlib.exercises.task import Task
+from satlib.exercises.task import KINDS, Exploration, Task
 from satlib.files import replacing
 
 if sys.version_info >= (3, 11):
@@ -147,14 +148,16 @@ def exercises_cell(source: Path) -> list[NotebookNode]:
     cells = nbformat.read(FOLDER / page, 4).cells
     places = {found[1]: cell.id for cell in cells if (found := re.match(r"## (\d+\.\d+) ", cell.source))}
     lines = [
-        f"- [{task.id} {task.title}]({page}#cell-id={places[task.id]}), {stars(task)}, {task.minutes} min"
+        f"- [{task.id} {task.title}]({page}#cell-id={places[task.id]}), {stars(task)}, "
+        + (f"{KINDS[task.kind]}, " if KINDS[task.kind] else "")
+        + f"{task.minutes} min"
         for task in tasks
     ]
     text = f"## Exercises\n\n[The exercises of this notebook]({page}) check themselves:\n\n" + "\n".join(lines)
     return [nbformat.v4.new_markdown_cell(text)]
 
 
-def stars(task: Task) -> str:
+def stars(task: Task | Exploration) -> str:
     """A task's difficulty, out of three."""
     return "●" * task.difficulty + "○" * (3 - task.difficulty)
 
@@ -287,6 +290,15 @@ def unheld(source: Path, listed: bool) -> list[str]:
 def marks(names: Sequence[str] = ()) -> list[Mark]:
     """Every mark of every notebook, or of those whose names begin so: equations first, then sections, then claims."""
     return paper_index.marks({source.stem: generate(source) for source in sources(names)})
+
+
+@cache
+def headings(number: str) -> dict[str, str]:
+    """The headings of a notebook, each with its link from the folder of the notebooks: "04_soft_attention.ipynb#cell-id=04-006"."""
+    (source,) = sources([number])
+    cells = [cell for cell in generate(source).cells if cell.cell_type == "markdown"]
+    found = ((cell, re.match(r"#{1,4} (.+)", cell.source)) for cell in cells)
+    return {heading[1].strip(): f"{source.stem}.ipynb#cell-id={cell.id}" for cell, heading in found if heading}
 
 
 def index() -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from satlib.errors import SatlibError
 from satlib.exercises import compare, guard, settings, watch
-from satlib.exercises.task import Task
+from satlib.exercises.task import Exploration, Task
 
 RED, GREEN, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
@@ -53,6 +53,11 @@ def chapter(number: int) -> dict[str, Task]:
     if name not in {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])}:
         raise SatlibError(f"notebook {number} has no exercises; notebooks 1 to 9 have")
     return {task.id: task for task in importlib.import_module(f"satlib.exercises.{name}").TASKS}
+
+
+def explorations(number: int) -> tuple[Exploration, ...]:
+    """The open tasks of a notebook, which have no check."""
+    return getattr(importlib.import_module(f"satlib.exercises.ex{number:02}"), "EXPLORATIONS", ())
 
 
 def task(id: str) -> Task:
@@ -148,7 +153,7 @@ def _check(asked: Task, answer: Any) -> None:
     try:
         message = _verdict(asked, answer, printed)
     except guard.Blank:
-        raise Wrong(id, f"{id} is blank: write {asked.name}()", blank=True) from None
+        raise Wrong(id, f"{id} is blank: {asked.todo}", blank=True) from None
     except guard.Failed as failed:
         message = str(failed)
     finally:
@@ -190,6 +195,8 @@ def _verdict(asked: Task, answer: Any, printed: list[guard.Printed]) -> str | No
     if is_blank(answer):
         raise guard.Blank
     trials = [_try(asked, answer, case, printed) for case in asked.cases()]
+    if asked.start is not None and _all_equal(asked, asked.start, trials):
+        raise guard.Blank
     failing = next((trial for trial in trials if trial.problem), None)
     return None if failing is None else _explain(asked, trials, failing)
 
@@ -236,6 +243,8 @@ def _explain(asked: Task, trials: list[_Trial], failing: _Trial) -> str:
                 continue
             if message:
                 return message
+    if asked.advise is not None:
+        return asked.advise(failing.got)
     if asked.picture:
         _draw(failing.expected, failing.got)
     return failing.problem + _given(asked, failing.case)
@@ -276,6 +285,11 @@ def _known_mistake(asked: Task, trials: list[_Trial], failing: _Trial) -> str | 
         if same[id(failing)] and sum(same.values()) > most and _tells(failing.got):
             best, most = message, sum(same.values())
     return best
+
+
+def _all_equal(asked: Task, function: Callable[..., Any], trials: list[_Trial]) -> bool:
+    """Whether a function gives the learner's results of all cases."""
+    return all(compare.same(_mistaken(asked, function, trial.case), trial.got, asked.tolerance) for trial in trials)
 
 
 def _tells(value: Any) -> bool:

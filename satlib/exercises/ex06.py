@@ -1,5 +1,6 @@
 """Exercises of notebook 06: hard attention, from a draw to the estimator."""
 
+from itertools import count
 from numbers import Number
 from typing import Any
 
@@ -14,7 +15,11 @@ from satlib.exercises.task import Answer, Task, distribution, numbers
 from satlib.objectives import HardConfig, VariationalBound
 
 B, C, L, K, D, N = 3, 4, 5, 6, 2, 3
-SHORT_OF_ONE = 0  # a seed whose weights sum to a little less than 1 in float32
+
+
+def _short_of_one() -> Tensor:
+    """Weights (1, L) that sum to a little less than 1 in float32, as about every third softmax does."""
+    return next(alpha for seed in count() if (alpha := distribution(1, L, seed=seed)).cumsum(1)[0, -1] < 1)
 
 
 def draw(alpha: Tensor, darts: Tensor) -> Tensor:
@@ -205,6 +210,7 @@ TASKS = (
         difficulty=2,
         minutes=10,
         equation="equation 8",
+        after="A place is drawn, and one vector is read",
         reference=draw,
         cases=lambda: [
             (
@@ -213,7 +219,7 @@ TASKS = (
             ),
             (torch.tensor([[0.2, 0.8], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.3, 0.7, 0.0])),
             (torch.tensor([[0.3, 0.4, 0.3], [0.3, 0.4, 0.3]]), torch.tensor([0.2, 0.6])),
-            (distribution(1, L, seed=SHORT_OF_ONE), torch.tensor([1 - 2**-24])),
+            (_short_of_one(), torch.tensor([1 - 2**-24])),
         ],
         mistakes={
             "this is the place with the largest weight, whatever the dart: a draw hits others too": lambda alpha, darts: (
@@ -251,6 +257,7 @@ TASKS = (
         difficulty=1,
         minutes=5,
         equation="section 4.1",
+        after="A lower bound on the likelihood of a caption",
         reference=log_p_path,
         cases=lambda: [
             (distribution(B, C, L), torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])),
@@ -284,6 +291,7 @@ TASKS = (
         difficulty=2,
         minutes=5,
         equation="equation 10",
+        after="A lower bound on the likelihood of a caption",
         reference=bound,
         cases=lambda: [
             (distribution(8).log(), -numbers(8, seed=1).abs() * 3),
@@ -321,6 +329,7 @@ TASKS = (
         difficulty=3,
         minutes=15,
         equation="equations 11 and 12",
+        after="Monte Carlo, or REINFORCE",
         reference=score_loss,
         cases=lambda: [
             (-numbers(4).abs(), -3 * numbers(4, seed=1).abs(), 0.0),
@@ -362,6 +371,7 @@ TASKS = (
         difficulty=2,
         minutes=5,
         equation="section 4.1",
+        after="A baseline changes the variance, not the mean",
         reference=moving_average,
         cases=lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)],
         observe=_baseline,
@@ -408,6 +418,7 @@ TASKS = (
         difficulty=2,
         minutes=10,
         equation="Mnih and Rezende, section 2",
+        after="The table: every baseline, with satlib's own code",
         reference=other_samples,
         cases=lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),), (numbers(1, 2, seed=2),)],
         mistakes={
@@ -437,6 +448,7 @@ TASKS = (
         difficulty=1,
         minutes=5,
         equation="section 4.1",
+        after="The entropy term",
         reference=entropy,
         cases=lambda: [
             (distribution(B, L),),
@@ -469,6 +481,7 @@ TASKS = (
         difficulty=2,
         minutes=10,
         equation="section 4.1",
+        after="The mix: half of the images take the expectation",
         reference=mix,
         cases=_looks,
         mistakes={
@@ -509,6 +522,7 @@ TASKS = (
         difficulty=3,
         minutes=25,
         equation="section 4.1, the final learning rule",
+        after="`VariationalBound`, line by line",
         reference=estimator,
         cases=_samples,
         observe=_through,

@@ -1,11 +1,14 @@
 """The definition of an exercise: its function, a reference solution, and common mistakes."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from satlib.errors import SatlibError
 
 Answer = Callable[..., Any]
 Observe = Callable[..., Any]
@@ -29,6 +32,7 @@ class Task:
         difficulty: 1 to 3.
         minutes: the time it takes.
         equation: its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
+        after: the heading of the notebook's section after which to do it; with the notebook's number if it is another's: "04: A word comes out".
         reference: a right function; satlib's own if it has one.
         cases: creates the inputs, a tuple for each call.
         mistakes: message -> a function that makes that mistake.
@@ -41,6 +45,9 @@ class Task:
         given: describes a case's inputs in words, for the message; by default short inputs are shown as they are.
         parts: the names of a result's elements, for the messages: ("h", "c").
         picture: whether to draw a wrong result next to the right one.
+        kind: "write", "bug" (find it), "predict" (then run) or "explain" (choose the right sentence).
+        start: of a "bug", the function that the learner is given; an answer with all its results is still blank.
+        advise: from a wrong result no mistake explains, what to say in place of the difference, which would give the answer away.
     """
 
     id: str
@@ -49,6 +56,7 @@ class Task:
     difficulty: int
     minutes: int
     equation: str
+    after: str
     reference: Answer
     cases: Callable[[], Sequence[tuple[Any, ...]]]
     mistakes: Mapping[str, Answer]
@@ -61,11 +69,66 @@ class Task:
     given: Callable[..., str] | None = None
     parts: Sequence[str] = ()
     picture: bool = False
+    kind: str = "write"
+    start: Answer | None = None
+    advise: Callable[[Any], str] | None = None
+
+    @property
+    def todo(self) -> str:
+        """What is left to do while it is blank."""
+        return "the bug is still there" if self.kind == "bug" else f"write {self.name}()"
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """An open task without a check: its title, difficulty (1 to 3), minutes, and the section after which to do it."""
+
+    title: str
+    difficulty: int
+    minutes: int
+    after: str
+
+
+KINDS = {"write": "", "bug": "find the bug", "predict": "predict, then run", "explain": "explain"}
+
+
+CLASS_SEED = "SATLIB_CLASS_SEED"
+_CHOSEN = {"class": 0}
+
+
+def class_seed(number: int) -> None:
+    """Vary the random inputs of all checks in this session, so that no answer is right by heart.
+
+    The environment variable SATLIB_CLASS_SEED, which `satlib check --seed` sets, goes before it.
+
+    Args:
+        number: 0 or more; 0 gives the inputs that checks have by default.
+
+    Raises:
+        SatlibError: the number is no such whole number.
+    """
+    _CHOSEN["class"] = _whole(number)
+
+
+def _whole(number: Any) -> int:
+    try:
+        whole = int(str(number))
+    except ValueError:
+        whole = -1
+    if not 0 <= whole < 2**31:
+        raise SatlibError(f"a class seed is a whole number from 0 to {2**31 - 1}, not {number!r}")
+    return whole
+
+
+def generator(seed: int) -> torch.Generator:
+    """A random generator for a check's inputs, of this seed and the class's."""
+    chosen = _whole(os.environ.get(CLASS_SEED) or _CHOSEN["class"])
+    return torch.Generator().manual_seed(seed + 1_000_003 * chosen)
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
-    """A tensor of normally distributed numbers, the same for the same seed."""
-    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    """A tensor of normally distributed numbers, the same for the same seed and class seed."""
+    return scale * torch.randn(shape, generator=generator(seed))
 
 
 def distribution(*shape: int, seed: int = 0, sharp: float = 1.0) -> Tensor:

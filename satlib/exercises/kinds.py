@@ -1,0 +1,72 @@
+"""Tasks whose answer is not a program: to explain (choose the right sentence), and to predict what an experiment will show."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from satlib.exercises.compare import short
+from satlib.exercises.task import Task
+
+
+def explain(id: str, name: str, right: str, wrong: Mapping[str, str], **card: Any) -> Task:
+    """A task to choose the sentence that explains something.
+
+    Args:
+        id: as `Task.id`.
+        name: as `Task.name`.
+        right: the letter of the right sentence.
+        wrong: each other letter -> why that sentence is wrong, as the check's message.
+        card: the other attributes of `Task`: title, difficulty, minutes, equation, after, says.
+    """
+    letters = sorted([right, *wrong])
+
+    def letter(answer: Callable[[], Any]) -> Any:
+        chosen = answer()
+        return chosen.strip().lower() if isinstance(chosen, str) else chosen
+
+    return Task(
+        id=id,
+        name=name,
+        kind="explain",
+        reference=lambda: right,
+        cases=lambda: [()],
+        observe=letter,
+        mistakes={reason: lambda wrong=wrong: wrong for wrong, reason in wrong.items()},
+        others=(lambda: f" {right.upper()}",),
+        advise=lambda got: f"expected one of the letters {', '.join(letters)}, got {short(got)}",
+        **card,
+    )
+
+
+def predict(
+    id: str, name: str, truth: Callable[[], float], wrong: Mapping[str, float], tolerance: float, **card: Any
+) -> Task:
+    """A task to predict a number before an experiment in the notebook shows it.
+
+    Args:
+        id: as `Task.id`.
+        name: as `Task.name`.
+        truth: runs the experiment; takes at most a few seconds.
+        wrong: what is wrong with a line of thought -> the number that it leads to.
+        tolerance: how far a prediction may be off, as a fraction of the true number.
+        card: the other attributes of `Task`: title, difficulty, minutes, equation, after, says.
+    """
+
+    def advise(got: Any) -> str:
+        try:
+            more = "a larger" if float(got) < truth() else "a smaller"
+        except (TypeError, ValueError):
+            return f"expected a number, got {short(got)}"
+        return f"expected {more} number than {short(got)}: think again, or run the experiment below and explain it to yourself"
+
+    return Task(
+        id=id,
+        name=name,
+        kind="predict",
+        reference=lambda: truth(),
+        cases=lambda: [()],
+        mistakes={reason: lambda number=number: number for reason, number in wrong.items()},
+        others=(lambda: truth() * (1 + tolerance / 3), lambda: truth() * (1 - tolerance / 3)),
+        tolerance=tolerance,
+        advise=advise,
+        **card,
+    )
