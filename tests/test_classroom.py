@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 
 import nbformat
 import pytest
@@ -10,7 +11,7 @@ from tools_path import exercises
 
 from satlib import cli
 from satlib.errors import SatlibError
-from satlib.exercises import classroom, task
+from satlib.exercises import class_seed, classroom, reference, task
 from satlib.exercises.grading import ExerciseResult
 
 SOURCE = next(source for source in exercises.sources() if source.stem.startswith("05"))
@@ -68,6 +69,29 @@ def test_five_learners(handed_in, tmp_path, capsys):
     assert page.count('class="done"') == 6 + 5 + 5 + 1
     people = json.loads(files["json"].read_text())["learners"]
     assert [row["reason"] for row in people["Bo"] if row["exercise"] == "5.1"] == ["write coverage()"]
+
+
+def test_a_class_seed_finds_numbers_by_heart(tmp_path, capsys):
+    """A notebook that was handed out with seed 7, whose answer is the numbers of that seed, is checked with seed 8."""
+    class_seed(7)
+    known = [reference("5.2")(*case).tolist() for case in task("5.2").cases()]
+    class_seed(0)
+    by_heart = f"def penalty(alphas):\n    return torch.tensor(next(x for x in {known} if len(x) == len(alphas)))"
+    notebook = exercises.generate(SOURCE, with_solutions=True, for_class=True, seed=7)
+    for cell in notebook.cells:
+        if cell.metadata.get("satlib") == {"exercise": "5.2", "role": "answer"}:
+            cell.source = by_heart
+    nbformat.write(notebook, tmp_path / "05.ipynb")
+    assert cli.main(["check", str(tmp_path / "05.ipynb")]) == 0
+    assert "0 wrong" in capsys.readouterr().out
+    try:
+        assert cli.main(["check", str(tmp_path / "05.ipynb"), "--seed", "8"]) == 1
+    finally:
+        os.environ.pop("SATLIB_CLASS_SEED")
+        class_seed(0)
+    said = capsys.readouterr().out
+    assert "1 wrong" in said
+    assert "wrong value" in said
 
 
 class TestMatrix:

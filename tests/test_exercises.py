@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tools_path import exercises
 
-from satlib.exercises import Wrong, check, engine, ex07, progress, reference, task
+from satlib.errors import SatlibError
+from satlib.exercises import Wrong, check, class_seed, engine, ex07, progress, reference, task
 from satlib.exercises.engine import chapter, is_blank
 
 CHAPTERS = range(1, 10)
@@ -102,6 +103,41 @@ class TestTask:
         assert len(said.splitlines()) <= 2
         assert "expected" in said
         assert "a dict" not in said  # what a check looks at is no affair of the learner's
+
+
+class TestClassSeed:
+    @pytest.fixture(params=[1, 2026])
+    def seed(self, request):
+        class_seed(request.param)
+        yield request.param
+        class_seed(0)
+
+    def test_right_and_wrong_are_the_same_with_other_inputs(self, seed):
+        for asked in TASKS:
+            for other in asked.others:
+                assert f"{asked.id} is right" in verdict(asked.id, other), asked.id
+            for message, mistake in asked.mistakes.items():
+                assert verdict(asked.id, mistake) == f"{asked.id} is wrong: {message}"
+
+    def test_numbers_by_heart(self, monkeypatch):
+        """An answer that has the results of one seed's inputs, and knows nothing else, is wrong with another seed."""
+        class_seed(7)
+        results = [reference("5.2")(*case) for case in task("5.2").cases()]
+
+        def by_heart(alphas):
+            return next(result for result in results if len(result) == len(alphas))
+
+        assert "5.2 is right" in verdict("5.2", by_heart)
+        monkeypatch.setenv("SATLIB_CLASS_SEED", "8")  # goes before the notebook's own
+        assert verdict("5.2", by_heart).startswith("5.2 is wrong: wrong value")
+        monkeypatch.delenv("SATLIB_CLASS_SEED")
+        class_seed(0)
+        assert verdict("5.2", by_heart).startswith("5.2 is wrong: wrong value")
+
+    @pytest.mark.parametrize("given", ["x", -1, 1.5, 2**31])
+    def test_no_seed(self, given):
+        with pytest.raises(SatlibError, match=r"a class seed is a whole number from 0 to 2147483647, not"):
+            class_seed(given)
 
 
 def test_progress(monkeypatch):

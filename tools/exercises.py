@@ -3,7 +3,7 @@
 solutions/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates solutions/NN_name.ipynb and executes it, and
 exercises/NN_name.ipynb, in which what stands between `# BEGIN SOLUTION` and `# END SOLUTION` is cut out. A notebook in which somebody
 has worked is left alone; --force replaces it and keeps a copy. `compare` writes nothing and fails where what is
-committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold.
+committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold; --seed varies the checks' inputs.
 
 In a source, `## 4.2` heads an exercise; satlib.exercises knows the rest of the heading. The exercise's function follows, then markdown
 cells tagged "hint" and, where a function is to be written, "pseudocode". The check, the solution to unfold and the catch-up cell are
@@ -115,8 +115,14 @@ def _folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
 
 
-def cells(source: Path, with_solutions: bool, for_class: bool = False) -> list[NotebookNode]:
-    """The cells of either notebook; those for a class have no solutions to unfold.
+def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> list[NotebookNode]:
+    """The cells of either notebook; those for a class have no solutions to unfold, and may have inputs of their own.
+
+    Args:
+        source: of the notebook.
+        with_solutions: whether the answers are filled in.
+        for_class: whether solutions to unfold are left out.
+        seed: the class seed; 0 gives the inputs that everybody has.
 
     Raises:
         SystemExit: the source lacks something that an exercise needs.
@@ -124,6 +130,8 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False) -> list[N
     folder = "solutions" if with_solutions else "exercises"
     first, *rest = jupytext.read(source).cells
     made = [first, *opening(f"{folder}/{source.stem}.ipynb")]
+    if seed:
+        made.append(new_code_cell(f"from satlib.exercises import class_seed\n\nclass_seed({seed})"))
     asked: Task | None = None
     code, folds, seen = "", {}, []
 
@@ -184,9 +192,9 @@ def _cell(text: str, id: str, role: str) -> NotebookNode:
     return new_code_cell(text, metadata={"satlib": {"exercise": id, "role": role}})
 
 
-def generate(source: Path, with_solutions: bool, for_class: bool = False) -> NotebookNode:
-    """A notebook, not executed; that of exercises remembers what its cells were."""
-    made = cells(source, with_solutions, for_class)
+def generate(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> NotebookNode:
+    """A notebook, not executed; that of exercises remembers what its cells were. The arguments are those of `cells`."""
+    made = cells(source, with_solutions, for_class, seed)
     notebook = nbformat.v4.new_notebook(cells=made, metadata=nbformat.from_dict(METADATA))
     notebook.nbformat_minor = 5
     if not with_solutions:
@@ -224,8 +232,8 @@ def make_exercise(source: Path, force: bool = False, folder: Path = EXERCISES) -
     return f"{target.name:36} written"
 
 
-def make_class(folder: Path) -> list[Path]:
-    """Write the exercises for a class into a new or empty folder.
+def make_class(folder: Path, seed: int = 0) -> list[Path]:
+    """Write the exercises for a class into a new or empty folder, with inputs of a class seed.
 
     Raises:
         SystemExit: the folder has something in it.
@@ -236,7 +244,7 @@ def make_class(folder: Path) -> list[Path]:
     written = []
     for source in sources():
         written.append(folder / f"{source.stem}.ipynb")
-        text = nbformat.writes(generate(source, with_solutions=False, for_class=True)) + "\n"
+        text = nbformat.writes(generate(source, with_solutions=False, for_class=True, seed=seed)) + "\n"
         written[-1].write_text(text, encoding="utf-8")
     return written
 
@@ -297,11 +305,12 @@ def main() -> int:
     parser.add_argument(
         "--exercises", action="store_true", help="exercises alone: solutions are neither written nor executed"
     )
+    parser.add_argument("--seed", type=int, default=0, help="class: vary the inputs of the checks by this number")
     arguments = parser.parse_args()
     if arguments.what == "class":
         if len(arguments.names) != 1:
             parser.error("class needs one folder")
-        written = make_class(Path(arguments.names[0]))
+        written = make_class(Path(arguments.names[0]), arguments.seed)
         print(f"{len(written)} notebooks in {arguments.names[0]}")
         return 0
     if arguments.what == "make":

@@ -1,6 +1,7 @@
 """Commands that explain, check, compare and measure: `satlib recipe`, `estimators`, `encoders`, `check`, `bench`, `info`, `demo`."""
 
 import argparse
+import os
 from pathlib import Path
 
 from satlib.cli.arguments import Commands, command, data_option, device_option, numbers, positive
@@ -116,6 +117,11 @@ def add_check(commands: Commands) -> None:
     parser.add_argument("--csv", type=Path, help="with --class: write the matrix to this file")
     parser.add_argument("--html", type=Path, help="with --class: write the matrix to this page")
     parser.add_argument(
+        "--seed",
+        metavar="N",
+        help="vary the random inputs of the checks by this class seed, whatever the notebooks say",
+    )
+    parser.add_argument(
         "--only",
         metavar="ID,...",
         type=lambda text: text.split(","),
@@ -125,8 +131,12 @@ def add_check(commands: Commands) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Grade exercise notebooks."""
-    from satlib.exercises import classroom, grading
+    from satlib.exercises import class_seed, classroom, grading
+    from satlib.exercises.task import CLASS_SEED
 
+    if options.seed is not None:
+        class_seed(options.seed)  # refuses what is no seed
+        os.environ[CLASS_SEED] = options.seed  # for the notebooks' kernels
     if options.class_folder is not None:
         if options.files or options.only:
             raise SatlibError("--class takes a folder and no notebooks, and --due in place of --only")
