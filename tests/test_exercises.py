@@ -15,8 +15,8 @@ from satlib.errors import SatlibError
 from satlib.exercises import Wrong, check, class_seed, engine, ex07, progress, reference, task
 from satlib.exercises.engine import chapter, is_blank
 
-CHAPTERS = range(1, 10)
-TASKS = [each for number in CHAPTERS for each in chapter(number).values()]
+TASKS = [each for number in engine.CHAPTERS for each in chapter(number).values()]
+EXPLORATIONS = [each for number in engine.CHAPTERS for each in engine.explorations(number)]
 SOURCES = exercises.sources()
 
 
@@ -55,8 +55,9 @@ def run(source, with_solutions):
 
 def test_there_are_enough():
     assert len(TASKS) >= 40
-    assert all(len(chapter(number)) >= 4 for number in CHAPTERS)
-    assert [source.stem[:2] for source in SOURCES] == [f"{number:02}" for number in CHAPTERS]
+    assert all(len(chapter(number)) >= 4 for number in range(1, 10))
+    assert sum(each.minutes for each in (*TASKS, *EXPLORATIONS)) <= 600
+    assert [source.stem[:2] for source in SOURCES] == [f"{number:02}" for number in engine.CHAPTERS]
     assert len({each.id for each in TASKS}) == len(TASKS)
     assert {each.difficulty for each in TASKS} == {1, 2, 3}
 
@@ -271,17 +272,23 @@ class TestNotebook:
             exec("from collections.abc import *\nfrom torch import Tensor\n" + cell.source, names)
             assert is_blank(names[task(exercise).name])
 
-    def test_each_has_its_three_folds_and_the_solution_only_there(self, source):
+    def test_each_has_its_folds_and_the_solution_only_there(self, source):
         cells = exercises.generate(source, with_solutions=False).cells
-        folded = [cell.source for cell in cells if "<details>" in cell.source]
-        assert len(folded) == len(chapter(int(source.stem[:2])))
-        for text in folded:
-            assert [text.count(f"<summary>{title}</summary>") for title in ("Hint", "Pseudocode", "Solution")] == [
-                1,
-                1,
-                1,
-            ]
+        folded = [cell.source for cell in cells if "<summary>Hint</summary>" in cell.source]
+        tasks = chapter(int(source.stem[:2])).values()
+        for text, asked in zip(folded, tasks, strict=True):
+            assert text.count("<summary>Solution</summary>") == 1
+            assert text.count("<summary>Pseudocode</summary>") == (asked.kind == "write")
             assert "SOLUTION" not in text
+
+    def test_explorations_have_a_card_and_a_rubric(self, source):
+        cells = [cell.source for cell in exercises.generate(source, with_solutions=False).cells]
+        cards = [text for text in cells if text.startswith("## Explore: ")]
+        assert [card.splitlines()[0].removeprefix("## Explore: ") for card in cards] == [
+            each.title for each in engine.explorations(int(source.stem[:2]))
+        ]
+        assert all(re.search(r"minutes · open · after \[notebook \d\d, ", card) for card in cards)
+        assert sum("<summary>Rubric</summary>" in text for text in cells) == len(cards)
 
     def test_committed_notebooks_are_what_the_source_gives(self, source):
         path = exercises.EXERCISES / f"{source.stem}.ipynb"

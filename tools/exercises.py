@@ -115,6 +115,30 @@ def _folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
 
 
+def _closing(name: str, asked: Task, code: str, folds: dict[str, str], for_class: bool) -> list[NotebookNode]:
+    """The cells that end an exercise: its check, what there is to unfold, and the catch-up.
+
+    Raises:
+        SystemExit: the source with this name lacks something that the exercise needs.
+    """
+    wanted = ("hint", "pseudocode") if asked.kind == "write" else ("hint",)
+    missing = [fold for fold in wanted if fold not in folds] + ([] if code else ["function"])
+    if missing or f"def {asked.name}(" not in code:
+        raise SystemExit(f"{name}: exercise {asked.id} lacks {', '.join(missing) or 'def ' + asked.name}")
+    folded = [_folded(fold.capitalize(), folds[fold]) for fold in wanted]
+    if not for_class:
+        folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
+    catch_up = (
+        f"# Whatever you have written: from here on {asked.name} is satlib's own.\n"
+        + f'{asked.name} = reference("{asked.id}")'
+    )
+    return [
+        _cell(f'check("{asked.id}", {asked.name})', asked.id, "check"),
+        new_markdown_cell("\n".join(folded)),
+        _cell(catch_up, asked.id, "catch-up"),
+    ]
+
+
 def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> list[NotebookNode]:
     """The cells of either notebook; those for a class have no solutions to unfold, and may have inputs of their own.
 
@@ -133,25 +157,11 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
     if seed:
         made.append(new_code_cell(f"from satlib.exercises import class_seed\n\nclass_seed({seed})"))
     asked: Task | None = None
-    code, folds, seen = "", {}, []
+    code, folds = "", {}
 
     def finish() -> None:
-        if asked is None:
-            return
-        wanted = ("hint", "pseudocode") if asked.kind == "write" else ("hint",)
-        missing = [name for name in wanted if name not in folds] + ([] if code else ["function"])
-        if missing or f"def {asked.name}(" not in code:
-            raise SystemExit(f"{source.name}: exercise {asked.id} lacks {', '.join(missing) or 'def ' + asked.name}")
-        made.append(_cell(f'check("{asked.id}", {asked.name})', asked.id, "check"))
-        folded = [_folded(name.capitalize(), folds[name]) for name in wanted]
-        if not for_class:
-            folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
-        made.append(new_markdown_cell("\n".join(folded)))
-        text = (
-            f"# Whatever you have written: from here on {asked.name} is satlib's own.\n"
-            + f'{asked.name} = reference("{asked.id}")'
-        )
-        made.append(_cell(text, asked.id, "catch-up"))
+        if asked is not None:
+            made.extend(_closing(source.name, asked, code, folds, for_class))
 
     for cell in rest:
         tags = set(cell.metadata.get("tags", ()))
@@ -159,7 +169,6 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
         if begins:
             finish()
             asked, code, folds = task(begins[1]), "", {}
-            seen.append(asked.id)
             made.append(new_markdown_cell(cell.source.replace(begins[0], heading(asked))))
         elif EXPLORATION.search(cell.source):
             finish()

@@ -139,6 +139,9 @@ def parted(cell: NotebookNode) -> list[NotebookNode]:
     return [nbformat.v4.new_markdown_cell("\n".join(part).strip(), metadata=cell.metadata) for part in parts]
 
 
+PROJECT = "exercises/10_project.ipynb"
+
+
 def exercises_cell(source: Path) -> list[NotebookNode]:
     """A cell that links to the notebook's exercises, each with its difficulty and minutes; none where there are none."""
     if not (ROOT / "solutions" / source.name).is_file():
@@ -154,6 +157,8 @@ def exercises_cell(source: Path) -> list[NotebookNode]:
         for task in tasks
     ]
     text = f"## Exercises\n\n[The exercises of this notebook]({page}) check themselves:\n\n" + "\n".join(lines)
+    if source == sources()[-1]:
+        text += f"\n\nIn [the project](../{PROJECT}) you train an attention of your own."
     return [nbformat.v4.new_markdown_cell(text)]
 
 

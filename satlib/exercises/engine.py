@@ -19,9 +19,8 @@ from satlib.errors import SatlibError
 from satlib.exercises import compare, guard, settings, watch
 from satlib.exercises.task import Exploration, Task
 
+CHAPTERS = range(1, 11)  # of the notebooks 01 to 09, and the project
 RED, GREEN, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
-
-
 _VERDICTS: dict[str, str] = {}  # of the exercises checked in this process, the latest of each
 
 
@@ -51,7 +50,7 @@ def chapter(number: int) -> dict[str, Task]:
     """
     name = f"ex{number:02}"
     if name not in {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])}:
-        raise SatlibError(f"notebook {number} has no exercises; notebooks 1 to 9 have")
+        raise SatlibError(f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}")
     return {task.id: task for task in importlib.import_module(f"satlib.exercises.{name}").TASKS}
 
 

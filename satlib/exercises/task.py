@@ -120,10 +120,14 @@ def _whole(number: Any) -> int:
     return whole
 
 
+def chosen_class_seed() -> int:
+    """The class seed of this session."""
+    return _whole(os.environ.get(CLASS_SEED) or _CHOSEN["class"])
+
+
 def generator(seed: int) -> torch.Generator:
     """A random generator for a check's inputs, of this seed and the class's."""
-    chosen = _whole(os.environ.get(CLASS_SEED) or _CHOSEN["class"])
-    return torch.Generator().manual_seed(seed + 1_000_003 * chosen)
+    return torch.Generator().manual_seed(seed + 1_000_003 * chosen_class_seed())
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
