@@ -1039,7 +1039,7 @@ with tempfile.TemporaryDirectory() as place_on_disk:
 exact = a[: len(image_ids)].cpu()
 error = ((read - exact).norm() / exact.norm()).item()
 print(f"computing: {1000 * computing:7.1f} ms for a photograph")
-print(f"reading:   {1000 * reading:7.1f} ms, just written, so from the computer's memory")
+print(f"reading:   {1000 * reading:7.3f} ms, just written, so from the computer's memory")
 print(f"reading:   {bytes_each / 100_000:7.1f} ms, if it has to come from a slow disk of 100 MB/s")
 print(f"float16:   {bytes_each / 1000:7.1f} kB for a photograph; off by {error:.1e} of the vectors' norm")
 for name, count in (("Flickr8k", 8_000), ("Flickr30k", 31_014), ("COCO", 123_287)):

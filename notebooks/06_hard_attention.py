@@ -931,7 +931,7 @@ plt.show()
 spreads = {lambda_e: learn("exact", 0, lambda_e=lambda_e) for lambda_e in (0.0, 0.5, 3.0)}
 last = {lambda_e: log[-1] for lambda_e, log in spreads.items()}
 assert last[0.0][1] < last[0.5][1] < last[3.0][1], "a larger weight leaves a higher entropy"
-assert last[0.0][0] > last[3.0][0], "and a lower bound than without it"
+assert last[0.0][0] > last[3.0][0], "is lower than without the term"
 for lambda_e, (height, spread) in last.items():
     print(f"lambda_e {lambda_e}: entropy {spread:.2f} of {np.log(64):.2f} nats, L_s {height:.2f}")
 
@@ -951,7 +951,6 @@ plt.show()
 #
 # 3.76 nats. A larger weight leaves a higher entropy. At the end $L_s$ is lower than without the term: it biases the
 # result on purpose.
-# <!-- source: is lower than without the term | notebook 06, the output of the cell before: L_s for each lambda_e -->
 #
 # </details>
 

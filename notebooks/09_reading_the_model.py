@@ -362,7 +362,7 @@ for kind in ("true", "generated"):
             f"{each['peak centre']:7.1f} {each['peak mean map']:18.1f}"
         )
 
-figure = plots.NotebookFigure(figsize=(8.8, 2.3), layout="constrained")
+figure = plots.NotebookFigure(figsize=(8.8, 2.4), layout="constrained")
 axes = figure.subplots(1, 2, sharey=True)
 for axis, measure, control, title in zip(
     axes, ("mass", "peak"), ("mass even", "peak centre"), ("mass in the boxes", "peak in a box"), strict=True
@@ -372,11 +372,11 @@ for axis, measure, control, title in zip(
         axis.plot(each[measure], place, "o", color="C0", markersize=8, label="the word's map" if not place else None)
         label = {"mass": "an even map", "peak": "the centre of the picture"}[measure]
         axis.plot(each[control], place, "D", color=ORANGE, markersize=7, label=label if not place else None)
-    axis.set(yticks=range(len(RUNS)), yticklabels=list(RUNS.values()), xlim=(0, 100), ylim=(3.6, -1.6))
+    axis.set(yticks=range(len(RUNS)), yticklabels=list(RUNS.values()), xlim=(0, 100), ylim=(3.6, -0.6))
     axis.set_title(f"{title} (percent), words a person wrote", fontsize=9)
     axis.tick_params(labelsize=8)
     axis.grid()
-    axis.legend(fontsize=8, loc="upper left")
+    axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12))
 figure
 
 # %% [markdown]
@@ -803,7 +803,7 @@ for name, marker, dashes in zip(models, "os", ("-", "--"), strict=True):
     axis.plot(TEMPERATURES, [correct[name, T] for T in TEMPERATURES], dashes, marker=marker, label=f"{name} attention")
 axis.set(xscale="log", xlabel="temperature of the attention", ylabel="completely right (percent)", ylim=(-3, 103))
 axis.grid()
-axis.legend()
+axis.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
 plt.show()
 
 # %% [markdown]
