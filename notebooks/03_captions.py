@@ -98,7 +98,7 @@ plt.show()
 # | Flickr8k | 6,000 / 1,000 / 1,000 | its authors' lists | `satlib data fetch flickr8k` |
 # | Flickr30k | 29,000 / 1,014 / 1,000 | Karpathy; it was published without splits | sign its authors' form |
 # | COCO 2014 | 113,287 / 5,000 / 5,000 | Karpathy | `satlib data fetch coco` |
-# | your own folder | 8 : 1 : 1 | a column of yours, or a hash of each path | a `captions.csv` |
+# | your own folder | as you say, or 8 : 1 : 1 | a column of yours, or a hash of each path | a `captions.csv` |
 #
 # The number of references changes the score. A caption is compared with all of them, so with more references, more of
 # its words can count as correct. To make your own data set, put photographs and a `captions.csv` in a folder. Here is
@@ -178,8 +178,9 @@ captions = [caption for each in data.examples for caption in each.references]
 assert all(words_of(caption) == tokenise(caption) for caption in captions), "agree on every caption of our scenes"
 
 # %% [markdown]
-# Our function and satlib's `tokenise` agree on every caption of our scenes. From here on we use satlib's. The two are not
-# identical, though. Flickr8k's files write a possessive as two words: `a dog 's toy`.
+# Our function and satlib's `tokenise` agree on every caption of our scenes. From here on we use satlib's. The two are
+# not identical, though. Flickr8k's files write a possessive as two words: `a dog 's toy`.
+# <!-- source: write a possessive as two words | satlib/datasets/flickr8k-counts.tsv -->
 #
 # **Predict.** Into how many words does each of the two functions split `a dog 's toy`?
 
@@ -208,9 +209,11 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 #
 # <!-- index: claim: both sides are split alike | a period or a capital on one side only moves BLEU-1 by points | satlib.metrics.score | tests/test_metrics.py::test_tokens_without_java_are_nearly_those_with_it -->
 #
-# Without its brevity penalty, BLEU-1 is the share of a caption's words that also occur in a reference (notebook 07 explains it in
-# detail). Let us score correct captions: the first caption of each test scene against the other four. Every caption ends with a
-# period. We can drop the period on both sides, keep it on both sides, or make the mistake of keeping it on one side.
+# BLEU-1 is the share of a caption's words that also occur in a reference, times a **brevity penalty**, which lowers the
+# score of captions that are shorter than their references (notebook 07 explains both). Let us score correct captions,
+# without the penalty: the first caption of each test scene against the other four. Every caption ends with a period. We
+# can drop the period on both sides, keep it on both sides, or make the mistake of keeping it on one side.
+# <!-- source: shorter than their references | notebook 07 -->
 #
 # Let $w$ be the number of words in all scored captions, $m$ the number of those words that also occur in a reference,
 # and $N$ the number of captions. Then
@@ -304,14 +307,14 @@ if flickr8k is not None:
     assert real["period on both sides"] > real["no period"] + 1.5
 
 # %% [markdown]
-# Nobody changed a caption, yet the score moved by several points. For scale: in Table 1 of the paper, soft and hard
-# attention both have a BLEU-1 of 67 on Flickr8k. A period on both sides is an easy word that every caption gets right.
-# The lower the score is without it, the more it adds. With a period on the scored side only, each caption has a word
-# that is wrong. With a period on the references' side only, the share of correct words stays the same, but the
-# references are longer, and the brevity penalty lowers the score. So a score means little without its **protocol**: how
-# both sides were split. satlib prints the protocol with every evaluation:
+# Nobody changed a caption, yet the score moved by several points. For scale: in Table 1 of the paper, soft attention
+# has a BLEU-1 of 67 on Flickr8k, and the older Log Bilinear model has 65.6. A period on both sides is an easy word that
+# every caption gets right. The lower the score is without it, the more it adds. With a period on the scored side only,
+# each caption has one more word, and it is wrong. With a period on the references' side only, the share of correct
+# words stays the same, but the references are longer, and the brevity penalty lowers the score. So a score means little
+# without its **protocol**: how both sides were split. satlib prints the protocol with every evaluation:
 #
-# <!-- source: a BLEU-1 of 67 | Table 1 of Xu et al., 2015 -->
+# <!-- source: a BLEU-1 of 67 on Flickr8k, and the older Log Bilinear model has 65.6 | Table 1 of Xu et al., 2015 -->
 
 # %%
 said = {each.image_id: each.references[0] for each in scored}
@@ -327,6 +330,7 @@ print(metrics.score(said, {each.image_id: each.references[1:] for each in scored
 # Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two ids are reserved:
 # `END` ends a caption, and `UNKNOWN` stands for every word that was left out. There is no start mark: the decoder
 # predicts the first word from a zero embedding.
+# <!-- source: the first word from a zero embedding | satlib/decoder.py -->
 #
 # Ties need care. Many words have the same count. If their order depends on chance (on the order of a set, or of files),
 # then the same words may get different ids in the next run, and weights from an earlier run no longer fit them. So
@@ -500,6 +504,7 @@ assert moved / len(honest) > 0.5
 # vocabulary of a correct run. And the share of unknown words, which would tell you how well the training captions cover
 # the test captions, becomes zero. `satlib.datasets` keeps the splits apart, and `satlib train` gives
 # `Vocabulary.from_captions` only training captions.
+# <!-- source: only training captions | satlib/training_data.py -->
 #
 # ## Batches of one length
 #
@@ -532,9 +537,9 @@ axis.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# Real captions have a long tail. One long caption in a batch forces all others to take as many steps. In the next picture, each
-# row is a caption and each column is one step of the LSTM. Blue steps are words. Hatched steps are padding: they are computed and
-# thrown away.
+# Real captions have a long tail. One long caption in a batch forces all others to take as many steps. In the next
+# picture, each row is a caption and each column is one step of the LSTM. Blue steps are words and the end mark. Hatched
+# steps are padding: they are computed and thrown away.
 
 
 # %%
@@ -729,9 +734,9 @@ assert at_64["drawn scenes"] > 0.2
 #
 # </details>
 #
-# Does the measured time agree? We train on captions with the lengths of Flickr8k, once in batches of nearly one length
-# and once in random batches. Each step runs soft attention over 49 places, forward and backward. We measure processor
-# time, which other programs disturb little, and alternate between the two.
+# Does the measured time agree? We run a decoder forward and backward over captions with the lengths of Flickr8k, once
+# in batches of nearly one length and once in random batches. Each step runs soft attention over 49 places. We measure
+# processor time, which other programs disturb little, and alternate between the two kinds of batches.
 
 # %%
 torch.manual_seed(SEED)
@@ -805,7 +810,7 @@ assert flattered < honest - 0.05, "the loss looks too good"
 #
 # ## Try it
 #
-# 1. **Give the test captions to the vocabulary** (`training + [...]` of the test split) and look at `vocabulary.hash`. It changes. Do the scenes bring new words, or only a new order? Load only 20 training scenes and try again.
+# 1. **Give the test captions to the vocabulary** (`training + [...]`, with the captions of the test split) and look at `vocabulary.hash`. It changes. Do the scenes bring new words, or only a new order? Load only 20 training scenes and try again.
 # 2. **Break ties by chance**: in `vocabulary_of`, sort by count alone, over `set(...)`. Run it in two processes. Which ids differ?
 # 3. **Cut before you sort**: in `cut`, shuffle all pairs first and cut pieces of 64 without looking at lengths. Which assertion catches it?
 # 4. **Sort instead of grouping**: make batches of neighbours in order of length, padded to their longest. How much padding is left at 64? What do you lose if you do not shuffle these batches?
