@@ -52,6 +52,7 @@ plt.style.use("satlib.course.page")
 #
 # Here is a drawn scene, and a captioner that was trained on drawings like it. It has seen only drawings and sentences.
 # Nobody told it where anything is. It has not seen this scene before.
+# <!-- source: only drawings and sentences | satlib/models/README.md -->
 #
 # **Drag the slider below the sentence**, or click on it and use the arrow keys. The picture keeps its colours where
 # the model looks while it chooses the word, and the rest is dimmed. We call the bright part "the light".
@@ -90,6 +91,7 @@ for word, (on_circle, on_star) in lit.items():
 #
 # The light leaves the circle at word 6, "with", and arrives at the star at word 8, "big". At "with", both objects get
 # some of it. The model learnt this from sentences alone. How it does so is the subject of notebook 04.
+# <!-- source: from sentences alone | satlib/models/README.md -->
 #
 # </details>
 
@@ -123,6 +125,8 @@ assert forced[3].words == [word if i != 3 else "red" for i, word in enumerate(ca
 # The circle becomes a star, and blue becomes red. Each time, only that word changes. The last sentence describes a
 # striped red circle that is not there. So here the light is not decoration. It affects which word the model chooses.
 # Notebook 09 tests this on hundreds of scenes, and finds words that the light does not affect.
+# <!-- source: on hundreds of scenes | notebook 09 -->
+# <!-- source: words that the light does not affect | notebook 09 -->
 #
 # </details>
 
@@ -131,8 +135,8 @@ assert forced[3].words == [word if i != 3 else "red" for i, word in enumerate(ca
 #
 # The picture has 49 places, 7 by 7. You could click on each of them at "blue". The next cell does that for you.
 #
-# **Predict first.** Much of the picture is empty floor. Write down a number: at how many of the 49 places will the model
-# say a colour that is neither blue nor red?
+# **Predict first.** Much of the picture is empty background. Write down a number: at how many of the 49 places will the
+# model say a colour that is neither blue nor red?
 
 # %%
 index = caption.words.index("blue")
@@ -150,9 +154,9 @@ assert set(said) <= {"blue", "red", "green", "orange", "purple", "yellow"}, "it 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# At 26 places. It says "blue" at 4 places, all on the circle or beside it. In the middle of the star it says "red". On the empty floor
-# there is nothing to name, but it always names a colour: purple, yellow or red. It has no word for "I see nothing". Keep
-# this in mind: a captioner has to say *something*.
+# At 26 places. It says "blue" at 4 places, all on the circle or beside it. In the middle of the star it says "red". On
+# the empty background there is nothing to name, but it always names a colour: purple, yellow or red. It has no word for
+# "I see nothing". Keep this in mind: a captioner has to say *something*.
 #
 # </details>
 
@@ -162,7 +166,8 @@ assert set(said) <= {"blue", "red", "green", "orange", "purple", "yellow"}, "it 
 # One scene proves little. In drawn scenes a program can check each caption: both objects, their sizes, colours, shapes
 # and textures, and where they are relative to each other. A caption with one wrong word counts as wrong.
 #
-# **Predict first.** Here are twelve new scenes. Write down a number: how many captions are right in every word?
+# **Predict first.** Take twelve test scenes; the scene above is one of them. Write down a number: how many captions are
+# right in every word?
 
 # %%
 twelve = [scenes.scene(f"test-{number:06}") for number in range(12)]
@@ -179,8 +184,8 @@ plots.attention_figure(twelve[wrong].photo(), captions[wrong].words, captions[wr
 # <details><summary>Answer</summary>
 #
 # The first line above says how many; most of them are right. Look at the wrong one. Is the light in the right place
-# at the wrong word? The model can look at the right place and still choose a wrong word. Notebook 09 counts both
-# kinds of mistakes.
+# at the wrong word? The model can look at the right place and still choose a wrong word. Or it can look at the
+# wrong place. Notebook 09 counts both kinds of mistakes.
 #
 # </details>
 
@@ -192,6 +197,7 @@ plots.attention_figure(twelve[wrong].photo(), captions[wrong].words, captions[wr
 # things are.
 # <!-- source: mostly of people and dogs | Hodosh et al., JAIR 2013 -->
 # <!-- source: 6,000 photographs | satlib/models/README.md -->
+# <!-- source: boxes drawn by people | satlib/recipes/flickr8k-lite02-boxes.toml -->
 #
 # Here are five photographs that it has never seen. They are not from Flickr8k, but come with scikit-image.
 # <!-- source: that it has never seen | satlib/models/README.md -->
@@ -332,8 +338,9 @@ assert not torch.equal(z, also)
 # We built this example so that the mean fails. A mean over more dimensions keeps more, and an encoder can learn to put
 # more into it. So we compare trained models. satlib comes with stored scores of models that were trained on the same
 # pictures, once with attention and once with the mean in its place. (They were made with `satlib train` and `satlib
-# evaluate`.)
+# evaluate`.) The photograph models, `flickr8k-lite0` below, use the encoder EfficientNet-Lite0.
 # <!-- source: trained on the same pictures | satlib/results -->
+# <!-- source: the encoder EfficientNet-Lite0 | satlib/models/README.md -->
 #
 # **Predict first.** With attention, 86 % of the captions of scenes are right in every word. Write down a number: how
 # many are right with the mean? And for photographs: how many points of BLEU-4 does the mean cost? (BLEU-4 compares a
