@@ -293,10 +293,10 @@ display(ipywidgets.VBox([upload, output]))
 # > steered to what matters at the moment. Attention does that: it brings a part of the picture forward when it is
 # > needed.
 #
-# So here the encoder stops earlier. It returns not one vector but a grid of them, the **annotation vectors** $a_1, \dots,
-# a_L$, one for each place. Before each word $t$ the decoder gives each place a weight $\alpha_{ti}$. The weights are
-# positive and sum to 1. These weights are the light that you moved. The decoder then gets one vector again, the
-# **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word.
+# So here the encoder stops earlier. It returns not one vector but a grid of them, the **annotation vectors**
+# $a_1, \dots, a_L$, one for each place. Before each word $t$ the decoder gives each place a weight $\alpha_{ti}$. The
+# weights are positive and sum to 1. These weights are the light that you moved. The decoder then gets one vector again,
+# the **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word.
 
 # %%
 assert torch.allclose(caption.alphas.sum((1, 2)), torch.ones(1)), "the weights are positive and sum to 1"
@@ -307,9 +307,9 @@ drawings.fixed_vector_figure(scene.photo(), caption.words, caption.alphas, (3, 4
 #
 # <!-- index: claim: one fixed vector cannot serve every word | a mean of places against a look for each word, on scenes and on photographs | satlib.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
 #
-# Take a picture with three places, and vectors of two dimensions. The first dimension means "red", the second "star". The
-# first place is red, the second is a star, the third is empty. In another picture, the first place is a red star and the
-# rest is empty.
+# Take a picture with three places, and vectors of two dimensions. The first dimension means "red", the second "star".
+# The first place is red, the second is a star, the third is empty. In another picture, the first place is a red star
+# and the rest is empty.
 #
 # **Predict first.** A model without attention gets the mean over the places. Write down both means. Can it tell the
 # pictures apart?
@@ -408,8 +408,8 @@ drawings.course_map(
 #
 # <!-- index: section 5.3 | Table 1 as printed: the rows of Flickr8k | satlib.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
 #
-# > **Paper, section 5.3.** Table 1 sums up the measurements: on Flickr8k, Flickr30k and COCO the models with attention are
-# > at the state of the art in BLEU and METEOR, as single models.
+# > **Paper, section 5.3.** Table 1 sums up the measurements: on Flickr8k, Flickr30k and COCO the models with attention
+# > are at the state of the art in BLEU and METEOR, as single models.
 #
 # satlib has Table 1 as it is printed (`satlib table`). Here are its rows for Flickr8k. Notebooks 07 and 08 say what
 # these scores measure, and put satlib's rows beside them.
@@ -425,13 +425,13 @@ for row in table.rows(()):
 # %% [markdown]
 # ## Try it
 #
-# 1. In the first scrubber, force "striped" to an empty place, and then "circle" too. How many wrong words can you get into
-#    one sentence?
+# 1. In the first scrubber, force "striped" to an empty place, and then "circle" too. How many wrong words can you get
+#    into one sentence?
 # 2. Caption a photograph of a dog on grass, and one of a plate of food. Which words come back whatever you show it?
-# 3. Ask the wrong model: `Scrubber(captioner, photographs)`, the captioner of drawn scenes about photographs. It answers,
-#    and its maps look as sensible as before. What does that say about a good-looking map?
-# 4. A mistake to make on purpose: give `plots.attention_figure` the maps of another caption of the same length. Does the
-#    picture tell you that they do not belong together?
+# 3. Ask the wrong model: `Scrubber(captioner, photographs)`, the captioner of drawn scenes about photographs. It
+#    answers, and its maps look as sensible as before. What does that say about a good-looking map?
+# 4. A mistake to make on purpose: give `plots.attention_figure` the maps of another caption of the same length. Does
+#    the picture tell you that they do not belong together?
 # 5. Turn a photograph upside down (`show(photographs["chelsea"].rotate(180))`). Which words stay, and where does the
 #    model look?
 #
@@ -446,8 +446,8 @@ for row in table.rows(()):
 #
 # ## References
 #
-# - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio: *Show, Attend and Tell: Neural Image Caption Generation with
-#   Visual Attention*. ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - O. Vinyals, A. Toshev, S. Bengio, D. Erhan: *Show and Tell: A Neural Image Caption Generator*. CVPR 2015. A captioner with one vector.
-#   [arXiv:1411.4555](https://arxiv.org/abs/1411.4555)
+# - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio: *Show, Attend and Tell: Neural
+#   Image Caption Generation with Visual Attention*. ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - O. Vinyals, A. Toshev, S. Bengio, D. Erhan: *Show and Tell: A Neural Image Caption Generator*. CVPR 2015. A
+#   captioner with one vector. [arXiv:1411.4555](https://arxiv.org/abs/1411.4555)
 # - M. Hodosh, P. Young, J. Hockenmaier: *Framing Image Description as a Ranking Task*. JAIR 47, 2013. Flickr8k.

@@ -13,9 +13,10 @@
 # %% [markdown]
 # # 1. Attention before images
 #
-# "Show, Attend and Tell" takes its attention from a translator: in September 2014 Bahdanau, Cho and Bengio used attention to
-# translate sentences. So this course begins with sentences, before images. (Attention to parts of an image is older still:
-# Mnih et al. published "Recurrent models of visual attention" in June 2014.) In this notebook you build the translator, train it, and check where it looks.
+# "Show, Attend and Tell" takes its attention from a translator: in September 2014 Bahdanau, Cho and Bengio used
+# attention to translate sentences. So this course begins with sentences, before images. (Attention to parts of an image
+# is older still: Mnih et al. published "Recurrent models of visual attention" in June 2014.) In this notebook you build
+# the translator, train it, and check where it looks.
 # <!-- source: is older still | V. Mnih et al., arXiv:1406.6247, June 2014; D. Bahdanau et al., arXiv:1409.0473, September 2014 -->
 #
 # **You will be able to**
@@ -26,7 +27,8 @@
 # - read an alignment matrix, and compare it with the truth and with two baselines;
 # - recognise attention in a network without recurrence and in a memory network.
 #
-# **Minutes**: 14 to read, 0.9 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: no earlier notebook; nothing to download.
+# **Minutes**: 14 to read, 0.9 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: no earlier notebook; nothing to
+# download.
 
 # %%
 import copy
@@ -55,12 +57,13 @@ BLUE, VERMILION = "C0", "C5"
 # %% [markdown]
 # ## A small world to translate
 #
-# We use an invented language, **Orrish**, because we know all of its rules.
-# A noun ends in *-o* or *-a*. Its determiner and adjectives take the same ending. In the plural they all add *-n*,
-# as does the noun. Adjectives follow the noun, prepositions follow their noun phrase, and the verb stands at the end of its clause.
-# "A" is not translated. "Does not" is one word, after the verb.
+# We use an invented language, **Orrish**, because we know all of its rules. A noun ends in *-o* or *-a*. Its determiner
+# and adjectives take the same ending. In the plural they all add *-n*, as does the noun. Adjectives follow the noun,
+# prepositions follow their noun phrase, and the verb stands at the end of its clause. "A" is not translated. "Does not"
+# is one word, after the verb.
 #
-# `translation_world.translate` translates an English sentence. For each Orrish word it also gives the English word behind it.
+# `translation_world.translate` translates an English sentence. For each Orrish word it also gives the English word
+# behind it.
 
 # %%
 # NBVAL_CHECK_OUTPUT
@@ -68,8 +71,8 @@ for english in ("the dog sleeps", "my small red cat sees the dog", "every queen 
     print(f"{english:40} {' '.join(word.text for word in translation_world.translate(english))}")
 
 # %% [markdown]
-# The two languages order their words differently. A line joins each Orrish word to its English word. Where lines cross, a translator
-# cannot simply copy from left to right.
+# The two languages order their words differently. A line joins each Orrish word to its English word. Where lines cross,
+# a translator cannot simply copy from left to right.
 
 
 # %%
@@ -105,9 +108,10 @@ print(f"{len(english)} English words and {len(orrish)} Orrish words, including t
 #
 # <!-- index: claim: a fixed vector loses long sentences | one vector for the whole sentence, z_t = [h_L forward; h_1 backward] | satlib.course.translation.Translator | tests/test_translation.py::test_without_attention_one_vector_is_all_that_the_decoder_gets -->
 #
-# The early neural translators (Sutskever et al., 2014; Cho et al., 2014) have two parts. The **encoder** is a recurrent network that reads
-# the sentence $x_1 \dots x_L$. Its last state represents the whole sentence. The **decoder** is another recurrent network. It writes the
-# translation $y_1 \dots y_C$. Our encoder reads in both directions, and the decoder gets both last states at each step:
+# The early neural translators (Sutskever et al., 2014; Cho et al., 2014) have two parts. The **encoder** is a recurrent
+# network that reads the sentence $x_1 \dots x_L$. Its last state represents the whole sentence. The **decoder** is
+# another recurrent network. It writes the translation $y_1 \dots y_C$. Our encoder reads in both directions, and the
+# decoder gets both last states at each step:
 #
 # $$ z = [\overrightarrow{h}_L ; \overleftarrow{h}_1], \qquad s_t = \mathrm{GRU}([E y_{t-1}; z],\, s_{t-1}), \qquad
 # p(y_t) \propto \exp\left(W [E y_{t-1}; s_t; z]\right) $$
@@ -135,8 +139,8 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# The decoder asks a small module, `look`, for its vector $z$. For now `look` returns the fixed vector at each step. Later we change
-# this module and nothing else.
+# The decoder asks a small module, `look`, for its vector $z$. For now `look` returns the fixed vector at each step.
+# Later we change this module and nothing else.
 
 
 # %%
@@ -174,8 +178,8 @@ class Decoder(nn.Module):
 
 
 # %% [markdown]
-# The training loop is the usual one: Adam minimises the negative log-likelihood of the true next word. A batch holds sentences of similar
-# length. The first epoch goes from short sentences to long ones; later epochs shuffle the batches.
+# The training loop is the usual one: Adam minimises the negative log-likelihood of the true next word. A batch holds
+# sentences of similar length. The first epoch goes from short sentences to long ones; later epochs shuffle the batches.
 
 # %%
 STEPS, BATCH, RATE = 1000, 32, 0.01
@@ -232,8 +236,8 @@ def fit(look: nn.Module, seed: int = 0) -> nn.ModuleDict:
 fixed_parts = fit(OneVector())
 
 # %% [markdown]
-# `satlib.course.translation.Translator` is the same model with a greedy search on top. We copy our weights into it. Both models must then
-# give the same logits.
+# `satlib.course.translation.Translator` is the same model with a greedy search on top. We copy our weights into it.
+# Both models must then give the same logits.
 
 
 # %%
@@ -274,9 +278,9 @@ assert difference < 1e-3, "Both models must then give the same logits"
 # %% [markdown]
 # ### How long a sentence can it handle?
 #
-# We measure with BLEU-4. It counts which runs of up to four words also occur in the reference, and it penalises short translations
-# (notebook 07 takes it apart). A reference needs four words to have a run of four, so we use
-# English sentences of six words or more.
+# We measure with BLEU-4. It counts which runs of up to four words also occur in the reference, and it penalises short
+# translations (notebook 07 takes it apart). A reference needs four words to have a run of four, so we use English
+# sentences of six words or more.
 #
 # **Write down two numbers**: the BLEU-4 of the fixed vector for 6 to 8 words, and for 17 to 20 words.
 
@@ -321,8 +325,8 @@ assert curves["fixed vector"][0] > curves["fixed vector"][-1] + 20, "Long senten
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The printed list has both numbers: the first and the last. Long sentences score worse than short ones, although the model trained on
-# both.
+# The printed list has both numbers: the first and the last. Long sentences score worse than short ones, although the
+# model trained on both.
 #
 # </details>
 #
@@ -341,9 +345,9 @@ print(f"{len(said)} words for {len(long.target.split())}")
 #
 # <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, context); the output is the inputs' weighted mean | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 #
-# Bahdanau, Cho and Bengio (2015) let the decoder look at all the encoder's states, and choose again before each word. The
-# computation has nothing to do with sentences. Attention takes **inputs** $y_1 \dots y_n$ (here any vectors, not the words of
-# a translation) and a **context** $c$, which says what is wanted now. It
+# Bahdanau, Cho and Bengio (2015) let the decoder look at all the encoder's states, and choose again before each word.
+# The computation has nothing to do with sentences. Attention takes **inputs** $y_1 \dots y_n$ (here any vectors, not
+# the words of a translation) and a **context** $c$, which says what is wanted now. It
 #
 # 1. scores each input against the context, $e_i = \mathrm{score}(y_i, c)$, independently of the other inputs;
 # 2. turns scores into weights that are positive and sum to one, $\alpha_i = e^{e_i} / \sum_j e^{e_j}$: a **softmax**;
@@ -383,8 +387,9 @@ torch.testing.assert_close(look.z[0], z)
 torch.testing.assert_close(look.alpha[0], weights)
 
 # %% [markdown]
-# Multiply the context by a number, and all dot-product scores are multiplied by it. **Write down two points**: where is $z$ with 0, and where
-# with 30? In the picture dots are inputs, larger with more weight. The arrow is the context, and the star is $z$.
+# Multiply the context by a number, and all dot-product scores are multiplied by it. **Write down two points**: where is
+# $z$ with 0, and where with 30? In the picture dots are inputs, larger with more weight. The arrow is the context, and
+# the star is $z$.
 
 # %%
 figure, axes = plt.subplots(1, 4, figsize=(10, 2.8), dpi=90, layout="constrained", sharey=True)
@@ -411,7 +416,8 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 # <details><summary>Answer</summary>
 #
 # With 0, $z$ equals the plain mean. With the large number, $z$ lies on the input with the highest score. In between,
-# several inputs share the weight. A softmax has a useful gradient, unlike an argmax, so the network can learn where to look.
+# several inputs share the weight. A softmax has a useful gradient, unlike an argmax, so the network can learn where to
+# look.
 #
 # </details>
 #
@@ -423,8 +429,8 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 #
 # $$ \text{dot product: } e_i = y_i^\top c \qquad\qquad \text{additive: } e_i = v^\top \tanh(W_a y_i + W_h c + b) $$
 #
-# The dot product (Luong et al., 2015) has nothing to learn; inputs and context need one common size. The additive score (Bahdanau et
-# al., 2015, and the captioner's $f_{att}$, equation 4) is a small network with one hidden layer.
+# The dot product (Luong et al., 2015) has nothing to learn; inputs and context need one common size. The additive score
+# (Bahdanau et al., 2015, and the captioner's $f_{att}$, equation 4) is a small network with one hidden layer.
 #
 # For a given context, the dot product is a linear function of the input: a *plane*. Four hidden units can make a
 # *hill* instead. In each of two coordinates $u = y - c$ we use $\tanh(2u + 1) - \tanh(2u - 1)$, which peaks at
@@ -483,15 +489,16 @@ torch.testing.assert_close(best["additive, with these weights"], context, atol=0
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Lighter is higher, and the cross is the context. The dot product chooses the far corner, in the direction of the context. The hill chooses the
-# context's own place.
+# Lighter is higher, and the cross is the context. The dot product chooses the far corner, in the direction of the
+# context. The hill chooses the context's own place.
 #
 # </details>
 #
 # ## Words that are not there
 #
-# Sentences in a batch have different lengths, so the short ones are padded. A softmax gives weight to padding too, unless we set its scores to
-# $-\infty$ first, because $e^{-\infty} = 0$. The captioner needs no mask: all its images have the same number of places.
+# Sentences in a batch have different lengths, so the short ones are padded. A softmax gives weight to padding too,
+# unless we set its scores to $-\infty$ first, because $e^{-\infty} = 0$. The captioner needs no mask: all its images
+# have the same number of places.
 
 # %%
 energies = torch.tensor([[2.0, 1.0, 0.0, 0.0], [0.5, 0.1, 0.3, 0.9]])
@@ -506,8 +513,8 @@ torch.testing.assert_close(careful[1], careless[1])
 # %% [markdown]
 # ## The translator with attention
 #
-# Now the decoder looks at all the encoder's states, $a_i = [\overrightarrow{h}_i; \overleftarrow{h}_i]$. Before each word it scores them
-# against its own last state $s_{t-1}$, and takes their weighted mean:
+# Now the decoder looks at all the encoder's states, $a_i = [\overrightarrow{h}_i; \overleftarrow{h}_i]$. Before each
+# word it scores them against its own last state $s_{t-1}$, and takes their weighted mean:
 #
 # $$ e_{ti} = v^\top \tanh(W_a a_i + W_s s_{t-1} + b), \qquad \alpha_{ti} = \frac{\exp e_{ti}}{\sum_k \exp e_{tk}}, \qquad
 # z_t = \sum_i \alpha_{ti} a_i $$
@@ -571,17 +578,17 @@ assert curves["additive attention"][-1] > curves["fixed vector"][-1] + 25, (
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The last number of the second row is the answer: attention beats the fixed vector on long sentences. The last line shows how
-# many test sentences attention translates without a single wrong word.
+# The last number of the second row is the answer: attention beats the fixed vector on long sentences. The last line
+# shows how many test sentences attention translates without a single wrong word.
 #
 # </details>
 
 # %% [markdown]
 # ### Your own sentence pairs
 #
-# Put a file `pairs.tsv` in the data folder (SATLIB_DATA, or `data/`): on each line a sentence, a tab and its translation. The
-# Tatoeba project's sentences come in this form for many languages. The next cell then trains both translators on it, on a GPU if there is one.
-# This takes a long time.
+# Put a file `pairs.tsv` in the data folder (SATLIB_DATA, or `data/`): on each line a sentence, a tab and its
+# translation. The Tatoeba project's sentences come in this form for many languages. The next cell then trains both
+# translators on it, on a GPU if there is one. This takes a long time.
 # <!-- source: sentences come in this form for many languages | the docstring of read_pairs, satlib/course/translation.py -->
 
 # %%
@@ -608,8 +615,8 @@ else:
 #
 # <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satlib.course.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->
 #
-# Each row shows the weights $\alpha_{ti}$ before one Orrish word. The model saw only pairs of sentences; nobody told it which word
-# belongs to which. We know, so we frame the true place of each correct word. Dark blue is a large weight.
+# Each row shows the weights $\alpha_{ti}$ before one Orrish word. The model saw only pairs of sentences; nobody told it
+# which word belongs to which. We know, so we frame the true place of each correct word. Dark blue is a large weight.
 
 
 # %%
@@ -637,10 +644,12 @@ wrong = sum(one != true.text for one, true in zip(found.words, translation_world
 print("wrong words:", wrong)
 
 # %% [markdown]
-# How good is this alignment over all test sentences? Two baselines help to judge it. *Chance* picks a place at random. The *diagonal* picks
-# the place at the same relative position: the middle word of one sentence for the middle word of the other.
+# How good is this alignment over all test sentences? Two baselines help to judge it. *Chance* picks a place at random.
+# The *diagonal* picks the place at the same relative position: the middle word of one sentence for the middle word of
+# the other.
 #
-# **Write down two numbers**: how often does the diagonal hit the true word, and how often does attention? Count correct words only.
+# **Write down two numbers**: how often does the diagonal hit the true word, and how often does attention? Count correct
+# words only.
 
 # %%
 hits = {"attention": [], "diagonal": []}  # distances from the true place
@@ -670,18 +679,18 @@ assert share(hits["diagonal"], 0) > sum(chance) / len(chance) + 0.1, "the diagon
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Attention hits the true word more often than the diagonal, and the diagonal hits it more often than chance. So compare an alignment with
-# the diagonal before you praise it. The matrix above has no wrong word, yet some of its rows are dark outside their
-# frame. One possible reason: the encoder's state at one word also carries information about other words. A map shows
-# where the model looked. It does not prove what the model needed.
+# Attention hits the true word more often than the diagonal, and the diagonal hits it more often than chance. So compare
+# an alignment with the diagonal before you praise it. The matrix above has no wrong word, yet some of its rows are dark
+# outside their frame. One possible reason: the encoder's state at one word also carries information about other words.
+# A map shows where the model looked. It does not prove what the model needed.
 #
 # </details>
 #
 # ### Move the temperature
 #
-# Divide all scores by a temperature $T$ before the softmax: $\alpha_{ti} = \exp(e_{ti} / T) / \sum_k \exp(e_{tk} / T)$. The model was
-# trained with $T = 1$. **Write down a number**: at $T = 4$, what percentage of the test sentences with six words or more
-# has no error? Move the slider, and watch the words on the left.
+# Divide all scores by a temperature $T$ before the softmax: $\alpha_{ti} = \exp(e_{ti} / T) / \sum_k \exp(e_{tk} / T)$.
+# The model was trained with $T = 1$. **Write down a number**: at $T = 4$, what percentage of the test sentences with
+# six words or more has no error? Move the slider, and watch the words on the left.
 
 
 # %%
@@ -740,8 +749,8 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 #
 # <!-- index: claim: attention without recurrence solves long-term memory | scores a(h_t) of each input alone, weighted mean, no recurrent network | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
 #
-# Raffel and Ellis (2015) keep attention and drop the recurrent network. Each input $x_t$ becomes $h_t$ on its own. The score has no context,
-# only a learned direction:
+# Raffel and Ellis (2015) keep attention and drop the recurrent network. Each input $x_t$ becomes $h_t$ on its own. The
+# score has no context, only a learned direction:
 #
 # $$ h_t = \mathrm{LReLU}(W_{xh} x_t + b_{xh}), \quad e_t = a(h_t) = W_{hc} h_t + b_{hc}, \quad \alpha_t = \frac{\exp e_t}{\sum_k \exp e_k},
 # \quad c = \sum_t \alpha_t h_t, $$
@@ -790,8 +799,8 @@ class FeedForwardAttention(nn.Module):
 
 
 # %% [markdown]
-# We train two networks on sequences of 20 to 200 numbers: one learns its scores, the other has scores of zero, which gives the plain mean.
-# **Write down two numbers**: how many answers does each get right at length 200, in percent?
+# We train two networks on sequences of 20 to 200 numbers: one learns its scores, the other has scores of zero, which
+# gives the plain mean. **Write down two numbers**: how many answers does each get right at length 200, in percent?
 
 # %%
 SCORES = {
@@ -885,8 +894,9 @@ with torch.no_grad():
 # $$ m_i = \sum_j A x_{ij} + T_A(i), \quad c_i = \sum_j C x_{ij} + T_C(i), \quad u = B q, \quad p_i = \mathrm{softmax}(u^\top m_i),
 # \quad o = \sum_i p_i c_i, \quad \hat{a} = \mathrm{softmax}(W(o + u)) $$
 #
-# This is attention again: inputs, a context, a softmax of dot products, a weighted mean. What is new: the network scores one vector and averages
-# another. Our stories have ten sentences like "Mary is in the garden". People move, and "Where is Mary?" asks for her last place.
+# This is attention again: inputs, a context, a softmax of dot products, a weighted mean. What is new: the network
+# scores one vector and averages another. Our stories have ten sentences like "Mary is in the garden". People move, and
+# "Where is Mary?" asks for her last place.
 
 # %%
 PEOPLE = ("Mary", "John", "Sandra", "Daniel", "Fred")
@@ -935,8 +945,8 @@ torch.testing.assert_close(network(x, q)[0], network.W(look.z + u))
 torch.testing.assert_close(network(x, q)[1], look.alpha)
 
 # %% [markdown]
-# We train on the answers alone. Nobody tells the network which sentence to read. **Write down a number**: in how many of 100 new stories does
-# the right sentence get the largest weight?
+# We train on the answers alone. Nobody tells the network which sentence to read. **Write down a number**: in how many
+# of 100 new stories does the right sentence get the largest weight?
 
 
 # %%
@@ -966,8 +976,9 @@ assert answered > 0.97
 assert read > 0.97
 
 # %% [markdown]
-# Left: one story, with the weight of each sentence. Middle: what a word adds to a sentence's score when the question names a person, $u^\top A x$.
-# Right: what a word adds to the answers when its sentence is read, $W C x$. Purple adds and orange takes away.
+# Left: one story, with the weight of each sentence. Middle: what a word adds to a sentence's score when the question
+# names a person, $u^\top A x$. Right: what a word adds to the answers when its sentence is read, $W C x$. Purple adds
+# and orange takes away.
 
 # %%
 with torch.no_grad():
@@ -1009,21 +1020,25 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 # %% [markdown]
 # The addresses separate people more than rooms; the contents separate rooms more than people.
 #
-# The Transformer (Vaswani et al., 2017) makes three vectors from each input: a *query* asks (here $u$), a *key* is compared with it ($m_i$), and a
-# *value* is read ($c_i$).
+# The Transformer (Vaswani et al., 2017) makes three vectors from each input: a *query* asks (here $u$), a *key* is
+# compared with it ($m_i$), and a *value* is read ($c_i$).
 
 # %% [markdown]
 # ## Try it
 #
-# 1. Translate your own sentences: `translation_world.translate("the young king ...")` gives the true Orrish. If it does not know a
-#    word, its error message names some of the words that may stand there. Draw them with `draw_lines` and `draw_alignment`. How long a sentence can each model handle?
-# 2. Train the fixed vector with `STEPS = 4000`, or make it wider (`hidden=128`, `D=256`, and in `packaged` give `Translator`
-#    `hidden=128`). Is its curve flat now, or only higher?
+# 1. Translate your own sentences: `translation_world.translate("the young king ...")` gives the true Orrish. If it does
+#    not know a word, its error message names some of the words that may stand there. Draw them with `draw_lines` and
+#    `draw_alignment`. How long a sentence can each model handle?
+# 2. Train the fixed vector with `STEPS = 4000`, or make it wider (`hidden=128`, `D=256`, and in `packaged` give
+#    `Translator` `hidden=128`). Is its curve flat now, or only higher?
 # 3. A mistake to make: in `Encoder.forward` leave out the packing: `a, last = self.gru(self.embedding(x))`. What does
 #    the backward direction read first? `compare` stops the notebook: how did it find the mistake?
-# 4. Another one: let the mask be true everywhere. Why does `compare` find this mistake only in the model with attention?
-# 5. Share the memory's embeddings, `self.C = self.A`. What do the two matrices look like now? Remove `T_A`. Which answers become wrong?
-# 6. Ask the feed-forward network for the *first* marked number alone. Why can it not learn this? What would you add to its inputs?
+# 4. Another one: let the mask be true everywhere. Why does `compare` find this mistake only in the model with
+#    attention?
+# 5. Share the memory's embeddings, `self.C = self.A`. What do the two matrices look like now? Remove `T_A`. Which
+#    answers become wrong?
+# 6. Ask the feed-forward network for the *first* marked number alone. Why can it not learn this? What would you add to
+#    its inputs?
 #
 # ## What to remember
 #
@@ -1035,12 +1050,14 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 #
 # ## References
 #
-# - K. Cho, B. van Merrienboer, D. Bahdanau, Y. Bengio. On the properties of neural machine translation: encoder-decoder approaches. SSST-8, 2014.
+# - K. Cho, B. van Merrienboer, D. Bahdanau, Y. Bengio. On the properties of neural machine translation: encoder-decoder
+#   approaches. SSST-8, 2014.
 # - I. Sutskever, O. Vinyals, Q. V. Le. Sequence to sequence learning with neural networks. NIPS 2014.
 # - V. Mnih, N. Heess, A. Graves, K. Kavukcuoglu. Recurrent models of visual attention. NIPS 2014.
 # - D. Bahdanau, K. Cho, Y. Bengio. Neural machine translation by jointly learning to align and translate. ICLR 2015.
 # - M.-T. Luong, H. Pham, C. D. Manning. Effective approaches to attention-based neural machine translation. EMNLP 2015.
-# - C. Raffel, D. P. W. Ellis. Feed-forward networks with attention can solve some long-term memory problems. arXiv:1512.08756, 2015.
+# - C. Raffel, D. P. W. Ellis. Feed-forward networks with attention can solve some long-term memory problems.
+#   arXiv:1512.08756, 2015.
 # - S. Sukhbaatar, A. Szlam, J. Weston, R. Fergus. End-to-end memory networks. NIPS 2015.
 # - S. Hochreiter, J. Schmidhuber. Long short-term memory. Neural Computation 9(8), 1997.
 # - A. Vaswani et al. Attention is all you need. NIPS 2017.

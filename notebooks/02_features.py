@@ -1091,8 +1091,13 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # ## References
 #
 # - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio. *Show, Attend and Tell*. ICML 2015. Sections 1, 3.1.1, 4.3, 5.2 and 5.4. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - M. D. Zeiler, R. Fergus. *Visualizing and Understanding Convolutional Networks*. ECCV 2014. [arXiv:1311.2901](https://arxiv.org/abs/1311.2901)
-# - K. Simonyan, A. Zisserman. *Very Deep Convolutional Networks for Large-Scale Image Recognition*. ICLR 2015. [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)
-# - W. Luo, Y. Li, R. Urtasun, R. Zemel. *Understanding the Effective Receptive Field in Deep Convolutional Neural Networks*. NeurIPS 2016. [arXiv:1701.04128](https://arxiv.org/abs/1701.04128)
-# - J. T. Springenberg, A. Dosovitskiy, T. Brox, M. Riedmiller. *Striving for Simplicity: The All Convolutional Net*. 2014 (deconvnet, gradient and guided backpropagation). [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)
-# - S. Sun, M. Wei, T. Chen, L. Hu, J. Baek. *Show, Attend and Tell*, a re-implementation with five encoders. [github.com/sunny525s/Show_Attend_and_Tell](https://github.com/sunny525s/Show_Attend_and_Tell)
+# - M. D. Zeiler, R. Fergus. *Visualizing and Understanding Convolutional Networks*. ECCV 2014.
+#   [arXiv:1311.2901](https://arxiv.org/abs/1311.2901)
+# - K. Simonyan, A. Zisserman. *Very Deep Convolutional Networks for Large-Scale Image Recognition*. ICLR 2015.
+#   [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)
+# - W. Luo, Y. Li, R. Urtasun, R. Zemel. *Understanding the Effective Receptive Field in Deep Convolutional Neural
+#   Networks*. NeurIPS 2016. [arXiv:1701.04128](https://arxiv.org/abs/1701.04128)
+# - J. T. Springenberg, A. Dosovitskiy, T. Brox, M. Riedmiller. *Striving for Simplicity: The All Convolutional Net*.
+#   2014 (deconvnet, gradient and guided backpropagation). [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)
+# - S. Sun, M. Wei, T. Chen, L. Hu, J. Baek. *Show, Attend and Tell*, a re-implementation with five encoders.
+#   [github.com/sunny525s/Show_Attend_and_Tell](https://github.com/sunny525s/Show_Attend_and_Tell)

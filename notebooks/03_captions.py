@@ -24,8 +24,8 @@
 # - build a vocabulary from the training captions, and say what you lose when you leave rare words out;
 # - make batches of captions of one length, as section 4.3 of the paper does, and say how much work that saves.
 #
-# **Minutes**: 12 to read, 0.3 to run on two CPU cores. **Memory**: 0.8 GB. **Needs**: nothing, and nothing to download. If you
-# have Flickr8k, the notebook uses its captions too.
+# **Minutes**: 12 to read, 0.3 to run on two CPU cores. **Memory**: 0.8 GB. **Needs**: nothing, and nothing to download.
+# If you have Flickr8k, the notebook uses its captions too.
 
 # %%
 import csv
@@ -62,8 +62,8 @@ print("Flickr8k is", "not here: its counts, which come with satlib, stand in" if
 # %% [markdown]
 # ## What a caption data set contains
 #
-# A caption data set has pictures, some captions for each picture, and a split for each picture: train, dev or test. For drawn
-# scenes you need no files. `satlib` draws the picture, and a small grammar writes five captions for it.
+# A caption data set has pictures, some captions for each picture, and a split for each picture: train, dev or test. For
+# drawn scenes you need no files. `satlib` draws the picture, and a small grammar writes five captions for it.
 
 # %%
 data = scenes.load(train=1500, dev=100, test=200, seed=SEED)
@@ -79,14 +79,15 @@ right.axis("off")
 plt.show()
 
 # %% [markdown]
-# All five captions are correct. There is no single right answer. That will matter in notebook 07, where captions are scored.
+# All five captions are correct. There is no single right answer. That will matter in notebook 07, where captions are
+# scored.
 #
 # ## Five references per picture
 #
 # <!-- index: section 5.1 | data sets, five references for each image | satlib.datasets.load | tests/test_datasets.py::test_at_most_five_references -->
 #
-# > **Paper, section 5.1.** Flickr8k and Flickr30k have five captions for each picture. Some pictures of COCO have more; captions in
-# > excess of five are left out, so that the three sets have the same number of references.
+# > **Paper, section 5.1.** Flickr8k and Flickr30k have five captions for each picture. Some pictures of COCO have more;
+# > captions in excess of five are left out, so that the three sets have the same number of references.
 #
 # <!-- source: 6,000 / 1,000 / 1,000 | Hodosh et al., JAIR 2013; docs/data.md -->
 # <!-- source: 29,000 / 1,014 / 1,000 | Karpathy and Fei-Fei, CVPR 2015; docs/data.md -->
@@ -154,7 +155,8 @@ for axis, each in zip(axes, mine.examples, strict=True):
 # %% [markdown]
 # ## Words
 #
-# > **Paper, section 5.1.** Only basic tokenization is applied to COCO's captions, so that they look like those of Flickr8k and Flickr30k.
+# > **Paper, section 5.1.** Only basic tokenization is applied to COCO's captions, so that they look like those of
+# > Flickr8k and Flickr30k.
 #
 # In satlib, "basic" means lower case, and words only. A word consists of letters and digits, and may have hyphens and
 # apostrophes inside. Let us write that ourselves:
@@ -202,9 +204,9 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 #
 # </details>
 #
-# Neither choice is *right*. What matters is to make the same choice everywhere. That takes care: satlib trains on
-# the words of this tokenizer, but published scores are computed on the words of another one (the Penn Treebank's, in the COCO
-# tools).
+# Neither choice is *right*. What matters is to make the same choice everywhere. That takes care: satlib trains on the
+# words of this tokenizer, but published scores are computed on the words of another one (the Penn Treebank's, in the
+# COCO tools).
 #
 # ## The same tokenizer on both sides
 #
@@ -221,8 +223,8 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 #
 # $$\text{neither: } \frac{m}{w}, \qquad \text{both: } \frac{m+N}{w+N}, \qquad \text{scored captions only: } \frac{m}{w+N}, \qquad \text{references only: } \frac{m}{w}.$$
 #
-# **Predict.** Without periods, BLEU-1 will be about 86. What will it be with a period on the scored side only? The captions have
-# about 14 words.
+# **Predict.** Without periods, BLEU-1 will be about 86. What will it be with a period on the scored side only? The
+# captions have about 14 words.
 
 
 # %%
@@ -469,8 +471,8 @@ assert unknown[0] > 1, "more than one dev word in a hundred is unknown"
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Only about two in a hundred more than without `min_count`. satlib's recipe `flickr8k-soft`, a file with the settings of a
-# training run, uses `min_count=5`.
+# Only about two in a hundred more than without `min_count`. satlib's recipe `flickr8k-soft`, a file with the settings
+# of a training run, uses `min_count=5`.
 # <!-- source: uses `min_count=5` | satlib/recipes/flickr8k-soft.toml -->
 #
 # </details>
@@ -481,8 +483,8 @@ assert unknown[0] > 1, "more than one dev word in a hundred is unknown"
 #
 # <!-- index: claim: the vocabulary is counted on training captions alone | test words that training never saw stay unknown | satlib.text.Vocabulary | tests/test_text.py::test_size_and_min_count_bound_the_vocabulary -->
 #
-# It is easy to count the words of all captions in one loop and to split the data afterwards. Nothing fails, and unknown words
-# even disappear from the test captions.
+# It is easy to count the words of all captions in one loop and to split the data afterwards. Nothing fails, and unknown
+# words even disappear from the test captions.
 
 # %%
 everything = sum((split.words for split in real.values()), Counter())
@@ -630,8 +632,8 @@ print(
 )
 
 # %% [markdown]
-# One set of captions is only an example. The property has to hold for *any* set, so we test it on a hundred random sets, batch
-# sizes and seeds.
+# One set of captions is only an example. The property has to hold for *any* set, so we test it on a hundred random
+# sets, batch sizes and seeds.
 
 # %%
 chance = random.Random(SEED)
@@ -651,12 +653,13 @@ assert again != [batch.image_ids for batch in ours.epoch(4)]
 # %% [markdown]
 # ### Every caption once, or a random length?
 #
-# What if we draw the *length* uniformly, as a quick reading of the paper suggests? (The official code goes through the lengths in turn,
-# which is also uniform.) Rare lengths then get as many updates as common ones.
+# What if we draw the *length* uniformly, as a quick reading of the paper suggests? (The official code goes through the
+# lengths in turn, which is also uniform.) Rare lengths then get as many updates as common ones.
 # <!-- source: goes through the lengths in turn | homogeneous_data.py of github.com/kelvinxu/arctic-captions -->
 # <!-- source: rare lengths then get as many updates as common ones | by definition of a uniform draw -->
 #
-# **Predict.** Take the lengths of Flickr8k, and as many updates as one epoch has. What share of the captions is not used at all?
+# **Predict.** Take the lengths of Flickr8k, and as many updates as one epoch has. What share of the captions is not
+# used at all?
 
 # %%
 of_length = Counter(lengths["Flickr8k"].tolist())
@@ -787,9 +790,9 @@ assert 1.5 < ratio < 3, "random batches take about twice the time"
 #
 # ### No mask
 #
-# Padding is not only slow. If it gets into the loss, the loss looks too good: after the first end mark, the next one is easy to
-# predict. A batch of mixed lengths therefore needs a mask wherever we sum, and forgetting the mask raises no error. Here a decoder
-# trains for a moment without the mask. Then we compare the mean loss with and without padding.
+# Padding is not only slow. If it gets into the loss, the loss looks too good: after the first end mark, the next one is
+# easy to predict. A batch of mixed lengths therefore needs a mask wherever we sum, and forgetting the mask raises no
+# error. Here a decoder trains for a moment without the mask. Then we compare the mean loss with and without padding.
 
 # %%
 torch.manual_seed(SEED)
@@ -819,11 +822,17 @@ assert flattered < honest - 0.05, "the loss looks too good"
 #
 # ## Try it
 #
-# 1. **Give the test captions to the vocabulary** (`training + [...]`, with the captions of the test split) and look at `vocabulary.hash`. It changes. Do the scenes bring new words, or only a new order? Load only 20 training scenes and try again.
-# 2. **Break ties by chance**: in `vocabulary_of`, sort by count alone, over `set(...)`. Run it in two processes. Which ids differ?
-# 3. **Cut before you sort**: in `cut`, shuffle all pairs first and cut pieces of 64 without looking at lengths. Which assertion catches it?
-# 4. **Sort instead of grouping**: make batches of neighbours in order of length, padded to their longest. How much padding is left at 64? What do you lose if you do not shuffle these batches?
-# 5. **Make your own folder** with ten photographs and leave the column `split` out. Does each split get a photograph? If not, what does the message tell you to do?
+# 1. **Give the test captions to the vocabulary** (`training + [...]`, with the captions of the test split) and look at
+#    `vocabulary.hash`. It changes. Do the scenes bring new words, or only a new order? Load only 20 training scenes and
+#    try again.
+# 2. **Break ties by chance**: in `vocabulary_of`, sort by count alone, over `set(...)`. Run it in two processes. Which
+#    ids differ?
+# 3. **Cut before you sort**: in `cut`, shuffle all pairs first and cut pieces of 64 without looking at lengths. Which
+#    assertion catches it?
+# 4. **Sort instead of grouping**: make batches of neighbours in order of length, padded to their longest. How much
+#    padding is left at 64? What do you lose if you do not shuffle these batches?
+# 5. **Make your own folder** with ten photographs and leave the column `split` out. Does each split get a photograph?
+#    If not, what does the message tell you to do?
 # 6. **Put one picture into two splits** of that folder. What does satlib say?
 #
 # ## What to remember
@@ -834,13 +843,16 @@ assert flattered < honest - 0.05, "the loss looks too good"
 # - Many words are rare, but they make up little of the text. Leaving them out makes few words of new captions
 #   unknown.
 # - Build the vocabulary from training captions only. Its order must not depend on chance.
-# - Batches of one length need no padding and no mask. With captions like those of Flickr8k, random batches take about twice the time.
+# - Batches of one length need no padding and no mask. With captions like those of Flickr8k, random batches take about
+#   twice the time.
 #
 # ## References
 #
 # - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio. *Show, Attend and Tell*. ICML 2015. Sections 4.3 and 5.1. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 # - M. Hodosh, P. Young, J. Hockenmaier. *Framing Image Description as a Ranking Task*. JAIR 47, 2013 (Flickr8k).
-# - P. Young, A. Lai, M. Hodosh, J. Hockenmaier. *From Image Descriptions to Visual Denotations*. TACL 2, 2014 (Flickr30k).
+# - P. Young, A. Lai, M. Hodosh, J. Hockenmaier. *From Image Descriptions to Visual Denotations*. TACL 2, 2014
+#   (Flickr30k).
 # - T.-Y. Lin et al. *Microsoft COCO: Common Objects in Context*. ECCV 2014. X. Chen et al. *Microsoft COCO Captions*. 2015. [arXiv:1504.00325](https://arxiv.org/abs/1504.00325)
-# - A. Karpathy, L. Fei-Fei. *Deep Visual-Semantic Alignments for Generating Image Descriptions*. CVPR 2015 (the splits).
+# - A. Karpathy, L. Fei-Fei. *Deep Visual-Semantic Alignments for Generating Image Descriptions*. CVPR 2015 (the
+#   splits).
 # - G. K. Zipf. *Human Behavior and the Principle of Least Effort*. Addison-Wesley, 1949.

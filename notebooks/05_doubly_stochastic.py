@@ -111,8 +111,9 @@ assert coverage.max() > 5 * C / L, "several times its even share"
 # <!-- index: equation 14 | L_d = -log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 # <!-- index: section 4.2.1 | doubly stochastic attention: sum_t alpha_ti near tau | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_at_uniform_attention -->
 #
-# > **Paper, section 4.2.1.** Over places the weights sum to one by construction; over words nothing constrains them, so the decoder may ignore parts of the image. To discourage that, training asks for
-# > $\sum_t \alpha_{ti} \approx \tau$, with $\tau \ge L/D$, and $\tau$ simply set to 1 ($D$ is the size of an annotation vector). The loss is
+# > **Paper, section 4.2.1.** Over places the weights sum to one by construction; over words nothing constrains them, so
+# > the decoder may ignore parts of the image. To discourage that, training asks for $\sum_t \alpha_{ti} \approx \tau$,
+# > with $\tau \ge L/D$, and $\tau$ simply set to 1 ($D$ is the size of an annotation vector). The loss is
 # > $$L_d = -\log p(y|a) + \lambda \sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2. \tag{14}$$
 # > The authors saw better scores with it, and richer captions.
 #
@@ -381,8 +382,8 @@ plt.show()
 # <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of trainings with lambda = 0, 0.1 and 1 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 #
 # Now we train several decoders that differ only in $\lambda$, with one random seed. To keep the trainings short, the
-# encoder is the trained one of the scenes model, frozen, and its annotation vectors are computed once. All decoders start from
-# the same random weights and see the same batches. The loss is equation 14, in one line.
+# encoder is the trained one of the scenes model, frozen, and its annotation vectors are computed once. All decoders
+# start from the same random weights and see the same batches. The loss is equation 14, in one line.
 
 # %%
 large = torch.cuda.is_available()  # with a GPU: more scenes, more epochs
@@ -563,13 +564,13 @@ plt.show()
 #
 # $$p(y_t = k) = \sum_i \alpha_{ti} \; p(y_t = k \,|\, \hat z_t = a_i).$$
 #
-# To compute it, the decoder must run once for each of $L$ places, and for a whole caption once for each of $L^C$ paths: a
-# path chooses one place for each word.
-# Soft attention runs once, with the mean of the vectors. So the question is: when is the output for a mean input close
-# to the mean of the outputs?
+# To compute it, the decoder must run once for each of $L$ places, and for a whole caption once for each of $L^C$ paths:
+# a path chooses one place for each word. Soft attention runs once, with the mean of the vectors. So the question is:
+# when is the output for a mean input close to the mean of the outputs?
 #
-# > **Paper, section 4.2.** To first order, $\mathbb{E}[h_t]$ is what one forward pass with $\mathbb{E}[\hat z_t]$ gives. Let $n_{t,i}$ be $n_t = L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)$ with $\hat z_t$ set to $a_i$. The normalised weighted geometric mean (NWGM) of
-# > the softmax over places is
+# > **Paper, section 4.2.** To first order, $\mathbb{E}[h_t]$ is what one forward pass with $\mathbb{E}[\hat z_t]$
+# > gives. Let $n_{t,i}$ be $n_t = L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)$ with $\hat z_t$ set to $a_i$. The normalised
+# > weighted geometric mean (NWGM) of the softmax over places is
 # > $$\mathrm{NWGM}[p(y_t = k | a)] = \frac{\prod_i \exp(n_{t,k,i})^{p(s_{t,i} = 1|a)}}{\sum_j \prod_i \exp(n_{t,j,i})^{p(s_{t,i} = 1|a)}} = \frac{\exp(\mathbb{E}[n_{t,k}])}{\sum_j \exp(\mathbb{E}[n_{t,j}])},$$
 # > and by a result of Baldi and Sadowski (2014) it approximates the expectation. So soft attention approximately maximises the marginal likelihood.
 #
@@ -741,8 +742,8 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # Slope 2, at the left end: both approximations are of second order. Near $\varepsilon = 1$, on the right, some lines
-# bend: the expansion holds for small $\varepsilon$. So soft attention is a good approximation *if the places that share the
-# weight say similar things*, or if one place has all the weight.
+# bend: the expansion holds for small $\varepsilon$. So soft attention is a good approximation *if the places that share
+# the weight say similar things*, or if one place has all the weight.
 # <!-- source: Slope 2, at the left end | the slopes printed above, rounded -->
 #
 # </details>
@@ -845,8 +846,8 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # sharper maps the error is smaller, because one place has nearly all the weight. With blurred maps it is larger: places
 # that disagree share the weight. (With nearly even maps, at the right edge of the figure, the error comes down again.)
 #
-# As trained, soft attention's own NLL is the lowest of the four. That is no surprise, because training minimised it. The
-# approximation explains how the two kinds of attention are related. It does not say which one to train.
+# As trained, soft attention's own NLL is the lowest of the four. That is no surprise, because training minimised it.
+# The approximation explains how the two kinds of attention are related. It does not say which one to train.
 #
 # <!-- source: because training minimised it | equation 14 without penalty, satlib/recipes/scenes-soft.toml -->
 #
@@ -857,8 +858,8 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 #
 # So far all places of a word shared one past: the state of soft attention. Over a whole caption the earlier places are
 # random too. With 4 places and 3 words there are $4^3 = 64$ paths, and `estimators.every_path` runs all of them. We
-# take ten decoders with large random weights, so that the places matter, and run each at temperatures from sharp to even
-# maps.
+# take ten decoders with large random weights, so that the places matter, and run each at temperatures from sharp to
+# even maps.
 #
 # **Predict, then run.** Is $\log p(y|a)$ by soft attention above or below the exact sum? Write down a number: in what
 # percentage of the runs is it above?
@@ -938,7 +939,10 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 # %% [markdown]
 # ## References
 #
-# - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio. *Show, Attend and Tell: Neural Image Caption Generation with Visual Attention.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - P. Baldi, P. Sadowski. *The Dropout Learning Algorithm.* Artificial Intelligence 210, 2014 (the NWGM, there for dropout).
-# - N. Srivastava, G. Hinton, A. Krizhevsky, I. Sutskever, R. Salakhutdinov. *Dropout: A Simple Way to Prevent Neural Networks from Overfitting.* JMLR 15, 2014.
+# - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio. *Show, Attend and Tell: Neural
+#   Image Caption Generation with Visual Attention.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - P. Baldi, P. Sadowski. *The Dropout Learning Algorithm.* Artificial Intelligence 210, 2014 (the NWGM, there for
+#   dropout).
+# - N. Srivastava, G. Hinton, A. Krizhevsky, I. Sutskever, R. Salakhutdinov. *Dropout: A Simple Way to Prevent Neural
+#   Networks from Overfitting.* JMLR 15, 2014.
 # - The official code, in Theano: [github.com/kelvinxu/arctic-captions](https://github.com/kelvinxu/arctic-captions)

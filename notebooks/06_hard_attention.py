@@ -63,7 +63,8 @@ plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right"
 # <!-- index: claim: a weight is a probability or an importance | the same alpha, drawn from (hard) or blended with (soft) | satlib.attention.HardAttention | tests/test_hard.py::TestLooking::test_outside_of_training -->
 #
 # > **Paper, section 4.1, equations 8 and 9.** The place of word $t$ is a random variable: the one-hot vector $s_t$ over
-# > the $L$ places. The attention weights are its distribution. The context vector is the annotation vector of the chosen place:
+# > the $L$ places. The attention weights are its distribution. The context vector is the annotation vector of the
+# > chosen place:
 # > $$p(s_{ti} = 1 \mid s_{j<t}, a) = \alpha_{ti}, \qquad \hat z_t = \sum_i s_{ti}\, a_i .$$
 #
 # The decoder computes the weights $\alpha_t$ as before. Only their meaning changes: they are now the probabilities of a
@@ -1115,8 +1116,8 @@ assert at_64["0.5 mix, one coin per minibatch"] > at_64["score function, moving 
 # better than the Gumbel-softmax, and one coin per minibatch is worse than the moving average. So at this size a biased
 # estimator can be better or worse. The two mixes have the same bias. But with one coin per minibatch all captions share
 # the coin, and more captions do not reduce its noise. At the right end the unbiased estimators have the smallest
-# errors. For the Gumbel-softmax a higher temperature gives less noise and a larger bias. (All this is one tiny case; the
-# Gumbel-softmax in the figure has temperature 1.)
+# errors. For the Gumbel-softmax a higher temperature gives less noise and a larger bias. (All this is one tiny case;
+# the Gumbel-softmax in the figure has temperature 1.)
 #
 # </details>
 

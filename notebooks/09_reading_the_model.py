@@ -65,8 +65,8 @@ SAMPLE, SCENES = 0, 400  # which test scenes
 #
 # Two models of drawn scenes come with satlib, one with soft attention and one with hard. Both now caption 400 scenes
 # that neither was trained on. At each step we take the most probable word. A caption is right if it names both objects
-# with all their attributes and says how they are placed. <!-- source: the most probable word | the code of this section:
-# beam=1 -->
+# with all their attributes and says how they are placed. <!-- source: the most probable word | the code of this
+# section: beam=1 -->
 #
 # **Predict, then run.** Write down a number: what percentage of the captions does each model get completely right?
 
@@ -943,10 +943,13 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 #
 # ## References
 #
-# - K. Xu et al.: *Show, Attend and Tell*. ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044). Sections 5.4 and 4.2.1.
-# - J. Zhang, Z. Lin, J. Brandt, X. Shen, S. Sclaroff: *Top-down Neural Attention by Excitation Backprop*. ECCV 2016. The pointing game.
-#   [arXiv:1608.00507](https://arxiv.org/abs/1608.00507)
-# - S. Jain, B. C. Wallace: *Attention is not Explanation*. NAACL 2019. [arXiv:1902.10186](https://arxiv.org/abs/1902.10186)
-# - S. Wiegreffe, Y. Pinter: *Attention is not not Explanation*. EMNLP 2019. [arXiv:1908.04626](https://arxiv.org/abs/1908.04626)
-# - C. Liu, J. Mao, F. Sha, A. Yuille: *Attention Correctness in Neural Image Captioning*. AAAI 2017. Maps of captioners, measured.
-#   [arXiv:1605.09553](https://arxiv.org/abs/1605.09553)
+# - K. Xu et al.: *Show, Attend and Tell*. ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044). Sections 5.4
+#   and 4.2.1.
+# - J. Zhang, Z. Lin, J. Brandt, X. Shen, S. Sclaroff: *Top-down Neural Attention by Excitation Backprop*. ECCV 2016.
+#   The pointing game. [arXiv:1608.00507](https://arxiv.org/abs/1608.00507)
+# - S. Jain, B. C. Wallace: *Attention is not Explanation*. NAACL 2019.
+#   [arXiv:1902.10186](https://arxiv.org/abs/1902.10186)
+# - S. Wiegreffe, Y. Pinter: *Attention is not not Explanation*. EMNLP 2019.
+#   [arXiv:1908.04626](https://arxiv.org/abs/1908.04626)
+# - C. Liu, J. Mao, F. Sha, A. Yuille: *Attention Correctness in Neural Image Captioning*. AAAI 2017. Maps of
+#   captioners, measured. [arXiv:1605.09553](https://arxiv.org/abs/1605.09553)
