@@ -27,25 +27,28 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 5.1
 #
-# At each word the weights sum to 1 over the places. How much attention does each *place* get over the whole caption?
-#
-# $$\mathrm{coverage}_i = \sum_{t=1}^C \alpha_{ti}$$
+# The penalty wants every place to get 1 over a whole caption. But the weights of each word sum to 1, so a caption of
+# $C$ words has $C$ to give to $L$ places. What is the least value that the penalty
+# $\sum_{i=1}^L (1 - \sum_t \alpha_{ti})^2$ can take?
 
 
 # %%
-def coverage(alphas: Tensor) -> Tensor:
-    """Exercise 5.1: the sum over the words for each place (B, L). alphas: (B, C, L)."""
+def least_penalty(C: int, L: int) -> float:
+    """Exercise 5.1: the smallest possible penalty of a caption of C words and L places."""
     # BEGIN SOLUTION
-    return alphas.sum(1)
+    share = C / L  # the same for each place
+    return L * (1 - share) ** 2
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# Which of the three axes of `alphas` has to go?
+# Write $m_i$ for what place $i$ gets. The $m_i$ sum to $C$. For which $m_i$ is $\sum_i (1 - m_i)^2$ smallest? Try two
+# places and one word first.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# sum of alphas over the axis of the words
+# share = C / L
+# L times (1 - share) squared
 # ```
 
 # %% [markdown]
@@ -181,3 +184,81 @@ def softmax_of_mean(alpha: Tensor, n: Tensor) -> Tensor:
 # expected = sum over the places of alpha * n    (B, K)
 # softmax of expected over the words
 # ```
+
+# %% [markdown]
+# ## 5.7
+#
+# A caption of 12 words cannot give 1 to each of 196 places. What does the penalty then ask of the maps? (Notebook 05
+# computes its gradient for three goals $\tau$.)
+#
+# - **a.** It raises the attention that the caption spends, until every place has 1.
+# - **b.** It evens out the coverage: places that got more than others should get less.
+# - **c.** It makes the map of every single word even.
+# - **d.** It asks for nothing. Where the goal cannot be reached, there is no gradient.
+
+
+# %%
+def what_it_asks() -> str:
+    """Exercise 5.7: "a", "b", "c" or "d"."""
+    # BEGIN SOLUTION
+    return "b"
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Look at 1, 2 and 3 in the notebook's section "What it asks for", and at the maps after 250 steps.
+
+# %% [markdown]
+# ## 5.8
+#
+# In one batch the captions have different lengths. The short ones are filled up, and the decoder makes a map for every
+# step, for the padding too. This function is used in a training, and something is odd: a caption of two words in a
+# batch of long ones gets a *smaller* penalty than the same caption alone. Find the bug and mend it.
+
+
+# %%
+def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """Exercise 5.8: the mean penalty of a batch, (). alphas: (B, T, L), filled up to T words. lengths: (B,), the true ones."""
+    # BEGIN SOLUTION
+    real = torch.arange(alphas.shape[1]) < lengths.unsqueeze(1)  # (B, T): False at padding
+    share = (alphas * real.unsqueeze(2)).sum(1)
+    # END SOLUTION
+    # STUB share = alphas.sum(1)
+    penalty = (1 - share).square().sum(1)
+    return penalty.mean()
+
+
+# %% [markdown] tags=["hint"]
+# `lengths` is never used. Which of the T maps of a caption belong to its words?
+
+# %% [markdown]
+# ## Explore: How much lambda?
+#
+# The cell below lets the penalty and one other wish act on free energies. The other wish is that each of 12 words puts
+# its weight on a place of its own choice. Change $\lambda$ from 0 to 10. When does the penalty begin to win? What
+# happens to a word whose place another word wants too? Draw what you find.
+
+# %%
+wanted = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3, 3, 4, 5, 6])  # the place that each of 12 words would like, of 49
+for weight in (0.0, 0.1, 1.0):
+    e = torch.zeros(12, 49, requires_grad=True)
+    optimiser = torch.optim.Adam([e], 0.1)
+    for _ in range(200):
+        alpha = torch.softmax(e, 1)
+        wish = -alpha[torch.arange(12), wanted].log().sum()
+        loss = wish + weight * (1 - alpha.sum(0)).square().sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    print(
+        f"lambda {weight}: {alpha[torch.arange(12), wanted].mean().item():.2f} of a word's weight is where it wants it"
+    )
+
+# %% [markdown] tags=["rubric"]
+# A full answer
+#
+# - tries at least five values of $\lambda$ and draws the weight at the wanted places against $\lambda$;
+# - says for which words the penalty changes the map first, and why;
+# - compares the coverage with the even share 12/49;
+# - says what the decoder's words would play the part of here;
+# - names one thing that this toy leaves out.

@@ -14,6 +14,7 @@ from tools_path import exercises
 from satlib.errors import SatlibError
 from satlib.exercises import Wrong, check, class_seed, engine, ex07, progress, reference, task
 from satlib.exercises.engine import chapter, is_blank
+from satlib.exercises.task import KINDS
 
 TASKS = [each for number in engine.CHAPTERS for each in chapter(number).values()]
 EXPLORATIONS = [each for number in engine.CHAPTERS for each in engine.explorations(number)]
@@ -74,7 +75,7 @@ class TestTask:
         def answer(*inputs):
             """Only a docstring."""
 
-        assert verdict(asked.id, answer) == f"{asked.id} is blank: write {asked.name}()"
+        assert verdict(asked.id, answer) == f"{asked.id} is blank: {asked.todo}"
 
     def test_reference(self, asked):
         right = reference(asked.id)
@@ -145,21 +146,56 @@ def test_progress(monkeypatch):
     """What is done, wrong, blank and next, by the latest check of each; a wrong one after a right one counts."""
     monkeypatch.setattr(engine, "_VERDICTS", {})
     for id, answer in (("5.1", reference("5.1")), ("5.2", lambda alphas: 0), ("5.3", None)):
-        verdict(id, answer if id != "5.1" else lambda alphas: reference("5.1")(alphas))
+        verdict(id, answer if id != "5.1" else lambda C, L: reference("5.1")(C, L))
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         progress(5)
     assert out.getvalue().splitlines() == [
-        "1 of 6 done: 5.1",
+        "1 of 8 done: 5.1",
         "not right yet: 5.2",
         "blank: 5.3",
         f"next: 5.2 The penalty (10 minutes); about {sum(each.minutes for each in list(chapter(5).values())[1:])} minutes are left in this notebook",
     ]
-    verdict("5.1", lambda alphas: 0)
+    verdict("5.1", lambda C, L: 0)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         progress(5)
-    assert out.getvalue().startswith("0 of 6 done\nnot right yet: 5.1, 5.2\n")
+    assert out.getvalue().startswith("0 of 8 done\nnot right yet: 5.1, 5.2\n")
+
+
+class TestKinds:
+    def test_there_are_many_of_each(self):
+        kinds = Counter(each.kind for each in TASKS)
+        assert set(kinds) == set(KINDS)
+        assert all((each.start is not None) == (each.kind == "bug") for each in TASKS)
+
+    def test_a_bug_is_wrong_and_not_what_is_right(self):
+        """What the learner is given differs from the reference in every task of this kind, and is named as still there."""
+        for asked in TASKS:
+            if asked.kind == "bug":
+                given = functools.wraps(asked.reference)(lambda *inputs, start=asked.start: start(*inputs))
+                assert verdict(asked.id, given) == f"{asked.id} is blank: the bug is still there"
+
+    @pytest.mark.parametrize("asked", [each for each in TASKS if each.kind == "explain"], ids=ids)
+    def test_each_letter_has_an_answer_of_its_own(self, asked):
+        letters = [each(*()) for each in asked.mistakes.values()]
+        assert sorted([*letters, asked.reference()]) == ["a", "b", "c", "d"]
+        text = exercises.generate(next(s for s in SOURCES if int(s.stem[:2]) == int(asked.id.split(".")[0])), False)
+        said = next(cell.source for cell in text.cells if cell.source.startswith(f"## {asked.id} "))
+        assert re.findall(r"^- \*\*([a-d])\.\*\* ", said, re.MULTILINE) == ["a", "b", "c", "d"]
+        assert "expected one of the letters a, b, c, d, got 'e'" in verdict(asked.id, lambda: "e")
+
+    @pytest.mark.parametrize("asked", [each for each in TASKS if each.kind == "predict"], ids=ids)
+    def test_a_prediction_that_is_off_learns_the_direction_and_not_the_number(self, asked):
+        truth = float(asked.reference())
+        for factor, word in ((3.1, "smaller"), (0.21, "larger")):
+            said = verdict(asked.id, lambda factor=factor: factor * truth)
+            assert f"expected a {word} number than" in said
+            assert f"{truth:.4g}" not in said
+
+    def test_right_letters_differ(self):
+        letters = Counter(each.reference() for each in TASKS if each.kind == "explain")
+        assert len(letters) >= 3
 
 
 def test_messages_are_not_said_twice_in_a_task():
@@ -247,17 +283,21 @@ class TestWhatIsSaid:
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 class TestNotebook:
     def test_solutions_are_right(self, source):
+        if source == SOURCES[-1]:
+            pytest.skip("the project trains for a minute; `make exercises-check` runs it")
         found = run(source, with_solutions=True)
         assert {place: raised for place, raised in found.items() if raised} == {}
 
     def test_as_generated_exactly_the_checks_fail_and_say_blank(self, source):
+        if source == SOURCES[-1]:
+            pytest.skip("the project trains a model to start from; `make exercises-check` runs it")
         found = run(source, with_solutions=False)
         failed = {exercise: raised for (exercise, role), raised in found.items() if raised}
         assert {role for (_, role), raised in found.items() if raised} == {"check"}
         assert list(failed) == list(chapter(int(source.stem[:2])))
         for exercise, raised in failed.items():
             assert raised.blank
-            assert str(raised) == f"{exercise} is blank: write {task(exercise).name}()"
+            assert str(raised) == f"{exercise} is blank: {task(exercise).todo}"
 
     def test_stubs_name_their_task_and_have_types_and_shapes(self, source):
         for cell in exercises.generate(source, with_solutions=False).cells:
@@ -265,11 +305,14 @@ class TestNotebook:
                 continue
             exercise = cell.metadata["satlib"]["exercise"]
             assert f'"""Exercise {exercise}: ' in cell.source
-            assert f"# {exercise}: your code here" in cell.source
             assert "->" in cell.source
             assert "SOLUTION" not in cell.source
+            if task(exercise).kind == "bug":  # it has code, the wrong one
+                assert "your code here" not in cell.source
+                continue
+            assert f"# {exercise}: your code here" in cell.source
             names = {}
-            exec("from collections.abc import *\nfrom torch import Tensor\n" + cell.source, names)
+            exec("from collections.abc import *\nfrom torch import Tensor, nn\n" + cell.source, names)
             assert is_blank(names[task(exercise).name])
 
     def test_each_has_its_folds_and_the_solution_only_there(self, source):

@@ -8,9 +8,9 @@ import types
 from pathlib import Path
 
 import pytest
-from tools_path import exercises
+from tools_path import exercises, install_cell
 
-import notebooks  # the program in tools/, which tools_path has put on the path
+import notebooks  # the programs in tools/, which tools_path has put on the path
 
 ROOT = Path(__file__).resolve().parent.parent
 ADDRESS = "https://github.com/someone/their-satlib"
@@ -27,7 +27,7 @@ def run_cell(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda command, check: asked.append(command))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    def run(cell=notebooks.FROM_ARCHIVE):
+    def run(cell=install_cell.FROM_ARCHIVE):
         asked.clear()
         exec(compile(cell, "<cell>", "exec"), {})
         (command,) = asked
@@ -48,35 +48,35 @@ def colab(monkeypatch, upload):
 
 class TestTheOpening:
     def test_with_an_address_there_is_a_badge_and_pip_takes_it_from_there(self, monkeypatch, run_cell):
-        monkeypatch.setattr(notebooks, "address", lambda: ADDRESS)
-        badge, install = notebooks.opening("notebooks/00_look.ipynb")
+        monkeypatch.setattr(install_cell, "address", lambda: ADDRESS)
+        badge, install = install_cell.opening("notebooks/00_look.ipynb")
         page = "https://colab.research.google.com/github/someone/their-satlib/blob/main/notebooks/00_look.ipynb"
         assert badge.cell_type == "markdown"
         assert badge.source.endswith(f"({page})")
         assert run_cell(install.source) == f"git+{ADDRESS}"
 
     def test_without_one_there_is_neither_a_badge_nor_an_address(self, monkeypatch):
-        monkeypatch.setattr(notebooks, "address", lambda: None)
-        (install,) = notebooks.opening("notebooks/00_look.ipynb")
+        monkeypatch.setattr(install_cell, "address", lambda: None)
+        (install,) = install_cell.opening("notebooks/00_look.ipynb")
         assert install.cell_type == "code"
         assert "git+" not in install.source
         assert "://github.com" not in install.source
 
     @pytest.mark.parametrize("address", [ADDRESS, None])
     def test_it_comes_after_the_first_cell_of_notebooks_and_exercises(self, monkeypatch, address):
-        monkeypatch.setattr(notebooks, "address", lambda: address)
+        monkeypatch.setattr(install_cell, "address", lambda: address)
         source, solution = notebooks.sources(["01"])[0], exercises.sources(["01"])[0]
         for path, made in [
             (f"notebooks/{source.stem}.ipynb", notebooks.generate(source)),
             (f"exercises/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=False)),
             (f"solutions/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=True)),
         ]:
-            wanted = [cell.source for cell in notebooks.opening(path)]
+            wanted = [cell.source for cell in install_cell.opening(path)]
             assert len(wanted) == (1 if address is None else 2)
             assert [cell.source for cell in made.cells[1 : 1 + len(wanted)]] == wanted
 
 
-@pytest.mark.parametrize("cell", [notebooks.FROM_ARCHIVE, notebooks.FROM_ADDRESS.format(address=ADDRESS)])
+@pytest.mark.parametrize("cell", [install_cell.FROM_ARCHIVE, install_cell.FROM_ADDRESS.format(address=ADDRESS)])
 def test_where_satlib_is_the_cell_does_nothing(monkeypatch, cell):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it installs something"))
     exec(compile(cell, "<cell>", "exec"), {})
@@ -152,7 +152,7 @@ def test_pip_installs_from_a_real_archive(tmp_path, prefix, kind):
     environment = {name: value for name, value in os.environ.items() if name != "SATLIB_SOURCE"} | offline
     missing = "import importlib.util; importlib.util.find_spec = lambda name: None\n"
     done = subprocess.run(
-        [sys.executable, "-c", missing + notebooks.FROM_ARCHIVE],
+        [sys.executable, "-c", missing + install_cell.FROM_ARCHIVE],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
+import install_cell  # noqa: E402
+
 import notebooks  # noqa: E402
 
 SOURCES = notebooks.sources()
@@ -33,7 +35,7 @@ def test_a_notebook_has_its_form(source):
     assert "**You will be able to**" in first.source
     budget = r"\*\*Minutes\*\*: \d+ to read, \d+(\.\d+)? to run on two CPU cores\. \*\*Memory\*\*: \d+\.\d GB\. \*\*Needs\*\*: "
     assert re.search(budget, first.source)
-    opening = notebooks.opening(f"notebooks/{source.stem}.ipynb")
+    opening = install_cell.opening(f"notebooks/{source.stem}.ipynb")
     assert [cell.source for cell in rest[: len(opening)]] == [cell.source for cell in opening]
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     for heading in ("Try it", "What to remember", "References"):
@@ -61,7 +63,7 @@ def test_the_address_of_the_repository_stands_in_one_place():
     """pyproject.toml may have it, and the templates take it from there; a copy of it would be wrong some day."""
     sources = [*SOURCES, *(ROOT / "solutions").glob("*.py"), *(ROOT / "tools").glob("*.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
-    assert notebooks.address() is None or notebooks.address() not in text
+    assert install_cell.address() is None or install_cell.address() not in text
     assert not re.search(r"(github|gitlab)\.com/\w+/satlib", text)
 
 

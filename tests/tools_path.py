@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
+import install_cell  # noqa: F401
 import kills  # noqa: F401
 
 import exercises  # noqa: F401

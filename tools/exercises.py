@@ -20,11 +20,12 @@ from pathlib import Path
 import jupytext
 import nbformat
 from execution import execute
+from install_cell import opening
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, headings, opening, stars
+from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, headings, stars
 from satlib.exercises import task
 from satlib.exercises.engine import explorations
 from satlib.exercises.task import KINDS, Task
@@ -92,10 +93,10 @@ def _after(id: str, after: str) -> str:
     number, colon, title = after.partition(": ")
     if not (colon and number.isdigit()):
         number, title = f"{int(id.split('.')[0]):02}", after
-    try:
-        return f"after [notebook {number}, {title}](../notebooks/{headings(number)[title]})"
-    except KeyError:
-        raise SystemExit(f"exercise {id}: notebook {number} has no heading {title!r}") from None
+    places = headings(number)
+    if title not in places:
+        raise SystemExit(f"exercise {id}: notebook {number} has no heading {title!r}; it has {', '.join(places)}")
+    return f"after [notebook {number}, {title}](../notebooks/{places[title]})"
 
 
 def _exploration(source: Path, found: re.Match) -> str:

@@ -24,17 +24,13 @@ import paper_index
 import pictures
 import staleness
 from execution import execute
+from install_cell import opening
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from paper_index import Mark
 
 from satlib.exercises.task import KINDS, Exploration, Task
 from satlib.files import replacing
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
@@ -43,61 +39,6 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-FROM_ADDRESS = """\
-# On Colab, or wherever satlib is missing, this cell installs it; otherwise it does nothing.
-import importlib.util
-import os
-import subprocess
-import sys
-
-if importlib.util.find_spec("satlib") is None:
-    source = os.environ.get("SATLIB_SOURCE", "git+{address}")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"satlib[course] @ {{source}}"], check=True)"""
-FROM_ARCHIVE = """\
-# Where satlib is missing, this cell installs it; otherwise it does nothing. It takes an archive of satlib's repository
-# (satlib*.zip or satlib*.tar.gz) or a checkout that is beside this notebook. On Colab you can upload the archive.
-import glob
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-if importlib.util.find_spec("satlib") is None:
-    kinds = "satlib*.whl", "satlib*.zip", "satlib*.tar.gz", "satlib*/pyproject.toml", "../pyproject.toml"
-    found = [os.environ.get("SATLIB_SOURCE", ""), *(path for kind in kinds for path in sorted(glob.glob(kind)))]
-    if not any(found) and "google.colab" in sys.modules:
-        from google.colab import files
-
-        print("Choose an archive of satlib's repository, a .zip or .tar.gz file:")
-        found = list(files.upload())
-    source = next(filter(None, found), None)
-    if source is None:
-        raise FileNotFoundError("put an archive of satlib's repository, satlib*.zip, beside this notebook and run this cell again")
-    url = source if "://" in source else Path(source.removesuffix("pyproject.toml")).resolve().as_uri()
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"satlib[course] @ {url}"], check=True)"""
-
-
-def address() -> str | None:
-    """Where the repository is published, or None where nobody knows: pyproject.toml is the one place that says it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return project.get("urls", {}).get("Source")
-
-
-def opening(path: str) -> list[NotebookNode]:
-    """The cells after a notebook's first: Colab's badge where the repository has an address, and the one that installs satlib.
-
-    Args:
-        path: the notebook's, from the repository's root.
-    """
-    at, marked = address(), {"tags": ["install"]}
-    if at is None:
-        return [nbformat.v4.new_code_cell(FROM_ARCHIVE, metadata=marked)]
-    colab = "https://colab.research.google.com"
-    page = f"{colab}/{at.removeprefix('https://').replace('github.com', 'github')}/blob/main/{path}"
-    badge = f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"
-    install = nbformat.v4.new_code_cell(FROM_ADDRESS.format(address=at), metadata=marked)
-    return [nbformat.v4.new_markdown_cell(badge), install]
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
@@ -116,13 +57,23 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
 def generate(source: Path) -> NotebookNode:
     """The notebook of a source, not executed: its cells, with the opening after the first and its exercises after the last."""
     notebook = jupytext.read(source)
-    first, *rest = [part for cell in notebook.cells for part in parted(cell)]
-    notebook.cells = [first, *opening(f"notebooks/{source.stem}.ipynb"), *rest, *exercises_cell(source)]
-    for number, cell in enumerate(notebook.cells):
-        cell.id = f"{source.stem[:2]}-{number:03}"  # the same each time, so that a difference is a difference
+    notebook.cells = numbered([*lesson(source), *exercises_cell(source)], source.stem[:2])
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat_minor = 5
     return notebook
+
+
+def lesson(source: Path) -> list[NotebookNode]:
+    """A notebook's cells without the last, which links to its exercises."""
+    first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
+    return numbered([first, *opening(f"notebooks/{source.stem}.ipynb"), *rest], source.stem[:2])
+
+
+def numbered(cells: list[NotebookNode], prefix: str) -> list[NotebookNode]:
+    """The cells, with ids that are the same each time, so that a difference is a difference."""
+    for number, cell in enumerate(cells):
+        cell.id = f"{prefix}-{number:03}"
+    return cells
 
 
 def parted(cell: NotebookNode) -> list[NotebookNode]:
@@ -301,7 +252,7 @@ def marks(names: Sequence[str] = ()) -> list[Mark]:
 def headings(number: str) -> dict[str, str]:
     """The headings of a notebook, each with its link from the folder of the notebooks: "04_soft_attention.ipynb#cell-id=04-006"."""
     (source,) = sources([number])
-    cells = [cell for cell in generate(source).cells if cell.cell_type == "markdown"]
+    cells = [cell for cell in lesson(source) if cell.cell_type == "markdown"]
     found = ((cell, re.match(r"#{1,4} (.+)", cell.source)) for cell in cells)
     return {heading[1].strip(): f"{source.stem}.ipynb#cell-id={cell.id}" for cell, heading in found if heading}
 

@@ -5,14 +5,15 @@ from torch import Tensor
 
 from satlib import objectives
 from satlib.course import marginal as course
-from satlib.exercises.task import Task, distribution, numbers, sums_to_one
+from satlib.exercises.kinds import explain
+from satlib.exercises.task import Exploration, Task, distribution, numbers, sums_to_one
 
 B, C, L, K = 2, 3, 5, 4
 
 
-def coverage(alphas: Tensor) -> Tensor:
-    """How much attention each place gets over a caption: (B, C, L) -> (B, L)."""
-    return alphas.sum(1)
+def least_penalty(C: int, L: int) -> float:
+    """The penalty of C words whose weights, C in all, lie evenly on L places."""
+    return objectives.doubly_stochastic_penalty(torch.full((1, C, L), 1 / L, dtype=torch.float64)).item()
 
 
 def penalty(alphas: Tensor) -> Tensor:
@@ -60,30 +61,47 @@ def _mean_of(values: Tensor, alpha: Tensor) -> Tensor:
     return (alpha.unsqueeze(2) * values).sum(1)
 
 
+def _real(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """Which of the words are no padding: (B, T, 1)."""
+    return (torch.arange(alphas.shape[1]) < lengths.unsqueeze(1)).unsqueeze(2)
+
+
+def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """satlib's penalty of captions that were filled up: alphas (B, T, L), lengths (B,) -> ()."""
+    return objectives.doubly_stochastic_penalty(alphas * _real(alphas, lengths)).mean()
+
+
+def _padding_looks_too(alphas: Tensor, lengths: Tensor) -> Tensor:
+    share = alphas.sum(1)
+    penalty = (1 - share).square().sum(1)
+    return penalty.mean()
+
+
 TASKS = (
     Task(
         id="5.1",
-        name="coverage",
-        title="The other sum",
-        difficulty=1,
-        minutes=3,
-        equation="section 4.2.1",
-        after="Two sums",
-        reference=coverage,
-        cases=_maps,
+        name="least_penalty",
+        title="A goal out of reach",
+        difficulty=2,
+        minutes=5,
+        equation="equation 14",
+        after="What it asks for",
+        reference=least_penalty,
+        cases=lambda: [(14, 49), (49, 49), (70, 49), (12, 196), (1, 4)],
         mistakes={
-            "summed over the places: that is 1 at every word; the sum over the words is wanted": lambda alphas: (
-                alphas.sum(2)
+            "0 is possible only if there are as many words as places: the weights of C words sum to C": lambda C, L: (
+                0.0
             ),
-            "this is the mean over the words: the sum is wanted": lambda alphas: alphas.mean(1),
-            "summed over the batch: every caption has a coverage of its own": lambda alphas: alphas.sum(0),
-            "this is the largest weight that each place got: the sum is wanted": lambda alphas: alphas.amax(1),
+            "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
+                float(abs(L - C))
+            ),
+            "this is the worst case, all of it at one place": lambda C, L: float((1 - C) ** 2 + L - 1),
+            "this is what one place costs: sum over the L places": lambda C, L: (1 - C / L) ** 2,
+            "words and places are swapped: a place gets C/L": lambda C, L: C * (1 - L / C) ** 2,
+            "the square is missing": lambda C, L: float(L - C),
         },
-        says="the share of each place, for captions of 3 and of 4 words",
-        others=(
-            lambda alphas: torch.einsum("bcl->bl", alphas),
-            lambda alphas: torch.stack([sum(words.double()) for words in alphas]),
-        ),
+        says="fewer words than places, as many, and more; the paper's 196 places",
+        others=(lambda C, L: (L - C) ** 2 / L, lambda C, L: sum((1 - C / L) ** 2 for _ in range(L))),
     ),
     Task(
         id="5.2",
@@ -255,4 +273,61 @@ TASKS = (
         ),
         invariants=(sums_to_one(1, "the probabilities", "the words"),),
     ),
+    explain(
+        "5.7",
+        "what_it_asks",
+        right="b",
+        wrong={
+            "a": "the weights of a caption always sum to C, whatever lambda is: the total cannot grow",
+            "c": "sharp maps that share the places among themselves reach the floor too: it asks for an even coverage, not for even maps",
+            "d": "the floor is above 0, but the gradient is 0 only where the coverage is even",
+        },
+        title="What the penalty really asks for",
+        difficulty=2,
+        minutes=3,
+        equation="equation 14",
+        after="What it asks for",
+        says="the gradient is the same for every goal tau: only the differences between the places count",
+    ),
+    Task(
+        id="5.8",
+        name="batch_penalty",
+        kind="bug",
+        title="Long captions and short ones",
+        difficulty=2,
+        minutes=5,
+        equation="equation 14",
+        after="The penalty",
+        reference=batch_penalty,
+        start=_padding_looks_too,
+        cases=lambda: [
+            (distribution(3, 5, L), torch.tensor([5, 2, 3])),
+            (distribution(2, 4, 6, seed=1, sharp=2.0), torch.tensor([1, 4])),
+        ],
+        mistakes={
+            "the padding is set to 1, so that it counts even more: words that are not there have no weight": lambda alphas, lengths: (
+                objectives.doubly_stochastic_penalty(alphas.masked_fill(~_real(alphas, lengths), 1.0)).mean()
+            ),
+            "the mask is the wrong way round: the words are gone and the padding is left": lambda alphas, lengths: (
+                objectives.doubly_stochastic_penalty(alphas * ~_real(alphas, lengths)).mean()
+            ),
+            "one word too many is kept: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
+                alphas, lengths + 1
+            ),
+            "the last word is lost: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
+                alphas, lengths - 1
+            ),
+            "each place's share is divided by the caption's length: equation 14 sums over the words": lambda alphas, lengths: (
+                (1 - (alphas * _real(alphas, lengths)).sum(1) / lengths[:, None]).square().sum(1).mean()
+            ),
+        },
+        says="captions of one to five words, filled up to the longest of their batch",
+        others=(
+            lambda alphas, lengths: (
+                sum((1 - each[:length].sum(0)).square().sum() for each, length in zip(alphas, lengths, strict=True))
+                / len(alphas)
+            ),
+        ),
+    ),
 )
+EXPLORATIONS = (Exploration("How much lambda?", 2, 10, "With and without"),)
