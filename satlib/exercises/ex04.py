@@ -1,11 +1,25 @@
 """Exercises of notebook 04: the decoder, equation by equation."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from satlib.attention import AdditiveEnergy, SoftAttention
 from satlib.decoder import Decoder, DecoderConfig, State
-from satlib.exercises.task import Task, distribution, numbers, sums_to_one
+from satlib.exercises.kinds import explain
+from satlib.exercises.task import Exploration, Task, distribution, numbers, sums_to_one
+from satlib.exercises.training_steps import (
+    rollouts,
+    stepped,
+    teacher_forced,
+    three_steps,
+    train,
+    trained,
+    training_step,
+    unrolled,
+    with_pointer,
+)
 
 B, L, D, n, k, m, K = 2, 5, 4, 3, 6, 4, 7
 
@@ -138,16 +152,35 @@ def _mlp(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor) -> Tenso
     return torch.tanh(torch.relu(x @ W_1.T + b_1) @ W_2.T + b_2)
 
 
-def logits(Ey: Tensor, h: Tensor, z: Tensor, L_h: Tensor, L_z: Tensor, L_o: Tensor) -> Tensor:
-    """The output layer of satlib's decoder, its biases 0."""
-    dims = (Ey.shape[1], h.shape[1], z.shape[1], len(L_o))
-    biases = {"output_state__bias": torch.zeros(dims[0]), "output__bias": torch.zeros(dims[3])}
-    made = _decoder(dims, output_state__weight=L_h, output_context__weight=L_z, output__weight=L_o, **biases)
-    return made.logits(Ey, h, z)
-
-
 def _naive(e: Tensor) -> Tensor:
     return e.exp() / e.exp().sum(1, keepdim=True)
+
+
+def _recursive(step: object, h: Tensor, captions: Tensor, E: Tensor, Ey: Tensor) -> list[Tensor]:
+    if not captions.shape[1]:
+        return []
+    logits, h = step(Ey, h)
+    return [logits, *_recursive(step, h, captions[:, 1:], E, E[captions[:, 0]])]
+
+
+def _train_by_none(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor) -> list[float]:
+    optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
+    for _ in range(40):
+        loss = -torch.log_softmax(model(a, h), 1)[torch.arange(len(answers)), answers].mean()
+        loss.backward()
+        optimiser.step()
+        model.zero_grad()
+        losses.append(float(loss))
+    return losses
+
+
+def _step_by_log_softmax(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> Tensor:
+    optimiser.zero_grad(set_to_none=False)
+    log_p = torch.log_softmax(model(a, captions)[0], 2).gather(2, captions.unsqueeze(2))
+    loss = -log_p.mean()
+    loss.backward()
+    optimiser.step()
+    return loss.detach()
 
 
 TASKS = (
@@ -363,44 +396,38 @@ TASKS = (
     ),
     Task(
         id="4.7",
-        name="logits",
-        title="A word comes out",
-        difficulty=1,
-        minutes=5,
-        equation="equation 7",
-        after="A word comes out",
-        reference=logits,
-        cases=lambda: [
-            (
-                *(numbers(rows, m, seed=1), numbers(rows, n, seed=2), numbers(rows, D, seed=3)),
-                *(numbers(m, n, seed=4), numbers(m, D, seed=5), numbers(K, m, seed=6)),
-            )
-            for rows in (2, 5)
-        ],
+        name="teacher_forced",
+        title="A whole caption",
+        difficulty=2,
+        minutes=8,
+        equation="section 3.1.2",
+        after="The whole decoder, in one class",
+        reference=teacher_forced,
+        cases=rollouts,
         mistakes={
-            "the word before, E y, is not in it": lambda Ey, h, z, L_h, L_z, L_o: (h @ L_h.T + z @ L_z.T) @ L_o.T,
-            "the context z is not in it: what is seen could reach the word through h alone": lambda Ey, h, z, L_h, L_z, L_o: (
-                (Ey + h @ L_h.T) @ L_o.T
+            "each step is given the word that it is to predict: give it the word before": partial(
+                unrolled, inputs="itself"
             ),
-            "the state h is not in it": lambda Ey, h, z, L_h, L_z, L_o: (Ey + z @ L_z.T) @ L_o.T,
-            "a tanh before L_o: the official code has it, equation 7 has not": lambda Ey, h, z, L_h, L_z, L_o: (
-                torch.tanh(Ey + h @ L_h.T + z @ L_z.T) @ L_o.T
+            "each step is given its own likeliest word: teacher forcing gives it the true one": partial(
+                unrolled, inputs="own"
             ),
-            "these are probabilities: give what stands inside the exp of equation 7": lambda *x: torch.softmax(
-                logits(*x), 1
+            "before the first word stands word 0, the end mark: there is no word yet, and E y is zero": partial(
+                unrolled, first="end"
             ),
-            "L_o is missing: there is no score for each word yet": lambda Ey, h, z, L_h, L_z, L_o: (
-                Ey + h @ L_h.T + z @ L_z.T
+            "every word is predicted from the first state: hand the new state on": partial(unrolled, carry=False),
+            "the words of the caption are never used: each step needs the word before it": partial(
+                unrolled, inputs="fixed"
             ),
+            "words come before captions here: stack along axis 1": lambda *x: teacher_forced(*x).transpose(0, 1),
+            "these are probabilities: give the logits": lambda *x: torch.softmax(teacher_forced(*x), 2),
         },
-        says="values against satlib's decoder, for batches of two and of five",
+        says="captions of five and of four words, each word from the true ones before it",
         others=(
-            lambda Ey, h, z, L_h, L_z, L_o: torch.einsum("km,bm->bk", L_o, Ey + h @ L_h.T + z @ L_z.T),
-            lambda Ey, h, z, L_h, L_z, L_o: (
-                Ey.double() @ L_o.T.double() + h.double() @ (L_o @ L_h).T.double() + (z @ (L_o @ L_z).T).double()
+            lambda step, h, captions, E: torch.stack(
+                _recursive(step, h, captions, E, torch.zeros_like(E[captions[:, 0]])), 1
             ),
         ),
-        tolerance=1e-3,
+        given=lambda *case: f"{len(case[2])} captions of {case[2].shape[1]} words",
     ),
     Task(
         id="4.8",
@@ -452,7 +479,84 @@ TASKS = (
             lambda e, a: list(_blend(torch.softmax(e.double(), 1), a.double())),
         ),
     ),
+    Task(
+        id="4.9",
+        name="train",
+        kind="bug",
+        title="A training that learns nothing",
+        difficulty=2,
+        minutes=5,
+        equation="section 4.3",
+        after="Training from captions alone",
+        reference=train,
+        start=partial(trained, zero="between"),
+        cases=lambda: [(0,), (5,)],
+        observe=with_pointer,
+        mistakes={
+            "the gradients are never emptied: each step adds to those of all steps before it": partial(
+                trained, zero="never"
+            ),
+            "the losses fall, but the learning rate has been changed: it was not the bug": partial(
+                trained, zero="before", rate=0.1
+            ),
+            "the losses fall, but the learning rate has been changed, and was not the bug": partial(
+                trained, zero="before", rate=0.01
+            ),
+            "the losses are the last one forty times: keep each step's own": lambda *x: [train(*x)[-1]] * 40,
+        },
+        says="forty losses of two networks, from about ln 4 to well below .5",
+        others=(_train_by_none, lambda *x: tuple(train(*x))),
+        given=lambda seed: "a network of attention over five places, 64 examples",
+        tolerance=1e-2,
+    ),
+    Task(
+        id="4.10",
+        name="training_step",
+        title="One step of a training",
+        difficulty=2,
+        minutes=8,
+        equation="section 4.3",
+        after="Training from captions alone",
+        reference=training_step,
+        cases=lambda: [(0,), (3,)],
+        observe=three_steps,
+        mistakes={
+            "the gradients of the call before are still there: empty them": partial(stepped, zero=False),
+            "the optimiser takes no step: the weights stay as they are": partial(stepped, step=False),
+            "the targets are shifted once more: the model already puts each word after those before it": partial(
+                stepped, targets=lambda captions: captions[:, 1:]
+            ),
+            "the sum over the words: take the mean, so that a long batch takes no longer step": partial(
+                stepped, reduction="sum"
+            ),
+            "the loss is computed after the step: return that of before": lambda model, optimiser, a, captions: (
+                training_step(model, optimiser, a, captions),
+                nn.functional.cross_entropy(model(a, captions)[0].flatten(0, 1), captions.flatten()).item(),
+            )[1],
+        },
+        says="three steps of plain gradient descent: the losses, and where the weights are after them",
+        others=(_step_by_log_softmax,),
+        given=lambda seed: "satlib's decoder, four captions of three words, torch.optim.SGD",
+        tolerance=1e-3,
+    ),
+    explain(
+        "4.11",
+        "why_it_learns",
+        right="c",
+        wrong={
+            "a": "that is true of random weights too: it says nothing about how they get better",
+            "b": "the encoder's vectors say what is where, but not which of it the next word needs",
+            "d": "the decoder of notebook 04 is trained without that penalty, and its maps still move to the objects",
+        },
+        title="Where does it learn to look?",
+        difficulty=1,
+        minutes=3,
+        equation="section 4.2",
+        after="Why it learns where to look",
+        says="the loss has a gradient at each weight, and it is larger the more a place would help the right word",
+    ),
 )
+EXPLORATIONS = (Exploration("Another score", 2, 10, "Other scores"),)
 
 
 def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
