@@ -312,7 +312,7 @@ class TestNotebook:
                 continue
             assert f"# {exercise}: your code here" in cell.source
             names = {}
-            exec("from collections.abc import *\nfrom torch import Tensor, nn\n" + cell.source, names)
+            exec("import torch\nfrom collections.abc import *\nfrom torch import Tensor, nn\n" + cell.source, names)
             assert is_blank(names[task(exercise).name])
 
     def test_each_has_its_folds_and_the_solution_only_there(self, source):

@@ -29,6 +29,8 @@ JUDGED: dict[tuple[str, str], str] = {
         "6.5",
         "return (advantage, 0.9 * baseline + 0.1 * rewards.mean())",
     ): "right: a tensor without a history is a number too",
+    ("4.9", "losses.append(loss)"): "right: a tensor without axes is a number too",
+    ("4.10", "return loss"): "right: a tensor without axes is a number too",
     ("7.4", "return -0.0"): "right: it is equal to 0",
     ("7.5", "if length > r:"): "right: at equal lengths exp(1 - r / c) is 1",
     ("8.4", "if norm < most:"): "right: at the limit the factor is 1",

@@ -170,7 +170,7 @@ def _train_by_none(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor) -> l
         loss.backward()
         optimiser.step()
         model.zero_grad()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     return losses
 
 
