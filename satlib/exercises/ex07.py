@@ -302,6 +302,7 @@ def _corpora() -> list[tuple[Any, ...]]:
         [(captions, references, N) for N in (1, 2, 3)]
         + [(captions[2:], references[2:], 4), (*short, 3)]
         + [(*crossed, N) for N in (2, 3)]
+        + [(_words("a dog runs", "bike"), [_words("a dog runs"), _words("a car")], 2)]  # more pairs are hit than words
     )
 
 
@@ -310,12 +311,14 @@ def _precisions() -> list[tuple[Any, ...]]:
     caption = ["a", "dog", "and", "a", "dog", "and", "a", "big", "big", "dog"]
     references = _words("a dog and a big dog", "a big dog sees a dog and a cat")
     apart = ["a", "dog", "and", "a", "cat"], _words("one dog", "the cat and you")
+    seldom = ["a", "dog"], _words("a dog and a cat", "one dog and one cat")  # a reference says "a" more often
     return [
         (star, _words("a star"), 1),
         (caption, references, 1),
         (caption, references, 2),
         (caption, references, 3),
         (*apart, 1),
+        (*seldom, 1),
         (["a"], _words("a dog"), 2),
     ]
 
@@ -363,6 +366,7 @@ TASKS = (
             "the first word of the alphabet was taken: take the one with the largest probability": lambda table, longest: (
                 greedy(lambda prefix: {min(table(prefix)): 1.0}, longest)
             ),
+            "it returns after the first word: return after the loop": lambda table, longest: greedy(table, 1),
             "a word is drawn: take the most probable one": lambda table, longest: greedy(
                 lambda prefix: dict.fromkeys(random.choices(*zip(*table(prefix).items(), strict=True)), 1.0), longest
             ),
@@ -427,6 +431,13 @@ TASKS = (
                 beam_search(*x) if beam_search(*x)[0] else None
             ),
             "the two are exchanged: first the words, then their log-probability": lambda *x: beam_search(*x)[::-1],
+            "the sign is turned round: a log-probability is below 0": lambda *x: (
+                beam_search(*x)[0],
+                -beam_search(*x)[1],
+            ),
+            "without a finished caption the log-probability is minus infinity, not 0": lambda *x: (
+                beam_search(*x) if beam_search(*x)[0] else ([], 0.0)
+            ),
             "the logarithm has base 2: take the natural one": lambda *x: (
                 beam_search(*x)[0],
                 beam_search(*x)[1] / math.log(2),
@@ -500,6 +511,7 @@ TASKS = (
             "all weight is on the likeliest word: that is the limit at 0": lambda p, T: (p == p.max()).float(),
             "divided by T after the softmax: divide log p by T before it": lambda p, T: p / T,
             "divided by the largest of the powers: divide by their sum": lambda p, T: p ** (1 / T) / p.max() ** (1 / T),
+            "this is a softmax of the powers: divide them by their sum": lambda p, T: torch.softmax(p ** (1 / T), 0),
             "these are logarithms: give the probabilities": lambda p, T: torch.log_softmax(p.log() / T, 0),
             "the logarithm has base 2: the softmax undoes only the natural one": lambda p, T: torch.softmax(
                 p.log2() / T, 0
@@ -569,6 +581,22 @@ TASKS = (
                 sum(any(_ngrams(each, n)[gram] for each in references) for gram in _ngrams(caption, n))
                 / max(1, len(caption) - n + 1)
             ),
+            "the reference's count is taken even where it is the larger: a hit is what both have": lambda caption, references, n: (
+                sum(max(_ngrams(each, n)[gram] for each in references) for gram in _ngrams(caption, n))
+                / max(1, len(caption) - n + 1)
+            ),
+            "this is the number of hits: divide by the number of n-grams": lambda caption, references, n: (
+                _precision(caption, references, n) * max(1, len(caption) - n + 1)
+            ),
+            "an n-gram need not be in all references: one of them is enough": lambda caption, references, n: (
+                sum(
+                    count
+                    for gram, count in _ngrams(caption, n).items()
+                    if all(_ngrams(each, n)[gram] for each in references)
+                )
+                / max(1, len(caption) - n + 1)
+            ),
+            "these are n-grams of n + 1 words": lambda caption, references, n: _precision(caption, references, n + 1),
             "a caption too short scores 1: without an n-gram it scores 0": lambda caption, references, n: (
                 _precision(caption, references, n) if len(caption) >= n else 1.0
             ),
@@ -627,6 +655,10 @@ TASKS = (
             "the sign is turned round: exp(1 - r / c) is below 1": lambda c, r: math.exp(
                 max(0, _closest(c, r) / c - 1)
             ),
+            "the base is 10: exp is a power of e": lambda c, r: 10 ** min(0.0, 1 - _closest(c, r) / c),
+            "the farthest reference was taken: take the closest": lambda c, r: _brevity(
+                c, max(r, key=lambda x: abs(x - c))
+            ),
             "the distance was taken for r: r is the length of the closest reference": lambda c, r: _brevity(
                 c, min(abs(x - c) for x in r)
             ),
@@ -666,6 +698,31 @@ TASKS = (
             )(_parts(captions, references, N)[-1]),
             "the longest n-grams are missing: n goes from 1 to N, N too": lambda captions, references, N: (
                 math.prod(hits / total for hits, total in _parts(captions, references, N - 1)) ** (1 / N)
+            ),
+            "it returns after n = 1: return after the loop": lambda captions, references, N: (
+                _bleu(captions, references, 1) ** (1 / N)
+            ),
+            "hits and n-grams are summed over n too: begin anew with each n": lambda captions, references, N: (
+                lambda parts: (
+                    math.prod(
+                        sum(hits for hits, _ in parts[:n]) / sum(total for _, total in parts[:n])
+                        for n in range(1, N + 1)
+                    )
+                    ** (1 / N)
+                )
+            )(_parts(captions, references, N)),
+            "a caption's hits are its precision times its number of n-grams": lambda captions, references, N: (
+                math.prod(
+                    sum(_precision(words, each, n) for words, each in zip(captions, references, strict=True)) / total
+                    for n, (_, total) in enumerate(_parts(captions, references, N), 1)
+                )
+                ** (1 / N)
+            ),
+            "the smallest of the precisions: BLEU has their geometric mean": lambda captions, references, N: min(
+                hits / total for hits, total in _parts(captions, references, N)
+            ),
+            "the harmonic mean of the precisions: BLEU has the geometric one": lambda captions, references, N: (
+                N / sum(total / max(hits, 1e-12) for hits, total in _parts(captions, references, N))
             ),
             "the root is the fourth, whatever N is: take the N-th": lambda captions, references, N: (
                 _bleu(captions, references, N) ** (N / 4)
@@ -721,7 +778,7 @@ TASKS = (
         cases=lambda: (
             [([-6.0, -8.0, -9.0], [4, 8, 12], power) for power in (0.0, 0.5, 1.0, 2.0)]
             + [([-6.0, -5.0, -9.0], [4, 8, 12], power) for power in (0.0, 1.0, 2.0)]
-            + [([-2.0, -5.0], [4, 8], 1.0)]
+            + [([-2.0, -5.0], [4, 8], 1.0), ([-2.0, -5.0], [8, 4], 1.0)]
         ),
         mistakes={
             "the length has no part in it": lambda log_ps, lengths, power: best_of(log_ps, lengths, 0.0),
@@ -749,6 +806,9 @@ TASKS = (
             "something is added for each word: divide by the length": lambda log_ps, lengths, power: _argmax(
                 log_p + power * C for log_p, C in zip(log_ps, lengths, strict=True)
             ),
+            "something is taken off for each word: divide by the length": lambda log_ps, lengths, power: _argmax(
+                log_p - power * C for log_p, C in zip(log_ps, lengths, strict=True)
+            ),
             "the power is made a whole number: it may be 0.5": lambda log_ps, lengths, power: best_of(
                 log_ps, lengths, int(power)
             ),
@@ -756,7 +816,7 @@ TASKS = (
                 max(lengths)
             ),
         },
-        says="eight races, at powers from 0 to 2",
+        says="nine races, at powers from 0 to 2",
         others=(
             lambda log_ps, lengths, power: int(
                 (torch.tensor(log_ps) * torch.tensor(lengths, dtype=torch.float64).pow(-power)).argmax()

@@ -179,6 +179,9 @@ TASKS = (
                 (1 - alphas.sum(1)).square().sum(1)
             ),
             "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
+                (1 - alphas.sum(1).float()).square().sum(1)
+            ),
+            "float32 comes after the difference: what was rounded away in the sum does not come back": lambda alphas: (
                 (1 - alphas.sum(1)).float().square().sum(1)
             ),
             "the running sum over the words is in bf16: make float32 of the maps before": lambda alphas: (
@@ -206,6 +209,7 @@ TASKS = (
             "squared before the sum over the words: first the sum, then the difference from 1, then the square": (
                 lambda alphas: (1 - alphas.float()).square().sum((1, 2))
             ),
+            "a root too many: the penalty is the sum of the squares": lambda alphas: precise_penalty(alphas).sqrt(),
             "absolute values in place of squares": lambda alphas: (1 - alphas.float().sum(1)).abs().sum(1),
             "the sum over the places is squared: square at each place, then sum": lambda alphas: (
                 (1 - alphas.float().sum(1)).sum(1).square()
@@ -289,6 +293,7 @@ TASKS = (
             "the sum of the ranks: the learning rate would grow with their number": lambda g, rows: g.sum(0),
             "weighed by rows, and not divided by all of them": lambda g, rows: (g * rows[:, None]).sum(0),
             "divided by the number of ranks: divide by the number of rows": lambda g, rows: (g * rows[:, None]).mean(0),
+            "each gradient is divided by its rows: it is multiplied": lambda g, rows: (g / rows[:, None]).sum(0),
             "summed over the weights: sum over the ranks": lambda g, rows: (g * rows[:, None]).sum(1) / rows.sum(),
             "divided by the number of ranks too: all rows are enough": lambda g, rows: whole_gradient(g, rows) / len(g),
             "the shares are whole numbers, nearly all 0: divide with /": lambda g, rows: (
@@ -305,6 +310,7 @@ TASKS = (
             "a rank without rows counts like one with a row: it must not count": lambda g, rows: whole_gradient(
                 g, rows.clamp(min=1)
             ),
+            "this is the gradient of rank 0 alone": lambda g, rows: g[0],
             "this is the gradient of the largest rank alone": lambda g, rows: g[rows.argmax()],
             "divided by the rows: a rank with fewer rows would count for more": lambda g, rows: (
                 (g / rows.clamp(min=1)[:, None]).sum(0) / (1 / rows.clamp(min=1)).sum()
@@ -441,6 +447,14 @@ TASKS = (
             "the epoch that ends the waiting is the last: it has been trained too": lambda scores, patience: (
                 best_and_last(scores, patience)[0],
                 best_and_last(scores, patience)[1] - _stops(scores, patience),
+            ),
+            "the last epoch is counted from 0: count both from 1": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                best_and_last(scores, patience)[1] - 1,
+            ),
+            "the last of all epochs is given: training may stop before": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                len(scores),
             ),
             "this is the best score: give the number of its epoch": lambda scores, patience: (
                 scores[best_and_last(scores, patience)[0] - 1],

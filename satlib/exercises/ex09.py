@@ -91,6 +91,14 @@ def _valid(values: Tensor, kernel: Tensor) -> Tensor:
     return (values.unfold(0, len(kernel), 1) @ kernel).unfold(1, len(kernel), 1) @ kernel
 
 
+def _inner(values: Tensor, kernel: Tensor) -> Tensor:
+    """Smoothed only where no margin is needed."""
+    r, result = len(kernel) // 2, values.clone()
+    if min(values.shape) > 2 * r:
+        result[r : len(values) - r, r : values.shape[1] - r] = _valid(values, kernel)
+    return result
+
+
 def _margin_from_the_end(values: Tensor, kernel: Tensor) -> Tensor:
     """With `values[:, -r:]` for the last r columns, and as many columns out as there are between the margins."""
     if len(kernel) > 1:
@@ -147,6 +155,12 @@ def _near(mask: Tensor, y: float, x: float, tolerance: float, power: float = 2) 
 def _centre_of_mass(alpha: Tensor) -> tuple[float, float]:
     h, w = alpha.shape
     return (alpha.sum(1) @ torch.arange(h).float()).item(), (alpha.sum(0) @ torch.arange(w).float()).item()
+
+
+def _upside_down(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    row, column = divmod(int(alpha.argmax()), alpha.shape[1])
+    y, x = ((k + 0.5) * n / size - 0.5 for k, size, n in zip((row, column), mask.shape, alpha.shape, strict=True))
+    return _near(mask, y, x, tolerance)
 
 
 def _in_cell(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
@@ -223,7 +237,7 @@ def _read(answer: Answer) -> Any:
 
 def _advise(given: Any) -> str:
     """What is not right of a reading, without what would be."""
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or not all(isinstance(part, _Guess) for part in given.values()):
         return f'expected a number, a word, and "own" or "other"; got {compare.short(given)}'
     parts = list(given.items())
     number = parts[0][1].given
@@ -278,6 +292,13 @@ def _peaked(row: int, column: int, seed: int = 0, h: int = 7) -> Tensor:
     return alpha
 
 
+def _hills() -> Tensor:
+    """The heaviest cell at row 5, column 2; the second heaviest at 1, 1; the lightest at 3, 5."""
+    alpha = torch.full((7, 7), 0.01)
+    alpha[5, 2], alpha[1, 1], alpha[3, 5] = 0.3, 0.24, 0.0
+    return alpha
+
+
 def _games() -> list[tuple[Tensor, Tensor, float]]:
     two = torch.zeros(7, 7)
     two[0, 0], two[0, 6], two[6, 0] = 0.4, 0.3, 0.3
@@ -293,6 +314,10 @@ def _games() -> list[tuple[Tensor, Tensor, float]]:
         (_peaked(2, 2), _disc(20, 20, 0), 0.75),
         (_peaked(2, 2), _disc(17, 20, 0, side=49), 3.0),  # as far as the tolerance goes
         (_peaked(2, 2), _disc(15, 15, 0), 5.0),  # no farther than that up and to the left, but farther across
+        (_peaked(2, 2), _disc(17, 14, 0, side=49), 3.0),  # the same to the left
+        (_hills(), _disc(11.5, 11.5, 3), 2.0),  # on the second heaviest cell
+        (_hills(), _disc(27.5, 43.5, 3), 2.0),  # on the lightest
+        (_hills(), _disc(0, 0, 3), 2.0),  # in the corner
         (_peaked(3, 3), _disc(27, 29, 0), 5.0),  # its distance is within the tolerance, and so is its square
         (_peaked(2, 5, h=4), _disc(17, 43.5, 1)[:28], 1.0),  # neither the grid nor its cells are square
         (_peaked(2, 5), _disc(19.5, 21.5, 1)[:, :28], 1.0),  # the grid is, its cells are not
@@ -342,6 +367,7 @@ TASKS = (
                 alpha.flatten().repeat_interleave(f * f).view(alpha.shape[0] * f, -1)
             ),
             "the factor is 16, whatever is asked for: take `factor`": lambda alpha, f: enlarge(alpha, 16),
+            "the factor is used twice along each axis": lambda alpha, f: enlarge(alpha, f * f),
             "a map need not be square: its width is not used": lambda alpha, f: enlarge(alpha[:, : len(alpha)], f),
             "the weight is in one pixel of its cell: it fills the cell": lambda alpha, f: (
                 functional.interpolate(alpha[None, None], scale_factor=f)[0, 0]
@@ -460,6 +486,10 @@ TASKS = (
             "the mean of both axes, each smoothed by itself: smooth along one, then the result along the other": (
                 lambda values, kernel: (_smooth(values, kernel, axes=(0,)) + _smooth(values, kernel, axes=(1,))) / 2
             ),
+            "the two smoothed maps are added: smooth along one axis, then the result along the other": lambda values, kernel: (
+                _smooth(values, kernel, axes=(0,)) + _smooth(values, kernel, axes=(1,))
+            ),
+            "the border is left as it is: mirror the map beyond it, and smooth there too": _inner,
             "the kernel is divided by its sum: take it as it is": lambda values, kernel: smooth(
                 values, kernel / kernel.sum()
             ),
@@ -536,12 +566,22 @@ TASKS = (
             "the - 1/2 is missing: pixel 0 has its own middle at 0": lambda alpha, mask, t: _points(
                 alpha, mask, t, half=0.0
             ),
-            "the middle is rounded down to a pixel: it may lie between two": lambda alpha, mask, t: _points(
+            "the middle is rounded to a pixel: it may lie between two": lambda alpha, mask, t: _points(
+                alpha, mask, t, near=lambda mask, y, x, t: _near(mask, round(y), round(x), t)
+            ),
+            "the middle is cut off to whole pixels: it may lie between two": lambda alpha, mask, t: _points(
                 alpha, mask, t, near=lambda mask, y, x, t: _near(mask, int(y), int(x), t)
             ),
             "this is the upper left corner of the heaviest cell: take its middle": lambda alpha, mask, t: _points(
                 alpha, mask, t, offset=0.0
             ),
+            "the corner of the heaviest cell is taken: take its middle": lambda alpha, mask, t: _points(
+                alpha, mask, t, offset=0.0, half=0.0
+            ),
+            "this is the second heaviest cell: take the heaviest": lambda alpha, mask, t: _points(
+                alpha, mask, t, lambda alpha: divmod(int(alpha.flatten().argsort()[-2]), alpha.shape[1])
+            ),
+            "the scale is upside down: a cell has H / h pixels, not h / H": _upside_down,
             "this is the middle of the whole map: take the heaviest cell": lambda alpha, mask, t: _points(
                 alpha, mask, t, _centre_of_mass
             ),
@@ -549,7 +589,7 @@ TASKS = (
             "turned round: True where it points at the object": lambda alpha, mask, t: not _points(alpha, mask, t),
             "any cell on the object will do: the heaviest one must be": lambda alpha, mask, t: bool(mask.any()),
         },
-        says="fourteen games, hits and misses, by a hair too",
+        says="eighteen games, hits and misses, by a hair too",
         given=_game,
         others=(
             lambda alpha, mask, t: _by_distance(alpha, mask, t),
@@ -672,6 +712,10 @@ TASKS = (
             "the mean over the words: each pair has its own number": lambda alphas: movement(alphas).mean(1),
             "the sum over the words: each pair has its own number": lambda alphas: movement(alphas).sum(1),
             "the mean over the captions: each has its own numbers": lambda alphas: movement(alphas).mean(0),
+            "this is what stays where it was: 1 less that is wanted": lambda alphas: 1 - movement(alphas),
+            "only the heaviest places are compared: compare the whole maps": lambda alphas: (
+                alphas.argmax(2).diff(dim=1) != 0
+            ).float(),
             "the largest change of a place: sum over the places": lambda alphas: alphas.diff(dim=1).abs().amax(2) / 2,
             "the root of the sum of squares: sum absolute values": lambda alphas: alphas.diff(dim=1).norm(dim=2) / 2,
             "the sum comes before the absolute value: there the changes cancel out": lambda alphas: (
