@@ -249,6 +249,18 @@ class TestWhatIsSaid:
 
         assert "not inside a word is kept" in verdict("3.1", words)
 
+    def test_a_mistake_is_not_named_where_most_results_speak_against_it(self):
+        """With the words the wrong way round one model's caption is as if only the last word counted; the others' are not."""
+
+        def backwards(next_words, longest):
+            words = []
+            while len(words) < longest and "(end)" not in words:
+                following = next_words(tuple(words[::-1]))
+                words.append(max(following, key=following.get))
+            return words
+
+        assert verdict("7.1", backwards) == "7.1 is wrong: expected 4 elements, got 3: ['a', 'dog', '(end)']"
+
     def test_a_guess_is_not_told_the_answer(self):
         for guess in ((3, "red", "other"), (10, "square", "own"), (10, "circle", "both")):
             said = verdict("9.7", lambda guess=guess: guess)
