@@ -12,7 +12,7 @@ import copy
 import dataclasses
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jupytext
 
@@ -143,10 +143,10 @@ class _Replace(ast.NodeTransformer):
         return self.new if node is self.old else self.generic_visit(node)
 
 
-def solutions() -> dict[str, tuple[ast.FunctionDef, dict]]:
-    """The solution of each exercise, and the names that its module defines."""
+def solutions(wanted: Sequence[str]) -> dict[str, tuple[ast.FunctionDef, dict]]:
+    """The solution of each exercise, and the names that its module defines; only of the notebooks of these ids, if there are any."""
     functions = {}
-    for source in sources():
+    for source in sources(sorted({f"{int(id.split('.')[0]):02}" for id in wanted})):
         names: dict = {"__name__": "solutions"}
         tasks = {asked.name: asked.id for asked in chapter(int(source.stem[:2])).values()}
         for cell in jupytext.read(source).cells:
@@ -178,7 +178,7 @@ def main() -> int:
     parser.add_argument("ids", nargs="*", help="exercises, as 4.2, or notebooks, as 4; by default all")
     wanted = parser.parse_args().ids
     caught = judged = total = 0
-    for id, (function, names) in solutions().items():
+    for id, (function, names) in solutions(wanted).items():
         if wanted and id not in wanted and id.split(".")[0] not in wanted:
             continue
         tasks = chapter(int(id.split(".")[0]))
