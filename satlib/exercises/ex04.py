@@ -1,5 +1,6 @@
 """Exercises of notebook 04: the decoder, equation by equation."""
 
+import math
 from functools import partial
 
 import torch
@@ -128,6 +129,13 @@ def _step(order: str = "ifgo", memory: str = "f * c + i * g", state: str = "o * 
     return step
 
 
+def _interleaved(
+    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor]:
+    W, U, Z, b = (torch.cat([each[i::4] for i in range(4)]) for each in (W, U, Z, b))
+    return _step()(Ey, h, c, z, W, U, Z, b)
+
+
 def _lstm_cell(
     Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -213,6 +221,19 @@ TASKS = (
             "each image got the state of another one: h[i] belongs to a[i]": lambda a, h, *x: _energies(
                 a, h.flip(0), *x
             ),
+            "there is a ReLU where equation 4 has its tanh": lambda *x: _energies(*x, squash=torch.relu),
+            "the bias b is added after the tanh: it belongs inside": lambda a, h, W_a, W_h, b, v: (
+                _energies(a, h, W_a, W_h, b * 0, v) + b @ v
+            ),
+            "there is a second tanh, around the energies: only the hidden units have one": lambda *x: torch.tanh(
+                _energies(*x)
+            ),
+            "all images got the state of the first: h[i] belongs to a[i]": lambda a, h, *x: _energies(
+                a, h[:1].expand_as(h), *x
+            ),
+            "places and state have a tanh each: add them first, then one tanh": lambda a, h, W_a, W_h, b, v: (
+                ((a @ W_a.T).tanh() + (h @ W_h.T).tanh()[:, None] + b) @ v
+            ),
         },
         says="values against satlib's additive energy, on images of 5 and of 2 places",
         others=(_energies, _energies_loop, lambda *x: _energies(*(each.double() for each in x))),
@@ -243,6 +264,24 @@ TASKS = (
             "these are logarithms of the weights": lambda e: torch.log_softmax(e, 1),
             "exp is there, and the division by the sum over the places is missing": torch.exp,
             "the sign of the energies is turned: the best place gets the least weight": lambda e: torch.softmax(-e, 1),
+            "exp still overflows: what to take off is each row's largest energy, not its smallest or its mean": lambda e: (
+                _naive(e - e.amin(1, keepdim=True))
+            ),
+            "the largest energy of the whole batch is taken off: an image far below it has only zeros left; take each row's own": lambda e: (
+                _naive(e - e.max())
+            ),
+            "the energies are clipped: their differences are lost where they are large": lambda e: torch.softmax(
+                e.clamp(-50, 50), 1
+            ),
+            "these are powers of 2: equation 5 has exp, powers of e": lambda e: torch.softmax(e * math.log(2), 1),
+            "the energies are divided by the root of their number: equation 5 takes them as they are": lambda e: (
+                torch.softmax(e / e.shape[1] ** 0.5, 1)
+            ),
+            "the exponential is missing: energies are divided by their sum": lambda e: e / e.sum(1, keepdim=True),
+            "exp is divided by the sum over the whole batch: each image has a sum of its own": lambda e: (
+                (e - e.amax(1, keepdim=True)).exp() / (e - e.amax(1, keepdim=True)).exp().sum()
+            ),
+            "the division by the sum over the places is missing": lambda e: (e - e.amax(1, keepdim=True)).exp(),
         },
         says="values, sums over the places, and energies of 1000",
         others=(
@@ -278,6 +317,20 @@ TASKS = (
             "the vectors of all images are mixed: image b has its own places": lambda alpha, a: torch.einsum(
                 "bl,cld->bd", alpha, a
             ),
+            "this is the plain sum of the places: the weights have no part in it": lambda alpha, a: a.sum(1),
+            "a second softmax: alpha are weights already": lambda alpha, a: context(alpha.softmax(1), a),
+            "the largest number over the places is taken: take their sum": lambda alpha, a: (
+                alpha.unsqueeze(2) * a
+            ).amax(1),
+            "a was reshaped to swap its axes: that mixes its numbers; use a transpose": lambda alpha, a: (
+                a.reshape(len(a), -1, a.shape[1]) * alpha.unsqueeze(1)
+            ).sum(2),
+            "divided by the sum of all weights: those of an image sum to 1 already": lambda alpha, a: (
+                context(alpha, a) / alpha.sum()
+            ),
+            "summed over the images too: each image has a context of its own": lambda alpha, a: context(alpha, a).sum(
+                0
+            ),
         },
         says="values against satlib's soft attention, for two numbers of places",
         others=(
@@ -311,6 +364,27 @@ TASKS = (
             "beta is there, and z is missing": lambda z, h, w, b: torch.sigmoid(h @ w + b),
             "beta of one image meets a dimension of all: give it an axis of 1 first": lambda z, h, w, b: (
                 torch.sigmoid(h @ w + b) * z if len(z) == z.shape[1] else torch.sigmoid(h @ w + b)[:, None] * z
+            ),
+            "there is a tanh where the gate has its sigmoid": lambda z, h, w, b: torch.tanh(h @ w + b)[:, None] * z,
+            "beta is there, one for each dimension, and z is missing": lambda z, h, w, b: torch.sigmoid(h @ w + b)[
+                :, None
+            ].expand_as(z),
+            "the bias b is added after the sigmoid: it belongs inside": lambda z, h, w, b: (
+                (torch.sigmoid(h @ w) + b)[:, None] * z
+            ),
+            "z is inside the sigmoid: the sigmoid makes beta, which then multiplies z": lambda z, h, w, b: (
+                torch.sigmoid((h @ w + b)[:, None] * z)
+            ),
+            "there is a softmax over the images: each image has a gate of its own, a sigmoid": lambda z, h, w, b: (
+                torch.softmax(h @ w + b, 0)[:, None] * z
+            ),
+            "one gate for the whole batch: each image has its own": lambda z, h, w, b: (
+                torch.sigmoid((h @ w + b).mean()) * z
+            ),
+            "z is added once more, as it is: the gate replaces it": lambda z, h, w, b: z + gated(z, h, w, b),
+            "w . h is a sum, and here a mean is taken": lambda z, h, w, b: gated(z, h, w / len(w), b),
+            "the gate is rounded to 0 or 1: beta may be anything between": lambda z, h, w, b: (
+                torch.sigmoid(h @ w + b).round()[:, None] * z
             ),
         },
         says="one beta for each image, between 0 and 1, on all of its dimensions",
@@ -346,6 +420,14 @@ TASKS = (
             "the state h is not in it: an LSTM remembers what it said": _step(uses="WZb"),
             "the word before, E y, is not in it": _step(uses="UZb"),
             "h and c are in the wrong order: give back (h, c)": lambda *x: _step()(*x)[::-1],
+            "1 - f lets the candidate in: this LSTM has an input gate i of its own": _step(
+                memory="f * c + (1 - f) * g"
+            ),
+            "1 is added to the forget gate: that is a way to start a bias, and no part of equation 1": lambda *x: (
+                _step()(*x[:-1], x[-1] + torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat_interleave(x[1].shape[1]))
+            ),
+            "the candidate g has no tanh": _step(memory="f * c + i * raw['g']"),
+            "rows of the gates are taken in turn: those of i stand together, then those of f, g and o": _interleaved,
         },
         says="h and c against satlib's decoder, for batches of two and of one",
         others=(_step(), _lstm_cell, lambda *x: _step()(*(each.double() for each in x))),
@@ -385,6 +467,23 @@ TASKS = (
             "tanh and ReLU have changed places": lambda a, W, b, V, d: torch.relu(
                 torch.tanh(a.mean(1) @ W.T + b) @ V.T + d
             ),
+            "the mean goes over the images: take it over the places": lambda a, *x: _mlp(a.mean(0), *x),
+            "the hidden layer has a tanh: it is a ReLU": lambda a, W, b, V, d: torch.tanh(
+                torch.tanh(a.mean(1) @ W.T + b) @ V.T + d
+            ),
+            "the hidden layer is applied to each place and then averaged: the mean comes first": lambda a, W, b, V, d: (
+                torch.tanh(torch.relu(a @ W.T + b).mean(1) @ V.T + d)
+            ),
+            "the bias b_1 is missing": lambda a, W, b, V, d: _mlp(a.mean(1), W, b * 0, V, d),
+            "the bias b_2 is missing": lambda a, W, b, V, d: _mlp(a.mean(1), W, b, V, d * 0),
+            "W_2 is the wrong way round: it is square, so nothing fails, but it must be transposed like W_1": lambda a, W, b, V, d: (
+                _mlp(a.mean(1), W, b, V.T, d)
+            ),
+            "there is a sigmoid at the end: it is a tanh": lambda a, W, b, V, d: torch.sigmoid(
+                torch.relu(a.mean(1) @ W.T + b) @ V.T + d
+            ),
+            "the largest number over the places is taken: take their mean": lambda a, *x: _mlp(a.amax(1), *x),
+            "there is a ReLU at the second layer too: h_0 may be negative": lambda a, *x: _mlp(a.mean(1), *x).relu(),
         },
         says="values against satlib's decoder, for 5 and for 3 places",
         others=(
@@ -441,6 +540,7 @@ TASKS = (
         cases=lambda: [
             (numbers(B, L), numbers(B, L, D, seed=1)),
             (numbers(5, 5, seed=2, scale=4), numbers(5, 5, 5, seed=3)),
+            (torch.tensor([[1000.0, 1001.0], [-500.0, 2.0]]), numbers(2, 2, D, seed=4)),
         ],
         observe=lambda answer, e, a: _with_gradient(answer, e, a),
         mistakes={
@@ -471,8 +571,39 @@ TASKS = (
                 a.mean(1) + 0 * e.sum(),
                 attend(e, a)[1],
             ),
+            "the weights were detached before z was made: the words could not teach where to look": lambda e, a: (
+                _blend(attend(e, a)[1].detach(), a)[0],
+                attend(e, a)[1],
+            ),
+            "nothing has a graph: no gradient reaches e or a, and nothing would be learnt": lambda e, a: _blend(
+                attend(e, a)[1].detach(), a.detach()
+            ),
+            "z is the vector of the place with the largest weight: that is hard attention": lambda e, a: (
+                a[torch.arange(len(a)), e.argmax(1)],
+                attend(e, a)[1],
+            ),
+            "z was made with the energies: it takes their softmax, the weights": lambda e, a: (
+                _blend(e, a)[0],
+                attend(e, a)[1],
+            ),
+            "z was made with a softmax of the weights: one softmax is enough": lambda e, a: (
+                _blend(attend(e, a)[1].softmax(1), a)[0],
+                attend(e, a)[1],
+            ),
+            "z is divided by the number of places: the weights sum to 1 already": lambda e, a: (
+                attend(e, a)[0] / a.shape[1],
+                attend(e, a)[1],
+            ),
+            "the energies are given back: the weights are wanted": lambda e, a: (attend(e, a)[0], 1 * e),
+            "logarithms are given back: the weights are wanted": lambda e, a: (
+                attend(e, a)[0],
+                torch.log_softmax(e, 1),
+            ),
+            "exp of a large energy overflows: take each row's largest energy off first": lambda e, a: _blend(
+                _naive(e), a
+            ),
         },
-        says="z, the weights, and the gradients that reach the energies through both",
+        says="z, the weights, energies of 1000, and the gradients that reach the energies through both",
         others=(
             lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1)),
             lambda e, a: _blend(_naive(e - e.amax(1, keepdim=True)), a),
