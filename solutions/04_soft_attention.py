@@ -246,8 +246,9 @@ def teacher_forced(
 # %% [markdown]
 # ## 4.8
 #
-# All of attention that has no weights of its own, in one function: energies and annotation vectors in, context vectors and weights out. Gradients must
-# flow from both back into the energies, for that is how a network learns where to look. Yours can be put into satlib's decoder and trained:
+# All of attention that has no weights of its own, in one function: energies and annotation vectors in, context vectors
+# and weights out. Gradients must flow from both back into the energies, because that is how a network learns where to
+# look. As in 4.2, energies may be large. Yours can be put into satlib's decoder and trained:
 # `satlib train scenes-soft --attention exercises/04_soft_attention.ipynb:attend`.
 
 

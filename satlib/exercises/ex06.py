@@ -1,6 +1,7 @@
 """Exercises of notebook 06: hard attention, from a draw to the estimator."""
 
 import math
+from functools import partial
 from itertools import count
 from numbers import Number
 from typing import Any
@@ -12,7 +13,9 @@ from satlib import objectives
 from satlib.attention import AdditiveEnergy, HardAttention
 from satlib.decoder import Output
 from satlib.estimators import Paths
-from satlib.exercises.task import Answer, Task, distribution, numbers
+from satlib.exercises import enumeration
+from satlib.exercises.kinds import explain, predict
+from satlib.exercises.task import Answer, Exploration, Task, distribution, numbers
 from satlib.objectives import HardConfig, VariationalBound
 
 B, C, L, K, D, N = 3, 4, 5, 6, 2, 3
@@ -798,4 +801,112 @@ TASKS = (
             ),
         ),
     ),
+    Task(
+        id="6.10",
+        name="expected_estimate",
+        title="Right on the average",
+        difficulty=2,
+        minutes=8,
+        equation="equation 12",
+        after="A baseline changes the variance, not the mean",
+        reference=enumeration.expected_estimate,
+        cases=enumeration.cases,
+        mistakes={
+            "the places count alike: each estimate comes as often as its place is drawn, so weigh it by alpha": partial(
+                enumeration._expected, weighted=False
+            ),
+            "the gradient of log alpha_i has another part: raising e_i lowers the other weights": partial(
+                enumeration._expected, score="one"
+            ),
+            "the baseline is not used": lambda e, reward, baseline: (
+                enumeration.expected_estimate(e, reward, 0.0) + 0 * baseline + baseline * 1e-2 * torch.softmax(e, 0)
+            ),
+            "this is minus the gradient: the loss has a minus, the estimate has not": lambda *x: (
+                -enumeration.expected_estimate(*x)
+            ),
+            "these are the estimates place by place: sum them, each times its alpha": lambda e, reward, baseline: (
+                torch.softmax(e, 0).unsqueeze(1)
+                * (reward - baseline).unsqueeze(1)
+                * (torch.eye(len(e)) - torch.softmax(e, 0))
+            ),
+        },
+        says="for three baselines the mean of the estimates is the gradient of the expected reward",
+        others=(enumeration.by_autograd, enumeration.by_loop),
+    ),
+    predict(
+        "6.11",
+        "share",
+        enumeration.share_of_variance,
+        {
+            "a baseline does change the variance: only the mean of the estimates stays": 1.0,
+            "the best baseline does not take all the noise away: the rewards still differ from place to place": 0.0,
+            "half is far too much: the rewards are about 11.5, and differ from it by about 1": 0.5,
+            "the rewards shrink to about a tenth, but the variance goes with their square": 0.1,
+        },
+        tolerance=0.7,
+        title="How much noise does a baseline save?",
+        difficulty=2,
+        minutes=3,
+        equation="section 4.1",
+        after="A baseline changes the variance, not the mean",
+        says="the variance goes with the square of what is left of the rewards",
+    ),
+    Task(
+        id="6.12",
+        name="reinforce_loss",
+        kind="bug",
+        title="A reward that learns",
+        difficulty=3,
+        minutes=5,
+        equation="equation 12",
+        after="`VariationalBound`, line by line",
+        reference=enumeration.reinforce_loss,
+        start=enumeration.its_own_reward_learns,
+        cases=enumeration.samples,
+        observe=enumeration.gradients,
+        mistakes={
+            "now the likelihood itself learns nothing: only its copy in the advantage has to be detached": (
+                lambda log_p, log_likelihood, baseline: enumeration.reinforce_loss(
+                    log_p, log_likelihood.detach(), baseline
+                )
+            ),
+            "log p(s | a) is detached: it is what the advantage has to teach": lambda log_p, log_likelihood, baseline: (
+                enumeration.reinforce_loss(log_p.detach(), log_likelihood, baseline)
+            ),
+            "the baseline is gone: the advantage is the reward less the baseline": lambda log_p, log_likelihood, baseline: (
+                enumeration.reinforce_loss(log_p, log_likelihood, baseline - 1e-3 if not baseline else 0.0)
+            ),
+            "the sign has changed: an advantage above 0 has to make the path more probable": (
+                lambda log_p, log_likelihood, baseline: (
+                    -(log_likelihood - (log_likelihood - baseline).detach() * log_p).mean()
+                )
+            ),
+            "the sum over the samples: equation 12 has their mean": lambda log_p, log_likelihood, baseline: (
+                enumeration.reinforce_loss(log_p, log_likelihood, baseline) * len(log_p)
+            ),
+        },
+        says="the gradients at both log-probabilities, with a baseline and without",
+        others=(
+            lambda log_p, log_likelihood, baseline: (
+                -log_likelihood.mean() - ((log_likelihood.detach() - baseline) * log_p).mean()
+            ),
+        ),
+    ),
+    explain(
+        "6.13",
+        "what_the_rows_show",
+        right="d",
+        wrong={
+            "a": "the paper's table says so of its own models; the rows of these two models do not",
+            "b": "an interval that contains 0 shows no difference; it does not show that there is none",
+            "c": "the intervals are about the photographs; each row is one training, and another seed moves it too",
+        },
+        title="Hard against soft, by their rows",
+        difficulty=1,
+        minutes=3,
+        equation="section 5.3",
+        after="What noise costs",
+        says="each interval contains 0, so these two trainings do not settle which kind is better",
+    ),
 )
+EXPLORATIONS = (Exploration("Samples or baselines?", 3, 10, "The table: every baseline, with satlib's own code"),)
