@@ -23,6 +23,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -250,24 +251,124 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -
 # %% [markdown]
 # ## 7.7
 #
-# Every further word makes a caption less probable, so a search prefers short ones. Rank finished captions by $\log p(y \mid a) / C^{\,\gamma}$ instead; $\gamma = 0$ is the
-# log-probability itself.
+# A beam search that runs, and something is wrong with it: it seldom returns a short caption, and with a wider beam its
+# captions become *less* probable on some models, although it looks at more of them. Find the bug.
 
 
 # %%
-def best_of(log_ps: list[float], lengths: list[int], power: float) -> int:
-    """Exercise 7.7: the number of the best caption, from 0. log_ps: log p(y|a) of each. lengths: C of each. power: gamma."""
+def best_caption(next_words: Callable[[tuple[str, ...]], dict[str, float]], width: int, longest: int) -> list[str]:
+    """Exercise 7.7: the most probable caption that a beam of `width` finds within `longest` words, without END."""
+    living, finished = [((), 0.0)], []
+    for _ in range(longest):
+        grown = [
+            ((*words, word), score + math.log(p))
+            for words, score in living
+            for word, p in next_words(words).items()
+            if p > 0
+        ]
+        grown = sorted(grown, key=lambda each: each[1], reverse=True)[:width]
+        # BEGIN SOLUTION
+        finished += [each for each in grown if each[0][-1] == END]
+        # END SOLUTION
+        # STUB finished = [each for each in grown if each[0][-1] == END]
+        living = [each for each in grown if each[0][-1] != END]
+        if not living:
+            break
+    words, _ = max(finished or living, key=lambda each: each[1])
+    return [word for word in words if word != END]
+
+
+# %% [markdown] tags=["hint"]
+# Print `finished` at each step, for a model in which a caption of one word ends with a high probability.
+
+# %% [markdown]
+# ## 7.8
+#
+# Somebody's BLEU is higher than everybody else's. Here is the heart of it. With the references "the dog in the grass",
+# "the dog" and "the grass", it gives the caption "the the the the" a precision of 1. Find the bug.
+
+
+# %%
+def hits(caption: list[str], references: list[list[str]], n: int) -> tuple[int, int]:
+    """Exercise 7.8: the caption's n-grams that count as found, and all of its n-grams."""
+
+    def ngrams(words: list[str]) -> Counter:
+        return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
+    most = Counter()
+    for each in references:
+        # BEGIN SOLUTION
+        most |= ngrams(each)
+        # END SOLUTION
+        # STUB most += ngrams(each)
+    said = ngrams(caption)
+    return sum((said & most).values()), sum(said.values())
+
+
+# %% [markdown] tags=["hint"]
+# How often may "the" count? Print `most`. A `Counter` knows `+`, `|` and `&`.
+
+# %% [markdown]
+# ## 7.9
+#
+# The core of METEOR, from an alignment that is given, with every word weighing the same. `pairs` says which word of the
+# caption is aligned with which of the reference: `(i, j)`. With $m$ pairs,
+#
+# $$P = \frac{m}{\text{words said}}, \quad R = \frac{m}{\text{words wanted}}, \quad F = \frac{P R}{0.85\, P + 0.15\, R}, \quad \text{METEOR} = F\, \big(1 - 0.6\, (c/m)^{0.2}\big) .$$
+#
+# $c$ is the number of chunks: runs of caption words whose partners are a run too, in the same order. If caption and
+# reference are equal (one chunk that covers both), there is no penalty. Without a pair, METEOR is 0.
+
+
+# %%
+def meteor_core(pairs: list[tuple[int, int]], said: int, wanted: int) -> float:
+    """Exercise 7.9: METEOR of a caption of `said` words against a reference of `wanted` words; pairs may be in any order."""
     # BEGIN SOLUTION
-    scores = [log_p / length**power for log_p, length in zip(log_ps, lengths)]
-    return scores.index(max(scores))
+    if not pairs:
+        return 0.0
+    m, pairs = len(pairs), sorted(pairs)
+    P, R = m / said, m / wanted
+    F = P * R / (0.85 * P + 0.15 * R)
+    chunks = 1 + sum((i, j) != (before_i + 1, before_j + 1) for (before_i, before_j), (i, j) in pairwise(pairs))
+    if chunks == 1 and m == said == wanted:
+        return F
+    return F * (1 - 0.6 * (chunks / m) ** 0.2)
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# Make a list of scores; `scores.index(max(scores))` is the place of its largest.
+# Sort the pairs by the caption's words. A new chunk begins wherever a pair does not follow the pair before it in *both*
+# sentences.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# score of each = log_p / length to the power gamma
-# the number of the largest score
+# no pairs: 0
+# m = number of pairs;  P = m / said;  R = m / wanted;  F as above
+# chunks = 1 + how many pairs do not follow the one before by (1, 1)
+# one chunk, and m = said = wanted: F
+# otherwise F (1 - 0.6 (chunks / m)^0.2)
 # ```
+
+# %% [markdown]
+# ## 7.10
+#
+# In notebook 07, against the reference that was fed, the words of teacher forcing have a higher BLEU-1 than the captions
+# that the same model generates. Yet few of them are sentences. Why is their BLEU-1 higher?
+#
+# - **a.** At each step the model is given the reference's true words so far. It cannot go astray, and many words follow from
+#   the one before.
+# - **b.** The forced words are compared with other references than the generated captions.
+# - **c.** The forced words are found by a wider beam.
+# - **d.** The model has learnt the test photographs by heart.
+
+
+# %%
+def why_too_high() -> str:
+    """Exercise 7.10: "a", "b", "c" or "d"."""
+    # BEGIN SOLUTION
+    return "a"
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Look at the lines "true", "forced" and "generated" in the notebook. What does the model know when it says its fifth word?

@@ -3,7 +3,8 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from satlib import metrics
 from satlib.course.steering import tempered
+from satlib.exercises import captions
+from satlib.exercises.kinds import explain
 from satlib.exercises.task import Task, between, distribution, sums_to_one
 
 Prefix = tuple[str, ...]
@@ -209,16 +212,6 @@ def _exp_mean_log(captions: list[list[str]], references: list[list[list[str]]], 
     return math.exp(sum(math.log(hits) - math.log(total) for hits, total in parts) / N)
 
 
-def best_of(log_ps: list[float], lengths: list[int], power: float) -> int:
-    """Which hypothesis is best by log p / C^power, as satlib's beam search ranks them."""
-    return max(range(len(log_ps)), key=lambda i: log_ps[i] / lengths[i] ** power)
-
-
-def _argmax(scores: Iterable[float]) -> int:
-    found = list(scores)
-    return found.index(max(found))
-
-
 def _recursive(table: NextWords, longest: int, prefix: Prefix) -> list[str]:
     if longest == 0 or END in prefix:
         return list(prefix)
@@ -321,6 +314,17 @@ def _precisions() -> list[tuple[Any, ...]]:
         (*seldom, 1),
         (["a"], _words("a dog"), 2),
     ]
+
+
+def _meteor_by_runs(pairs: captions.Pairs, said: int, wanted: int) -> float:
+    """METEOR from an alignment, its chunks found as runs of equal differences."""
+    if not pairs:
+        return 0.0
+    partner = dict(pairs)
+    chunks = sum(partner.get(i - 1) != j - 1 for i, j in pairs)
+    P, R = len(pairs) / said, len(pairs) / wanted
+    equal = chunks == 1 and len(pairs) == said == wanted
+    return P * R / (0.85 * P + 0.15 * R) * (1.0 if equal else 1 - 0.6 * (chunks / len(pairs)) ** 0.2)
 
 
 TASKS = (
@@ -768,59 +772,149 @@ TASKS = (
     ),
     Task(
         id="7.7",
-        name="best_of",
-        title="A fair race between long and short",
-        difficulty=1,
+        name="best_caption",
+        kind="bug",
+        title="A beam that forgets",
+        difficulty=2,
         minutes=5,
-        equation="notebook 07, length",
-        after="Length, and what a wider beam does to it",
-        reference=best_of,
-        cases=lambda: (
-            [([-6.0, -8.0, -9.0], [4, 8, 12], power) for power in (0.0, 0.5, 1.0, 2.0)]
-            + [([-6.0, -5.0, -9.0], [4, 8, 12], power) for power in (0.0, 1.0, 2.0)]
-            + [([-2.0, -5.0], [4, 8], 1.0), ([-2.0, -5.0], [8, 4], 1.0)]
-        ),
+        equation="section 5.2",
+        after="Why a wider beam need not give a better caption",
+        reference=captions.best_caption,
+        start=captions.forgets,
+        cases=lambda: [
+            (SHORT, 2, 4),
+            (STORY, 3, 5),
+            (DEEP, 4, 3),
+            *((_drawn(seed), width, 6) for seed in (1, 2, 3) for width in (2, 4)),
+        ],
+        given=lambda next_words, width, longest: f"a beam of {width}, at most {longest} words",
         mistakes={
-            "the length has no part in it": lambda log_ps, lengths, power: best_of(log_ps, lengths, 0.0),
-            "the power is not used: log p / C^power": lambda log_ps, lengths, power: best_of(log_ps, lengths, 1.0),
-            "this is the worst: log-probabilities are negative, the largest is the best": lambda log_ps, lengths, power: (
-                min(range(len(log_ps)), key=lambda i: log_ps[i] / lengths[i] ** power)
+            "the search ends at the first caption that ends: a better one may still be on its way": partial(
+                captions._best_caption, keep="first"
             ),
-            "multiplied by the length: divide by it": lambda log_ps, lengths, power: best_of(log_ps, lengths, -power),
-            "this is the score: give the number of the caption that has it": lambda log_ps, lengths, power: max(
-                log_p / C**power for log_p, C in zip(log_ps, lengths, strict=True)
+            "twice the beam is kept at each step": lambda next_words, width, longest: captions._best_caption(
+                next_words, width, longest, takes=2 * width
             ),
-            "this is the length of the best caption: give its number": lambda log_ps, lengths, power: lengths[
-                best_of(log_ps, lengths, power)
-            ],
-            "captions are counted from 0": lambda log_ps, lengths, power: best_of(log_ps, lengths, power) + 1,
-            "the probability is divided by the length: divide its logarithm": lambda log_ps, lengths, power: _argmax(
-                math.exp(log_p) / C**power for log_p, C in zip(log_ps, lengths, strict=True)
+            "the mean log-probability of a word is compared: that is another rule, and was not the bug": partial(
+                captions._best_caption, best="mean"
             ),
-            "length and power are exchanged: the length to the power gamma": lambda log_ps, lengths, power: _argmax(
-                log_p / (power**C or 1) for log_p, C in zip(log_ps, lengths, strict=True)
-            ),
-            "the quotient is taken to the power: only the length is": lambda log_ps, lengths, power: _argmax(
-                -((-log_p / C) ** power) for log_p, C in zip(log_ps, lengths, strict=True)
-            ),
-            "something is added for each word: divide by the length": lambda log_ps, lengths, power: _argmax(
-                log_p + power * C for log_p, C in zip(log_ps, lengths, strict=True)
-            ),
-            "something is taken off for each word: divide by the length": lambda log_ps, lengths, power: _argmax(
-                log_p - power * C for log_p, C in zip(log_ps, lengths, strict=True)
-            ),
-            "the power is made a whole number: it may be 0.5": lambda log_ps, lengths, power: best_of(
-                log_ps, lengths, int(power)
-            ),
-            "the longest wins: the log-probability has no part in it": lambda log_ps, lengths, power: lengths.index(
-                max(lengths)
+            "the end mark is not a word: leave it out of the caption": lambda *x: [*captions.best_caption(*x), END],
+            "the least probable caption is taken": lambda next_words, width, longest: captions._best_caption(
+                lambda prefix: dict(sorted(next_words(prefix).items())[:1]), 1, longest
             ),
         },
-        says="nine races, at powers from 0 to 2",
-        others=(
-            lambda log_ps, lengths, power: int(
-                (torch.tensor(log_ps) * torch.tensor(lengths, dtype=torch.float64).pow(-power)).argmax()
+        says="captions that end early and late, beams of two to four",
+        others=(lambda *x: tuple(captions.best_caption(*x)),),
+    ),
+    Task(
+        id="7.8",
+        name="hits",
+        kind="bug",
+        title="A BLEU that is too high",
+        difficulty=2,
+        minutes=5,
+        equation="Papineni et al., section 2.1",
+        after="BLEU, by hand",
+        reference=captions.hits,
+        start=captions.too_many_hits,
+        cases=lambda: [
+            (["the", "the", "the", "the"], [s.split() for s in ("the dog in the grass", "the dog", "the grass")], 1),
+            (["a", "dog", "a", "dog"], [s.split() for s in ("a dog runs", "here is a dog")], 2),
+            (
+                ["a", "man", "and", "a", "dog", "and", "a", "bike"],
+                [s.split() for s in ("a man and a bike", "a dog and a man")],
+                1,
             ),
+            (["two"], [s.split() for s in ("two dogs", "two cats")], 2),
+        ],
+        mistakes={
+            "only the first reference counts now": lambda caption, references, n: captions.hits(
+                caption, references[:1], n
+            ),
+            "nothing is clipped now: each n-gram that occurs in a reference counts every time": lambda caption, references, n: (
+                sum(
+                    count
+                    for gram, count in captions.ngrams(caption, n).items()
+                    if any(gram in captions.ngrams(each, n) for each in references)
+                ),
+                captions.hits(caption, references, n)[1],
+            ),
+            "an n-gram counts once at most now: it may as often as in one reference": lambda caption, references, n: (
+                len(captions.ngrams(caption, n).keys() & set().union(*(captions.ngrams(r, n) for r in references))),
+                captions.hits(caption, references, n)[1],
+            ),
+            "the smallest count of the references is taken: the largest is allowed": lambda caption, references, n: (
+                sum(
+                    min(count, *(captions.ngrams(each, n)[gram] for each in references))
+                    for gram, count in captions.ngrams(caption, n).items()
+                ),
+                captions.hits(caption, references, n)[1],
+            ),
+        },
+        says="words and pairs of words, with two and three references",
+        others=(
+            lambda caption, references, n: [
+                sum(
+                    min(count, max(captions.ngrams(each, n)[gram] for each in references))
+                    for gram, count in captions.ngrams(caption, n).items()
+                ),
+                max(0, len(caption) - n + 1),
+            ],
         ),
+        parts=("the hits", "the n-grams"),
+    ),
+    Task(
+        id="7.9",
+        name="meteor_core",
+        title="METEOR, from an alignment",
+        difficulty=2,
+        minutes=8,
+        equation="Denkowski and Lavie, section 2",
+        after="METEOR, by hand",
+        reference=captions.meteor_core,
+        cases=lambda: [
+            ([(0, 0), (1, 4), (2, 2), (3, 3), (4, 1)], 5, 5),
+            ([(0, 0), (1, 1)], 2, 6),
+            ([(0, 0), (1, 1)], 6, 2),
+            ([(0, 0), (1, 1), (2, 2)], 3, 3),
+            ([(1, 0), (2, 1), (4, 2), (0, 5)], 6, 7),
+            ([(0, 1), (1, 0)], 2, 2),
+            ([], 4, 5),
+        ],
+        mistakes={
+            "precision and recall are exchanged: the mean leans towards recall": lambda pairs, said, wanted: (
+                captions.meteor_core(pairs, wanted, said)
+            ),
+            "this is the harmonic mean with equal weights: alpha is 0.85": partial(captions._meteor, alpha=0.5),
+            "a chunk has to run on in both sentences: here only the caption is looked at": partial(
+                captions._meteor, breaks=lambda before, pair: before[0] != pair[0] - 1
+            ),
+            "a chunk has to run on in both sentences: only the reference is looked at": partial(
+                captions._meteor, breaks=lambda before, pair: before[1] != pair[1] - 1
+            ),
+            "the breaks are counted: there is one chunk more": partial(captions._meteor, first=0),
+            "two equal sentences have no penalty": partial(captions._meteor, whole=False),
+            "the power of c/m is 0.2": partial(captions._meteor, power=1.0),
+            "this is F: the penalty for chunks is missing": partial(captions._meteor, power=math.inf),
+        },
+        says="alignments in order and out of order, short captions, long ones and equal ones",
+        others=(_meteor_by_runs,),
+        tolerance=1e-6,
+    ),
+    explain(
+        "7.10",
+        "why_too_high",
+        right="a",
+        wrong={
+            "b": "both are scored with the same references and the same rule: that is not the difference",
+            "c": "the beam would make generated captions better, not the others",
+            "d": "nothing was learnt from the test photographs: it is the test's own words that are given away",
+        },
+        title="A BLEU of teacher forcing",
+        difficulty=1,
+        minutes=3,
+        equation="section 5.2",
+        after="Teacher forcing gives a false BLEU",
+        says="a model that is told the reference's last word at every step repeats its phrases, and cannot go astray",
     ),
 )
