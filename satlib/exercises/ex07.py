@@ -818,6 +818,7 @@ TASKS = (
         reference=captions.hits,
         start=captions.too_many_hits,
         cases=lambda: [
+            (["dog"] * 5, [["a", "dog"], ["the", "dog"]], 1),
             (["the", "the", "the", "the"], [s.split() for s in ("the dog in the grass", "the dog", "the grass")], 1),
             (["a", "dog", "a", "dog"], [s.split() for s in ("a dog runs", "here is a dog")], 2),
             (
