@@ -144,7 +144,7 @@ print("\n".join(recorded()) or "No GPU figures have been recorded yet: every fig
 #
 # <!-- index: section 4.3 | what training costs: time of a step, memory, hours for each data set | satlib.training.train | tests/test_training.py::TestRun::test_bf16 -->
 #
-# > **Paper, section 4.3.** On COCO, with batches of 64 captions of one length, the largest soft model took less than
+# > **Paper, section 4.3.** On COCO, with batches of 64 captions of one length, the soft model took less than
 # > three days on an NVIDIA Titan Black.
 #
 # First we count. For one word of one caption the decoder multiplies these matrices and vectors ($w$ is the width of the
@@ -272,9 +272,9 @@ print(f"the tanh of {SIZES['L']} places for {C} words: {tanh / 1e6:.2f} MB")
 #
 # The figure's line is an estimate that you can make before you rent a card: 4 bytes for each weight's gradient, plus
 # the batch times what one caption keeps. Weights and Adam's two means come on top, 12 bytes for each weight. The
-# diamonds are measured. On a GPU, `torch.cuda.max_memory_allocated()` counts every byte. On a CPU we see the whole
-# process, which also reuses memory that it has freed, so the diamonds scatter. The backward pass needs temporary memory
-# too, so leave a margin.
+# diamonds are measured. On a GPU, `torch.cuda.max_memory_allocated()` counts every byte of PyTorch's tensors. On a
+# CPU we see the whole process, which also reuses memory that it has freed, so the diamonds scatter. The backward pass
+# needs temporary memory too, so leave a margin.
 #
 # What to do when a batch does not fit, in this order: accumulate gradients (below), compute in bf16 or fp16 (below), or keep
 # less and compute it a second time in the backward pass (`torch.utils.checkpoint`). satlib's fast loop
@@ -521,11 +521,11 @@ for kind in (torch.float32, torch.bfloat16, torch.float16):
 assert torch.finfo(torch.bfloat16).smallest_normal == torch.finfo(torch.float32).smallest_normal
 
 # %% [markdown]
-# bf16 is convenient: it has float32's range, so small gradients do not become zero. But the hardware arrived
-# with compute capability 8.0. A T4 is a Turing card, 7.5. PyTorch *emulates* bf16 there: the program runs, slowly. And
-# `torch.cuda.is_bf16_supported()` answers yes, unless you ask for the hardware with `including_emulation=False`. satlib
-# asks in this way. With `training.precision = "auto"`, the default, it takes bf16 where the hardware has it, fp16 with a
-# scaled loss on other GPUs, and float32 on CPUs.
+# bf16 is convenient: it has float32's range, so small gradients do not become zero. But GPUs have hardware for it
+# only from compute capability 8.0 on. A T4 is a Turing card, 7.5. PyTorch *emulates* bf16 there: the program runs,
+# slowly. And `torch.cuda.is_bf16_supported()` answers yes, unless you ask for the hardware with
+# `including_emulation=False`. satlib asks in this way. With `training.precision = "auto"`, the default, it takes bf16
+# where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs.
 # <!-- source: compute capability 8.0 | CUDA C++ Programming Guide, compute capabilities -->
 # <!-- source: A T4 is a Turing card, 7.5. PyTorch *emulates* bf16 there | tests/test_device.py -->
 #
@@ -1096,7 +1096,7 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 #
 # <!-- index: section 4.3 | a search for hyperparameters, judged on dev | satlib.tune.tune | tests/test_tune.py -->
 #
-# > **Paper, section 4.3.** Dropout and early stopping on BLEU were all the regularisation; a hyperparameter service
+# > **Paper, section 4.3.** Dropout and early stopping on BLEU were the only regularisation; a hyperparameter service
 # > (Whetlab) helped to choose values for the Flickr8k experiments.
 #
 # `satlib tune` searches with Optuna. A *trial* is a training with values that a sampler proposes from the scores of
@@ -1199,7 +1199,7 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 
 # %% [markdown]
 # Above the dotted line are the published rows, below it satlib's, with 95 % intervals from a bootstrap over the test
-# images. What to keep in mind when you read it:
+# images. What to keep in mind when you read the figure:
 # <!-- source: 95 % intervals from a bootstrap over the test images | satlib/statistics.py -->
 #
 # - **The encoder.** "vgg19" is the paper's. The others are newer networks. Compare attention only between
@@ -1209,8 +1209,8 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 #   <!-- source: was computed with another tokenizer | Xu et al. (2015), section 5.1 -->
 # - **The interval.** It covers the choice of test images. It does not cover the seed of the training.
 # - **Attention or not.** On photographs, with VGG-19, soft attention is ahead of one mean vector ("none") by little. In
-#   an earlier pair of trainings with the same recipes it was not, and with EfficientNet-Lite0 it is not. Two pairs of
-#   runs cannot say more. On scenes, where a caption has to bind colours to places, attention decides.
+#   an earlier pair of trainings with the same recipes it was not, and with EfficientNet-Lite0 it is not. So few runs
+#   cannot say more. On scenes, where a caption has to bind colours to places, attention decides.
 #   <!-- source: In an earlier pair of trainings with the same recipes it was not | docs/results.md -->
 
 # %% [markdown]
@@ -1241,7 +1241,8 @@ assert differ["decoder.hidden"] == [512, 512, 1800]
 #   stop early.
 # - **The penalty.** $\lambda$ is chosen on dev, like everything else.
 # - **Epochs.** When you compare data sets, give the budget in steps: an epoch of COCO has many more of them.
-# - **Disk.** If the features do not fit, `encoder.train = true` reads pixels and pays for the encoder in every epoch.
+# - **Disk.** If the features do not fit, `encoder.train = true` reads pixels, but it also trains the encoder
+#   and runs it in every epoch.
 # <!-- source: learns Flickr8k's 30,000 captions by heart | docs/not-reproduced.md -->
 # <!-- source: an epoch of COCO has many more of them | section "Hours" of this notebook -->
 

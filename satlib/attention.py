@@ -5,6 +5,7 @@ the locations turns energies into weights alpha_ti, and phi combines weights and
 The part of an energy that depends on the annotation vectors only, its `keys`, is computed once per image.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -94,6 +95,29 @@ ENERGIES: dict[str, type[nn.Module]] = {
 }
 
 
+def softmax(e: Tensor) -> Tensor:
+    """Equation 5: e (..., L) -> alpha (..., L); no weight is 0."""
+    return torch.softmax(e, dim=-1)
+
+
+def sparsemax(e: Tensor) -> Tensor:
+    """The nearest point to e among all weights that sum to 1: e (..., L) -> alpha (..., L); most weights are exactly 0.
+
+    alpha_i = max(e_i - tau, 0), where tau makes the sum 1 (Martins and Astudillo, 2016, algorithm 1). It is computed in at
+    least float32.
+    """
+    precise = e.to(torch.promote_types(e.dtype, torch.float32))
+    falling = precise.sort(dim=-1, descending=True).values
+    totals = falling.cumsum(-1) - 1
+    counts = torch.arange(1, e.shape[-1] + 1, device=e.device)
+    support = (counts * falling > totals).sum(-1, keepdim=True)  # how many weights are above 0
+    tau = totals.gather(-1, support - 1) / support
+    return (precise - tau).clamp(min=0).to(e.dtype)
+
+
+NORMALISERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax, "sparsemax": sparsemax}
+
+
 class Look(NamedTuple):
     """The result of one attention step.
 
@@ -107,11 +131,15 @@ class Look(NamedTuple):
 
 
 class SoftAttention(nn.Module):
-    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
+    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector.
 
-    def __init__(self, energy: nn.Module) -> None:
+    `normalise` makes weights of energies: (B, L) -> (B, L).
+    """
+
+    def __init__(self, energy: nn.Module, normalise: Callable[[Tensor], Tensor] = softmax) -> None:
         super().__init__()
         self.energy = energy
+        self.normalise = normalise
 
     def keys(self, a: Tensor) -> Tensor:
         """The energy's keys for annotation vectors a (B, L, D), computed once per image."""
@@ -119,7 +147,7 @@ class SoftAttention(nn.Module):
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
         """Attend to a (B, L, D) in state h (B, n); `expected` has no effect, because z is always an expectation."""
-        alpha = torch.softmax(self.energy(keys, h), dim=1)
+        alpha = self.normalise(self.energy(keys, h))
         return Look(_expectation(alpha, a), alpha)
 
 
@@ -162,7 +190,7 @@ class HardAttention(nn.Module):
             expected: (B,) bool: rows whose sample is replaced by its expectation (section 4.1, end); of no effect where no
                 location is sampled or chosen.
         """
-        alpha = torch.softmax(self.energy(keys, h), dim=1)
+        alpha = softmax(self.energy(keys, h))
         place = self.choose(alpha)
         if place is None:
             return Look(_expectation(alpha, a), alpha)
@@ -195,7 +223,9 @@ class NoAttention(nn.Module):
         return Look(keys.squeeze(1), a.new_full(a.shape[:2], 1 / a.shape[1]))
 
 
-def create(attention: str, energy: str, annotation_dim: int, hidden: int, width: int) -> nn.Module:
+def create(
+    attention: str, energy: str, annotation_dim: int, hidden: int, width: int, normaliser: str = "softmax"
+) -> nn.Module:
     """Create the attention of a decoder.
 
     Args:
@@ -204,6 +234,7 @@ def create(attention: str, energy: str, annotation_dim: int, hidden: int, width:
         annotation_dim: D.
         hidden: n.
         width: units of the attention MLP, for "additive" and "concat".
+        normaliser: "softmax" (the paper's) or "sparsemax"; hard attention has a softmax.
 
     Raises:
         SatlibError: an unknown name, or a D and n that the energy cannot combine.
@@ -214,5 +245,7 @@ def create(attention: str, energy: str, annotation_dim: int, hidden: int, width:
         raise SatlibError(f"no attention is called {attention!r}; choose among soft, hard, none")
     if energy not in ENERGIES:
         raise SatlibError(f"no energy is called {energy!r}; choose among {', '.join(ENERGIES)}")
+    if normaliser not in NORMALISERS:
+        raise SatlibError(f"no normaliser is called {normaliser!r}; choose among {', '.join(NORMALISERS)}")
     made = ENERGIES[energy](annotation_dim, hidden, width)
-    return SoftAttention(made) if attention == "soft" else HardAttention(made)
+    return SoftAttention(made, NORMALISERS[normaliser]) if attention == "soft" else HardAttention(made)

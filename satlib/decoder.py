@@ -38,6 +38,12 @@ class DecoderConfig:
         "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot",
         choices=("additive", "concat", "general", "dot"),
     )
+    normaliser: str = option(
+        "softmax",
+        "how energies become weights: softmax (equation 5), or, with soft attention, sparsemax (Martins and Astudillo, 2016), "
+        "which leaves most places exactly 0",
+        choices=("softmax", "sparsemax"),
+    )
     attention_hidden: int = option(256, "the number of hidden units of the attention MLP", at_least=1)
     gate: bool = option(True, "whether beta, the scalar gate of section 4.2.1, multiplies the context vector")
     output_tanh: bool = option(
@@ -111,7 +117,9 @@ class Decoder(nn.Module):
         m, n, D, K = config.embedding, config.hidden, annotation_dim, vocabulary_size
         self.config = config
         self.embedding = nn.Embedding(K, m)
-        self.attention = attention.create(config.attention, config.energy, D, n, config.attention_hidden)
+        self.attention = attention.create(
+            config.attention, config.energy, D, n, config.attention_hidden, config.normaliser
+        )
         self.gate = nn.Linear(n, 1) if config.gate else None
         self.gates_word = nn.Linear(m, 4 * n)
         self.gates_state = nn.Linear(n, 4 * n, bias=False)

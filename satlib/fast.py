@@ -20,6 +20,7 @@ from satlib.attention import (
     HardAttention,
     NoAttention,
     SoftAttention,
+    softmax,
 )
 from satlib.decoder import Decoder, Output
 from satlib.errors import SatlibError
@@ -77,6 +78,8 @@ def _own_code(decoder: Decoder) -> str | None:
     energy = getattr(attention, "energy", None)
     if type(attention) not in _ATTENTIONS:
         return f"its attention is {type(attention).__name__}, which the fast loop does not know"
+    if getattr(attention, "normalise", softmax) is not softmax:
+        return "its weights are no softmax of the energies"
     if type(energy) not in _ENERGIES:
         return f"its energy is {type(energy).__name__}, which the fast loop does not know"
     skipped = [decoder, *attention.modules(), decoder.gates_state, decoder.gates_context]

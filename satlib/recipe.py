@@ -211,6 +211,15 @@ def _require_consistent(made: Recipe) -> None:
             'training.loop = "fast" needs objective.maximise = "likelihood": captions that are sampled for a reward go through '
             "the plain loop"
         )
+    if made.decoder.normaliser == "sparsemax" and made.decoder.attention != "soft":
+        raise SatlibError(
+            f'decoder.normaliser = "sparsemax" needs decoder.attention = "soft", not "{made.decoder.attention}": a place that is '
+            "drawn needs the logarithm of its weight"
+        )
+    if made.decoder.normaliser == "sparsemax" and made.objective.boxes:
+        raise SatlibError(
+            'decoder.normaliser = "sparsemax" needs objective.boxes = 0: a map with no weight in a box gives no gradient towards it'
+        )
     if made.decoder.attention == "hard" and made.hard.baseline == "other-samples" and made.hard.samples < 2:
         raise SatlibError(
             'hard.baseline = "other-samples" needs more than one sample: set hard.samples to at least 2, or choose another '

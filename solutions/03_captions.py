@@ -196,8 +196,8 @@ def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
 # ## 3.7
 #
 # What if batches did mix lengths? Say that captions have 6 to 16 words, the end mark included, and every length is as
-# frequent. In each batch the captions are filled up to the longest of them. With batches of 2, 14 % of all steps are
-# padding. Which share is it with batches of 64?
+# frequent. In each batch the captions are filled up to the longest of them. With batches of 2, about 14 % of all steps
+# are padding. Which share is it with batches of 64?
 
 
 # %%

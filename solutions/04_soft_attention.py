@@ -20,10 +20,13 @@
 # Shapes: $B$ images of $L$ places of $D$ dimensions; the state has $n$, an embedding $m$, the vocabulary $K$.
 
 # %%
+from collections.abc import Callable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from satlib.exercises import check, reference
+from satlib.exercises.training_steps import Pointer, task_to_point
 
 # %% [markdown]
 # ## 4.1
@@ -205,34 +208,47 @@ def initial_state(a: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor)
 # %% [markdown]
 # ## 4.7
 #
-# The next word's probability is proportional to the exponential of its logit. Compute the logits, from the word before, the state and the context:
-#
-# $$p(y_t \mid a, y_{<t}) \propto \exp(L_o(E y_{t-1} + L_h h_t + L_z \hat z_t))$$
+# The parts together, over a whole caption. In training the decoder is given the *true* word before each word, not its
+# own: teacher forcing. `step(Ey, h)` returns the logits of the next word and the new state. Before the first word there
+# is no word, and $E y$ is zero.
 
 
 # %%
-def logits(Ey: Tensor, h: Tensor, z: Tensor, L_h: Tensor, L_z: Tensor, L_o: Tensor) -> Tensor:
-    """Exercise 4.7: a logit for each word (B, K). Ey: (B, m). h: (B, n). z: (B, D). L_h: (m, n). L_z: (m, D). L_o: (K, m)."""
+def teacher_forced(
+    step: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], h: Tensor, captions: Tensor, E: Tensor
+) -> Tensor:
+    """Exercise 4.7: the logits of all words (B, C, K). h: (B, n), the first state. captions: (B, C), ids. E: (K, m)."""
     # BEGIN SOLUTION
-    deep = Ey + h @ L_h.T + z @ L_z.T  # (B, m)
-    return deep @ L_o.T
+    Ey = torch.zeros(len(captions), E.shape[1])
+    found = []
+    for target in captions.unbind(1):
+        logits, h = step(Ey, h)
+        found.append(logits)
+        Ey = E[target]
+    return torch.stack(found, 1)
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# State and context are brought to the m dimensions of an embedding, and all three are added. No squashing in between.
+# Which word does the step at position $t$ get, and which does it predict? The caption's last word, the end mark, is
+# predicted but never given.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# deep = Ey + L_h h + L_z z      (B, m)
-# logits = L_o deep              (B, K)
+# Ey = zeros (B, m)
+# for each column `target` of captions:
+#     logits, h = step(Ey, h)
+#     keep logits
+#     Ey = the rows of E for target
+# stack what was kept: (B, C, K)
 # ```
 
 # %% [markdown]
 # ## 4.8
 #
-# All of attention that has no weights of its own, in one function: energies and annotation vectors in, context vectors and weights out. Gradients must
-# flow from both back into the energies, for that is how a network learns where to look. Yours can be put into satlib's decoder and trained:
+# All of attention that has no weights of its own, in one function: energies and annotation vectors in, context vectors
+# and weights out. Gradients must flow from both back into the energies, because that is how a network learns where to
+# look. As in 4.2, energies may be large. Yours can be put into satlib's decoder and trained:
 # `satlib train scenes-soft --attention exercises/04_soft_attention.ipynb:attend`.
 
 
@@ -255,3 +271,126 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 # z = sum over the places of alpha times a
 # return z, alpha
 # ```
+
+# %% [markdown]
+# ## 4.9
+#
+# A small network with attention: of five places, one has the answer, and a mark in the vector says which. The training
+# below runs without an error, and yet the loss stays at 1.4, which is $\ln 4$, the loss of a guess. Find the bug.
+
+
+# %%
+def train(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor) -> list[float]:
+    """Exercise 4.9: the loss before each of forty steps. model(a, h) gives logits (B, 4). answers: (B,)."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(40):
+        loss = nn.functional.cross_entropy(model(a, h), answers)
+        # BEGIN SOLUTION
+        optimiser.zero_grad()
+        loss.backward()
+        # END SOLUTION
+        # STUB loss.backward()
+        # STUB optimiser.zero_grad()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+# %% [markdown] tags=["hint"]
+# What are the gradients when the optimiser takes its step? Print `next(model.parameters()).grad` there.
+
+# %% [markdown]
+# This is how the losses should go.
+
+# %%
+torch.manual_seed(0)
+losses = train(Pointer(), *task_to_point())
+print(f"loss at the first step {losses[0]:.2f}, at the fortieth {losses[-1]:.2f}")
+
+# %% [markdown]
+# ## 4.10
+#
+# Now a step of your own. `model(a, captions)` gives logits $(B, C, K)$ and maps, by teacher forcing: the logits at
+# position $t$ are already those of the caption's word $t$. Take the mean cross-entropy over all words of the batch,
+# make one step, and return the loss of before the step. The check calls it three times, so the loss should fall.
+
+
+# %%
+def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
+    """Exercise 4.10: make one step, and return the mean loss per word before it. a: (B, L, D). captions: (B, C)."""
+    # BEGIN SOLUTION
+    logits, _ = model(a, captions)
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), captions.flatten())
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return loss.item()
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `cross_entropy` wants logits (N, K) and targets (N,): flatten captions and words into one axis. Then three calls: empty
+# the gradients, go backwards, step.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# logits, maps = model(a, captions)
+# loss = mean cross-entropy of logits (B C, K) and captions (B C,)
+# empty the gradients; backward; step
+# return the loss as a number
+# ```
+
+# %% [markdown]
+# ## 4.11
+#
+# Nobody shows the decoder a place. Why can it learn where to look from captions alone?
+#
+# - **a.** The weights at each word are positive and sum to 1, so they are a distribution over the places.
+# - **b.** The encoder was trained on ImageNet. Its vectors already say where the objects are.
+# - **c.** The context vector is a weighted mean, and so the loss has a gradient at each weight. Weight moves to places whose
+#   vectors make the right word more probable.
+# - **d.** The doubly stochastic penalty makes the decoder visit every place once.
+
+
+# %%
+def why_it_learns() -> str:
+    """Exercise 4.11: "a", "b", "c" or "d"."""
+    # BEGIN SOLUTION
+    return "c"
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Which of the four says something about how the weights *change*?
+
+# %% [markdown]
+# ## Explore: Another score
+#
+# Two ways to score the places of 64 small pictures: the paper's network, and a dot product of the place with a
+# projected state. Which learns faster? Which has sharper maps? Change the learning rate and the number of steps before
+# you believe it, and try a score of your own.
+
+
+# %%
+class DotPointer(Pointer):
+    """As `Pointer`, with a dot product for a score."""
+
+    def forward(self, a: Tensor, h: Tensor) -> Tensor:
+        keys, query = self.W_a(a), self.W_h(h)
+        alpha = torch.softmax((keys * query.unsqueeze(1)).sum(2) / 4, 1)
+        return self.out((alpha.unsqueeze(2) * a).sum(1))
+
+
+for kind in (Pointer, DotPointer):
+    torch.manual_seed(0)
+    losses = train(kind(), *task_to_point())
+    print(f"{kind.__name__:10} loss after forty steps {losses[-1]:.3f}")
+
+# %% [markdown] tags=["rubric"]
+# A full answer
+#
+# - compares the two at the best learning rate of each, with several seeds;
+# - looks at the maps, not only at the loss;
+# - says what the dot product cannot express that the network can, or the other way round;
+# - tries one score of one's own, and reports it even if it is worse.

@@ -53,7 +53,8 @@ def draw(alpha: Tensor, darts: Tensor) -> Tensor:
 # %% [markdown]
 # ## 6.2
 #
-# The log-probability of a whole way of looking, $s = (s_1, \dots, s_C)$: the weights of the places that were drawn, one for each word.
+# The log-probability of a whole path, $s = (s_1, \dots, s_C)$: the weights of the places that were drawn, one for each
+# word. A caption may have 80 words, and the product of their weights may be too small for a float32.
 #
 # $$\log p(s \mid a) = \sum_{t=1}^C \log \alpha_{t, s_t}$$
 
@@ -269,3 +270,152 @@ def estimator(
 # spread = entropy of the maps, over the words                   (B,)
 # loss = - mean of likelihood + lambda_r * advantage * log_p_places + lambda_e * spread
 # ```
+
+# %% [markdown]
+# ## 6.10
+#
+# Show that the estimate is right on the average. Take one word, with energies $e$, weights
+# $\alpha = \mathrm{softmax}(e)$ and a reward $r_i$ for each place. A sample that drew place $i$ gives the estimate
+# $(r_i - b)\, \partial \log \alpha_i / \partial e$. Compute its mean over all places, each as often as it is drawn:
+#
+# $$\sum_i \alpha_i\, (r_i - b)\, \frac{\partial \log \alpha_i}{\partial e}, \qquad \frac{\partial \log \alpha_i}{\partial e_j} = [i = j] - \alpha_j .$$
+
+
+# %%
+def expected_estimate(e: Tensor, reward: Tensor, baseline: float) -> Tensor:
+    """Exercise 6.10: the mean estimate of the gradient with respect to e, (L,). e, reward: (L,)."""
+    # BEGIN SOLUTION
+    alpha = torch.softmax(e, 0)
+    scores = torch.eye(len(e)) - alpha  # row i: the gradient of log alpha_i
+    estimates = (reward - baseline).unsqueeze(1) * scores
+    return alpha @ estimates
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Make a matrix with one row for each place: its estimate. `torch.eye(L) - alpha` has the gradients of all $\log \alpha_i$.
+# Then take the mean of the rows with the weights $\alpha$.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# alpha = softmax of e
+# scores[i, j] = (1 if i == j else 0) - alpha[j]
+# estimates[i] = (reward[i] - baseline) * scores[i]
+# the sum over i of alpha[i] * estimates[i]
+# ```
+
+# %% [markdown]
+# Now compare it with the gradient of the expected reward, for three baselines.
+
+# %%
+e, reward = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([-4.0, -9.0, -6.0])
+leaf = e.clone().requires_grad_()
+(torch.softmax(leaf, 0) @ reward).backward()
+print("exact gradient", [round(value, 4) for value in leaf.grad.tolist()])
+for baseline in (0.0, -6.0, 100.0):
+    print(f"b = {baseline:6.1f}:   ", [round(value, 4) for value in expected_estimate(e, reward, baseline).tolist()])
+
+# %% [markdown]
+# ## 6.11
+#
+# **Predict, then run.** Four places with the weights 1/4 each. Their rewards are -10, -11, -12 and -13. One sample
+# estimates the gradient, once with $b = 0$ and once with $b = -11.5$, the mean reward. What is the variance with the
+# baseline, as a share of the variance without? A rough number is enough, such as 0.2.
+
+
+# %%
+def share() -> float:
+    """Exercise 6.11: the variance with b = -11.5, divided by the variance with b = 0."""
+    # BEGIN SOLUTION
+    return 1.25 / 133.5  # the mean squares of the rewards, less the baseline and as they are
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# The estimate is the reward, less the baseline, times the same vector. By about how much are the rewards off zero, and
+# by how much off their mean? The variance goes with the square.
+
+# %% [markdown]
+# Now run it.
+
+# %%
+alpha, reward = torch.full((4,), 0.25), -torch.arange(10.0, 14.0)
+variances = []
+for baseline in (0.0, -11.5):
+    estimates = (reward - baseline).unsqueeze(1) * (torch.eye(4) - alpha)
+    variances.append((alpha @ (estimates - alpha @ estimates).square().sum(1)).item())
+    print(f"b = {baseline:5.1f}: variance {variances[-1]:.3f}")
+print(f"share {variances[1] / variances[0]:.4f}")
+
+# %% [markdown]
+# ## 6.12
+#
+# A loss whose gradient should be minus the paper's estimate, for $N$ sampled paths: the likelihood's own gradient, and
+# the advantage times that of $\log p(\tilde s \mid a)$. Without attention's part the training works. With it, the decoder
+# behaves as if the likelihood mattered less on unlikely paths, or more. Find the bug.
+
+
+# %%
+def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Tensor:
+    """Exercise 6.12: the loss (). log_p: (N,), log p(s | a). log_likelihood: (N,), log p(y | s, a); both have gradients."""
+    # BEGIN SOLUTION
+    advantage = (log_likelihood - baseline).detach()
+    # END SOLUTION
+    # STUB advantage = log_likelihood - baseline
+    return -(log_likelihood + advantage * log_p).mean()
+
+
+# %% [markdown] tags=["hint"]
+# Take the gradient of the loss with respect to `log_likelihood` by hand. It should be $-1/N$ for each sample.
+
+# %% [markdown]
+# ## 6.13
+#
+# Two models with the same encoder, `flickr8k-soft` and `flickr8k-hard`, on 1,000 test photographs. These are the
+# differences (hard less soft) with 95 % intervals; they come from docs/not-reproduced.md. Each row is one training.
+#
+# | BLEU-1 | BLEU-4 | METEOR | CIDEr |
+# | ---: | ---: | ---: | ---: |
+# | -0.9 to +0.8 | -1.1 to +0.6 | -0.63 to +0.07 | -2.0 to +1.7 |
+#
+# The paper's hard row is 1.8 BLEU-4 above its soft row. What may you conclude from the four intervals?
+#
+# - **a.** Hard attention gives better captions, as the paper says.
+# - **b.** The two kinds of attention are equally good.
+# - **c.** Soft attention is better: the intervals reach further below 0 than above it, and another training would show the same.
+# - **d.** These two models do not show which kind is better, and a gain of 1.8 BLEU-4 is unlikely for them.
+
+
+# %%
+def what_the_rows_show() -> str:
+    """Exercise 6.13: "a", "b", "c" or "d"."""
+    # BEGIN SOLUTION
+    return "d"
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# What does an interval that contains 0 say? And what varies in it: the photographs, the training, or both?
+
+# %% [markdown]
+# ## Explore: Samples or baselines?
+#
+# A smaller variance can be bought with more samples or with a better baseline. The cell below measures the first. Add
+# the second: for each number of samples, take the mean of the *other* samples as a baseline (exercise 6.6). How many
+# samples without a baseline equal two with one? Does the answer depend on the rewards?
+
+# %%
+alpha, reward = torch.softmax(torch.tensor([0.5, -1.0, 2.0, 0.0]), 0), torch.tensor([-10.0, -11.0, -12.0, -13.0])
+generator = torch.Generator().manual_seed(0)
+for samples in (1, 2, 4, 8):
+    places = torch.multinomial(alpha.expand(4000, -1), samples, replacement=True, generator=generator)
+    estimates = (reward[places].unsqueeze(2) * (torch.eye(4)[places] - alpha)).mean(1)
+    print(f"{samples} samples: variance {estimates.var(0).sum():.2f}")
+
+# %% [markdown] tags=["rubric"]
+# A full answer
+#
+# - has a figure of variance against samples, with and without the baseline;
+# - finds by how much the variance falls with twice the samples, and why;
+# - says for which rewards the baseline of the others helps little;
+# - counts what each costs: one sample is one pass of the decoder.

@@ -215,7 +215,7 @@ def brevity_penalty(length: int, references: list[int]) -> float:
 # ## 7.6
 #
 # BLEU of a corpus, without the brevity penalty, as in the paper's Table 1. Hits and n-grams are counted over *all* captions before they are divided; then the geometric
-# mean of the precisions of $n = 1, \dots, N$. A caption's hits are `clipped_precision` times its number of n-grams.
+# mean of the precisions of $n = 1, \dots, N$. A caption's hits are `clipped_precision` times its number of n-grams. If one precision is 0, BLEU is 0.
 #
 # $$\mathrm{BLEU}_N = \Big(\prod_{n=1}^N \frac{\sum_{\text{captions}} \mathrm{hits}_n}{\sum_{\text{captions}} \text{n-grams}_n}\Big)^{1/N}$$
 

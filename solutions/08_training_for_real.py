@@ -101,7 +101,7 @@ def whole_gradient(gradients: Tensor, rows: Tensor) -> Tensor:
 # ## 8.4
 #
 # Now and then a batch gives a gradient so long that one step ruins the model. Clip it: if the norm of *all* gradients together, as one long vector, is above the limit, make
-# all of them smaller by the same factor, so that the norm is the limit. The direction stays.
+# all of them smaller by the same factor, so that the norm is the limit. The direction stays. Shorter gradients, zeros too, stay as they are.
 
 
 # %%
@@ -121,7 +121,7 @@ def clipped(gradients: list[Tensor], most: float) -> list[Tensor]:
 # %% [markdown] tags=["pseudocode"]
 # ```
 # norm = root of the sum of all squares
-# factor = most / norm, but never above 1
+# factor = most / norm if the norm is above the limit, else 1
 # every gradient times the factor
 # ```
 

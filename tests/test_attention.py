@@ -1,5 +1,6 @@
 """Each energy against a loop over places; phi and the softmax against their definitions."""
 
+import itertools
 import math
 
 import pytest
@@ -116,3 +117,51 @@ def test_the_keys_without_attention_are_one_place(dim):
     none, a = attention.create("none", "additive", dim, N, WIDTH), torch.randn(B, L, dim)
     assert none.keys(a).shape == (B, 1, dim)
     torch.testing.assert_close(none(a, none.keys(a), torch.randn(B, N)).z, a.mean(1))
+
+
+def nearest(e):
+    """The nearest point of the simplex to e (L,), by trying every set of places that may have weight."""
+    best, least = None, math.inf
+    for kept in itertools.product((False, True), repeat=len(e)):
+        inside = torch.tensor(kept)
+        if inside.any():
+            alpha = torch.where(inside, e - (e[inside].sum() - 1) / inside.sum(), torch.zeros_like(e))
+            distance = (alpha - e).square().sum().item()
+            if alpha.min() >= 0 and distance < least:
+                best, least = alpha, distance
+    return best
+
+
+class TestSparsemax:
+    @given(st.integers(1, 7), st.integers(0, 10_000), st.floats(0.01, 20))
+    @settings(max_examples=60, deadline=None)
+    def test_it_is_the_nearest_point(self, size, seed, scale):
+        e = scale * torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        torch.testing.assert_close(attention.sparsemax(e), nearest(e))
+
+    def test_by_hand(self):
+        """Energies 1, .5 and -1: tau = (1 + .5 - 1) / 2; a constant added to all changes nothing."""
+        e = torch.tensor([[1.0, 0.5, -1.0]])
+        for shift in (0.0, 100.0):
+            torch.testing.assert_close(attention.sparsemax(e + shift), torch.tensor([[0.75, 0.25, 0.0]]))
+        assert attention.sparsemax(torch.tensor([[3.0, 0.0]])).tolist() == [[1.0, 0.0]]
+        assert attention.sparsemax(torch.zeros(1, 4)).tolist() == [[0.25] * 4]
+
+    def test_gradients_by_finite_differences(self):
+        torch.manual_seed(0)
+        soft = attention.create("soft", "additive", D, N, WIDTH, "sparsemax").double()
+        a, h = torch.randn(B, L, D).double().requires_grad_(), torch.randn(B, N).double().requires_grad_()
+        alpha = soft(a, soft.keys(a), h).alpha
+        assert torch.autograd.gradcheck(lambda a, h: soft(a, soft.keys(a), h)[:2], (a, h))
+        torch.testing.assert_close(alpha.sum(1), torch.ones(B).double())
+
+    def test_in_half_precision_the_weights_sum_to_one(self):
+        e = 5 * torch.randn(8, 81, generator=torch.Generator().manual_seed(1))
+        alpha = attention.sparsemax(e.bfloat16())
+        assert alpha.dtype == torch.bfloat16
+        assert (alpha.float().sum(1) - 1).abs().max() < 0.02
+        assert (alpha == 0).float().mean() > 0.5
+
+    def test_unknown_normaliser(self):
+        with pytest.raises(SatlibError, match="no normaliser is called 'relu'; choose among softmax, sparsemax"):
+            attention.create("soft", "additive", D, N, WIDTH, "relu")

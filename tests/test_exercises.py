@@ -191,7 +191,7 @@ class TestKinds:
         for factor, word in ((3.1, "smaller"), (0.21, "larger")):
             said = verdict(asked.id, lambda factor=factor: factor * truth)
             assert f"expected a {word} number than" in said
-            assert f"{truth:.4g}" not in said.replace(f"{factor * truth!r}", "")
+            assert not re.search(rf"(?<![\d.]){re.escape(f'{truth:.4g}')}(?!\.?\d)", said)
 
     def test_right_letters_differ(self):
         letters = Counter(each.reference() for each in TASKS if each.kind == "explain")
@@ -248,6 +248,18 @@ class TestWhatIsSaid:
             return [word for word in re.findall(r"[\w'-]*", caption.lower()) if word] + ([] if caption else [""])
 
         assert "not inside a word is kept" in verdict("3.1", words)
+
+    def test_a_mistake_is_not_named_where_most_results_speak_against_it(self):
+        """With the words the wrong way round one model's caption is as if only the last word counted; the others' are not."""
+
+        def backwards(next_words, longest):
+            words = []
+            while len(words) < longest and "(end)" not in words:
+                following = next_words(tuple(words[::-1]))
+                words.append(max(following, key=following.get))
+            return words
+
+        assert verdict("7.1", backwards) == "7.1 is wrong: expected 4 elements, got 3: ['a', 'dog', '(end)']"
 
     def test_a_guess_is_not_told_the_answer(self):
         for guess in ((3, "red", "other"), (10, "square", "own"), (10, "circle", "both")):
@@ -312,7 +324,7 @@ class TestNotebook:
                 continue
             assert f"# {exercise}: your code here" in cell.source
             names = {}
-            exec("from collections.abc import *\nfrom torch import Tensor, nn\n" + cell.source, names)
+            exec("import torch\nfrom collections.abc import *\nfrom torch import Tensor, nn\n" + cell.source, names)
             assert is_blank(names[task(exercise).name])
 
     def test_each_has_its_folds_and_the_solution_only_there(self, source):

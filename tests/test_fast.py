@@ -197,8 +197,10 @@ def small(kind="soft"):
 class TestCheck:
     """The loop refuses every decoder that it would compute otherwise, and says why."""
 
-    @pytest.mark.parametrize("name", recipe.names())
-    def test_takes_the_decoder_of_every_recipe(self, name):
+    @pytest.mark.parametrize(
+        "name", [name for name in recipe.names() if recipe.load(name).decoder.normaliser == "softmax"]
+    )
+    def test_takes_the_decoder_of_every_recipe_with_a_softmax(self, name):
         torch.manual_seed(3)
         decoder = Decoder(recipe.load(name).decoder, 24, 40)
         random = torch.get_rng_state()

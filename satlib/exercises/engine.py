@@ -271,18 +271,19 @@ def _known_mistake(asked: Task, trials: list[_Trial], failing: _Trial) -> str | 
     """The message of the known mistake that gives the learner's results.
 
     A mistake that gives the results of all cases is taken first. Otherwise, if the failing result is distinctive, the mistake
-    that gives it and agrees with the most other results.
+    that gives it and agrees with the largest share of the other results, of those where it or the learner is wrong: half at
+    least, for who is right where a mistake goes wrong has hardly made it.
     """
-    best, most = None, 0
+    best, most = None, 0.0
     for message, mistake in asked.mistakes.items():
-        same = {
-            id(trial): compare.same(_mistaken(asked, mistake, trial.case), trial.got, asked.tolerance)
-            for trial in trials
-        }
+        results = [(trial, _mistaken(asked, mistake, trial.case)) for trial in trials]
+        same = {id(trial): compare.same(result, trial.got, asked.tolerance) for trial, result in results}
         if all(same.values()):
             return message
-        if same[id(failing)] and sum(same.values()) > most and _tells(failing.got):
-            best, most = message, sum(same.values())
+        told = [agrees for trial, agrees in zip(trials, same.values(), strict=True) if trial.problem or not agrees]
+        share = sum(told) / len(told)
+        if same[id(failing)] and share >= 0.5 and share > most and _tells(failing.got):
+            best, most = message, share
     return best
 
 

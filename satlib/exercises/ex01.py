@@ -1,8 +1,9 @@
 """Exercises of notebook 01: attention before images."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -110,6 +111,14 @@ def _masks() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
+def _padding_is_left_out(inputs: Sequence[Any], result: Any) -> str | None:
+    """Padding has a weight of exactly 0."""
+    weight = result[~inputs[1]].max().item()
+    if 0 < weight < 1:
+        return f"padding has a weight of {weight:.2g}: it must be 0, for which its energy is minus infinity"
+    return None
+
+
 TASKS = (
     Task(
         id="1.1",
@@ -136,6 +145,19 @@ TASKS = (
             ),
             "the sign of the scores is turned: the best input gets the least weight": lambda y, s: (
                 torch.softmax(-s, 0) @ y
+            ),
+            "a sigmoid in place of the softmax: the weights of all inputs together sum to 1": lambda y, s: (
+                torch.sigmoid(s) @ y
+            ),
+            "the weighted inputs are there, and their sum is missing": lambda y, s: torch.softmax(s, 0)[:, None] * y,
+            "summed over the dimensions of each input: sum over the inputs, so that one vector is left": lambda y, s: (
+                torch.softmax(s, 0)[:, None] * y
+            ).sum(1),
+            "powers of 2 in place of powers of e: a softmax takes exp": lambda y, s: (
+                torch.softmax(s * math.log(2), 0) @ y
+            ),
+            "the weights are logarithms (a log-softmax): a mean wants the weights themselves": lambda y, s: (
+                torch.log_softmax(s, 0) @ y
             ),
         },
         says="values for 5 and for 2 inputs",
@@ -174,6 +196,15 @@ TASKS = (
             "divided by D: this is the mean of the products, and their sum is wanted": lambda a, s: (
                 a * s[:, None]
             ).mean(2),
+            "every state asks every sentence, and the result has an axis too many: state b asks sentence b alone": lambda a, s: (
+                a @ s.T
+            ),
+            "the first sentence's state asks all sentences: each sentence has a state of its own": lambda a, s: (
+                a @ s[0]
+            ),
+            "there is an axis of size 1 too many at the end: one energy for each word, (B, L), is wanted": lambda a, s: (
+                a @ s[:, :, None]
+            ),
         },
         says="values against satlib's energy 'dot', for two sizes",
         others=(
@@ -209,6 +240,16 @@ TASKS = (
             "softmax over the batch axis: each sentence's weights sum to 1 over its words": lambda e, mask: (
                 torch.softmax(e.masked_fill(~mask, -torch.inf), 0).nan_to_num()
             ),
+            "these are logarithms of the weights: softmax, not log-softmax": lambda e, mask: torch.log_softmax(
+                e.masked_fill(~mask, -torch.inf), 1
+            ),
+            "all words count alike: their energies decide": lambda e, mask: mask / mask.sum(1, keepdim=True),
+            "divided by the number of words: divide by the sum of exp over the words": lambda e, mask: (
+                e.exp() * mask / mask.sum(1, keepdim=True)
+            ),
+            "divided by the sum over the whole batch: each sentence's weights sum to 1": lambda e, mask: (
+                e.exp() * mask / (e.exp() * mask).sum()
+            ),
         },
         says="sentences of 5, 3, 2 and 1 words, weights that sum to 1 over words alone",
         others=(
@@ -216,7 +257,7 @@ TASKS = (
             lambda e, mask: _after(e, mask) / _after(e, mask).sum(1, keepdim=True),
             lambda e, mask: torch.softmax(torch.where(mask, e.double(), torch.tensor(-1e9).double()), -1),
         ),
-        invariants=(sums_to_one(1, over="the words"),),
+        invariants=(_padding_is_left_out, sums_to_one(1, over="the words")),
     ),
     Task(
         id="1.4",
@@ -240,6 +281,19 @@ TASKS = (
             "softmax over the batch axis: each story has weights of its own": lambda m, c, u: _hop(m, c, u, 0),
             "the softmax is missing: scores are not weights": lambda m, c, u: (
                 torch.einsum("bl,bld->bd", torch.einsum("bld,bd->bl", m, u), c) + u
+            ),
+            "m and c have changed places: the question is compared with the addresses m, and the contents c are read": lambda m, c, u: (
+                _hop(c, m, u)
+            ),
+            "every weight is 1: the softmax is over an axis of size 1, and has to be over the sentences": lambda m, c, u: (
+                c.sum(1) + u
+            ),
+            "what was read is multiplied by the question: it is added": lambda m, c, u: (_hop(m, c, u) - u) * u,
+            "divided by the number of sentences: the weights sum to 1 already": lambda m, c, u: (
+                (_hop(m, c, u) - u) / m.shape[1] + u
+            ),
+            "the scores are divided by the root of D: here they are plain dot products": lambda m, c, u: _hop(
+                m / m.shape[2] ** 0.5, c, u
             ),
         },
         says="values against satlib's soft attention with keys of their own",

@@ -1,5 +1,6 @@
 """Exercises of notebook 02: a photograph as a bag of places."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -54,6 +55,22 @@ def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
     for kernel, stride in layers:
         jump *= stride
         side += (kernel - 1) * jump
+    return side
+
+
+def _strides_added(layers: Sequence[tuple[int, int]]) -> int:
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        side += (kernel - 1) * jump
+        jump += stride
+    return side
+
+
+def _last_stride(layers: Sequence[tuple[int, int]]) -> int:
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        side += (kernel - 1) * jump
+        jump = stride
     return side
 
 
@@ -160,6 +177,16 @@ def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
     return answer(network, photos, size)
 
 
+def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
+    maxima = functional.max_pool2d(pooled, 2)
+    return values.repeat(1, 1, 2, 2) * (pooled == maxima.repeat(1, 1, 2, 2))
+
+
+def _moved_up(a: Tensor, i: int) -> int:
+    found = most_like(a, i)
+    return found - 1 if found > i else found
+
+
 TASKS = (
     Task(
         id="2.1",
@@ -183,6 +210,11 @@ TASKS = (
                 0, 2, 3, 1
             ),
             "the places begin at the lower right: place 0 is the upper left": lambda x: places(x).flip(1),
+            "the lower row of the grid comes first: begin with the upper one": lambda x: places(x.flip(2)),
+            "each row of the grid is read from right to left: read it from left to right": lambda x: places(x.flip(3)),
+            "the places come before the batch: the axes are (B, L, D)": lambda x: places(x).transpose(0, 1),
+            "this is the mean over the places: each place keeps its own vector": lambda x: x.mean((2, 3)),
+            "this is the first picture alone: all pictures of the batch are wanted": lambda x: places(x)[0],
         },
         says="every place of a grid of 2 x 4 and of 2 x 2, row by row",
         others=(
@@ -221,6 +253,25 @@ TASKS = (
                 (i % grid[1] + 0.5) * (size // grid[1]),
             ),
             "places are counted from 0: place 0 is the first": lambda i, grid, size: centre(i - 1, grid, size),
+            "half a pixel is taken off: here the middle of the first pixel is at 0.5, not at 0": lambda i, grid, size: (
+                tuple(each - 0.5 for each in centre(i, grid, size))
+            ),
+            "this is the lower right corner of the cell: its middle is half a cell nearer": lambda i, grid, size: (
+                (i // grid[1] + 1) * size / grid[0],
+                (i % grid[1] + 1) * size / grid[1],
+            ),
+            "the places are counted down the columns: place 1 is to the right of place 0": lambda i, grid, size: (
+                (i % grid[0] + 0.5) * size / grid[0],
+                (i // grid[0] + 0.5) * size / grid[1],
+            ),
+            "a cell is as wide as it is high here: its width is the picture's, divided by the number of columns": lambda i, grid, size: (
+                (i // grid[1] + 0.5) * size / grid[0],
+                (i % grid[1] + 0.5) * size / grid[0],
+            ),
+            "the middle is cut to whole pixels: it may lie between two": lambda i, grid, size: tuple(
+                int(each) for each in centre(i, grid, size)
+            ),
+            "these are fractions of the picture: pixels are wanted": lambda i, grid, size: centre(i, grid, 1),
         },
         says="four places in grids of 14 x 14, 7 x 7 and 2 x 5",
         others=(_centre,),
@@ -257,6 +308,18 @@ TASKS = (
             "kernels multiply nothing: what is seen grows by sums": lambda layers: int(
                 torch.tensor([kernel for kernel, _ in layers]).double().prod()
             ),
+            "the layers are taken from above: begin at the pixels, with the first": lambda layers: receptive_field(
+                layers[::-1]
+            ),
+            "strides are added up: each multiplies the jump": _strides_added,
+            "the jump is the stride of one layer alone: it is the product of all strides below": _last_stride,
+            "each kernel is multiplied by its own stride: what counts are the strides of the layers below": lambda layers: (
+                1 + sum((kernel - 1) * stride for kernel, stride in layers)
+            ),
+            "this is the jump: the side of what is seen is wanted": lambda layers: math.prod(
+                stride for _, stride in layers
+            ),
+            "the last layer is left out": lambda layers: receptive_field(layers[:-1]),
         },
         says="five networks, VGG-19 up to conv5_4 among them: 252 pixels",
         others=(_downwards,),
@@ -284,6 +347,18 @@ TASKS = (
             ),
             "the switch is where the window is smallest: max pooling kept the largest": lambda v, p: unpool(v, -p),
             "the values were multiplied by what had been pooled: they only move": lambda v, p: unpool(v, p) * p,
+            "each value is divided among its window: all of it goes where the maximum was": lambda v, p: _spread(v) / 4,
+            "pooled is still there beside the values: the rest of a window is 0": lambda v, p: torch.where(
+                unpool(torch.ones_like(v), p) > 0, _spread(v), p
+            ),
+            "the switches of the first channel are used for all: each channel has its own": lambda v, p: unpool(
+                v, p[:, :1].expand_as(p)
+            ),
+            "the grid is repeated as a whole: each number has to be repeated beside itself, to fill its window": _tiled,
+            "negative values are lost: they move as the others do": lambda v, p: unpool(v.clamp(min=0), p),
+            "the values are compared with pooled: the switch is where the window's maximum equals pooled": lambda v, p: (
+                _spread(v) * (p == _spread(v))
+            ),
         },
         says="each value where its window had its maximum, zeros elsewhere",
         others=(
@@ -326,6 +401,13 @@ TASKS = (
             ),
             "this is the nearest by distance, which long vectors lose: compare directions (cosine)": lambda a, i: int(
                 (a - a[i]).norm(dim=1).masked_fill(torch.arange(len(a)) == i, torch.inf).argmin()
+            ),
+            "the number is one too small behind place i: it was taken out, and the places behind it moved up": _moved_up,
+            "place i has a cosine of 0 with itself here, which is more than a negative one: give it less than -1": lambda a, i: (
+                int(torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), 0).argmax())
+            ),
+            "this is the largest cosine: the number of its place is wanted": lambda a, i: float(
+                torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).max()
             ),
         },
         says="twelve queries, vectors of very different lengths and one that nothing is like among them",

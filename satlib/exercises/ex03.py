@@ -168,6 +168,11 @@ def padding(size: int, batches: int = 500) -> float:
     return 1 - sum(map(sum, drawn)) / sum(size * max(lengths) for lengths in drawn)
 
 
+def _cut_at_blanks(captions: Sequence[str], size: int) -> list[str]:
+    counts = Counter(word for caption in captions for word in caption.split())
+    return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
+
+
 TASKS = (
     Task(
         id="3.1",
@@ -213,6 +218,21 @@ TASKS = (
             "punctuation marks are words of their own: leave them out": lambda caption: re.findall(
                 r"[\w'-]+|[.,!()]", caption.lower()
             ),
+            "single letters and digits are dropped: a is a word": lambda caption: [
+                word for word in tokenise(caption) if len(word) > 1
+            ],
+            "letters that are capitals are lost: make the caption small letters first": lambda caption: re.findall(
+                r"[a-z0-9]+(?:[-'][a-z0-9]+)*", caption
+            ),
+            "a word that comes twice is there once: keep every one": lambda caption: list(
+                dict.fromkeys(tokenise(caption))
+            ),
+            'an apostrophe ends a word: "dog\'s" is one word': lambda caption: re.findall(
+                r"\w+(?:-\w+)*", caption.lower()
+            ),
+            'punctuation is deleted without a cut: "dog,a" is two words': lambda caption: re.sub(
+                r"[^a-z0-9' -]", "", caption.lower()
+            ).split(),
         },
         says="capital letters, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption",
         others=(
@@ -246,6 +266,22 @@ TASKS = (
             "a word is counted once for each caption: count every time that it is said": lambda captions, size: (
                 lambda counts: sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
             )(Counter(word for caption in captions for word in set(tokenise(caption)))),
+            "one word too many: two places are taken by the special words": lambda captions, size: _vocabulary(
+                captions, size + 1
+            ),
+            "the kept words are sorted by the alphabet again: the most frequent comes first": lambda captions, size: (
+                sorted(_vocabulary(captions, size))
+            ),
+            "these are words with their counts: the words alone are wanted": lambda captions, size: [
+                (word, _counts(captions)[word]) for word in _vocabulary(captions, size)
+            ],
+            "words that are said once are dropped: as many are kept as there is room for": lambda captions, size: [
+                word for word in _vocabulary(captions, size) if _counts(captions)[word] > 1
+            ],
+            "equally frequent words stand from z to a: alphabetical order is wanted": lambda captions, size: sorted(
+                _counts(captions), key=lambda word: (_counts(captions)[word], word)
+            )[::-1][: size - 2],
+            'captions are cut at blanks: use your words(), so that "runs." and "runs" are one word': _cut_at_blanks,
         },
         says="three vocabularies, equally frequent words among them",
         others=(
@@ -268,6 +304,7 @@ TASKS = (
             (["a", "dog", "runs"], ["a", "dog", "ball", "runs"]),
             (["a", "zebra", "runs"], ["dog", "a", "runs"]),
             ([], ["a"]),
+            (["a", "dog", "and", "a", "dog"], ["dog", "a"]),
         ],
         mistakes={
             "the end mark is missing: the model could never learn to stop": lambda caption, known: _encode(
@@ -285,8 +322,27 @@ TASKS = (
             "an unknown word became 0, which ends the caption": lambda caption, known: [
                 0 if i == 1 else i for i in _encode(caption, known)
             ],
+            "the end mark comes first: it belongs at the end": lambda caption, known: [
+                0,
+                *_encode(caption, known)[:-1],
+            ],
+            "the end mark is at the beginning too: it belongs at the end alone": lambda caption, known: [
+                0,
+                *_encode(caption, known),
+            ],
+            "0 and 1 have changed places: 0 is the end mark, 1 the unknown word": lambda caption, known: [
+                1 - i if i < 2 else i for i in _encode(caption, known)
+            ],
+            "the end mark has an id behind the known words: it is 0": lambda caption, known: [
+                *_encode(caption, known)[:-1],
+                len(known) + 2,
+            ],
+            "a word that comes twice is there once: keep every one": lambda caption, known: [
+                *dict.fromkeys(_encode(caption, known)[:-1]),
+                0,
+            ],
         },
-        says="known and unknown words, an empty caption, and the end mark",
+        says="known and unknown words, words that come twice, an empty caption, and the end mark",
         others=(
             _encode,
             lambda caption, known: [
@@ -329,6 +385,15 @@ TASKS = (
             "only neighbours are together: captions of one length may stand anywhere": _neighbours,
             "there is an empty batch: leave it out": lambda lengths, size: [[], *_batches(lengths, size)],
             "every batch holds one caption: fill them": lambda lengths, size: [[i] for i in range(len(lengths))],
+            "batches of a length overlap: each begins where the one before it ends": lambda lengths, size: [
+                group[start : start + size] for group in _by_length(lengths).values() for start in range(len(group))
+            ],
+            "a batch has one caption too many: `size` is the most it may hold": lambda lengths, size: _batches(
+                lengths, size + 1
+            ),
+            "the numbers are in one flat list: each batch is a list of its own": lambda lengths, size: [
+                i for group in _by_length(lengths).values() for i in group
+            ],
         },
         says="every caption once, one length in each batch, no batch too large and none more than needed",
         others=(_batches, lambda lengths, size: [tuple(batch) for batch in reversed(_batches(lengths, size))], _evenly),
@@ -368,6 +433,18 @@ TASKS = (
             ),
             "the mask is turned round: this is the loss of the padding": lambda losses, lengths: (
                 (losses - _masked(losses, lengths)[0]).sum() / (losses.numel() - lengths.sum())
+            ),
+            "divided by the number of captions: divide by the number of words": lambda losses, lengths: (
+                _masked(losses, lengths)[0].sum() / len(losses)
+            ),
+            "padding is in the sum, though not in the number of words: it must be in neither": lambda losses, lengths: (
+                losses.sum() / lengths.sum()
+            ),
+            "one mean for each caption: one for all words of the batch is wanted": lambda losses, lengths: (
+                _masked(losses, lengths)[0].sum(1) / lengths
+            ),
+            "the first word of each caption is left out: it is a word too": lambda losses, lengths: (
+                _masked(losses[:, 1:], lengths - 1)[0].sum() / (lengths - 1).sum()
             ),
         },
         says="captions of 5, 4, 3, 2 and 1 words",

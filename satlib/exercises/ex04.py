@@ -1,11 +1,26 @@
 """Exercises of notebook 04: the decoder, equation by equation."""
 
+import math
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from satlib.attention import AdditiveEnergy, SoftAttention
 from satlib.decoder import Decoder, DecoderConfig, State
-from satlib.exercises.task import Task, distribution, numbers, sums_to_one
+from satlib.exercises.kinds import explain
+from satlib.exercises.task import Exploration, Task, distribution, numbers, sums_to_one
+from satlib.exercises.training_steps import (
+    rollouts,
+    stepped,
+    teacher_forced,
+    three_steps,
+    train,
+    trained,
+    training_step,
+    unrolled,
+    with_pointer,
+)
 
 B, L, D, n, k, m, K = 2, 5, 4, 3, 6, 4, 7
 
@@ -114,6 +129,13 @@ def _step(order: str = "ifgo", memory: str = "f * c + i * g", state: str = "o * 
     return step
 
 
+def _interleaved(
+    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor]:
+    W, U, Z, b = (torch.cat([each[i::4] for i in range(4)]) for each in (W, U, Z, b))
+    return _step()(Ey, h, c, z, W, U, Z, b)
+
+
 def _lstm_cell(
     Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -138,16 +160,35 @@ def _mlp(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor) -> Tenso
     return torch.tanh(torch.relu(x @ W_1.T + b_1) @ W_2.T + b_2)
 
 
-def logits(Ey: Tensor, h: Tensor, z: Tensor, L_h: Tensor, L_z: Tensor, L_o: Tensor) -> Tensor:
-    """The output layer of satlib's decoder, its biases 0."""
-    dims = (Ey.shape[1], h.shape[1], z.shape[1], len(L_o))
-    biases = {"output_state__bias": torch.zeros(dims[0]), "output__bias": torch.zeros(dims[3])}
-    made = _decoder(dims, output_state__weight=L_h, output_context__weight=L_z, output__weight=L_o, **biases)
-    return made.logits(Ey, h, z)
-
-
 def _naive(e: Tensor) -> Tensor:
     return e.exp() / e.exp().sum(1, keepdim=True)
+
+
+def _recursive(step: object, h: Tensor, captions: Tensor, E: Tensor, Ey: Tensor) -> list[Tensor]:
+    if not captions.shape[1]:
+        return []
+    logits, h = step(Ey, h)
+    return [logits, *_recursive(step, h, captions[:, 1:], E, E[captions[:, 0]])]
+
+
+def _train_by_none(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor) -> list[float]:
+    optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
+    for _ in range(40):
+        loss = -torch.log_softmax(model(a, h), 1)[torch.arange(len(answers)), answers].mean()
+        loss.backward()
+        optimiser.step()
+        model.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def _step_by_log_softmax(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> Tensor:
+    optimiser.zero_grad(set_to_none=False)
+    log_p = torch.log_softmax(model(a, captions)[0], 2).gather(2, captions.unsqueeze(2))
+    loss = -log_p.mean()
+    loss.backward()
+    optimiser.step()
+    return loss.detach()
 
 
 TASKS = (
@@ -180,6 +221,19 @@ TASKS = (
             "each image got the state of another one: h[i] belongs to a[i]": lambda a, h, *x: _energies(
                 a, h.flip(0), *x
             ),
+            "there is a ReLU where equation 4 has its tanh": lambda *x: _energies(*x, squash=torch.relu),
+            "the bias b is added after the tanh: it belongs inside": lambda a, h, W_a, W_h, b, v: (
+                _energies(a, h, W_a, W_h, b * 0, v) + b @ v
+            ),
+            "there is a second tanh, around the energies: only the hidden units have one": lambda *x: torch.tanh(
+                _energies(*x)
+            ),
+            "all images got the state of the first: h[i] belongs to a[i]": lambda a, h, *x: _energies(
+                a, h[:1].expand_as(h), *x
+            ),
+            "places and state have a tanh each: add them first, then one tanh": lambda a, h, W_a, W_h, b, v: (
+                ((a @ W_a.T).tanh() + (h @ W_h.T).tanh()[:, None] + b) @ v
+            ),
         },
         says="values against satlib's additive energy, on images of 5 and of 2 places",
         others=(_energies, _energies_loop, lambda *x: _energies(*(each.double() for each in x))),
@@ -210,6 +264,24 @@ TASKS = (
             "these are logarithms of the weights": lambda e: torch.log_softmax(e, 1),
             "exp is there, and the division by the sum over the places is missing": torch.exp,
             "the sign of the energies is turned: the best place gets the least weight": lambda e: torch.softmax(-e, 1),
+            "exp still overflows: what to take off is each row's largest energy, not its smallest or its mean": lambda e: (
+                _naive(e - e.amin(1, keepdim=True))
+            ),
+            "the largest energy of the whole batch is taken off: an image far below it has only zeros left; take each row's own": lambda e: (
+                _naive(e - e.max())
+            ),
+            "the energies are clipped: their differences are lost where they are large": lambda e: torch.softmax(
+                e.clamp(-50, 50), 1
+            ),
+            "these are powers of 2: equation 5 has exp, powers of e": lambda e: torch.softmax(e * math.log(2), 1),
+            "the energies are divided by the root of their number: equation 5 takes them as they are": lambda e: (
+                torch.softmax(e / e.shape[1] ** 0.5, 1)
+            ),
+            "the exponential is missing: energies are divided by their sum": lambda e: e / e.sum(1, keepdim=True),
+            "exp is divided by the sum over the whole batch: each image has a sum of its own": lambda e: (
+                (e - e.amax(1, keepdim=True)).exp() / (e - e.amax(1, keepdim=True)).exp().sum()
+            ),
+            "the division by the sum over the places is missing": lambda e: (e - e.amax(1, keepdim=True)).exp(),
         },
         says="values, sums over the places, and energies of 1000",
         others=(
@@ -245,6 +317,20 @@ TASKS = (
             "the vectors of all images are mixed: image b has its own places": lambda alpha, a: torch.einsum(
                 "bl,cld->bd", alpha, a
             ),
+            "this is the plain sum of the places: the weights have no part in it": lambda alpha, a: a.sum(1),
+            "a second softmax: alpha are weights already": lambda alpha, a: context(alpha.softmax(1), a),
+            "the largest number over the places is taken: take their sum": lambda alpha, a: (
+                alpha.unsqueeze(2) * a
+            ).amax(1),
+            "a was reshaped to swap its axes: that mixes its numbers; use a transpose": lambda alpha, a: (
+                a.reshape(len(a), -1, a.shape[1]) * alpha.unsqueeze(1)
+            ).sum(2),
+            "divided by the sum of all weights: those of an image sum to 1 already": lambda alpha, a: (
+                context(alpha, a) / alpha.sum()
+            ),
+            "summed over the images too: each image has a context of its own": lambda alpha, a: context(alpha, a).sum(
+                0
+            ),
         },
         says="values against satlib's soft attention, for two numbers of places",
         others=(
@@ -278,6 +364,27 @@ TASKS = (
             "beta is there, and z is missing": lambda z, h, w, b: torch.sigmoid(h @ w + b),
             "beta of one image meets a dimension of all: give it an axis of 1 first": lambda z, h, w, b: (
                 torch.sigmoid(h @ w + b) * z if len(z) == z.shape[1] else torch.sigmoid(h @ w + b)[:, None] * z
+            ),
+            "there is a tanh where the gate has its sigmoid": lambda z, h, w, b: torch.tanh(h @ w + b)[:, None] * z,
+            "beta is there, one for each dimension, and z is missing": lambda z, h, w, b: torch.sigmoid(h @ w + b)[
+                :, None
+            ].expand_as(z),
+            "the bias b is added after the sigmoid: it belongs inside": lambda z, h, w, b: (
+                (torch.sigmoid(h @ w) + b)[:, None] * z
+            ),
+            "z is inside the sigmoid: the sigmoid makes beta, which then multiplies z": lambda z, h, w, b: (
+                torch.sigmoid((h @ w + b)[:, None] * z)
+            ),
+            "there is a softmax over the images: each image has a gate of its own, a sigmoid": lambda z, h, w, b: (
+                torch.softmax(h @ w + b, 0)[:, None] * z
+            ),
+            "one gate for the whole batch: each image has its own": lambda z, h, w, b: (
+                torch.sigmoid((h @ w + b).mean()) * z
+            ),
+            "z is added once more, as it is: the gate replaces it": lambda z, h, w, b: z + gated(z, h, w, b),
+            "w . h is a sum, and here a mean is taken": lambda z, h, w, b: gated(z, h, w / len(w), b),
+            "the gate is rounded to 0 or 1: beta may be anything between": lambda z, h, w, b: (
+                torch.sigmoid(h @ w + b).round()[:, None] * z
             ),
         },
         says="one beta for each image, between 0 and 1, on all of its dimensions",
@@ -313,6 +420,14 @@ TASKS = (
             "the state h is not in it: an LSTM remembers what it said": _step(uses="WZb"),
             "the word before, E y, is not in it": _step(uses="UZb"),
             "h and c are in the wrong order: give back (h, c)": lambda *x: _step()(*x)[::-1],
+            "1 - f lets the candidate in: this LSTM has an input gate i of its own": _step(
+                memory="f * c + (1 - f) * g"
+            ),
+            "1 is added to the forget gate: that is a way to start a bias, and no part of equation 1": lambda *x: (
+                _step()(*x[:-1], x[-1] + torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat_interleave(x[1].shape[1]))
+            ),
+            "the candidate g has no tanh": _step(memory="f * c + i * raw['g']"),
+            "rows of the gates are taken in turn: those of i stand together, then those of f, g and o": _interleaved,
         },
         says="h and c against satlib's decoder, for batches of two and of one",
         others=(_step(), _lstm_cell, lambda *x: _step()(*(each.double() for each in x))),
@@ -352,6 +467,23 @@ TASKS = (
             "tanh and ReLU have changed places": lambda a, W, b, V, d: torch.relu(
                 torch.tanh(a.mean(1) @ W.T + b) @ V.T + d
             ),
+            "the mean goes over the images: take it over the places": lambda a, *x: _mlp(a.mean(0), *x),
+            "the hidden layer has a tanh: it is a ReLU": lambda a, W, b, V, d: torch.tanh(
+                torch.tanh(a.mean(1) @ W.T + b) @ V.T + d
+            ),
+            "the hidden layer is applied to each place and then averaged: the mean comes first": lambda a, W, b, V, d: (
+                torch.tanh(torch.relu(a @ W.T + b).mean(1) @ V.T + d)
+            ),
+            "the bias b_1 is missing": lambda a, W, b, V, d: _mlp(a.mean(1), W, b * 0, V, d),
+            "the bias b_2 is missing": lambda a, W, b, V, d: _mlp(a.mean(1), W, b, V, d * 0),
+            "W_2 is the wrong way round: it is square, so nothing fails, but it must be transposed like W_1": lambda a, W, b, V, d: (
+                _mlp(a.mean(1), W, b, V.T, d)
+            ),
+            "there is a sigmoid at the end: it is a tanh": lambda a, W, b, V, d: torch.sigmoid(
+                torch.relu(a.mean(1) @ W.T + b) @ V.T + d
+            ),
+            "the largest number over the places is taken: take their mean": lambda a, *x: _mlp(a.amax(1), *x),
+            "there is a ReLU at the second layer too: h_0 may be negative": lambda a, *x: _mlp(a.mean(1), *x).relu(),
         },
         says="values against satlib's decoder, for 5 and for 3 places",
         others=(
@@ -363,44 +495,38 @@ TASKS = (
     ),
     Task(
         id="4.7",
-        name="logits",
-        title="A word comes out",
-        difficulty=1,
-        minutes=5,
-        equation="equation 7",
-        after="A word comes out",
-        reference=logits,
-        cases=lambda: [
-            (
-                *(numbers(rows, m, seed=1), numbers(rows, n, seed=2), numbers(rows, D, seed=3)),
-                *(numbers(m, n, seed=4), numbers(m, D, seed=5), numbers(K, m, seed=6)),
-            )
-            for rows in (2, 5)
-        ],
+        name="teacher_forced",
+        title="A whole caption",
+        difficulty=2,
+        minutes=8,
+        equation="section 3.1.2",
+        after="The whole decoder, in one class",
+        reference=teacher_forced,
+        cases=rollouts,
         mistakes={
-            "the word before, E y, is not in it": lambda Ey, h, z, L_h, L_z, L_o: (h @ L_h.T + z @ L_z.T) @ L_o.T,
-            "the context z is not in it: what is seen could reach the word through h alone": lambda Ey, h, z, L_h, L_z, L_o: (
-                (Ey + h @ L_h.T) @ L_o.T
+            "each step is given the word that it is to predict: give it the word before": partial(
+                unrolled, inputs="itself"
             ),
-            "the state h is not in it": lambda Ey, h, z, L_h, L_z, L_o: (Ey + z @ L_z.T) @ L_o.T,
-            "a tanh before L_o: the official code has it, equation 7 has not": lambda Ey, h, z, L_h, L_z, L_o: (
-                torch.tanh(Ey + h @ L_h.T + z @ L_z.T) @ L_o.T
+            "each step is given its own likeliest word: teacher forcing gives it the true one": partial(
+                unrolled, inputs="own"
             ),
-            "these are probabilities: give what stands inside the exp of equation 7": lambda *x: torch.softmax(
-                logits(*x), 1
+            "before the first word stands word 0, the end mark: there is no word yet, and E y is zero": partial(
+                unrolled, first="end"
             ),
-            "L_o is missing: there is no score for each word yet": lambda Ey, h, z, L_h, L_z, L_o: (
-                Ey + h @ L_h.T + z @ L_z.T
+            "every word is predicted from the first state: hand the new state on": partial(unrolled, carry=False),
+            "the words of the caption are never used: each step needs the word before it": partial(
+                unrolled, inputs="fixed"
             ),
+            "words come before captions here: stack along axis 1": lambda *x: teacher_forced(*x).transpose(0, 1),
+            "these are probabilities: give the logits": lambda *x: torch.softmax(teacher_forced(*x), 2),
         },
-        says="values against satlib's decoder, for batches of two and of five",
+        says="captions of five and of four words, each word from the true ones before it",
         others=(
-            lambda Ey, h, z, L_h, L_z, L_o: torch.einsum("km,bm->bk", L_o, Ey + h @ L_h.T + z @ L_z.T),
-            lambda Ey, h, z, L_h, L_z, L_o: (
-                Ey.double() @ L_o.T.double() + h.double() @ (L_o @ L_h).T.double() + (z @ (L_o @ L_z).T).double()
+            lambda step, h, captions, E: torch.stack(
+                _recursive(step, h, captions, E, torch.zeros_like(E[captions[:, 0]])), 1
             ),
         ),
-        tolerance=1e-3,
+        given=lambda *case: f"{len(case[2])} captions of {case[2].shape[1]} words",
     ),
     Task(
         id="4.8",
@@ -414,6 +540,7 @@ TASKS = (
         cases=lambda: [
             (numbers(B, L), numbers(B, L, D, seed=1)),
             (numbers(5, 5, seed=2, scale=4), numbers(5, 5, 5, seed=3)),
+            (torch.tensor([[1000.0, 1001.0], [-500.0, 2.0]]), numbers(2, 2, D, seed=4)),
         ],
         observe=lambda answer, e, a: _with_gradient(answer, e, a),
         mistakes={
@@ -444,15 +571,123 @@ TASKS = (
                 a.mean(1) + 0 * e.sum(),
                 attend(e, a)[1],
             ),
+            "the weights were detached before z was made: the words could not teach where to look": lambda e, a: (
+                _blend(attend(e, a)[1].detach(), a)[0],
+                attend(e, a)[1],
+            ),
+            "nothing has a graph: no gradient reaches e or a, and nothing would be learnt": lambda e, a: _blend(
+                attend(e, a)[1].detach(), a.detach()
+            ),
+            "z is the vector of the place with the largest weight: that is hard attention": lambda e, a: (
+                a[torch.arange(len(a)), e.argmax(1)],
+                attend(e, a)[1],
+            ),
+            "z was made with the energies: it takes their softmax, the weights": lambda e, a: (
+                _blend(e, a)[0],
+                attend(e, a)[1],
+            ),
+            "z was made with a softmax of the weights: one softmax is enough": lambda e, a: (
+                _blend(attend(e, a)[1].softmax(1), a)[0],
+                attend(e, a)[1],
+            ),
+            "z is divided by the number of places: the weights sum to 1 already": lambda e, a: (
+                attend(e, a)[0] / a.shape[1],
+                attend(e, a)[1],
+            ),
+            "the energies are given back: the weights are wanted": lambda e, a: (attend(e, a)[0], 1 * e),
+            "logarithms are given back: the weights are wanted": lambda e, a: (
+                attend(e, a)[0],
+                torch.log_softmax(e, 1),
+            ),
+            "exp of a large energy overflows: take each row's largest energy off first": lambda e, a: _blend(
+                _naive(e), a
+            ),
         },
-        says="z, the weights, and the gradients that reach the energies through both",
+        says="z, the weights, energies of 1000, and the gradients that reach the energies through both",
         others=(
             lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1)),
             lambda e, a: _blend(_naive(e - e.amax(1, keepdim=True)), a),
             lambda e, a: list(_blend(torch.softmax(e.double(), 1), a.double())),
         ),
     ),
+    Task(
+        id="4.9",
+        name="train",
+        kind="bug",
+        title="A training that learns nothing",
+        difficulty=2,
+        minutes=5,
+        equation="section 4.3",
+        after="Training from captions alone",
+        reference=train,
+        start=partial(trained, zero="between"),
+        cases=lambda: [(0,), (5,)],
+        observe=with_pointer,
+        mistakes={
+            "the gradients are never emptied: each step adds to those of all steps before it": partial(
+                trained, zero="never"
+            ),
+            "the losses fall, but the learning rate has been changed: it was not the bug": partial(
+                trained, zero="before", rate=0.1
+            ),
+            "the losses fall, but the learning rate has been changed, and was not the bug": partial(
+                trained, zero="before", rate=0.01
+            ),
+            "the losses are the last one forty times: keep each step's own": lambda *x: [train(*x)[-1]] * 40,
+        },
+        says="forty losses of two networks, from about ln 4 to well below .5",
+        others=(_train_by_none, lambda *x: tuple(train(*x))),
+        given=lambda seed: "a network of attention over five places, 64 examples",
+        tolerance=1e-2,
+    ),
+    Task(
+        id="4.10",
+        name="training_step",
+        title="One step of a training",
+        difficulty=2,
+        minutes=8,
+        equation="section 4.3",
+        after="Training from captions alone",
+        reference=training_step,
+        cases=lambda: [(0,), (3,)],
+        observe=three_steps,
+        mistakes={
+            "the gradients of the call before are still there: empty them": partial(stepped, zero=False),
+            "the optimiser takes no step: the weights stay as they are": partial(stepped, step=False),
+            "the targets are shifted once more: the model already puts each word after those before it": partial(
+                stepped, targets=lambda captions: captions[:, 1:]
+            ),
+            "the sum over the words: take the mean, so that a long batch takes no longer step": partial(
+                stepped, reduction="sum"
+            ),
+            "the loss is computed after the step: return that of before": lambda model, optimiser, a, captions: (
+                training_step(model, optimiser, a, captions),
+                nn.functional.cross_entropy(model(a, captions)[0].flatten(0, 1), captions.flatten()).item(),
+            )[1],
+        },
+        says="three steps of plain gradient descent: the losses, and where the weights are after them",
+        others=(_step_by_log_softmax,),
+        given=lambda seed: "satlib's decoder, four captions of three words, torch.optim.SGD",
+        tolerance=1e-3,
+    ),
+    explain(
+        "4.11",
+        "why_it_learns",
+        right="c",
+        wrong={
+            "a": "that is true of random weights too: it says nothing about how they get better",
+            "b": "the encoder's vectors say what is where, but not which of it the next word needs",
+            "d": "the decoder of notebook 04 is trained without that penalty, and its maps still move to the objects",
+        },
+        title="Where does it learn to look?",
+        difficulty=1,
+        minutes=3,
+        equation="section 4.2",
+        after="Why it learns where to look",
+        says="the loss has a gradient at each weight, and it is larger the more a place would help the right word",
+    ),
 )
+EXPLORATIONS = (Exploration("Another score", 2, 10, "Other scores"),)
 
 
 def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:

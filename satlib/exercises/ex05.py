@@ -41,6 +41,11 @@ def _product(alpha: Tensor, p: Tensor) -> Tensor:
     return (p ** alpha.unsqueeze(2)).prod(1)
 
 
+def _sum_of_powers(alpha: Tensor, p: Tensor) -> Tensor:
+    powers = (p ** alpha.unsqueeze(2)).sum(1)
+    return powers / powers.sum(1, keepdim=True)
+
+
 def softmax_of_mean(alpha: Tensor, n: Tensor) -> Tensor:
     """NWGM by the short way: it is what satlib computes from the places' distributions."""
     return course.nwgm(torch.log_softmax(n, 2), alpha)
@@ -114,7 +119,7 @@ TASKS = (
         reference=penalty,
         cases=_maps,
         mistakes={
-            "penalty summed over words before squaring is missing: first sum a place's weights over the words, then square": lambda alphas: (
+            "each weight is squared by itself: first sum a place's weights over the words, then square the difference from 1": lambda alphas: (
                 (1 - alphas).square().sum((1, 2))
             ),
             "summed over the places first: that is 1 at every word, and the penalty always 0": lambda alphas: (
@@ -130,6 +135,19 @@ TASKS = (
             "the square is taken last: each place's miss is squared, then they are summed": lambda alphas: (
                 (1 - alphas.sum(1)).sum(1).square()
             ),
+            "the mean over the batch: one number for each caption is wanted": lambda alphas: penalty(alphas).mean(),
+            "the goal here is C/L, an even share: equation 14 wants 1 for each place": lambda alphas: (
+                (alphas.shape[1] / alphas.shape[2] - alphas.sum(1)).square().sum(1)
+            ),
+            "a place that gets more than 1 costs nothing here: too much counts as too little does": lambda alphas: (
+                (1 - alphas.sum(1)).clamp(min=0).square().sum(1)
+            ),
+            "the root is taken at the end: the penalty is the sum of the squares itself": lambda alphas: penalty(
+                alphas
+            ).sqrt(),
+            "the share is squared, and then taken from 1: the difference from 1 is what is squared": lambda alphas: (
+                1 - alphas.sum(1).square()
+            ).sum(1),
         },
         says="values against satlib's penalty, one number for each caption",
         others=(
@@ -168,6 +186,19 @@ TASKS = (
             "one number for each caption: take their mean": lambda log_p, alphas, weight: (
                 -log_p.sum(1) + weight * penalty(alphas)
             ),
+            "the penalty is summed over the captions: it is averaged over them, as the log-likelihood is": lambda log_p, alphas, weight: (
+                -log_p.sum(1).mean() + weight * penalty(alphas).sum()
+            ),
+            "the log-likelihood is summed over the captions: it is averaged over them, as the penalty is": lambda log_p, alphas, weight: (
+                -log_p.sum() + weight * penalty(alphas).mean()
+            ),
+            "lambda weighs the log-likelihood too: it weighs the penalty alone": lambda log_p, alphas, weight: (
+                weight * objective(log_p, alphas, 1.0)
+            ),
+            "the penalty is averaged over the places: equation 14 sums over them": lambda log_p, alphas, weight: (
+                objective(log_p, alphas, weight / alphas.shape[2])
+            ),
+            "the penalty is missing": lambda log_p, alphas, weight: objective(log_p, alphas, 0.0),
         },
         says="three values of lambda, the mean over the batch",
         others=(
@@ -207,6 +238,25 @@ TASKS = (
             "the mean of log-probabilities: the sum is over probabilities": lambda alpha, n: _mean_of(
                 torch.log_softmax(n, 2), alpha
             ),
+            "softmax over the batch axis: each place has a distribution over the K words": lambda alpha, n: _mean_of(
+                torch.softmax(n, 0), alpha
+            ),
+            "a second softmax at the end: the mean of distributions is a distribution already": lambda alpha, n: (
+                torch.softmax(marginal(alpha, n), 1)
+            ),
+            "these are logarithms: the probabilities themselves are wanted": lambda alpha, n: marginal(alpha, n).log(),
+            "alpha goes through a softmax again: it holds weights already": lambda alpha, n: marginal(
+                torch.softmax(alpha, 1), n
+            ),
+            "this is the distribution at the place with the largest weight: all places count": lambda alpha, n: (
+                torch.softmax(n[torch.arange(len(n)), alpha.argmax(1)], 1)
+            ),
+            "the weighted distributions are there, and their sum over the places is missing": lambda alpha, n: (
+                alpha.unsqueeze(2) * torch.softmax(n, 2)
+            ),
+            "divided by the number of places: the weights sum to 1 already": lambda alpha, n: (
+                marginal(alpha, n) / n.shape[1]
+            ),
         },
         says="values against satlib's sum over places, probabilities that sum to 1",
         others=(
@@ -235,6 +285,22 @@ TASKS = (
                 p.log(), torch.ones_like(alpha)
             ),
             "these are logarithms: take exp": lambda alpha, p: geometric(alpha, p).log(),
+            "divided by the sum over the batch: a distribution sums to 1 over the words": lambda alpha, p: (
+                _product(alpha, p) / _product(alpha, p).sum(0)
+            ),
+            "divided by the sum over the whole batch: each caption's distribution sums to 1": lambda alpha, p: (
+                _product(alpha, p) / _product(alpha, p).sum()
+            ),
+            "the powers are added: a geometric mean multiplies them": _sum_of_powers,
+            "a softmax of the product: divide it by its sum over the words": lambda alpha, p: torch.softmax(
+                _product(alpha, p), 1
+            ),
+            "alpha is raised to the power p: p is raised to the power alpha": lambda alpha, p: course.nwgm(
+                p * alpha.unsqueeze(2).log(), torch.ones_like(alpha)
+            ),
+            "divided by the largest: divide by the sum over the words": lambda alpha, p: (
+                _product(alpha, p) / _product(alpha, p).amax(1, keepdim=True)
+            ),
         },
         says="values against satlib's NWGM, probabilities that sum to 1",
         others=(
@@ -262,6 +328,25 @@ TASKS = (
             ),
             "this is the word's distribution at the place with the largest weight": lambda alpha, n: torch.softmax(
                 n[torch.arange(len(n)), alpha.argmax(1)], 1
+            ),
+            "divided by the number of places: the weights sum to 1 already": lambda alpha, n: torch.softmax(
+                n.mul(alpha.unsqueeze(2)).mean(1), 1
+            ),
+            "these are logarithms: softmax, not log-softmax": lambda alpha, n: softmax_of_mean(alpha, n).log(),
+            "two softmaxes, one before the mean and one after: only the one after it is wanted": lambda alpha, n: (
+                torch.softmax(marginal(alpha, n), 1)
+            ),
+            "alpha goes through a softmax again: it holds weights already": lambda alpha, n: softmax_of_mean(
+                torch.softmax(alpha, 1), n
+            ),
+            "a sigmoid in place of the softmax: the words' probabilities together sum to 1": lambda alpha, n: (
+                torch.sigmoid(_mean_of(n, alpha))
+            ),
+            "the sum of the logits without alpha: weigh each place by its alpha": lambda alpha, n: torch.softmax(
+                n.sum(1), 1
+            ),
+            "divided by the largest: divide by the sum over the words": lambda alpha, n: (
+                softmax_of_mean(alpha, n) / softmax_of_mean(alpha, n).amax(1, keepdim=True)
             ),
         },
         says="it is equal to the NWGM of all places' distributions, to within rounding",

@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,24 +35,33 @@ STORY = _table(
         "the dog": {"runs": 0.85, END: 0.15},
     }
 )
+# `story` of the exercise's notebook.
+STORY_OF_THE_NOTEBOOK = _table(
+    {
+        "": {"a": 0.6, "the": 0.4},
+        "a": {"dog": 0.4, "cat": 0.35, "bird": 0.25},
+        "the": {"dog": 0.9, "cat": 0.1},
+        "the dog": {"runs": 0.85, END: 0.15},
+    }
+)
 # A caption that ends early is better than all that go on: it must stay in the race.
 SHORT = _table(
     {
-        "": {"yes": 0.55, "no": 0.45},
-        "yes": {END: 0.5, "sir": 0.5},
+        "": {"no": 0.45, "yes": 0.55},
+        "yes": {END: 0.52, "sir": 0.48},
         "no": {"sir": 0.6, END: 0.4},
-        "yes sir": {"sir": 0.5, END: 0.5},
+        "yes sir": {"sir": 0.45, END: 0.55},
     }
 )
 DEEP = _table(
     {
-        "": {"x": 0.5, "y": 0.3, "z": 0.2},
-        "x": {"x": 0.34, "y": 0.33, "z": 0.33},
+        "": {"y": 0.3, "x": 0.5, "z": 0.2},
+        "x": {"x": 0.34, "y": 0.335, "z": 0.325},
         "y": {"x": 0.1, "y": 0.9},
         "z": {"z": 1.0},
         "y y": {"z": 0.8, END: 0.2},
         "z z": {"z": 0.95, END: 0.05},
-        "x x": {"x": 0.5, END: 0.5},
+        "x x": {"x": 0.55, END: 0.45},
     }
 )
 
@@ -168,13 +177,20 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -
     human = {
         image_id: [" ".join(words) for words in each] for image_id, each in zip(image_ids, references, strict=True)
     }
-    return metrics.bleu(hypotheses, human)[f"BLEU-{N} (no brevity penalty)"] / 100
+    found = metrics.bleu(hypotheses, human)[f"BLEU-{N} (no brevity penalty)"] / 100
+    return found if found > 1e-4 else 0.0  # the COCO tools add a little to each number, so that nothing is quite 0
 
 
-def _parts(captions: list[list[str]], references: list[list[list[str]]], N: int) -> list[tuple[float, int]]:
+def _parts(
+    captions: list[list[str]],
+    references: list[list[list[str]]],
+    N: int,
+    count: Callable[[int, int], int] = lambda length, n: max(0, length - n + 1),
+) -> list[tuple[float, int]]:
+    """Hits and n-grams of each n; `count`: how many n-grams a caption of a length is said to have."""
     found = []
     for n in range(1, N + 1):
-        totals = [max(0, len(words) - n + 1) for words in captions]
+        totals = [count(len(words), n) for words in captions]
         hits = [
             _precision(words, each, n) * total for words, each, total in zip(captions, references, totals, strict=True)
         ]
@@ -182,13 +198,25 @@ def _parts(captions: list[list[str]], references: list[list[list[str]]], N: int)
     return found
 
 
-def _bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
-    return math.prod(hits / max(1, total) for hits, total in _parts(captions, references, N)) ** (1 / N)
+def _bleu(captions: list[list[str]], references: list[list[list[str]]], N: int, **how: Any) -> float:
+    return math.prod(hits / max(1, total) for hits, total in _parts(captions, references, N, **how)) ** (1 / N)
+
+
+def _exp_mean_log(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
+    parts = _parts(captions, references, N)
+    if any(hits == 0 for hits, _ in parts):
+        return 0.0
+    return math.exp(sum(math.log(hits) - math.log(total) for hits, total in parts) / N)
 
 
 def best_of(log_ps: list[float], lengths: list[int], power: float) -> int:
     """Which hypothesis is best by log p / C^power, as satlib's beam search ranks them."""
     return max(range(len(log_ps)), key=lambda i: log_ps[i] / lengths[i] ** power)
+
+
+def _argmax(scores: Iterable[float]) -> int:
+    found = list(scores)
+    return found.index(max(found))
 
 
 def _recursive(table: NextWords, longest: int, prefix: Prefix) -> list[str]:
@@ -220,7 +248,9 @@ def _otherwise(table: NextWords, width: int, longest: int, how: str) -> tuple[li
         grown = [[(total + math.log(p), (*words, word)) for word, p in table(words).items()] for total, words in living]
         if how == "each grows by itself":
             grown = [sorted(each, reverse=True)[:width] for each in grown]
-        kept = sorted(sum(grown, ended if how == "finished ones compete" else []), reverse=True)
+        kept = sorted(
+            sum(grown, ended if how == "finished ones compete" else []), reverse=how != "the worst beginnings"
+        )
         if how == "the beam gets narrower":
             kept = kept[: width - len(ended)]
         elif how not in ("each grows by itself", "all that end are finished"):
@@ -231,8 +261,10 @@ def _otherwise(table: NextWords, width: int, longest: int, how: str) -> tuple[li
         living = [each for each in kept if each[1][-1] != END]
         if how == "all that end are finished":
             living = living[:width]
-        if how == "stops early" and len(ended) >= width:
+        if len(ended) >= {"stops early": width, "stops at the first": 1}.get(how, math.inf):
             break
+    if how == "living ones too" and not ended:
+        ended = living
     by_word = {"for each word": lambda each: each[0] / len(each[1]), "the last": ended.index}
     best = max(ended, key=by_word.get(how), default=(-math.inf, ()))
     return list(best[1]), best[0]
@@ -261,7 +293,17 @@ def _corpora() -> list[tuple[Any, ...]]:
         _words("a man rides a bike down there", "a man on a bike rides down the road"),
     ]
     short = captions[2:] + _words("bike"), [*references[2:], _words("a bike")]  # one caption without any pair
-    return [(captions, references, N) for N in (1, 2, 3)] + [(captions[2:], references[2:], 4), (*short, 3)]
+    # The references of one caption have words of the other; no triple is found.
+    crossed = (
+        _words("a dog sits", "two cats run on"),
+        [_words("two dogs sit", "the dog sits"), _words("a dog", "cats run")],
+    )
+    return (
+        [(captions, references, N) for N in (1, 2, 3)]
+        + [(captions[2:], references[2:], 4), (*short, 3)]
+        + [(*crossed, N) for N in (2, 3)]
+        + [(_words("a dog runs", "bike"), [_words("a dog runs"), _words("a car")], 2)]  # more pairs are hit than words
+    )
 
 
 def _precisions() -> list[tuple[Any, ...]]:
@@ -269,12 +311,14 @@ def _precisions() -> list[tuple[Any, ...]]:
     caption = ["a", "dog", "and", "a", "dog", "and", "a", "big", "big", "dog"]
     references = _words("a dog and a big dog", "a big dog sees a dog and a cat")
     apart = ["a", "dog", "and", "a", "cat"], _words("one dog", "the cat and you")
+    seldom = ["a", "dog"], _words("a dog and a cat", "one dog and one cat")  # a reference says "a" more often
     return [
         (star, _words("a star"), 1),
         (caption, references, 1),
         (caption, references, 2),
         (caption, references, 3),
         (*apart, 1),
+        (*seldom, 1),
         (["a"], _words("a dog"), 2),
     ]
 
@@ -289,7 +333,7 @@ TASKS = (
         equation="notebook 07, greedy decoding",
         after="Greedy decoding",
         reference=greedy,
-        cases=lambda: [(STORY, 6), (SHORT, 6), (DEEP, 6), (DEEP, 2)],
+        cases=lambda: [(STORY, 6), (SHORT, 6), (DEEP, 6), (DEEP, 2), (_drawn(1), 6)],
         mistakes={
             "the end mark is missing: it is a word like the others, and the last one": lambda table, longest: [
                 word for word in greedy(table, longest) if word != END
@@ -314,10 +358,29 @@ TASKS = (
             ],
             "the words are joined: give them as a list": lambda table, longest: " ".join(greedy(table, longest)),
             "the first word of the table was taken: take the one with the largest probability": lambda table, longest: (
+                greedy(lambda prefix: {next(iter(table(prefix))): 1.0}, longest)
+            ),
+            "the last word of the alphabet was taken: take the one with the largest probability": lambda table, longest: (
+                greedy(lambda prefix: {max(table(prefix)): 1.0}, longest)
+            ),
+            "the first word of the alphabet was taken: take the one with the largest probability": lambda table, longest: (
                 greedy(lambda prefix: {min(table(prefix)): 1.0}, longest)
             ),
+            "it returns after the first word: return after the loop": lambda table, longest: greedy(table, 1),
+            "a word is drawn: take the most probable one": lambda table, longest: greedy(
+                lambda prefix: dict.fromkeys(random.choices(*zip(*table(prefix).items(), strict=True)), 1.0), longest
+            ),
+            "`story` is asked: ask the model that is given, `next_words`": lambda table, longest: greedy(
+                STORY_OF_THE_NOTEBOOK, longest
+            ),
+            "an end mark is added where `longest` cuts the caption off: there it has none": lambda table, longest: (
+                words + [END] * (END not in words) if (words := greedy(table, longest)) else words
+            ),
+            "nothing is returned where `longest` cuts the caption off: return the words there too": lambda table, longest: (
+                words if END in (words := greedy(table, longest)) else None
+            ),
         },
-        says="three models, one of them cut off",
+        says="four models, one of them cut off",
         others=(
             lambda table, longest: _recursive(table, longest, ()),
             lambda table, longest: tuple(greedy(table, longest)),
@@ -354,6 +417,34 @@ TASKS = (
             ),
             "it stops too early: a beginning that still lives may become the best": lambda *x: _otherwise(
                 *x, "stops early"
+            ),
+            "it stops at the first finished caption: a beginning that still lives may become better": lambda *x: (
+                _otherwise(*x, "stops at the first")
+            ),
+            "the worst beginnings are kept: sort so that the best come first": lambda *x: _otherwise(
+                *x, "the worst beginnings"
+            ),
+            "a caption that is not finished is given: without a finished one, an empty list and minus infinity": lambda *x: (
+                _otherwise(*x, "living ones too")
+            ),
+            "nothing is returned where no caption is finished: an empty list and minus infinity are wanted": lambda *x: (
+                beam_search(*x) if beam_search(*x)[0] else None
+            ),
+            "the two are exchanged: first the words, then their log-probability": lambda *x: beam_search(*x)[::-1],
+            "the sign is turned round: a log-probability is below 0": lambda *x: (
+                beam_search(*x)[0],
+                -beam_search(*x)[1],
+            ),
+            "without a finished caption the log-probability is minus infinity, not 0": lambda *x: (
+                beam_search(*x) if beam_search(*x)[0] else ([], 0.0)
+            ),
+            "the logarithm has base 2: take the natural one": lambda *x: (
+                beam_search(*x)[0],
+                beam_search(*x)[1] / math.log(2),
+            ),
+            "the logarithm has base 10: take the natural one": lambda *x: (
+                beam_search(*x)[0],
+                beam_search(*x)[1] / math.log(10),
             ),
             "finished captions take up places of the beam: of all that has grown in a step, the `width` best are kept": (
                 lambda *x: _otherwise(*x, "the beam gets narrower")
@@ -408,6 +499,7 @@ TASKS = (
             (distribution(5), 0.5),
             (distribution(4, seed=1), 3.0),
             (distribution(6, seed=2, sharp=3.0), 0.1),
+            (torch.tensor([0.5, 0.3, 0.2, 1e-9]), 3.0),
         ],
         mistakes={
             "it is not normalised: after the power the sum is no longer 1": lambda p, T: p ** (1 / T),
@@ -417,8 +509,28 @@ TASKS = (
                 (p / T) / (p / T).sum()
             ),
             "all weight is on the likeliest word: that is the limit at 0": lambda p, T: (p == p.max()).float(),
+            "divided by T after the softmax: divide log p by T before it": lambda p, T: p / T,
+            "divided by the largest of the powers: divide by their sum": lambda p, T: p ** (1 / T) / p.max() ** (1 / T),
+            "this is a softmax of the powers: divide them by their sum": lambda p, T: torch.softmax(p ** (1 / T), 0),
+            "these are logarithms: give the probabilities": lambda p, T: torch.log_softmax(p.log() / T, 0),
+            "the logarithm has base 2: the softmax undoes only the natural one": lambda p, T: torch.softmax(
+                p.log2() / T, 0
+            ),
+            "the logarithm has base 10: the softmax undoes only the natural one": lambda p, T: torch.softmax(
+                p.log10() / T, 0
+            ),
+            "1 // T is a whole number: divide with /": lambda p, T: p ** (1 // T) / (p ** (1 // T)).sum(),
+            "a word is drawn: give the probabilities themselves": lambda p, T: torch.multinomial(
+                p ** (1 / T) / (p ** (1 / T)).sum(), 1
+            ),
+            "1e-6 is added to p: at a high temperature that lifts the words that are hardly possible": lambda p, T: (
+                at_temperature((p + 1e-6) / (p + 1e-6).sum(), T)
+            ),
+            "1e-8 is added to p: at a high temperature that lifts the words that are hardly possible": lambda p, T: (
+                at_temperature((p + 1e-8) / (p + 1e-8).sum(), T)
+            ),
         },
-        says="three temperatures, below and above 1",
+        says="three temperatures, below and above 1, and a word that is hardly possible",
         others=(
             lambda p, T: p.double() ** (1 / T) / (p.double() ** (1 / T)).sum(),
             lambda p, T: torch.softmax(p.log() / T, 0),
@@ -458,6 +570,35 @@ TASKS = (
             "n is not used: these are single words": lambda caption, references, n: _precision(caption, references, 1),
             "divided by the number of words: divide by the number of n-grams, n - 1 fewer": lambda caption, references, n: (
                 _precision(caption, references, n) * max(1, len(caption) - n + 1) / len(caption)
+            ),
+            "divided by the number of different n-grams: divide by how many there are": lambda caption, references, n: (
+                _precision(caption, references, n) * max(1, len(caption) - n + 1) / max(1, len(_ngrams(caption, n)))
+            ),
+            "the mean over the references: each n-gram may be found in any of them": lambda caption, references, n: (
+                sum(_precision(caption, [each], n) for each in references) / len(references)
+            ),
+            "a hit counts once, however often it is said: it counts up to the clip": lambda caption, references, n: (
+                sum(any(_ngrams(each, n)[gram] for each in references) for gram in _ngrams(caption, n))
+                / max(1, len(caption) - n + 1)
+            ),
+            "the reference's count is taken even where it is the larger: a hit is what both have": lambda caption, references, n: (
+                sum(max(_ngrams(each, n)[gram] for each in references) for gram in _ngrams(caption, n))
+                / max(1, len(caption) - n + 1)
+            ),
+            "this is the number of hits: divide by the number of n-grams": lambda caption, references, n: (
+                _precision(caption, references, n) * max(1, len(caption) - n + 1)
+            ),
+            "an n-gram need not be in all references: one of them is enough": lambda caption, references, n: (
+                sum(
+                    count
+                    for gram, count in _ngrams(caption, n).items()
+                    if all(_ngrams(each, n)[gram] for each in references)
+                )
+                / max(1, len(caption) - n + 1)
+            ),
+            "these are n-grams of n + 1 words": lambda caption, references, n: _precision(caption, references, n + 1),
+            "a caption too short scores 1: without an n-gram it scores 0": lambda caption, references, n: (
+                _precision(caption, references, n) if len(caption) >= n else 1.0
             ),
             "this is recall: divide by the caption's n-grams, not by the references'": lambda caption, references, n: (
                 _precision(caption, references, n)
@@ -504,6 +645,23 @@ TASKS = (
                 1.0 if c >= _closest(c, r) else math.exp(1 - c / _closest(c, r))
             ),
             "this is the ratio c / r: there is an exp": lambda c, r: min(1.0, c / _closest(c, r)),
+            "the cases are exchanged: captions that are too short pay, the others do not": lambda c, r: (
+                1.0 if c <= _closest(c, r) else math.exp(1 - _closest(c, r) / c)
+            ),
+            "the first reference was taken: take the one whose length is closest": lambda c, r: _brevity(c, r[0]),
+            "the exp is missing: exp(1 - r / c)": lambda c, r: (
+                min(1.0, 1 - _closest(c, r) / c) if c < _closest(c, r) else 1.0
+            ),
+            "the sign is turned round: exp(1 - r / c) is below 1": lambda c, r: math.exp(
+                max(0, _closest(c, r) / c - 1)
+            ),
+            "the base is 10: exp is a power of e": lambda c, r: 10 ** min(0.0, 1 - _closest(c, r) / c),
+            "the farthest reference was taken: take the closest": lambda c, r: _brevity(
+                c, max(r, key=lambda x: abs(x - c))
+            ),
+            "the distance was taken for r: r is the length of the closest reference": lambda c, r: _brevity(
+                c, min(abs(x - c) for x in r)
+            ),
             "of two references as close, the shorter one counts": lambda c, r: _brevity(
                 c, min(r, key=lambda x: (abs(x - c), -x))
             ),
@@ -538,6 +696,58 @@ TASKS = (
             "only n-grams of the length N: all lengths from 1 to N count": lambda captions, references, N: (
                 lambda part: part[0] / part[1]
             )(_parts(captions, references, N)[-1]),
+            "the longest n-grams are missing: n goes from 1 to N, N too": lambda captions, references, N: (
+                math.prod(hits / total for hits, total in _parts(captions, references, N - 1)) ** (1 / N)
+            ),
+            "it returns after n = 1: return after the loop": lambda captions, references, N: (
+                _bleu(captions, references, 1) ** (1 / N)
+            ),
+            "hits and n-grams are summed over n too: begin anew with each n": lambda captions, references, N: (
+                lambda parts: (
+                    math.prod(
+                        sum(hits for hits, _ in parts[:n]) / sum(total for _, total in parts[:n])
+                        for n in range(1, N + 1)
+                    )
+                    ** (1 / N)
+                )
+            )(_parts(captions, references, N)),
+            "a caption's hits are its precision times its number of n-grams": lambda captions, references, N: (
+                math.prod(
+                    sum(_precision(words, each, n) for words, each in zip(captions, references, strict=True)) / total
+                    for n, (_, total) in enumerate(_parts(captions, references, N), 1)
+                )
+                ** (1 / N)
+            ),
+            "the smallest of the precisions: BLEU has their geometric mean": lambda captions, references, N: min(
+                hits / total for hits, total in _parts(captions, references, N)
+            ),
+            "the harmonic mean of the precisions: BLEU has the geometric one": lambda captions, references, N: (
+                N / sum(total / max(hits, 1e-12) for hits, total in _parts(captions, references, N))
+            ),
+            "the root is the fourth, whatever N is: take the N-th": lambda captions, references, N: (
+                _bleu(captions, references, N) ** (N / 4)
+            ),
+            "one n-gram too few in each caption: c words have c - n + 1": lambda captions, references, N: _bleu(
+                captions, references, N, count=lambda length, n: max(0, length - n)
+            ),
+            "captions shorter than n take something off: they have no n-gram, not fewer than none": lambda *x: _bleu(
+                *x, count=lambda length, n: length - n + 1
+            ),
+            "weighed by the captions' numbers of words: weigh by their numbers of n-grams": lambda *x: _bleu(
+                *x, count=lambda length, n: length
+            ),
+            "only the first reference of each caption is looked at: all of them count": lambda captions, references, N: (
+                _bleu(captions, [each[:1] for each in references], N)
+            ),
+            "each caption is held against the references of all captions: take its own": lambda captions, references, N: (
+                _bleu(captions, [[words for each in references for words in each]] * len(captions), N)
+            ),
+            "1 is added to hits and to n-grams: these precisions are not smoothed": lambda captions, references, N: (
+                math.prod((hits + 1) / (total + 1) for hits, total in _parts(captions, references, N)) ** (1 / N)
+            ),
+            "a precision of 0 is left out: it makes BLEU 0": lambda captions, references, N: (
+                math.prod(hits / total for hits, total in _parts(captions, references, N) if hits) ** (1 / N)
+            ),
             "in percent: give a number from 0 to 1": lambda captions, references, N: (
                 100 * _bleu(captions, references, N)
             ),
@@ -549,12 +759,10 @@ TASKS = (
                 )
             ),
         },
-        says="BLEU-1 to BLEU-4 of a small corpus against satlib's, without brevity penalty",
+        says="BLEU-1 to BLEU-4 of small corpora against satlib's, without brevity penalty",
         others=(
             _bleu,
-            lambda captions, references, N: math.exp(
-                sum(math.log(hits) - math.log(total) for hits, total in _parts(captions, references, N)) / N
-            ),
+            _exp_mean_log,
         ),
         tolerance=1e-3,
     ),
@@ -570,6 +778,7 @@ TASKS = (
         cases=lambda: (
             [([-6.0, -8.0, -9.0], [4, 8, 12], power) for power in (0.0, 0.5, 1.0, 2.0)]
             + [([-6.0, -5.0, -9.0], [4, 8, 12], power) for power in (0.0, 1.0, 2.0)]
+            + [([-2.0, -5.0], [4, 8], 1.0), ([-2.0, -5.0], [8, 4], 1.0)]
         ),
         mistakes={
             "the length has no part in it": lambda log_ps, lengths, power: best_of(log_ps, lengths, 0.0),
@@ -578,11 +787,36 @@ TASKS = (
                 min(range(len(log_ps)), key=lambda i: log_ps[i] / lengths[i] ** power)
             ),
             "multiplied by the length: divide by it": lambda log_ps, lengths, power: best_of(log_ps, lengths, -power),
+            "this is the score: give the number of the caption that has it": lambda log_ps, lengths, power: max(
+                log_p / C**power for log_p, C in zip(log_ps, lengths, strict=True)
+            ),
+            "this is the length of the best caption: give its number": lambda log_ps, lengths, power: lengths[
+                best_of(log_ps, lengths, power)
+            ],
+            "captions are counted from 0": lambda log_ps, lengths, power: best_of(log_ps, lengths, power) + 1,
+            "the probability is divided by the length: divide its logarithm": lambda log_ps, lengths, power: _argmax(
+                math.exp(log_p) / C**power for log_p, C in zip(log_ps, lengths, strict=True)
+            ),
+            "length and power are exchanged: the length to the power gamma": lambda log_ps, lengths, power: _argmax(
+                log_p / (power**C or 1) for log_p, C in zip(log_ps, lengths, strict=True)
+            ),
+            "the quotient is taken to the power: only the length is": lambda log_ps, lengths, power: _argmax(
+                -((-log_p / C) ** power) for log_p, C in zip(log_ps, lengths, strict=True)
+            ),
+            "something is added for each word: divide by the length": lambda log_ps, lengths, power: _argmax(
+                log_p + power * C for log_p, C in zip(log_ps, lengths, strict=True)
+            ),
+            "something is taken off for each word: divide by the length": lambda log_ps, lengths, power: _argmax(
+                log_p - power * C for log_p, C in zip(log_ps, lengths, strict=True)
+            ),
+            "the power is made a whole number: it may be 0.5": lambda log_ps, lengths, power: best_of(
+                log_ps, lengths, int(power)
+            ),
             "the longest wins: the log-probability has no part in it": lambda log_ps, lengths, power: lengths.index(
                 max(lengths)
             ),
         },
-        says="seven races, at powers from 0 to 2",
+        says="nine races, at powers from 0 to 2",
         others=(
             lambda log_ps, lengths, power: int(
                 (torch.tensor(log_ps) * torch.tensor(lengths, dtype=torch.float64).pow(-power)).argmax()

@@ -1,6 +1,6 @@
 """Exercises of notebook 08: training for real: half precision, several processes, when to stop."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -57,6 +57,21 @@ def _deal(answer: Answer, rows: int, size: int) -> Any:
     }
 
 
+def _unfair(inputs: Sequence[Any], dealt: Any) -> str | None:
+    """What is wrong with a division, in words."""
+    rows, size = inputs
+    often, missing, shares = dealt.values()
+    place = f"of {rows} rows for {size} processes"
+    if missing:
+        return f"there are only the rows 0 to {rows - 1}: {place}, {missing} are others"
+    for row, times in enumerate(often):
+        if times != 1:
+            return f"{place}, row {row} is taken " + (f"{times} times" if times else "by none: none may be left out")
+    if shares[-1] - shares[0] > 1:
+        return f"{place}, one process takes {shares[-1]} and another {shares[0]}: they may differ by one"
+    return None
+
+
 def whole_gradient(gradients: Tensor, rows: Tensor) -> Tensor:
     """The gradient of the mean over all rows from those of the ranks' means: (R, W), (R,) -> (W,)."""
     return (gradients * rows.unsqueeze(1)).sum(0) / rows.sum()
@@ -72,11 +87,21 @@ def clipped(gradients: Gradients, most: float) -> Gradients:
 
 
 def _norm(gradients: Gradients) -> Tensor:
-    return torch.cat([each.flatten() for each in gradients]).norm()
+    return _all(gradients).norm()
 
 
-def _clipped(gradients: Gradients, most: float) -> Gradients:
-    return [each * min(1.0, most / _norm(gradients).item()) for each in gradients]
+def _clipped(gradients: Gradients, most: float, norm: Callable[[Gradients], Tensor] = _norm) -> Gradients:
+    """Clipped by what `norm` takes for the norm."""
+    found = norm(gradients).item()
+    return [each * (most / found) if found > most else each for each in gradients]
+
+
+def _all(gradients: Gradients) -> Tensor:
+    return torch.cat([each.flatten() for each in gradients])
+
+
+def _norms(gradients: Gradients) -> Tensor:
+    return torch.stack([each.norm() for each in gradients])
 
 
 def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
@@ -113,6 +138,30 @@ def _never_anew(scores: Sequence[float], patience: int) -> tuple[int, int]:
     return best, len(scores)
 
 
+def _stops(scores: Sequence[float], patience: int) -> bool:
+    best, last = _stop(scores, patience)
+    return last - best == patience
+
+
+def _against_the_one_before(scores: Sequence[float], patience: int, best_too: bool) -> tuple[int, int]:
+    """The waiting begins anew where a score is above the one before; `best_too`: that epoch is then the best, too."""
+    best, waited = 1, 0
+    for epoch in range(2, len(scores) + 1):
+        rises = scores[epoch - 1] > scores[epoch - 2]
+        if rises if best_too else scores[epoch - 1] > scores[best - 1]:
+            best = epoch
+        waited = 0 if rises else waited + 1
+        if waited == patience:
+            return best, epoch
+    return best, len(scores)
+
+
+def _from_zero(scores: Sequence[float], patience: int) -> tuple[int, int]:
+    """As if there were an epoch 0 with the score 0."""
+    best, last = _stop([0.0, *scores], patience)
+    return best - 1, last - 1
+
+
 TASKS = (
     Task(
         id="8.1",
@@ -130,6 +179,9 @@ TASKS = (
                 (1 - alphas.sum(1)).square().sum(1)
             ),
             "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
+                (1 - alphas.sum(1).float()).square().sum(1)
+            ),
+            "float32 comes after the difference: what was rounded away in the sum does not come back": lambda alphas: (
                 (1 - alphas.sum(1)).float().square().sum(1)
             ),
             "the running sum over the words is in bf16: make float32 of the maps before": lambda alphas: (
@@ -140,6 +192,28 @@ TASKS = (
             ),
             "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
             "float16 keeps 11 bits: float32 is wanted": lambda alphas: (1 - alphas.half().sum(1)).square().sum(1),
+            "the sums are in float16, which keeps 11 bits: float32 is wanted": lambda alphas: (
+                (1 - alphas.half().sum(1)).square().sum(1).float()
+            ),
+            "summed over the places first: the first sum is over the words": lambda alphas: (
+                (1 - alphas.float().sum(2)).square().sum(1)
+            ),
+            "the mean over the words: the sum is wanted": lambda alphas: (1 - alphas.float().mean(1)).square().sum(1),
+            "the mean over the places: the sum is wanted": lambda alphas: (1 - alphas.float().sum(1)).square().mean(1),
+            "one number for the whole batch: one for each caption is wanted": lambda alphas: precise_penalty(
+                alphas
+            ).sum(),
+            "the mean of the batch: one number for each caption is wanted": lambda alphas: precise_penalty(
+                alphas
+            ).mean(),
+            "squared before the sum over the words: first the sum, then the difference from 1, then the square": (
+                lambda alphas: (1 - alphas.float()).square().sum((1, 2))
+            ),
+            "a root too many: the penalty is the sum of the squares": lambda alphas: precise_penalty(alphas).sqrt(),
+            "absolute values in place of squares": lambda alphas: (1 - alphas.float().sum(1)).abs().sum(1),
+            "the sum over the places is squared: square at each place, then sum": lambda alphas: (
+                (1 - alphas.float().sum(1)).sum(1).square()
+            ),
         },
         says="maps of 49 and 196 places in bf16, even ones among them, the penalty in float32",
         others=(
@@ -166,7 +240,7 @@ TASKS = (
             "the rows that are left over are lost: deal them out too": lambda rows, rank, size: list(
                 range(rank * (rows // size), (rank + 1) * (rows // size))
             ),
-            "the last process takes all that is left over: the others wait for it": lambda rows, rank, size: list(
+            "one process takes all that is left over: the others wait for it": lambda rows, rank, size: list(
                 range(rank * (rows // size), rows if rank == size - 1 else (rank + 1) * (rows // size))
             ),
             "ranks are counted from 0: the first row belongs to rank 0": lambda rows, rank, size: list(
@@ -175,12 +249,30 @@ TASKS = (
             "rounded up, the shares run over the end of the batch": lambda rows, rank, size: list(
                 range(rank * -(-rows // size), (rank + 1) * -(-rows // size))
             ),
+            "rounded up, the shares of the first leave too little for the last: none may have two rows more than another": (
+                lambda rows, rank, size: list(range(rows))[rank * -(-rows // size) : (rank + 1) * -(-rows // size)]
+            ),
+            "ranks are taken to begin at 1: rank 0 begins with row 0": lambda rows, rank, size: list(
+                range(rank - 1, rows, size)
+            ),
+            "the last row is left out: a range stops before its end": lambda rows, rank, size: list(
+                range(rank, rows - 1, size)
+            ),
+            "rows and size have changed places": lambda rows, rank, size: list(range(rank, size, rows)),
+            "some rows are taken twice, so that all shares are equal: here none may be": lambda rows, rank, size: [
+                row % rows for row in range(rank, -(-rows // size) * size, size)
+            ],
+            "rows are counted from 0": lambda rows, rank, size: list(range(rank + 1, rows + 1, size)),
+            "each process takes `size` rows: it takes about rows / size of them": lambda rows, rank, size: list(
+                range(rank * size, (rank + 1) * size)
+            ),
             "the rank has no part in it: all processes take the same rows": lambda rows, rank, size: list(
                 range(0, rows, size)
             ),
         },
         says="every row dealt once, fairly, to 1, 2, 3 and 4 processes",
         others=(_blocks, lambda rows, rank, size: [row for row in range(rows) if row % size == rank]),
+        invariants=(_unfair,),
     ),
     Task(
         id="8.3",
@@ -201,6 +293,24 @@ TASKS = (
             "the sum of the ranks: the learning rate would grow with their number": lambda g, rows: g.sum(0),
             "weighed by rows, and not divided by all of them": lambda g, rows: (g * rows[:, None]).sum(0),
             "divided by the number of ranks: divide by the number of rows": lambda g, rows: (g * rows[:, None]).mean(0),
+            "each gradient is divided by its rows: it is multiplied": lambda g, rows: (g / rows[:, None]).sum(0),
+            "summed over the weights: sum over the ranks": lambda g, rows: (g * rows[:, None]).sum(1) / rows.sum(),
+            "divided by the number of ranks too: all rows are enough": lambda g, rows: whole_gradient(g, rows) / len(g),
+            "the shares are whole numbers, nearly all 0: divide with /": lambda g, rows: (
+                g * (rows // rows.sum())[:, None]
+            ).sum(0),
+            "the shares are a softmax: a rank's share is its rows over all rows": lambda g, rows: (
+                g * rows.float().softmax(0)[:, None]
+            ).sum(0),
+            "one number: each weight has its own gradient": lambda g, rows: whole_gradient(g, rows).sum(),
+            "divided by the largest number of rows: divide by all rows": lambda g, rows: (
+                (g * rows[:, None]).sum(0) / rows.max()
+            ),
+            "the gradients are of means, not of sums: first each times its rows": lambda g, rows: g.sum(0) / rows.sum(),
+            "a rank without rows counts like one with a row: it must not count": lambda g, rows: whole_gradient(
+                g, rows.clamp(min=1)
+            ),
+            "this is the gradient of rank 0 alone": lambda g, rows: g[0],
             "this is the gradient of the largest rank alone": lambda g, rows: g[rows.argmax()],
             "divided by the rows: a rank with fewer rows would count for more": lambda g, rows: (
                 (g / rows.clamp(min=1)[:, None]).sum(0) / (1 / rows.clamp(min=1)).sum()
@@ -225,10 +335,12 @@ TASKS = (
             ([numbers(3, 2), numbers(4, seed=1, scale=3.0)], 1.0),
             ([numbers(2, seed=2, scale=0.01), numbers(2, 2, seed=3, scale=0.02)], 5.0),
             ([numbers(6, seed=4, scale=10.0)], 5.0),
+            ([torch.zeros(3), torch.zeros(2)], 1.0),
+            ([numbers(2, seed=5), numbers(3, seed=6, scale=9.0), numbers(2, 2, seed=7, scale=3.0)], 2.0),
         ],
         mistakes={
             "each gradient is clipped by its own norm: one norm of all of them, so that the direction stays": lambda gs, most: [
-                each * min(1.0, most / each.norm().item()) for each in gs
+                _clipped([each], most)[0] for each in gs
             ],
             "each number is clipped: that changes the direction; scale all of them": lambda gs, most: [
                 each.clamp(-most, most) for each in gs
@@ -236,20 +348,46 @@ TASKS = (
             "short gradients are made longer: only those above the limit change": lambda gs, most: [
                 each * most / _norm(gs) for each in gs
             ],
-            "the norms are added: the norm of all is the root of the sum of squares": lambda gs, most: [
-                each * min(1.0, most / sum(one.norm().item() for one in gs)) for each in gs
+            "the norms are added: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _norms(gs).sum()
+            ),
+            "the mean of the norms: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _norms(gs).mean()
+            ),
+            "the largest of the norms: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _norms(gs).max()
+            ),
+            "the norm of the first gradient: take that of all together": lambda gs, most: _clipped(
+                gs, most, lambda gs: gs[0].norm()
+            ),
+            "absolute values are added: the norm is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _all(gs).abs().sum()
+            ),
+            "the largest number is taken for the norm: it is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _all(gs).abs().max()
+            ),
+            "the mean of the squares: the norm has their sum": lambda gs, most: _clipped(
+                gs, most, lambda gs: _all(gs).square().mean().sqrt()
+            ),
+            "the root is missing in the norm": lambda gs, most: _clipped(gs, most, lambda gs: _all(gs).square().sum()),
+            "the factor is upside down: the limit over the norm": lambda gs, most: [
+                each * min(1.0, _norm(gs).item() / most) for each in gs
             ],
-            "the root is missing in the norm": lambda gs, most: [
-                each * min(1.0, most / _norm(gs).item() ** 2) for each in gs
+            "gradients above the limit are thrown away: make them shorter": lambda gs, most: [
+                each * (_norm(gs) <= most) for each in gs
             ],
+            "nothing is returned where the norm is below the limit: return the gradients as they are": lambda gs, most: (
+                _clipped(gs, most) if _norm(gs) > most else None
+            ),
             "divided by the norm, and not multiplied by the limit": lambda gs, most: [
                 each / max(1.0, _norm(gs).item()) if _norm(gs) > most else each for each in gs
             ],
         },
-        says="long and short gradients, of one and of two weights, against torch's",
+        says="long and short gradients, of one, two and three weights, and gradients of 0, against torch's",
         others=(
             _clipped,
             lambda gs, most: tuple(each / max(1.0, _norm([one.double() for one in gs]).item() / most) for each in gs),
+            lambda gs, most: [each * (most / _norm(gs)).clamp(max=1) for each in gs],
         ),
     ),
     Task(
@@ -269,6 +407,8 @@ TASKS = (
             ([9.0], 1),
             ([1.0, 2.0, 1.0, 1.0, 1.0, 3.0], 2),
             ([3.0, 2.0, 4.0, 3.0, 5.0, 1.0, 6.0], 2),  # two epochs without a better score, not in a row
+            ([-3.0, -2.0, -2.5, -4.0, -1.0], 2),
+            ([5.0, 3.0, 4.0, 2.0, 1.0], 2),
         ],
         mistakes={
             "BLEU is better when it is higher: this takes the lowest": lambda scores, patience: _stop(
@@ -284,6 +424,43 @@ TASKS = (
             "the waiting begins anew with each better epoch: `patience` of them in a row": lambda scores, patience: (
                 _never_anew(scores, patience)
             ),
+            "the best of all epochs is given: take the best of those until the stop": lambda scores, patience: (
+                scores.index(max(scores)) + 1,
+                best_and_last(scores, patience)[1],
+            ),
+            "the last epoch lies beyond the end of the scores": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                best_and_last(scores, patience)[0] + patience,
+            ),
+            "each score is compared with the one before: compare it with the best so far": lambda scores, patience: (
+                _against_the_one_before(scores, patience, best_too=True)
+            ),
+            "the waiting begins anew where a score rises a little: only a new best one ends it": lambda scores, patience: (
+                _against_the_one_before(scores, patience, best_too=False)
+            ),
+            "the two are exchanged: first the best epoch, then the last": lambda scores, patience: best_and_last(
+                scores, patience
+            )[::-1],
+            "nothing is returned where the scores end before the patience": lambda scores, patience: (
+                best_and_last(scores, patience) if _stops(scores, patience) else None
+            ),
+            "the epoch that ends the waiting is the last: it has been trained too": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                best_and_last(scores, patience)[1] - _stops(scores, patience),
+            ),
+            "the last epoch is counted from 0: count both from 1": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                best_and_last(scores, patience)[1] - 1,
+            ),
+            "the last of all epochs is given: training may stop before": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                len(scores),
+            ),
+            "this is the best score: give the number of its epoch": lambda scores, patience: (
+                scores[best_and_last(scores, patience)[0] - 1],
+                best_and_last(scores, patience)[1],
+            ),
+            "the best score begins at 0: scores may be negative": _from_zero,
             "the last epoch is not the best: keep the model of the best one": lambda scores, patience: (
                 best_and_last(scores, patience)[1],
                 best_and_last(scores, patience)[1],

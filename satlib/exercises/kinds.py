@@ -6,6 +6,8 @@ from typing import Any
 from satlib.exercises.compare import short
 from satlib.exercises.task import Task
 
+NEAR = "near"
+
 
 def explain(id: str, name: str, right: str, wrong: Mapping[str, str], **card: Any) -> Task:
     """A task to choose the sentence that explains something.
@@ -51,12 +53,20 @@ def predict(
         card: the other attributes of `Task`: title, difficulty, minutes, equation, after, says.
     """
 
-    def advise(got: Any) -> str:
+    def rounded(answer: Callable[[], Any]) -> Any:
+        """NEAR, or the number with two digits: mistakes are told apart more finely than what counts as right."""
+        got = answer()
         try:
-            more = "a larger" if float(got) < truth() else "a smaller"
+            number = float(got)
         except (TypeError, ValueError):
+            return got
+        return NEAR if abs(number - truth()) <= tolerance * abs(truth()) else f"{number:.2g}"
+
+    def advise(got: Any) -> str:
+        if not isinstance(got, str):
             return f"expected a number, got {short(got)}"
-        return f"expected {more} number than {short(got)}: think again, or run the experiment below and explain it to yourself"
+        more = "a larger" if float(got) < truth() else "a smaller"
+        return f"expected {more} number than {got}: think again, or run the experiment below and explain it to yourself"
 
     return Task(
         id=id,
@@ -64,9 +74,9 @@ def predict(
         kind="predict",
         reference=lambda: truth(),
         cases=lambda: [()],
+        observe=rounded,
         mistakes={reason: lambda number=number: number for reason, number in wrong.items()},
         others=(lambda: truth() * (1 + tolerance / 3), lambda: truth() * (1 - tolerance / 3)),
-        tolerance=tolerance,
         advise=advise,
         **card,
     )

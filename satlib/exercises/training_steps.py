@@ -1,0 +1,171 @@
+"""What the exercises 4.7, 4.9 and 4.10 run: captions by teacher forcing, a small training, and one step of a training."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from satlib.decoder import Decoder, DecoderConfig
+from satlib.exercises.task import Answer, generator, numbers
+
+Step = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+L, D, m, n, K = 5, 6, 4, 6, 7
+
+
+def teacher_forced(step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Tensor:
+    """The logits of all words (B, C, K): before each word the step gets the true word before it, and nothing before the first."""
+    Ey, found = torch.zeros(len(captions), E.shape[1]), []
+    for target in captions.unbind(1):
+        logits, h = step(Ey, h)
+        found.append(logits)
+        Ey = E[target]
+    return torch.stack(found, 1)
+
+
+def unrolled(
+    step: Step, h: Tensor, captions: Tensor, E: Tensor, inputs: str = "before", first: str = "zero", carry: bool = True
+) -> Tensor:
+    """As `teacher_forced`, with another input: "before", "itself", "own" or "fixed"; another first one; or a state that stays."""
+    Ey = torch.zeros(len(captions), E.shape[1]) if first == "zero" else E[0].expand(len(captions), -1)
+    found, start = [], h
+    for target in captions.unbind(1):
+        if inputs == "itself":
+            Ey = E[target]
+        logits, h = step(Ey, h if carry else start)
+        found.append(logits)
+        Ey = {"before": E[target], "itself": Ey, "own": E[logits.argmax(1)], "fixed": Ey}[inputs]
+    return torch.stack(found, 1)
+
+
+def rollouts() -> list[tuple[Any, ...]]:
+    """Cases of 4.7: a step with random weights, its first state, captions and embeddings."""
+
+    def step_of(seed: int) -> Step:
+        W, U, out = (numbers(*shape, seed=seed + i) for i, shape in enumerate(((n, m), (n, n), (K, n))))
+
+        def step(Ey: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+            h = torch.tanh(Ey @ W.T + h @ U.T)
+            return h @ out.T, h
+
+        return step
+
+    def captions(rows: int, words: int, seed: int) -> Tensor:
+        ids = torch.randint(2, K, (rows, words), generator=generator(seed))
+        ids[:, -1] = 0
+        return ids
+
+    return [
+        (step_of(seed), numbers(rows, n, seed=seed + 3), captions(rows, words, seed + 4), numbers(K, m, seed=seed + 5))
+        for seed, rows, words in ((0, 3, 5), (10, 2, 4))
+    ]
+
+
+class Pointer(nn.Module):
+    """A network that has to look at the right one of L places: a (B, L, D), h (B, n) -> logits (B, 4)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W_a, self.W_h, self.v = nn.Linear(D, 16), nn.Linear(n, 16), nn.Linear(16, 1)
+        self.out = nn.Linear(D, 4)
+
+    def forward(self, a: Tensor, h: Tensor) -> Tensor:
+        """The logits of the four answers."""
+        e = self.v(torch.tanh(self.W_a(a) + self.W_h(h).unsqueeze(1))).squeeze(2)
+        return self.out((torch.softmax(e, 1).unsqueeze(2) * a).sum(1))
+
+
+def task_to_point(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Places a (64, L, D), questions h (64, n), answers (64,): the first two numbers of a say which place answers."""
+    a, draw = numbers(64, L, D, seed=seed), generator(seed + 1)
+    where = torch.randint(0, L, (64,), generator=draw)
+    answers = torch.randint(0, 4, (64,), generator=draw)
+    a[:, :, 0] = 0
+    a[torch.arange(64), where, 0] = 3
+    a[:, :, 2:] *= 0.3
+    a[torch.arange(64), where, 2 + answers] += 2
+    return a, numbers(64, n, seed=seed + 2), answers
+
+
+def train(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor) -> list[float]:
+    """The losses of forty steps of Adam, each before its step."""
+    return trained(model, a, h, answers, "before")
+
+
+def trained(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor, zero: str, rate: float = 0.02) -> list[float]:
+    """`zero`: when the gradients are emptied: "before" the backward pass, "between" it and the step, or "never"."""
+    optimiser, losses = torch.optim.Adam(model.parameters(), rate), []
+    for _ in range(40):
+        loss = nn.functional.cross_entropy(model(a, h), answers)
+        if zero == "before":
+            optimiser.zero_grad()
+        loss.backward()
+        if zero == "between":
+            optimiser.zero_grad()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+def with_pointer(answer: Answer, seed: int) -> Any:
+    """The losses that a learner's training gives for a new network."""
+    torch.manual_seed(seed)
+    return answer(Pointer(), *task_to_point(seed))
+
+
+def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
+    """One step: the mean cross-entropy of a batch's words, its gradients, a step of the optimiser; the loss before it."""
+    return stepped(model, optimiser, a, captions)
+
+
+def stepped(
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    a: Tensor,
+    captions: Tensor,
+    zero: bool = True,
+    step: bool = True,
+    targets: Callable[[Tensor], Tensor] = lambda captions: captions,
+    reduction: str = "mean",
+) -> float:
+    """As `training_step`, with something left out, other targets, or a sum."""
+    logits, _ = model(a, captions)
+    wanted = targets(captions)
+    logits = logits[:, : wanted.shape[1]]
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction=reduction)
+    if zero:
+        optimiser.zero_grad()
+    loss.backward()
+    if step:
+        optimiser.step()
+    return loss.item()
+
+
+class _Small(nn.Module):
+    """satlib's decoder, as a learner's: model(a, captions) gives logits and maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = Decoder(DecoderConfig(embedding=m, hidden=n, attention_hidden=4, dropout=0.0), D, K)
+
+    def forward(self, a: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, C, K) and maps (B, C, L), by teacher forcing."""
+        output = self.decoder(a, captions)
+        return output.logits, output.alphas
+
+
+def three_steps(answer: Answer, seed: int) -> Any:
+    """What three calls of a learner's step return, with plain gradient descent, and how far the weights have moved."""
+    torch.manual_seed(seed)
+    model = _Small()
+    before = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    a, captions = numbers(4, L, D, seed=seed), torch.randint(0, K, (4, 3), generator=generator(seed + 1))
+    losses = [answer(model, optimiser, a, captions) for _ in range(3)]
+    moved = torch.cat([weight.detach().flatten() for weight in model.parameters()]) - before
+    return {
+        "loss of the first step": losses[0],
+        "of the second": losses[1],
+        "of the third": losses[2],
+        "weights": moved,
+    }

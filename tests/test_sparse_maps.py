@@ -1,0 +1,71 @@
+"""Sparsemax in a whole captioner: it trains, is saved with its recipe, and leaves places at exactly 0; what it cannot do is refused."""
+
+import pytest
+import tiny
+import torch
+
+from satlib import attention, encoders, fast, recipe, training
+from satlib.captioner import Captioner
+from satlib.decoder import Decoder
+from satlib.errors import SatlibError
+
+CHANGES = ("training.learning_rate=0.03", "training.select=nll", "decoder.dropout=0.0")
+
+
+@pytest.fixture(autouse=True)
+def tiny_encoder(monkeypatch):
+    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+
+
+def maps(captioner, data):
+    """The maps of the test split's first references, all words of all images: (N, L)."""
+    found = []
+    for example in data.split("test"):
+        a = tiny.Reader().read([example.image_id])
+        ids = captioner.vocabulary.encode(example.references[0])
+        with torch.no_grad():
+            found.append(captioner.decoder(captioner.annotations(a), torch.tensor([ids])).alphas[0])
+    return torch.cat(found)
+
+
+def test_it_trains_and_is_loaded_as_it_was_saved(tmp_path):
+    data = tiny.data()
+    for normaliser in ("softmax", "sparsemax"):
+        chosen = tiny.the_recipe(f"decoder.normaliser={normaliser}", *CHANGES)
+        trained = training.train(chosen, data, tiny.Reader(), tmp_path / normaliser, progress=False)
+        loaded = Captioner.load(tmp_path / normaliser / "model.safetensors")
+        assert loaded.recipe.decoder.normaliser == normaliser
+        assert loaded.decoder.attention.normalise is attention.NORMALISERS[normaliser]
+        alphas = maps(loaded, data)
+        torch.testing.assert_close(alphas, maps(trained.cpu(), data))
+        torch.testing.assert_close(alphas.sum(1), torch.ones(len(alphas)))
+        with torch.no_grad():
+            loaded.decoder.attention.energy.energy.weight.mul_(30)  # energies that differ by more than 1
+        assert bool((maps(loaded, data) == 0).any()) == (normaliser == "sparsemax")
+
+
+def test_an_older_model_has_a_softmax():
+    values = recipe.load("flickr8k-lite0-soft").to_dict()
+    del values["decoder"]["normaliser"]
+    assert recipe.from_dict(recipe.completed(values)).decoder.normaliser == "softmax"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("decoder.attention=hard", r'decoder\.attention = "soft", not "hard"'),
+        ("decoder.attention=none", r'decoder\.attention = "soft", not "none"'),
+        ("objective.boxes=1.0", r"objective\.boxes = 0"),
+    ],
+)
+def test_what_does_not_go_together(change, message):
+    with pytest.raises(SatlibError, match=r'decoder\.normaliser = "sparsemax" needs ' + message):
+        recipe.load("flickr8k-lite0-soft", ["decoder.normaliser=sparsemax", change])
+
+
+def test_the_fast_loop_knows_softmax_alone():
+    chosen = tiny.the_recipe("decoder.normaliser=sparsemax")
+    with pytest.raises(
+        SatlibError, match=r"its weights are no softmax of the energies; set training\.loop = \"plain\""
+    ):
+        fast.check(Decoder(chosen.decoder, tiny.DIM, 20))
