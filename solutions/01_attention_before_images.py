@@ -131,27 +131,96 @@ def hop(m: Tensor, c: Tensor, u: Tensor) -> Tensor:
 # %% [markdown]
 # ## 1.5
 #
-# Nobody has to ask: the inputs can score themselves (Raffel and Ellis, 2015). A sequence of any length becomes one vector, without recurrence:
+# This function collects the alignment matrix of one sentence. Before each word the decoder's state asks all places,
+# $\alpha_t = \mathrm{softmax}(a\, s_{t-1})$, and then `step` gives the next state from the word before, the context and
+# the state. But something is odd in every matrix that it makes: the first two rows are alike, and each later row shows
+# where the word *before* should have looked. Find the bug and mend it.
 #
-# $$s_t = \tanh(w \cdot h_t + b), \qquad \alpha = \mathrm{softmax}(s), \qquad c = \sum_t \alpha_t h_t$$
+# The lines below the function try it on a decoder that wants to move on by one place at each step. The 1s should be on
+# the diagonal.
 
 
 # %%
-def feed_forward(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """Exercise 1.5: one vector for each sequence (B, D). h: (B, T, D). w: (D,). b: ()."""
+def alignment(a: Tensor, s: Tensor, E: Tensor, step) -> Tensor:
+    """Exercise 1.5: the weights before each word, (C, L).
+
+    a: (L, D), the places. s: (D,), the first state. E: (C, m), the embedding of the word before each word.
+    step(Ey, z, s): the next state (D,), from an embedding (m,), a context (D,) and a state (D,).
+    """
+    rows = []
+    query = s
+    for Ey in E:
+        alpha = torch.softmax(a @ query, dim=0)  # (L,)
+        z = alpha @ a
+        # BEGIN SOLUTION
+        s = step(Ey, z, s)
+        query = s
+        # END SOLUTION
+        # STUB query = s
+        # STUB s = step(Ey, z, s)
+        rows.append(alpha)
+    return torch.stack(rows)
+
+
+places = 5 * torch.eye(4)
+print(alignment(places, places[0], torch.zeros(4, 1), lambda Ey, z, s: s.roll(1)).round())
+
+# %% [markdown] tags=["hint"]
+# Go through the first two turns of the loop by hand. With which state does word 1 ask, and with which word 2?
+
+# %% [markdown]
+# ## 1.6
+#
+# Four words have the scores 2, 0, 0, 0. The softmax gives the first one a weight of 0.71 and the others 0.10 each. Now
+# add 5 to all four scores, and then multiply them by 2. What is the weight of the first word then? Predict it before
+# you run anything.
+
+
+# %%
+def new_weight() -> float:
+    """Exercise 1.6: the first word's weight, to two decimals."""
     # BEGIN SOLUTION
-    scores = torch.tanh(h @ w + b)  # (B, T)
-    alpha = torch.softmax(scores, dim=1)
-    return torch.einsum("bt,btd->bd", alpha, h)
+    return 0.95  # the ratio to another word was 0.71 / 0.10 = 7.4; now it is 7.4 squared, 55; and 55 / (55 + 3) = 0.95
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# `h @ w` is (B, T): one number for each step. The tanh comes before the softmax.
+# The ratio of two weights is $\exp(s_1 - s_2)$. What happens to that difference when you add 5? When you multiply by 2?
 
-# %% [markdown] tags=["pseudocode"]
-# ```
-# scores = tanh(h . w + b)                   (B, T)
-# alpha = softmax over the steps
-# c = sum over the steps of alpha times h    (B, D)
-# ```
+# %% [markdown]
+# Now run it.
+
+# %%
+scores = torch.tensor([2.0, 0.0, 0.0, 0.0])
+for name, changed in (
+    ("as they are", scores),
+    ("plus 5", scores + 5),
+    ("plus 5, times 2", 2 * (scores + 5)),
+    ("times 1/2", scores / 2),
+):
+    print(f"{name:16}", " ".join(f"{weight:.3f}" for weight in torch.softmax(changed, 0).tolist()))
+
+# %% [markdown]
+# ## 1.7
+#
+# Notebook 01 draws BLEU-4 for English sentences of 6 to 8, 9 to 12, 13 to 16 and 17 to 20 words. The translator with
+# one fixed vector loses most of its score from the first group to the last. The one with attention loses little. Why
+# does the first one fail on long sentences?
+#
+# - **a.** It has never been trained on sentences that long.
+# - **b.** A long sentence has more runs of four words that can be wrong, so BLEU is lower for it.
+# - **c.** When the encoder comes to the end of a long sentence, it has forgotten the beginning.
+# - **d.** The vector has the same number of dimensions for 6 words and for 20, and the decoder gets nothing else.
+
+
+# %%
+def why_it_fails() -> str:
+    """Exercise 1.7: "a", "b", "c" or "d"."""
+    # BEGIN SOLUTION
+    return "d"
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Both translators have the same encoder, sentences, steps and score. What can the second decoder read that the first
+# cannot?

@@ -18,7 +18,7 @@
 
 # %%
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from satlib.exercises import check, reference
@@ -161,3 +161,71 @@ def most_like(a: Tensor, i: int) -> int:
 # cosines = unit . unit[i]
 # leave out i, take the largest
 # ```
+
+# %% [markdown]
+# ## 2.6
+#
+# A small network has these layers: a convolution of 3, another one, a pooling of 2 with stride 2, a convolution of 3, a
+# pooling of 2 with stride 2. It turns a photograph of 56 x 56 pixels into 14 x 14 vectors. In the middle of the
+# photograph one pixel changes. How many of the 196 vectors change?
+
+
+# %%
+def how_many() -> float:
+    """Exercise 2.6: the number of vectors that change."""
+    # BEGIN SOLUTION
+    return (12 / 4) ** 2  # a vector sees 12 pixels a side; neighbouring vectors are 4 pixels apart
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# How large is the square that one vector sees (exercise 2.3)? By how many pixels is its neighbour's square moved? How
+# many of these squares hold the pixel, along one axis?
+
+# %% [markdown]
+# Now run it.
+
+# %%
+torch.manual_seed(0)
+network = nn.Sequential(
+    *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+    *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+).requires_grad_(False)
+photo = torch.rand(1, 3, 56, 56)
+changed = photo.clone()
+changed[0, :, 28, 28] += 1
+differs = (network(photo) != network(changed)).any(1)[0]  # (14, 14)
+print(differs[4:11, 4:11].int(), differs.sum().item(), sep="\n")
+
+# %% [markdown]
+# ## 2.7
+#
+# This function computes the annotation vectors of many photographs, to be stored. The network has batch normalisation
+# layers and is frozen. So the vectors of a photograph should not depend on the other photographs. But with another
+# `size` of the batches they come out differently, as the lines below the function show. Find the bug and mend it.
+
+
+# %%
+def extract(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """Exercise 2.7: annotation vectors (N, L, D) of photos (N, 3, H, W), computed in batches of `size`."""
+    rows = []
+    # BEGIN SOLUTION
+    network.eval()
+    with torch.no_grad():
+        # END SOLUTION
+        # STUB with torch.no_grad():
+        for start in range(0, len(photos), size):
+            maps = network(photos[start : start + size])  # (size, D, h, w)
+            rows.append(maps.flatten(2).transpose(1, 2))
+    return torch.cat(rows)
+
+
+torch.manual_seed(0)
+network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU())
+photos = torch.rand(6, 3, 32, 32)
+difference = (extract(network, photos, 2) - extract(network, photos, 3)).abs().max().item()
+print(f"largest difference between batches of 2 and of 3: {difference:.4f}")
+
+# %% [markdown] tags=["hint"]
+# `torch.no_grad()` turns off gradients and nothing else. What does a batch normalisation layer do in training, and how
+# does it know that this is no training?

@@ -17,6 +17,7 @@
 # below it. Below the check wait a hint, a pseudocode and a solution, folded.
 
 # %%
+import random
 import re
 from collections import Counter, defaultdict
 
@@ -158,3 +159,64 @@ def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
 # mask = place < length, for each place of each caption
 # sum of the losses at words / number of words
 # ```
+
+# %% [markdown]
+# ## 3.6
+#
+# In training the decoder does not read its own words. Before each word it gets the *true* word before it. This is
+# called teacher forcing. So each caption is used twice, the second time shifted by one: as what is asked for, and as
+# what goes in. satlib has no start mark. As long as there is no word, the input is a vector of zeros.
+
+
+# %%
+def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+    """Exercise 3.6: the embedded words before each word (B, C, m), and the words that are asked for (B, C).
+
+    captions: (B, C), ids of one length, each row with its end mark at the end. E: (K, m), the embeddings.
+    """
+    # BEGIN SOLUTION
+    inputs = torch.zeros(*captions.shape, E.shape[1])
+    inputs[:, 1:] = E[captions[:, :-1]]
+    return inputs, captions
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Write down, for "a dog (end)", what the decoder gets at steps 1, 2 and 3, and what it has to say there. Which word
+# is never an input?
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# inputs = zeros                                         (B, C, m)
+# inputs from step 2 on = embeddings of all words but the last
+# targets = the captions as they are                     (B, C)
+# ```
+
+# %% [markdown]
+# ## 3.7
+#
+# What if batches did mix lengths? Say that captions have 6 to 16 words, the end mark included, and every length is as
+# frequent. In each batch the captions are filled up to the longest of them. With batches of 2, about 14 % of all steps
+# are padding. Which share is it with batches of 64?
+
+
+# %%
+def padding_of_64() -> float:
+    """Exercise 3.7: the share of padding, between 0 and 1."""
+    # BEGIN SOLUTION
+    return 1 - 11 / 16  # the longest of 64 has almost always 16 words, and the mean is 11
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# How long is the longest of 64 captions, nearly always? How long is a caption on average?
+
+# %% [markdown]
+# Now run it.
+
+# %%
+chance = random.Random(0)
+for size in (1, 2, 4, 16, 64):
+    drawn = [[chance.randint(6, 16) for _ in range(size)] for _ in range(500)]
+    steps = sum(size * max(lengths) for lengths in drawn)
+    print(f"batches of {size:2}: {1 - sum(map(sum, drawn)) / steps:.1%} padding")

@@ -23,6 +23,7 @@ from satlib.exercises.engine import chapter
 LEAST = 0.95  # share of changes that must be found
 # Changes that leave the answer right: (exercise, the changed line) -> reason.
 JUDGED: dict[tuple[str, str], str] = {
+    ("1.5", "alpha = torch.softmax(a @ query, dim=-1)"): "right: there is one axis, the first and the last",
     ("2.5", "cosines[i] = -3"): "right: no cosine is below -1",
     ("2.5", "cosines[i] = -1"): "right: a cosine of exactly -1 with all other places does not occur",
     (

@@ -1,7 +1,8 @@
 """Exercises of notebook 01: attention before images."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,8 +10,10 @@ from torch import Tensor
 
 from satlib.attention import DotEnergy, SoftAttention
 from satlib.course.translation import masked_softmax
+from satlib.exercises.kinds import explain, predict
 from satlib.exercises.task import Task, numbers, sums_to_one
 
+Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 B, L, D = 2, 5, 4
 
 
@@ -50,14 +53,55 @@ def _hop(m: Tensor, c: Tensor, u: Tensor, dim: int = 1) -> Tensor:
     return torch.einsum("bl,bld->bd", torch.softmax(torch.einsum("bld,bd->bl", m, u), dim), c) + u
 
 
-def feed_forward(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """Raffel and Ellis: scores from the inputs alone, squashed; h (B, T, D), w (D,), b () -> (B, D)."""
-    alpha = torch.softmax(torch.tanh(h @ w + b), 1)
-    return torch.bmm(alpha.unsqueeze(1), h).squeeze(1)
+def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
+    """The weights (C, L) before each word: places a (L, D), first state s (D,), the words before E (C, m)."""
+    return _alignment(a, s, E, step)
 
 
-def _means(h: Tensor, scores: Tensor) -> Tensor:
-    return (torch.softmax(scores, 1).unsqueeze(2) * h).sum(1)
+def _alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, asks: str = "new") -> Tensor:
+    """As `alignment`. `asks`: with which state: the "new" one, the "old" one of a word before, or always the "first"."""
+    rows, query = [], s
+    for Ey in E:
+        alpha = torch.softmax(a @ query, 0)
+        before, s = s, step(Ey, alpha @ a, s)
+        query = {"new": s, "old": before, "first": query}[asks]
+        rows.append(alpha)
+    return torch.stack(rows)
+
+
+def _moved_up(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
+    """The late rows, moved up by one: the decoder has read at the wrong places all the same."""
+    return _alignment(a, s, torch.cat([E, E[-1:]]), step, "old")[1:]
+
+
+def _after_the_step(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
+    rows = []
+    for Ey in E:
+        s = step(Ey, torch.softmax(a @ s, 0) @ a, s)
+        rows.append(torch.softmax(a @ s, 0))
+    return torch.stack(rows)
+
+
+def _recursive(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
+    alpha = torch.softmax((a * s).sum(1), 0)
+    rest = [_recursive(a, step(E[0], (alpha.unsqueeze(1) * a).sum(0), s), E[1:], step)] if len(E) > 1 else []
+    return torch.cat([alpha.unsqueeze(0), *rest])
+
+
+def _sentences() -> list[tuple[Tensor, Tensor, Tensor, Step]]:
+    def step_of(seed: int) -> Step:
+        W, Z, U = (numbers(D, D, seed=seed + i) for i in range(3))
+        return lambda Ey, z, s: torch.tanh(W @ Ey + Z @ z + U @ s)
+
+    return [
+        (numbers(L, D, seed=seed), numbers(D, seed=seed + 1), numbers(words, D, seed=seed + 2), step_of(seed + 3))
+        for seed, words in ((0, 4), (10, 3))
+    ]
+
+
+def sharper_weight() -> float:
+    """The first word's weight after 5 is added to the scores 2, 0, 0, 0 and the sums are doubled."""
+    return torch.softmax(2 * (torch.tensor([2.0, 0.0, 0.0, 0.0]) + 5), 0)[0].item()
 
 
 def _masks() -> list[tuple[Tensor, Tensor]]:
@@ -260,48 +304,67 @@ TASKS = (
     ),
     Task(
         id="1.5",
-        name="feed_forward",
-        title="Attention without recurrence",
+        name="alignment",
+        kind="bug",
+        title="One row late",
         difficulty=2,
         minutes=5,
-        equation="Raffel and Ellis, section 1.2",
-        after="Attention without recurrence",
-        reference=feed_forward,
-        cases=lambda: [
-            (numbers(B, L, D), numbers(D, seed=1), torch.tensor(0.5)),
-            (numbers(3, 2, D, seed=2), numbers(D, seed=3), torch.tensor(-1.0)),
-        ],
+        equation="Bahdanau et al., section 3.1",
+        after="The alignment matrix",
+        reference=alignment,
+        start=partial(_alignment, asks="old"),
+        cases=_sentences,
         mistakes={
-            "the tanh is missing: a score may be no larger than 1": lambda h, w, b: _means(h, h @ w + b),
-            "the bias is missing": lambda h, w, b: _means(h, torch.tanh(h @ w)),
-            "softmax over the batch axis: weights sum to 1 over the steps of one sequence": lambda h, w, b: (
-                torch.einsum("bt,btd->bd", torch.softmax(torch.tanh(h @ w + b), 0), h)
+            "every word asks with the first state: the rows are all alike": partial(_alignment, asks="first"),
+            "the rows have moved up, but the decoder still reads where the word before should: mend what it asks with": (
+                _moved_up
             ),
-            "these are the weights: the weighted mean is missing": lambda h, w, b: torch.softmax(
-                torch.tanh(h @ w + b), 1
-            ),
-            "this is the plain mean of the steps": lambda h, w, b: h.mean(1),
-            "the bias is taken off: it is added": lambda h, w, b: _means(h, torch.tanh(h @ w - b)),
-            "the softmax is missing: scores are not weights": lambda h, w, b: (
-                torch.tanh(h @ w + b).unsqueeze(2) * h
-            ).sum(1),
-            "divided by the number of steps: the weights sum to 1 already": lambda h, w, b: (
-                feed_forward(h, w, b) / h.shape[1]
-            ),
-            "a sigmoid in place of the tanh: a score lies between -1 and 1": lambda h, w, b: _means(
-                h, torch.sigmoid(h @ w + b)
-            ),
-            "the tanh comes after the softmax: it squashes the scores, so it comes before": lambda h, w, b: (
-                torch.softmax(h @ w + b, 1).tanh().unsqueeze(2) * h
-            ).sum(1),
-            "this is a mean of tanh(h): the tanh is for the scores alone, and the mean is of the inputs h": lambda h, w, b: (
-                (torch.softmax(torch.tanh(h @ w + b), 1).unsqueeze(2) * h.tanh()).sum(1)
+            "now the matrix is a row early: the weights before a word come from the state before that word": (
+                _after_the_step
             ),
         },
-        says="values for sequences of 5 and of 2 steps",
-        others=(
-            lambda h, w, b: torch.stack([torch.softmax(torch.tanh(one @ w + b), 0) @ one for one in h]),
-            lambda h, w, b: _means(h.double(), torch.tanh(h.double() @ w.double() + b)),
-        ),
+        says="every row from the state just before its word, in two sentences",
+        others=(_recursive, lambda *x: alignment(*x).double()),
+        given=lambda a, s, E, step: f"a sentence of {len(a)} words, a translation of {len(E)}",
+    ),
+    predict(
+        "1.6",
+        "new_weight",
+        truth=sharper_weight,
+        wrong={
+            "that is the weight after the 5 alone, which changes nothing; doubling changes the differences": math.exp(2)
+            / (math.exp(2) + 3),
+            "the ratio of two weights is exp of a difference of scores: doubling the scores squares it, it does not double it": (
+                2 * math.exp(2) / (2 * math.exp(2) + 3)
+            ),
+            "that is what halving does: larger differences make the weights sharper, not flatter": math.exp(1)
+            / (math.exp(1) + 3),
+            "weights are no shares of the scores: a softmax takes exp of them first": 7 / 22,
+            "no weight is more than 1: they sum to 1": 2 * math.exp(2) / (math.exp(2) + 3),
+            "the others keep some weight: exp of their scores is small, and not 0": 1.0,
+        },
+        tolerance=0.02,
+        title="Shift and stretch",
+        difficulty=1,
+        minutes=3,
+        equation="notebook 01, the temperature",
+        after="Move the temperature",
+        says="a constant cancels in the softmax; a factor of 2 squares the ratio of any two weights",
+    ),
+    explain(
+        "1.7",
+        "why_it_fails",
+        right="d",
+        wrong={
+            "a": "it was trained on sentences of 3 to 20 words, the same as the one with attention",
+            "b": "the one with attention is scored by the same BLEU on the same sentences, and hardly falls",
+            "c": "the encoder reads in both directions: one of its last states has just read the beginning",
+        },
+        title="What gets lost in long sentences",
+        difficulty=1,
+        minutes=3,
+        equation="Bahdanau et al., section 1",
+        after="The translator with attention",
+        says="128 numbers for 6 words or for 20; attention has 128 for each word",
     ),
 )

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from satlib.course.seeing import unpool as satlib_unpool
-from satlib.exercises.task import Task, numbers
+from satlib.exercises.kinds import predict
+from satlib.exercises.task import Answer, Task, numbers
 
 D, H, W = 3, 2, 4
 
@@ -127,6 +129,52 @@ def _places_are_kept(inputs: Sequence[Any], result: Any) -> str | None:
 def _lopsided() -> Tensor:
     """Vectors of different lengths, with one large dimension: other measures of likeness give other places."""
     return numbers(8, 5, seed=12) * torch.arange(1.0, 9.0)[:, None] * torch.tensor([1.0, 1.0, 1.0, 1.0, 20.0])
+
+
+def vectors_changed() -> int:
+    """How many vectors of a small network with random weights change with one pixel."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+    ).requires_grad_(False)
+    photo = torch.rand(1, 3, 56, 56)
+    changed = photo.clone()
+    changed[0, :, 28, 28] += 1
+    return int((network(photo) != network(changed)).any(1).sum())
+
+
+def extract(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """Annotation vectors (N, L, D) of a frozen network, computed in batches of `size`."""
+    return _extract(network, photos, size)
+
+
+def _extract(network: nn.Module, photos: Tensor, size: int, eval_at: str = "first") -> Tensor:
+    """`eval_at`: when the network is told that this is no training: "first", "never", or "late", after a batch."""
+    rows = []
+    for start in range(0, len(photos), size):
+        if eval_at == "first":
+            network.eval()
+        with torch.no_grad():
+            rows.append(places(network(photos[start : start + size])))
+        if eval_at == "late":
+            network.eval()
+    return torch.cat(rows)
+
+
+def _stretched(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """Each photograph's vectors with mean 0 and deviation 1, which hides some of the difference."""
+    found = _extract(network, photos, size, "never")
+    return (found - found.mean((1, 2), keepdim=True)) / found.std((1, 2), keepdim=True)
+
+
+def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
+    """What an extraction gives with a new network, which has been trained and is still in its mode of training."""
+    torch.manual_seed(seed)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1))
+    network[1].running_mean.copy_(torch.randn(4) / 2)
+    network[1].running_var.copy_(torch.rand(4) + 0.5)
+    return answer(network, photos, size)
 
 
 def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
@@ -367,5 +415,58 @@ TASKS = (
             _most_like,
             lambda a, i: torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).argmax(),
         ),
+    ),
+    predict(
+        "2.6",
+        "how_many",
+        truth=vectors_changed,
+        wrong={
+            "the fields of neighbouring vectors overlap: a pixel lies in more than one of them": 1,
+            "that is along one axis: a picture has two": 3,
+            "that is the side of what one vector sees, in pixels: how many such squares hold one pixel?": 12,
+            "so many pixels change one vector: how many vectors does one pixel change?": 144,
+            "a vector of this network sees a square of 12 x 12 pixels: most vectors do not see the one that changes": 196,
+        },
+        tolerance=0.04,
+        title="One pixel changes",
+        difficulty=2,
+        minutes=3,
+        equation="notebook 02, what a place can see",
+        after="What a place can see",
+        says="each vector sees 12 x 12 pixels, and the fields are 4 apart: 12/4 = 3 hold the pixel along each axis",
+    ),
+    Task(
+        id="2.7",
+        name="extract",
+        kind="bug",
+        title="Vectors that depend on the neighbours",
+        difficulty=2,
+        minutes=5,
+        equation="section 4.3",
+        after="Extract once",
+        reference=extract,
+        start=partial(_extract, eval_at="never"),
+        cases=lambda: [(numbers(5, 3, 16, 16), 2, 0), (numbers(4, 3, 12, 12, seed=1), 4, 3)],
+        observe=_extracted,
+        mistakes={
+            "one photograph at a time, but each is still normalised by its own mean and variance, not by the network's": (
+                lambda network, photos, size: _extract(network, photos, 1, "never")
+            ),
+            "all photographs in one batch: their vectors still depend on which others there are": lambda network, photos, size: (
+                _extract(network, photos, len(photos), "never")
+            ),
+            "the first batch is computed before the network is told: say it before the loop": partial(
+                _extract, eval_at="late"
+            ),
+            "the vectors are normalised once more: that hides the difference, and they are no longer the network's": (
+                _stretched
+            ),
+        },
+        says="batches of two and of four: the vectors that a photograph has alone",
+        others=(
+            lambda network, photos, size: torch.cat([_extract(network, photo[None], 1) for photo in photos]),
+            lambda network, photos, size: _extract(network.train(False), photos, len(photos)),
+        ),
+        given=lambda photos, size, seed: f"{len(photos)} photographs in batches of {size}",
     ),
 )

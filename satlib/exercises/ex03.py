@@ -1,5 +1,6 @@
 """Exercises of notebook 03: captions as words, words as numbers, captions in batches."""
 
+import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 from satlib.batching import Pair, SameLengthBatches
-from satlib.exercises.task import Answer, Task, numbers
+from satlib.exercises.kinds import predict
+from satlib.exercises.task import Answer, Task, generator, numbers
 from satlib.text import Vocabulary, tokenise
 
 CAPTIONS = (
@@ -129,6 +131,41 @@ def _masked(losses: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 def _word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
     values, mask = _masked(losses, lengths)
     return values.sum() / mask.sum()
+
+
+def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+    """What teacher forcing gives in and asks for: ids (B, C), embeddings (K, m) -> (B, C, m) and (B, C)."""
+    return _shifted(captions, E)
+
+
+def _shifted(captions: Tensor, E: Tensor, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The words before, embedded; before the first word stands `first` (m,), by default zero."""
+    start = torch.zeros_like(E[0]) if first is None else first
+    return torch.cat([start.expand(len(captions), 1, -1), E[captions[:, :-1]]], 1), captions
+
+
+def _embedded(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+    """Word by word."""
+    inputs = torch.zeros(*captions.shape, E.shape[1])
+    for t in range(1, captions.shape[1]):
+        inputs[:, t] = E[captions[:, t - 1]]
+    return inputs, captions.clone()
+
+
+def _captions() -> list[tuple[Tensor, Tensor]]:
+    cases = []
+    for seed, shape in ((0, (3, 5)), (10, (2, 2)), (20, (4, 1))):
+        captions = torch.randint(2, 7, shape, generator=generator(seed))
+        captions[:, -1] = 0
+        cases.append((captions, numbers(7, 4, seed=seed + 1)))
+    return cases
+
+
+def padding(size: int, batches: int = 500) -> float:
+    """The share of padding in batches of `size` captions of 6 to 16 words, every length as likely."""
+    chance = random.Random(0)
+    drawn = [[chance.randint(6, 16) for _ in range(size)] for _ in range(batches)]
+    return 1 - sum(map(sum, drawn)) / sum(size * max(lengths) for lengths in drawn)
 
 
 def _cut_at_blanks(captions: Sequence[str], size: int) -> list[str]:
@@ -415,5 +452,75 @@ TASKS = (
             _word_loss,
             lambda losses, lengths: float(torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()),
         ),
+    ),
+    Task(
+        id="3.6",
+        name="inputs_and_targets",
+        title="What goes in, what is asked for",
+        difficulty=2,
+        minutes=5,
+        equation="section 3.1.2",
+        after="By hand",
+        reference=inputs_and_targets,
+        cases=_captions,
+        mistakes={
+            "not shifted: each word goes in when it is asked for itself, and the model only has to copy it": lambda captions, E: (
+                E[captions],
+                captions,
+            ),
+            "before the first word stands word 0, the end mark: there is no word yet, so give zeros": lambda captions, E: (
+                _shifted(captions, E, E[0])
+            ),
+            "shifted the other way: each word's input is the word after it": lambda captions, E: (
+                torch.cat([E[captions[:, 1:]], torch.zeros_like(E[captions[:, :1]])], 1),
+                captions,
+            ),
+            "both are shifted: the first word is never asked for": lambda captions, E: (
+                E[captions[:, :-1]],
+                captions[:, 1:],
+            ),
+            "the end mark is no target: the model could never learn to stop": lambda captions, E: (
+                _shifted(captions, E)[0][:, :-1],
+                captions[:, :-1],
+            ),
+            "the end mark goes in too: nothing comes after it, so there is one input too many": lambda captions, E: (
+                _shifted(torch.cat([captions, captions[:, :1]], 1), E)[0],
+                captions,
+            ),
+            "the inputs are ids: look up their embeddings": lambda captions, E: (
+                torch.cat([torch.zeros_like(captions[:, :1]), captions[:, :-1]], 1),
+                captions,
+            ),
+            "they are in the wrong order: give the inputs, then the targets": lambda captions, E: _shifted(captions, E)[
+                ::-1
+            ],
+        },
+        says="captions of five, two and one id: zeros before the first word, the end mark as the last target",
+        others=(
+            _embedded,
+            lambda captions, E: [
+                torch.cat([E[:1] * 0 + 0 * E[captions[:, :1]], E[captions]], 1)[:, :-1],
+                captions.clone(),
+            ],
+        ),
+        parts=("inputs", "targets"),
+    ),
+    predict(
+        "3.7",
+        "padding_of_64",
+        truth=lambda: padding(64),
+        wrong={
+            "the longest of 64 captions is longer than the longest of 2: each caption is filled up further": padding(2),
+            "that is the share of true words": 1 - padding(64),
+            "that is the padding for each true word: divide by all steps": padding(64) / (1 - padding(64)),
+            "the shortest captions have 6 words, not 0: the mean is 11, and not half of the longest": 0.5,
+        },
+        tolerance=0.04,
+        title="The price of mixing",
+        difficulty=1,
+        minutes=3,
+        equation="section 4.3",
+        after="What it saves",
+        says="almost every batch has a caption of 16 words, the mean is 11: about 5 steps in 16 are wasted",
     ),
 )
