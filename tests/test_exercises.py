@@ -154,7 +154,7 @@ def test_progress(monkeypatch):
         "1 of 8 done: 5.1",
         "not right yet: 5.2",
         "blank: 5.3",
-        f"next: 5.2 The penalty (10 minutes); about {sum(each.minutes for each in list(chapter(5).values())[1:])} minutes are left in this notebook",
+        f"next: 5.2 The penalty (8 minutes); about {sum(each.minutes for each in list(chapter(5).values())[1:])} minutes are left in this notebook",
     ]
     verdict("5.1", lambda C, L: 0)
     out = io.StringIO()

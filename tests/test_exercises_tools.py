@@ -187,7 +187,7 @@ def test_check(tmp_path, capsys):
     assert rows[3][4].startswith("SyntaxError")
     assert rows[4][4].startswith("it did not end within 10 s")
     assert lines[-1].startswith("2 of 6 done, 1 blank, 3 wrong; ")
-    assert lines[-1].endswith("; next: 5.2 The penalty (10 minutes)")
+    assert lines[-1].endswith("; next: 5.2 The penalty (8 minutes)")
     found = json.loads((tmp_path / "table.json").read_text())
     assert [row["state"] for row in found["exercises"]] == STATES
     assert found["troubles"] == []
