@@ -79,8 +79,9 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # VGG-19's weights come with the installation. The next cell runs it once on five photographs and keeps the outputs of
 # five layers. Layers are named by block and number: `conv5_4` is the fourth convolution of the fifth block, after its
 # ReLU. It is the paper's layer. Each photograph is cropped to its middle, as in the paper. (satlib's own training runs
-# squeeze the whole photograph into the square instead.) <!-- source: cropped to its middle, as in the paper | section
-# 5.4 of the paper --> <!-- source: squeeze the whole photograph into the square | satlib/images.py, square -->
+# squeeze the whole photograph into the square instead.)
+# <!-- source: cropped to its middle, as in the paper | section 5.4 of the paper -->
+# <!-- source: squeeze the whole photograph into the square | satlib/images.py, square -->
 #
 # **Predict, then run.** Write down a number: what share of the 196 x 512 numbers is exactly zero?
 
@@ -208,8 +209,8 @@ assert by_hand["conv5_4"] > 224, "more than the whole photograph"
 # </details>
 #
 # So a place in the middle *can* see the whole photograph. But the pixels do not all count the same. A pixel in the
-# middle of the field has many paths up to the vector, a pixel at its border has few (Luo et al., 2016). <!-- source: a
-# pixel at its border has few | Luo et al. (2016), section 1 -->
+# middle of the field has many paths up to the vector, a pixel at its border has few (Luo et al., 2016).
+# <!-- source: a pixel at its border has few | Luo et al. (2016), section 1 -->
 #
 # The gradient measures how much each pixel counts. The cell that ran VGG-19 already computed it: the gradient of the
 # sum of the vector at row $7$, column $7$, with respect to every pixel.
@@ -408,8 +409,8 @@ figure
 #
 # The stored study also asks a second question. The nearest object only shows what *dominates* a vector. A decoder
 # learns its own weights and could pick out something weaker. So a linear classifier is trained on the vectors of nine
-# tenths of the scenes, and it names the attribute of the objects in the other tenth. <!-- source: nine tenths of the
-# scenes | benchmarks/layers.py -->
+# tenths of the scenes, and it names the attribute of the objects in the other tenth.
+# <!-- source: nine tenths of the scenes | benchmarks/layers.py -->
 #
 # **Predict, then run.** Write down two numbers. At `conv5_4`, how many of a hundred objects have the same colour as
 # their nearest object? And for how many can the linear classifier name the colour?
@@ -511,8 +512,8 @@ assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"
 # | convolution with filters $W$ | the transposed convolution: each value adds $W$ times itself to the pixels it came from |
 #
 # Only the second row differs from a gradient. A gradient passes where the *upward* signal was positive. The deconvnet
-# passes where the *downward* signal is positive. Biases are left out. <!-- source: max pooling keeps one value of each
-# window | Zeiler and Fergus (2014), section 2.1 -->
+# passes where the *downward* signal is positive. Biases are left out.
+# <!-- source: max pooling keeps one value of each window | Zeiler and Fergus (2014), section 2.1 -->
 #
 # Here it is with plain loops, for two convolutions, one pooling and two ReLUs:
 
@@ -582,8 +583,8 @@ figure
 # it in one feature map; the same after unpooling, at twice the resolution and mostly zero; after the ReLU; and the
 # pixels. Violet is positive, orange and brown are negative, white is zero. The cell checks that `seeing.project` gives
 # the same numbers.
-# <!-- source: at twice the resolution | the code of this cell: max pooling by 2 --> <!-- source: gives the same numbers
-# | the assertion assert_close in this cell -->
+# <!-- source: at twice the resolution | the code of this cell: max pooling by 2 -->
+# <!-- source: gives the same numbers | the assertion assert_close in this cell -->
 
 # %% [markdown]
 # ## What layers see
@@ -596,8 +597,9 @@ figure
 #
 # We leave out `conv5_4`. Zeiler and Fergus choose the strongest activations from a whole validation set. Five
 # photographs are enough for edges and textures. They are too few for the last layer, where Zeiler and Fergus find
-# entire objects. <!-- source: choose the strongest activations from a whole validation set | Zeiler and Fergus (2014),
-# figure 2 --> <!-- source: find entire objects | Zeiler and Fergus (2014), figure 2 -->
+# entire objects.
+# <!-- source: choose the strongest activations from a whole validation set | Zeiler and Fergus (2014), figure 2 -->
+# <!-- source: find entire objects | Zeiler and Fergus (2014), figure 2 -->
 #
 # **Predict, then run.** At `conv1_2` an activation sees a square 5 pixels wide. What pattern fits into it? And into the
 # square of `conv4_4`, which is 116 pixels wide?
@@ -673,15 +675,16 @@ assert all(each[-1] <= by_hand[layer] for layer, each in extent.items())
 # <!-- index: claim: invariance grows with depth (Zeiler and Fergus, figure 5) | change of features under translation, scale, rotation | satlib.course.seeing.change | tests/test_seeing.py::TestChange::test_an_image_and_itself_are_no_distance_apart -->
 #
 # A cat two pixels lower is still the same cat. Do its features stay the same? Zeiler and Fergus move, enlarge and turn
-# five pictures, and plot how much the features of a low and a high layer change. <!-- source: five pictures | Zeiler
-# and Fergus (2014), figure 5 --> We do the same. Distances are divided by the photograph's mean distance to the other
-# four. So at every layer 0 means *unchanged* and 1 means *as different as another photograph*. <!-- source: as
-# different as another photograph | satlib/course/seeing.py, change -->
+# five pictures, and plot how much the features of a low and a high layer change. We do the same. Distances are divided
+# by the photograph's mean distance to the other four. So at every layer 0 means *unchanged* and 1 means *as different
+# as another photograph*.
+# <!-- source: five pictures | Zeiler and Fergus (2014), figure 5 -->
+# <!-- source: as different as another photograph | satlib/course/seeing.py, change -->
 # <!-- source: the other four | five photographs in this notebook -->
 #
 # The network gets a window of 160 pixels instead of 224, cut from the photograph. When the picture moves, the border
-# shows more of the photograph, not a black edge. <!-- source: a window of 160 pixels instead of 224 |
-# satlib/course/seeing.py, WINDOW -->
+# shows more of the photograph, not a black edge.
+# <!-- source: a window of 160 pixels instead of 224 | satlib/course/seeing.py, WINDOW -->
 #
 # We follow a low layer (`conv2_2`), a high one (`conv4_4`), the last map (`conv5_4`), and the *mean* of the last map
 # over all places. The mean is what a captioner without attention gets.
@@ -874,8 +877,9 @@ assert completely_right["scenes-none"] < 1 < 80 < completely_right["scenes-soft"
 # Sun et al. (see the references) re-implemented soft attention on Flickr8k and changed only the encoder. They scored
 # captions on validation pictures with teacher forcing: each word was predicted after the *true* words before it
 # (notebook 07). So compare their scores with each other, not with the paper's. satlib's own scores are for generated
-# captions on the test split. <!-- source: changed only the encoder | Sun et al., their repository --> <!-- source: each
-# word was predicted after the true words before it | Sun et al., their repository -->
+# captions on the test split.
+# <!-- source: changed only the encoder | Sun et al., their repository -->
+# <!-- source: each word was predicted after the true words before it | Sun et al., their repository -->
 #
 # The table shows each encoder's grid, size and time on this CPU. The network does the same operations with any weights,
 # so we time it with random ones. Trained weights of three encoders come with the installation; torchvision downloads
@@ -1003,7 +1007,8 @@ assert min(by_encoder) > max(by_attention), "the encoder gains more than attenti
 #   but AlexNet is last in all five scores. ResNet-152 has a quarter of the places, with four times as many numbers
 #   each, and ResNet-152 is first in all five.
 # - Compare methods on the same encoder. If both the method and the encoder change, you cannot tell which of them
-#   helped. <!-- source: matters more here than the size of the grid | Sun et al., table of encoders -->
+#   helped.
+# <!-- source: matters more here than the size of the grid | Sun et al., table of encoders -->
 
 # %% [markdown]
 # ## Extract once
@@ -1012,8 +1017,8 @@ assert min(by_encoder) > max(by_attention), "the encoder gains more than attenti
 #
 # The encoder is frozen, so a photograph has the same vectors in every epoch. There is no need to compute them twenty
 # times in twenty epochs. `satlib.extraction.extract` writes them to a file as float16 numbers, and resumes where it
-# stopped. If you add or replace a photograph later, it computes only that one. <!-- source: a photograph has the same
-# vectors in every epoch | the encoder is in evaluation mode: tests/test_encoders.py -->
+# stopped. If you add or replace a photograph later, it computes only that one.
+# <!-- source: a photograph has the same vectors in every epoch | the encoder is in evaluation mode: tests/test_encoders.py -->
 #
 # **Predict, then run.** Write down a number: how many milliseconds does VGG-19 take for one photograph here? And how
 # many does it take to read the stored 200 kB?
@@ -1085,8 +1090,9 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # - From layer to layer the colour fades and the shape appears. Texture is there from the first layer on.
 # - The last map moves with the picture. Its mean hardly knows where anything is.
 # - Compare methods on the same encoder.
-# - Run a frozen encoder once, and read its vectors in every epoch. <!-- source: half of its gradient | this notebook,
-#   section "What a place can see" --> <!-- source: 196 of 512 for VGG-19 | section 4.3 of the paper -->
+# - Run a frozen encoder once, and read its vectors in every epoch.
+# <!-- source: half of its gradient | this notebook, section "What a place can see" -->
+# <!-- source: 196 of 512 for VGG-19 | section 4.3 of the paper -->
 #
 # ## References
 #

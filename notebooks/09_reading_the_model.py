@@ -65,8 +65,8 @@ SAMPLE, SCENES = 0, 400  # which test scenes
 #
 # Two models of drawn scenes come with satlib, one with soft attention and one with hard. Both now caption 400 scenes
 # that neither was trained on. At each step we take the most probable word. A caption is right if it names both objects
-# with all their attributes and says how they are placed. <!-- source: the most probable word | the code of this
-# section: beam=1 -->
+# with all their attributes and says how they are placed.
+# <!-- source: the most probable word | the code of this section: beam=1 -->
 #
 # **Predict, then run.** Write down a number: what percentage of the captions does each model get completely right?
 
@@ -144,8 +144,8 @@ drawings.gallery_figure([cell(each) for each in (*right[:4], *[each for each in 
 
 # %% [markdown]
 # Now photographs. With Flickr8k on your disk they come from its test split. Otherwise they come with scikit-image, and
-# differ from those that the model was trained on. Nobody marked the false words here. Mark them yourself. <!-- source:
-# differ from those that the model was trained on | satlib/models/README.md -->
+# differ from those that the model was trained on. Nobody marked the false words here. Mark them yourself.
+# <!-- source: differ from those that the model was trained on | satlib/models/README.md -->
 
 # %%
 photographer = Captioner.load(shipped.model())
@@ -179,7 +179,8 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # %% [markdown]
 # The maps do not warn you. Every word lights up some place, whether it is true or false. The maps also move less on
 # these photographs than on scenes: the numbers are the share of the weight that changes its place from one word to the
-# next. <!-- source: the share of the weight that changes its place | satlib/evaluation.py, maps -->
+# next.
+# <!-- source: the share of the weight that changes its place | satlib/evaluation.py, maps -->
 #
 # The figures of a paper show chosen examples. So the next sections count, wherever we know the truth.
 
@@ -250,8 +251,8 @@ plt.show()
 # Faintly, the other eye also lights up: similar places have similar vectors (notebook 02).
 #
 # The smooth map is prettier, but it shows less: the squares at each eye become one soft spot. The blur is a reminder
-# that a vector sees more than its own square. So draw the smooth map, but measure on the grid. <!-- source: a vector
-# sees more than its own square | notebook 02, "What a place can see" -->
+# that a vector sees more than its own square. So draw the smooth map, but measure on the grid.
+# <!-- source: a vector sees more than its own square | notebook 02, "What a place can see" -->
 # <!-- source: it shows less | the figure above -->
 
 # %% [markdown]
@@ -263,8 +264,8 @@ plt.show()
 #
 # How strongly? Take a word that says something true of an object. Is the peak of its map on that object? That is the
 # *pointing game* (Zhang et al., 2016). The grid of these models is 7 by 7, so a cell is 32 pixels wide. The peak counts
-# as a hit if the middle of its cell is within 15 pixels of the object, about half a cell. By hand, for one word: <!--
-# source: about half a cell | the code of this section: 15 of 32 pixels -->
+# as a hit if the middle of its cell is within 15 pixels of the object, about half a cell. By hand, for one word:
+# <!-- source: about half a cell | the code of this section: 15 of 32 pixels -->
 
 # %%
 example = right[0]
@@ -314,29 +315,30 @@ plots.ground_figure(looked["soft"])
 #
 # Both models hit the object far more often than a map that ignores the word. They were trained on drawings and
 # sentences alone: nobody told them where anything is. A map that ignores the word still beats a random cell, so it is
-# the stricter control. <!-- source: trained on drawings and sentences alone | satlib/models/README.md -->
+# the stricter control.
+# <!-- source: trained on drawings and sentences alone | satlib/models/README.md -->
 #
 # </details>
 #
 # The right panel shows something else: much of the weight lies outside the object. Only 40 % of soft attention's weight
 # is on the object's pixels, and 45 % of hard attention's. In the example by hand the peak is at the edge of the object:
-# a vector sees more than its own square. So a map does not outline an object. <!-- source: a vector sees more than its
-# own square | notebook 02, "What a place can see" -->
+# a vector sees more than its own square. So a map does not outline an object.
+# <!-- source: a vector sees more than its own square | notebook 02, "What a place can see" -->
 
 # %% [markdown]
 # ## The same on photographs
 #
 # On photographs there are boxes too: for Flickr8k and Flickr30k, people drew boxes for the phrases of every caption
 # (Flickr30k Entities). `satlib ground MODEL --entities PATH` compares maps with these boxes. The boxes and the
-# photographs cannot be shipped, so the results are stored. <!-- source: the phrases of every caption | docs/training.md
-# -->
+# photographs cannot be shipped, so the results are stored.
+# <!-- source: the phrases of every caption | docs/training.md -->
 #
 # For each phrase, the decoder is given the words that a person wrote. The map of the phrase's last word is measured in
 # two ways:
 #
 # - **Mass**: how much of the map lies in the boxes. The control is an even map, whose mass is the area of the boxes.
 # - **Peak**: how often the largest value lies in a box. The control is the centre of the picture, which needs no model.
-#   <!-- source: the largest value lies in a box | satlib/phrase_grounding.py -->
+# <!-- source: the largest value lies in a box | satlib/phrase_grounding.py -->
 #
 # **Predict, then run.** Write down two numbers: in what percentage of the phrases is the *centre of the picture* in a
 # box? And how often is the peak of soft attention in one?
@@ -535,7 +537,8 @@ for name, found in judged.items():
 #
 # So a map tells you *where* a word took its evidence. It separates two kinds of mistakes. A better map left most
 # mistakes of these models uncured, so work first on the vectors and on their use. A map does not tell you why the
-# evidence was misread. <!-- source: left most mistakes of these models uncured | the count above -->
+# evidence was misread.
+# <!-- source: left most mistakes of these models uncured | the count above -->
 
 # %% [markdown]
 # ## Is attention an explanation?
@@ -545,8 +548,9 @@ for name, found in judged.items():
 # A map beside a word could be mere decoration. Jain and Wallace (2019) found text classifiers that give the same answer
 # under very different attention. Wiegreffe and Pinter (2019) replied that the answer depends on what one calls an
 # explanation. So test the captioner. Take words that are true of one object and false of the other, and replace only
-# the map at that word: <!-- source: depends on what one calls an explanation | Wiegreffe and Pinter (2019), abstract
-# --> <!-- source: give the same answer under very different attention | Jain and Wallace (2019), abstract -->
+# the map at that word:
+# <!-- source: depends on what one calls an explanation | Wiegreffe and Pinter (2019), abstract -->
+# <!-- source: give the same answer under very different attention | Jain and Wallace (2019), abstract -->
 #
 # - **on the other object**: does the word change to what is true *there*?
 # - **on its own object**, evenly, as a person might draw it: does the word stay?
@@ -749,8 +753,8 @@ for name, found in groups.items():
 # <!-- index: equation 5 | the softmax over places at a temperature, from the weights alone | satlib.course.steering.tempered | tests/test_steering.py::TestTemperature::test_by_hand -->
 #
 # Divide the energies of equation 5 by a temperature $T$. Below 1 the map gets sharper, above 1 flatter. The weights
-# alone are enough to compute it, because the sum in the softmax cancels: <!-- source: Below 1 the map gets sharper,
-# above 1 flatter | tests/test_steering.py -->
+# alone are enough to compute it, because the sum in the softmax cancels:
+# <!-- source: Below 1 the map gets sharper, above 1 flatter | tests/test_steering.py -->
 #
 # $$\alpha_{ti}^{(T)} = \frac{\exp(e_{ti}/T)}{\sum_k \exp(e_{tk}/T)} = \frac{\alpha_{ti}^{1/T}}{\sum_k \alpha_{tk}^{1/T}}$$
 
@@ -936,10 +940,9 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # - Count, with controls: chance, the centre of the picture, a map that ignores the word.
 # - On photographs, soft attention without boxes in training hits less often than the centre of the picture.
 # - Most mistakes on scenes are mistakes of naming, not of looking.
-# - For words about an object the map is a cause: move it, and many words follow. Articles do not need their own
-#   map. <!-- source:
-#   hits less often than the centre of the picture | satlib/results/flickr8k-lite02-soft/ground-test.json --> <!--
-#   source: Most mistakes on scenes | this notebook, section "Mistakes, and what the maps say about them" -->
+# - For words about an object the map is a cause: move it, and many words follow. Articles do not need their own map.
+# <!-- source: hits less often than the centre of the picture | satlib/results/flickr8k-lite02-soft/ground-test.json -->
+# <!-- source: Most mistakes on scenes | this notebook, section "Mistakes, and what the maps say about them" -->
 #
 # ## References
 #
