@@ -17,6 +17,8 @@
 # Write each, run its cell and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
 
 # %%
+import copy
+
 import torch
 from torch import Tensor
 
@@ -158,3 +160,55 @@ def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
 #     if its score is above the best one's: best = epoch
 #     if epoch - best is patience: stop here
 # ```
+
+# %% [markdown]
+# ## 8.6
+#
+# A training is stopped and taken up again in a new process. It should be the training that was never stopped. It is not:
+# after the stop the loss takes other values. Find the bug.
+#
+# `begin(problem)` returns a new model and its optimiser, Adam. `steps` makes some steps and returns their losses.
+
+
+# %%
+def begin(problem: tuple) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """A new model and its optimiser. problem: a seed, inputs (B, 4) and targets (B, 1)."""
+    torch.manual_seed(problem[0])
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    return model, torch.optim.Adam(model.parameters(), 0.05)
+
+
+def steps(model: torch.nn.Module, optimiser: torch.optim.Optimizer, problem: tuple, count: int) -> list[float]:
+    """The losses before each of `count` steps."""
+    _, x, y = problem
+    losses = []
+    for _ in range(count):
+        loss = (model(x) - y).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+# %%
+def in_two_parts(problem: tuple, first: int, second: int) -> list[float]:
+    """Exercise 8.6: the losses of `first` steps, a stop, and `second` steps more."""
+    model, optimiser = begin(problem)
+    losses = steps(model, optimiser, problem, first)
+    # BEGIN SOLUTION
+    kept = copy.deepcopy({"model": model.state_dict(), "optimiser": optimiser.state_dict()})
+    # END SOLUTION
+    # STUB kept = copy.deepcopy({"model": model.state_dict()})
+    # Here the process ends. A new one begins, and has only what was kept.
+    model, optimiser = begin(problem)
+    model.load_state_dict(kept["model"])
+    # BEGIN SOLUTION
+    optimiser.load_state_dict(kept["optimiser"])
+    # END SOLUTION
+    # STUB # and on we go
+    return losses + steps(model, optimiser, problem, second)
+
+
+# %% [markdown] tags=["hint"]
+# Adam keeps two running means for each weight, and it counts its steps. Where are they after the stop?

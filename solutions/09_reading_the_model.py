@@ -17,6 +17,9 @@
 # and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
 
 # %%
+import json
+from importlib import resources
+
 import torch
 from torch import Tensor
 
@@ -27,31 +30,38 @@ from satlib.exercises.ex09 import wrong_caption
 # %% [markdown]
 # ## 9.1
 #
-# > **Paper, section 5.4.** A map of $14 \times 14$ is brought to the size of the picture by upsampling with a factor of $2^4 = 16$ and smoothing with a Gaussian.
-#
-# First the upsampling: each weight fills a square cell of `factor` x `factor` pixels.
+# **Predict, then run.** People drew boxes around what the phrases of Flickr8k's captions name: "a man", "a red shirt",
+# "the beach". Somebody who always points at the exact middle of the photograph is right if the middle lies in a box of
+# the phrase. How often is that, in percent of the phrases?
 
 
 # %%
-def enlarge(alpha: Tensor, factor: int) -> Tensor:
-    """Exercise 9.1: a map of pixels (h * factor, w * factor). alpha: (h, w)."""
+def centre_hits() -> float:
+    """Exercise 9.1: your prediction, from 0 to 100."""
     # BEGIN SOLUTION
-    return alpha.repeat_interleave(factor, dim=0).repeat_interleave(factor, dim=1)
+    return 55
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# `repeat` says the whole thing again, `repeat_interleave` each row (or column) by itself.
+# An even map has 31 % of its weight in the boxes. Are the boxes anywhere in the picture, or mostly in its middle?
 
-# %% [markdown] tags=["pseudocode"]
-# ```
-# each row `factor` times, then each column `factor` times
-# ```
+# %% [markdown]
+# Now run it: the stored measurement of a model that was trained on captions alone.
+
+# %%
+results = resources.files("satlib") / "results" / "flickr8k-lite02-soft" / "ground-test.json"
+measured = json.loads(results.read_text())["entities"]["true"]["all"]
+print(f"{measured['phrases']:,} phrases: the middle of the picture lies in a box for {measured['peak centre']:.1f} %,")
+print(f"the peak of the word's map for {measured['peak']:.1f} %")
 
 # %% [markdown]
 # ## 9.2
 #
-# Then a Gaussian, on whole pixels from $-\mathrm{radius}$ to $+\mathrm{radius}$. What is cut off beyond the radius must not darken the picture, so the numbers have to sum to 1:
+# > **Paper, section 5.4.** A map of $14 \times 14$ is brought to the size of the picture by upsampling with a factor of
+# > $2^4 = 16$ and smoothing with a Gaussian.
+#
+# A Gaussian, on whole pixels from $-\mathrm{radius}$ to $+\mathrm{radius}$. What is cut off beyond the radius must not darken the picture, so the numbers have to sum to 1:
 #
 # $$k_x = \frac{\exp(-x^2 / 2\sigma^2)}{\sum_{x'} \exp(-x'^2 / 2\sigma^2)}$$
 
@@ -154,13 +164,13 @@ def mass_on(alpha: Tensor, mask: Tensor) -> float:
     """Exercise 9.5: the part of the map on the object, 0 to 1. alpha: (h, w). mask: (H, W) bool; H / h = W / w is a whole number."""
     # BEGIN SOLUTION
     factor = mask.shape[0] // alpha.shape[0]
-    per_pixel = enlarge(alpha, factor) / factor**2
+    per_pixel = alpha.repeat_interleave(factor, 0).repeat_interleave(factor, 1) / factor**2
     return float((per_pixel * mask).sum())
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# `enlarge` gives every pixel its cell's whole weight. Among how many pixels is it to be shared?
+# `repeat_interleave`, along both axes, gives every pixel its cell's whole weight. Among how many pixels is it to be shared?
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -223,3 +233,25 @@ def reading() -> tuple[int, str, str]:
 # for each of the two phrases: is every word true of its object?
 # at the false word's map: which object is lit?
 # ```
+
+# %% [markdown]
+# ## 9.8
+#
+# Which finding shows that a map *explains* its word, and does not only lie beside it?
+#
+# - **a.** The map at a word is moved to the other object by force, and the word changes to what is true there.
+# - **b.** The peak of the map lies on the object that the word names.
+# - **c.** A second training, from another seed, draws the same map.
+# - **d.** The map has a low entropy: nearly all weight is at one place.
+
+
+# %%
+def what_explains() -> str:
+    """Exercise 9.8: "a", "b", "c" or "d"."""
+    # BEGIN SOLUTION
+    return "a"
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# An explanation names a cause. How do you test whether one thing is the cause of another?

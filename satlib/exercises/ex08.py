@@ -1,6 +1,8 @@
 """Exercises of notebook 08: training for real: half precision, several processes, when to stop."""
 
+import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -160,6 +162,50 @@ def _from_zero(scores: Sequence[float], patience: int) -> tuple[int, int]:
     """As if there were an epoch 0 with the score 0."""
     best, last = _stop([0.0, *scores], patience)
     return best - 1, last - 1
+
+
+Problem = tuple[int, Tensor, Tensor]  # a seed for the weights, inputs (B, 4), and targets (B, 1)
+
+
+def _problem(seed: int) -> Problem:
+    return seed, numbers(16, 4, seed=seed), numbers(16, 1, seed=seed + 1)
+
+
+def _begin(problem: Problem, rate: float = 0.05) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(problem[0])
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    return model, torch.optim.Adam(model.parameters(), rate)
+
+
+def _steps(model: torch.nn.Module, optimiser: torch.optim.Optimizer, problem: Problem, count: int) -> list[float]:
+    _, x, y = problem
+    losses = []
+    for _ in range(count):
+        loss = (model(x) - y).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+def in_two_parts(problem: Problem, first: int, second: int) -> list[float]:
+    """The losses of `first` steps, a stop, and `second` steps from what was kept: those of a training without a stop."""
+    return _in_two_parts(problem, first, second)
+
+
+def _in_two_parts(
+    problem: Problem, first: int, second: int, keeps: str = "model and optimiser", rate: float = 0.05
+) -> list[float]:
+    model, optimiser = _begin(problem, rate)
+    losses = _steps(model, optimiser, problem, first)
+    kept = copy.deepcopy({"model": model.state_dict(), "optimiser": optimiser.state_dict()})
+    model, optimiser = _begin(problem, rate)
+    if "model" in keeps:
+        model.load_state_dict(kept["model"])
+    if "optimiser" in keeps:
+        optimiser.load_state_dict(kept["optimiser"])
+    return losses + _steps(model, optimiser, problem, second)
 
 
 TASKS = (
@@ -472,5 +518,31 @@ TASKS = (
         },
         says="trainings that stop, that recover in time, and that end before",
         others=(_stop, lambda scores, patience: list(_stop(scores, patience))),
+    ),
+    Task(
+        id="8.6",
+        name="in_two_parts",
+        kind="bug",
+        title="Resumed, and yet another training",
+        difficulty=2,
+        minutes=5,
+        equation="notebook 08, stopped and resumed",
+        after="Stopped and resumed",
+        reference=in_two_parts,
+        start=partial(_in_two_parts, keeps="model"),
+        cases=lambda: [(_problem(0), 6, 6), (_problem(3), 3, 8)],
+        mistakes={
+            "the optimiser's state is kept and the weights are not: the second part begins with new ones": partial(
+                _in_two_parts, keeps="optimiser"
+            ),
+            "the losses of the first part are missing": lambda problem, first, second: in_two_parts(
+                problem, first, second
+            )[first:],
+            "the second part begins from the start again: what was kept is not used": partial(_in_two_parts, keeps=""),
+        },
+        says="the losses of two trainings that were stopped, equal to those of trainings that were not",
+        others=(lambda problem, first, second: _steps(*_begin(problem), problem, first + second),),
+        given=lambda problem, first, second: f"{first} steps, a stop, {second} steps",
+        tolerance=1e-5,
     ),
 )
