@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Exercises 1. Attention before images
 #
-# Scores, a softmax, a weighted mean: attention as notebook 01 has it, before there is any image. Write each function, run its cell and the check below
-# it. Below the check wait a hint, a pseudocode and a solution, folded.
+# Scores, a softmax, a weighted mean: the attention of notebook 01, before there is any image. Write each function, run
+# its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and the solution.
 #
 # Shapes: $B$ sentences of $L$ words, each with an annotation vector of $D$ dimensions.
 
@@ -27,7 +27,8 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 1.1
 #
-# Attention in general: given inputs $y_1, \dots, y_L$ and a score for each, weigh the inputs by a softmax of the scores and give their mean:
+# Attention in general takes inputs $y_1, \dots, y_L$ and a score for each. Return the mean of the inputs, weighted by
+# the softmax of the scores:
 #
 # $$z = \sum_{i=1}^L \alpha_i\, y_i, \qquad \alpha_i = \frac{\exp(s_i)}{\sum_k \exp(s_k)}$$
 
@@ -67,7 +68,8 @@ def dot_energies(a: Tensor, s: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# With an axis of size 1 in the middle, `s.unsqueeze(1)` meets every word of its own sentence. Or `torch.einsum("bld,bd->bl", a, s)`.
+# `s.unsqueeze(1)` has an axis of size 1 in the middle, so it is multiplied with every word of its own sentence. Or
+# `torch.einsum("bld,bd->bl", a, s)`.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -78,8 +80,8 @@ def dot_energies(a: Tensor, s: Tensor) -> Tensor:
 # %% [markdown]
 # ## 1.3
 #
-# Sentences of different lengths lie in one batch with padding at their ends. `mask` is True where there is a word. Give weights that are 0 at padding and
-# sum to 1 over the words.
+# A batch holds sentences of different lengths, with padding at their ends. `mask` is True where there is a word. Return
+# weights that are 0 at padding and sum to 1 over the words.
 
 
 # %%
@@ -103,7 +105,8 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 # %% [markdown]
 # ## 1.4
 #
-# A memory network embeds every sentence twice: as an address $m_i$, which is compared with the question $u$, and as content $c_i$, which is read:
+# A memory network embeds every sentence twice: as an address $m_i$, which is compared with the question $u$, and as
+# content $c_i$, which is read:
 #
 # $$p_i = \mathrm{softmax}(u^\top m_i), \qquad o = \sum_i p_i c_i, \qquad u' = o + u$$
 
@@ -119,7 +122,8 @@ def hop(m: Tensor, c: Tensor, u: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# Exercise 1.2 gives the scores, a softmax over the sentences the weights, exercise 1.1 the mean: of the contents, not of the addresses.
+# Exercise 1.2 gives the scores, a softmax over the sentences the weights, exercise 1.1 the mean: of the contents, not
+# of the addresses.
 
 # %% [markdown] tags=["pseudocode"]
 # ```

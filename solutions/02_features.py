@@ -13,8 +13,9 @@
 # %% [markdown]
 # # Exercises 2. Features
 #
-# A photograph as a bag of places: which row of the table is which part of the picture, what can it see, and how does one get back to pixels?
-# Write each function, run its cell and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
+# A photograph becomes a table of vectors. Which row is which part of the picture, what can it see, and how do you get
+# back to pixels? Write each function, run its cell, and run the check below it. Under each check you can unfold a hint,
+# pseudocode and the solution.
 
 # %%
 import torch
@@ -26,8 +27,8 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 2.1
 #
-# A convolutional network gives $D$ maps of $h \times w$ numbers. The decoder wants annotation vectors: one row of $D$ numbers for each of the $L = h w$
-# places, the places of the upper row first, each row of the grid from left to right.
+# A convolutional network returns $D$ maps of $h \times w$ numbers. The decoder needs annotation vectors: one row of $D$
+# numbers for each of the $L = h w$ places. The places of the top row come first, from left to right.
 
 
 # %%
@@ -40,7 +41,8 @@ def places(maps: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `reshape` alone never moves a number: it only cuts the same row of numbers at other points. So bring the channels to the end first.
+# `reshape` alone never moves a number: it only cuts the same row of numbers at other points. So bring the channels to
+# the end first.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -51,8 +53,9 @@ def places(maps: Tensor) -> Tensor:
 # %% [markdown]
 # ## 2.2
 #
-# Place $i$ (counted from 0) of a grid stands for a cell of the square picture. Where is the middle of that cell, in pixels from the upper left corner?
-# The picture begins at 0 and ends at `size`, so the middle of its first pixel is at 0.5. (Exercise 9.4 calls that middle 0.)
+# Place $i$ of a grid, counted from 0, is a cell of the square picture. Where is the middle of that cell, in pixels from
+# the upper left corner? The picture begins at 0 and ends at `size`, so the middle of its first pixel is at 0.5.
+# (Exercise 9.4 calls that middle 0.)
 
 
 # %%
@@ -65,7 +68,8 @@ def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
 
 
 # %% [markdown] tags=["hint"]
-# A row of the grid holds as many places as the grid has columns. `divmod` gives row and column at once; half a cell leads to the middle.
+# A row of the grid holds as many places as the grid has columns. `divmod` gives row and column at once; half a cell
+# leads to the middle.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -77,8 +81,9 @@ def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
 # %% [markdown]
 # ## 2.3
 #
-# How many pixels (side of a square) can change one activation? Go from pixels upwards. At each layer, neighbouring activations are `jump` pixels apart,
-# so a kernel of $k$ sees $(k-1) \cdot \mathit{jump}$ pixels more; a stride of $s$ makes them $s$ times as far apart for the layers above.
+# How many pixels (side of a square) can change one activation? Go from pixels upwards. At each layer, neighbouring
+# activations are `jump` pixels apart, so a kernel of $k$ sees $(k-1) \cdot \mathit{jump}$ pixels more; a stride of $s$
+# makes them $s$ times as far apart for the layers above.
 
 
 # %%
@@ -95,7 +100,8 @@ def receptive_field(layers: list[tuple[int, int]]) -> int:
 
 
 # %% [markdown] tags=["hint"]
-# Two convolutions of 3 see 5 pixels. A convolution of 3, then a pooling of 2 with stride 2: 4. Another convolution of 3 above them: 8.
+# Two convolutions of 3 see 5 pixels. A convolution of 3, then a pooling of 2 with stride 2: 4. Another convolution of 3
+# above them: 8.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -108,8 +114,9 @@ def receptive_field(layers: list[tuple[int, int]]) -> int:
 # %% [markdown]
 # ## 2.4
 #
-# A deconvnet goes from an activation back to pixels. On its way it undoes max pooling: each value goes where the maximum of its window was (the *switch*), and
-# the rest of the window is 0. `pooled` is what had been pooled, with windows of 2 x 2 and stride 2; in no window are two numbers equal.
+# A deconvnet goes from an activation back to pixels. On its way it undoes max pooling: each value goes where the
+# maximum of its window was (the *switch*), and the rest of the window is 0. `pooled` is the input of the pooling, which
+# has windows of 2 x 2 and stride 2. No window has two equal numbers.
 
 
 # %%
@@ -153,7 +160,8 @@ def most_like(a: Tensor, i: int) -> int:
 
 
 # %% [markdown] tags=["hint"]
-# Divide every row by its length first; then a dot product is a cosine. Place i itself has cosine 1 with itself: give it something below -1.
+# Divide every row by its length first; then a dot product is a cosine. Place i itself has cosine 1 with itself: give it
+# something below -1.
 
 # %% [markdown] tags=["pseudocode"]
 # ```

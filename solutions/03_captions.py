@@ -13,8 +13,9 @@
 # %% [markdown]
 # # Exercises 3. Captions
 #
-# From sentences to batches of numbers, without losing a word and without counting one that nobody said. Write each function, run its cell and the check
-# below it. Below the check wait a hint, a pseudocode and a solution, folded.
+# Sentences become batches of numbers. No word may be lost, and none may be counted that nobody said. Write each
+# function, run its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and the
+# solution.
 
 # %%
 import random
@@ -29,8 +30,8 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 3.1
 #
-# Cut a caption into words of small letters and digits, without punctuation. An apostrophe or a hyphen belongs to a word if it stands inside
-# it (dog's, t-shirt), and is punctuation anywhere else (a dog - 'big' and brown).
+# Split a caption into words of lower-case letters and digits, without punctuation. An apostrophe or a hyphen belongs to
+# a word if it is inside it (dog's, t-shirt). Anywhere else it is punctuation (a dog - 'big' and brown).
 
 
 # %%
@@ -42,21 +43,22 @@ def words(caption: str) -> list[str]:
 
 
 # %% [markdown] tags=["hint"]
-# `re.findall(pattern, text)` gives all pieces of a text that fit a pattern; `[a-z0-9]+` fits letters and digits in a row, `[-']` a hyphen or an
-# apostrophe, and `(?:...)*` what is in the brackets as often as it comes. Two words may stand
-# without a blank between them, as in "a dog,a cat".
+# `re.findall(pattern, text)` finds all pieces of a text that match a pattern. `[a-z0-9]+` matches a run of letters and
+# digits, `[-']` a hyphen or an apostrophe, and `(?:...)*` any number of what is in the brackets. Two words may have no
+# space between them, as in "a dog,a cat".
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# make the caption small letters
+# make the caption lower case
 # find every run of letters and digits; where a hyphen or an apostrophe joins it to another run, both are one word
 # ```
 
 # %% [markdown]
 # ## 3.2
 #
-# A vocabulary of $K$ holds two special words (the end mark, the unknown word) and the $K - 2$ most frequent words of the *training* captions, from the most to
-# the least frequent. Words that are equally frequent stand in alphabetical order, so that the same captions in any order give the same ids. Use your `words`.
+# A vocabulary of $K$ words has two special ones (the end mark, the unknown word) and the $K - 2$ most frequent words of
+# the *training* captions, the most frequent first. Words that are equally frequent are in alphabetical order, so the
+# order of the captions does not matter. Use your `words`.
 
 
 # %%
@@ -70,7 +72,8 @@ def vocabulary(captions: list[str], size: int) -> list[str]:
 
 
 # %% [markdown] tags=["hint"]
-# `Counter` counts. `sorted(..., key=lambda word: (-counts[word], word))` sorts by two things: frequency, downwards, and then the alphabet.
+# `Counter` counts. `sorted(..., key=lambda word: (-counts[word], word))` sorts by two things: frequency, downwards, and
+# then the alphabet.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -82,7 +85,8 @@ def vocabulary(captions: list[str], size: int) -> list[str]:
 # %% [markdown]
 # ## 3.3
 #
-# Words become ids: 0 is the end of the caption, 1 any word that is not known, and `known[0]` has id 2. Every caption ends with the end mark.
+# Words become ids: 0 is the end of the caption, 1 any word that is not known, and `known[0]` has id 2. Every caption
+# ends with the end mark.
 
 
 # %%
@@ -108,8 +112,8 @@ def encode(caption: list[str], known: list[str]) -> list[int]:
 #
 # > **Paper, section 4.3.** A step takes as long as the longest caption of its batch, so batches are made of captions of one length.
 #
-# Given the length of each caption, say which captions (by number) are together. Every caption comes once, a batch has one length and at most `size` captions,
-# and there are no more batches than needed.
+# You get the length of each caption. Return the batches, each a list of the captions' numbers. Every caption occurs
+# once, a batch has captions of one length and at most `size` of them, and there are no more batches than needed.
 
 
 # %%
@@ -128,7 +132,8 @@ def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
 
 
 # %% [markdown] tags=["hint"]
-# First collect the numbers of all captions of each length, then cut each collection into pieces. A slice that reaches beyond the end is no mistake.
+# First collect the numbers of all captions of each length. Then cut each list into pieces. A slice may reach beyond the
+# end of a list.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -139,7 +144,8 @@ def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
 # %% [markdown]
 # ## 3.5
 #
-# Where lengths do mix, short captions are filled up, and a loss comes out at the filling too. Give the mean loss of the true words alone.
+# In a batch of mixed lengths, short captions are padded, and the padding has a loss too. Return the mean loss of the
+# true words alone.
 
 
 # %%

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Exercises 4. Soft attention
 #
-# The decoder of notebook 04, equation by equation, in your own words. Write each function, run its cell and the check below it: it says in a
-# line what is right or wrong. Below the check wait a hint, a pseudocode and a solution, folded. The cell after that gives the function's name to satlib's
-# own, so that you can go on whatever you have written.
+# You write the decoder of notebook 04, equation by equation. Write each function, run its cell, and run the check below
+# it: it says in a line what is right or wrong. Under each check you can unfold a hint, pseudocode and the solution. The
+# cell after that replaces your function by satlib's, so you can go on whatever you have written.
 #
 # Shapes: $B$ images of $L$ places of $D$ dimensions; the state has $n$, an embedding $m$, the vocabulary $K$.
 
@@ -31,7 +31,7 @@ from satlib.exercises.training_steps import Pointer, task_to_point
 # %% [markdown]
 # ## 4.1
 #
-# Score every place of every image by what is there and by the state:
+# Compute a score for each place of each image, from its annotation vector and the state:
 #
 # $$e_{ti} = v \cdot \tanh(W_a a_i + W_h h_{t-1} + b)$$
 
@@ -50,7 +50,8 @@ def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tenso
 
 
 # %% [markdown] tags=["hint"]
-# `a @ W_a.T` is (B, L, k), `h @ W_h.T` is (B, k). Give the second an axis of size 1 where the first has its places, and they can be added.
+# `a @ W_a.T` is (B, L, k), `h @ W_h.T` is (B, k). Give the second an axis of size 1 where the first has its places.
+# Then you can add them.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -66,7 +67,8 @@ def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tenso
 #
 # $$\alpha_{ti} = \frac{\exp(e_{ti})}{\sum_{k=1}^L \exp(e_{tk})}$$
 #
-# Energies may be large. $\exp(1000)$ is infinite, and infinity divided by itself is not a number; but only differences of energies count.
+# Energies may be large. $\exp(1000)$ is infinite, and infinity divided by itself is not a number; but only differences
+# of energies count.
 
 
 # %%
@@ -79,7 +81,8 @@ def weights(e: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# Which axis of (B, L) are the places? `keepdim=True` keeps an axis of size 1 to divide by. `torch.softmax` does all of it, if you prefer.
+# Which axis of (B, L) has the places? `keepdim=True` keeps an axis of size 1 to divide by. If you prefer,
+# `torch.softmax` does all of it.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -144,7 +147,8 @@ def gated(z: Tensor, h: Tensor, w: Tensor, b: Tensor) -> Tensor:
 # One step of the LSTM: three sources (word, state, image), three gates and a candidate.
 #
 # $$\begin{pmatrix} i_t \\ f_t \\ g_t \\ o_t \end{pmatrix} = \begin{pmatrix} \sigma \\ \sigma \\ \tanh \\ \sigma \end{pmatrix}
-# (W\, E y_{t-1} + U\, h_{t-1} + Z\, \hat z_t + b), \qquad c_t = f_t \odot c_{t-1} + i_t \odot g_t, \qquad h_t = o_t \odot \tanh(c_t)$$
+# (W\, E y_{t-1} + U\, h_{t-1} + Z\, \hat z_t + b), \qquad c_t = f_t \odot c_{t-1} + i_t \odot g_t, \qquad h_t = o_t
+# \odot \tanh(c_t)$$
 #
 # $W$, $U$, $Z$ and $b$ hold the rows of $i$, $f$, $g$ and $o$ one below the other, in this order.
 
@@ -166,7 +170,8 @@ def lstm_step(
 
 
 # %% [markdown] tags=["hint"]
-# Compute all 4n numbers of each image at once, (B, 4n), and cut them in four with `chunk(4, dim=1)`. Equation 3 uses the *new* memory.
+# Compute all 4n numbers of each image at once, (B, 4n), and split them with `chunk(4, dim=1)`. Equation 3 uses the
+# *new* memory.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -180,7 +185,8 @@ def lstm_step(
 # %% [markdown]
 # ## 4.6
 #
-# Before the first word there is no state. Two networks predict $h_0$ and $c_0$ from the mean annotation vector; both look like this one:
+# Before the first word there is no state. Two networks predict $h_0$ and $c_0$ from the mean annotation vector; both
+# look like this one:
 #
 # $$h_0 = \tanh(W_2\, \mathrm{relu}(W_1 \bar a + b_1) + b_2), \qquad \bar a = \frac1L \sum_{i=1}^L a_i$$
 
@@ -208,8 +214,8 @@ def initial_state(a: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor)
 # %% [markdown]
 # ## 4.7
 #
-# The parts together, over a whole caption. In training the decoder is given the *true* word before each word, not its
-# own: teacher forcing. `step(Ey, h)` returns the logits of the next word and the new state. Before the first word there
+# Now run the decoder over a whole caption. In training it is given the *true* word before each word, not its own. This
+# is teacher forcing. `step(Ey, h)` returns the logits of the next word and the new state. Before the first word there
 # is no word, and $E y$ is zero.
 
 
@@ -246,9 +252,9 @@ def teacher_forced(
 # %% [markdown]
 # ## 4.8
 #
-# All of attention that has no weights of its own, in one function: energies and annotation vectors in, context vectors
-# and weights out. Gradients must flow from both back into the energies, because that is how a network learns where to
-# look. As in 4.2, energies may be large. Yours can be put into satlib's decoder and trained:
+# Put 4.2 and 4.3 together: energies and annotation vectors in, context vectors and weights out. Gradients must flow
+# back from both into the energies. That is how a network learns where to look. As in 4.2, energies may be large. Yours
+# can be put into satlib's decoder and trained:
 # `satlib train scenes-soft --attention exercises/04_soft_attention.ipynb:attend`.
 
 
@@ -263,7 +269,7 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown] tags=["hint"]
-# Exercise 4.2, then exercise 4.3. Nothing that breaks the graph: no `.detach()`, no `.item()`, no argmax.
+# Exercise 4.2, then exercise 4.3. Do not break the graph: no `.detach()`, no `.item()`, no argmax.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -275,8 +281,8 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 # %% [markdown]
 # ## 4.9
 #
-# A small network with attention: of five places, one has the answer, and a mark in the vector says which. The training
-# below runs without an error, and yet the loss stays at 1.4, which is $\ln 4$, the loss of a guess. Find the bug.
+# This is a small network with attention. One of five places has the answer, and a mark in its vector shows which. The
+# training below runs without an error, but the loss stays at 1.4. That is $\ln 4$, the loss of a guess. Find the bug.
 
 
 # %%
@@ -330,8 +336,8 @@ def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor,
 
 
 # %% [markdown] tags=["hint"]
-# `cross_entropy` wants logits (N, K) and targets (N,): flatten captions and words into one axis. Then three calls: empty
-# the gradients, go backwards, step.
+# `cross_entropy` wants logits (N, K) and targets (N,): flatten captions and words into one axis. Then three calls:
+# empty the gradients, go backwards, step.
 
 # %% [markdown] tags=["pseudocode"]
 # ```

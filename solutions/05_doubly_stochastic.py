@@ -13,8 +13,9 @@
 # %% [markdown]
 # # Exercises 5. Doubly stochastic attention, and what soft attention approximates
 #
-# The penalty of equation 14 and the average that soft attention stands for: two things that many programs get wrong by a sum over the wrong axis.
-# Write each function, run its cell and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
+# The penalty of equation 14, and the average that soft attention approximates. Many programs get one of them wrong by a
+# sum over the wrong axis. Write each function, run its cell, and run the check below it. Under each check you can
+# unfold a hint, pseudocode and the solution.
 #
 # Shapes: $B$ captions of $C$ words, $L$ places, $K$ words in the vocabulary.
 
@@ -54,7 +55,8 @@ def least_penalty(C: int, L: int) -> float:
 # %% [markdown]
 # ## 5.2
 #
-# Every place should get about 1 of it. The penalty of a caption sums, over the places, the squared distance from that:
+# Now the penalty itself. The weights of each place, summed over the words, should be about 1. A caption's penalty is
+# the squared distance from that, summed over the places:
 #
 # $$\sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2$$
 
@@ -69,7 +71,7 @@ def penalty(alphas: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# The brackets say the order: a sum over words, a difference, a square, and then the sum over places.
+# The brackets show the order: a sum over words, a difference, a square, and then the sum over places.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -80,7 +82,8 @@ def penalty(alphas: Tensor) -> Tensor:
 # %% [markdown]
 # ## 5.3
 #
-# What training makes small: the captions' negative log-likelihood plus $\lambda$ times the penalty, averaged over the captions of the batch.
+# Training minimises the captions' negative log-likelihood plus $\lambda$ times the penalty, averaged over the captions
+# of the batch.
 #
 # $$L_d = -\log p(y \mid a) + \lambda \sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2, \qquad \log p(y \mid a) = \sum_{t=1}^C \log p(y_t \mid a, y_{<t})$$
 
@@ -95,7 +98,8 @@ def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `penalty` gives one number for each caption, and so does the sum of its words' log-probabilities. The mean over the captions comes last.
+# `penalty` returns one number for each caption. So does the sum of its words' log-probabilities. Take the mean over the
+# captions last.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -106,8 +110,8 @@ def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
 # %% [markdown]
 # ## 5.4
 #
-# Were a place drawn from the weights, the next word's probability would be a mean over the places, each with its own distribution (one pass of the decoder for
-# each):
+# If a place were drawn from the weights, the next word's probability would be a mean over the places. Each place has
+# its own distribution, from its own pass of the decoder:
 #
 # $$p(y_t) = \sum_{i=1}^L \alpha_{ti}\; \mathrm{softmax}(n_{ti})$$
 #
@@ -135,7 +139,8 @@ def marginal(alpha: Tensor, n: Tensor) -> Tensor:
 # %% [markdown]
 # ## 5.5
 #
-# Soft attention makes one pass instead of $L$. What it comes near to is another kind of mean, the normalised weighted geometric mean:
+# Soft attention makes one pass instead of $L$. It approximates another kind of mean, the normalised weighted geometric
+# mean (NWGM):
 #
 # $$\mathrm{NWGM}(y_t = k) = \frac{\prod_i p_{ik}^{\alpha_i}}{\sum_j \prod_i p_{ij}^{\alpha_i}}$$
 
@@ -150,7 +155,8 @@ def geometric(alpha: Tensor, p: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# A product over the places for each word, then divide by the sum over the words. (A product is the exp of a sum of logarithms.)
+# A product over the places for each word, then divide by the sum over the words. (A product is the exp of a sum of
+# logarithms.)
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -161,8 +167,8 @@ def geometric(alpha: Tensor, p: Tensor) -> Tensor:
 # %% [markdown]
 # ## 5.6
 #
-# The check that makes it worth a name. If each $p_i$ is a softmax of logits $n_i$, the NWGM needs no distribution of any place: it is *one* softmax, of the expected
-# logits. Write that, and it must be equal to the NWGM.
+# Why is the NWGM interesting? If each $p_i$ is a softmax of logits $n_i$, you need no place's own distribution: the
+# NWGM is *one* softmax, of the expected logits. Write that. The check compares it with the NWGM.
 #
 # $$\mathrm{NWGM} = \mathrm{softmax}\Big(\sum_{i=1}^L \alpha_i n_i\Big)$$
 

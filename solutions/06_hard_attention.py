@@ -13,8 +13,9 @@
 # %% [markdown]
 # # Exercises 6. Hard attention
 #
-# A draw, its probability, the bound, and the estimator of its gradient: term by term, then all of it. Write each function, run its cell and the check
-# below it. Below the check wait a hint, a pseudocode and a solution, folded.
+# You write a draw, its probability, the bound and the estimator of its gradient, term by term, and then all of it.
+# Write each function, run its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and
+# the solution.
 #
 # Shapes: $B$ captions of $C$ words, $L$ places; $s_t$ is a place, by number; $N$ samples of a caption.
 
@@ -27,7 +28,8 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 6.1
 #
-# Lay the weights end to end on a line from 0 to 1; place 0 begins at 0. A dart hits the line at a number between 0 and 1: on which place?
+# Lay the weights end to end on a line from 0 to 1. Place 0 begins at 0. A dart hits the line at a number between 0 and
+# 1. Which place does it hit?
 #
 # $$p(s_{ti} = 1 \mid s_{j<t}, a) = \alpha_{ti}$$
 
@@ -42,7 +44,8 @@ def draw(alpha: Tensor, darts: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `cumsum` gives the place's right edges. The number of edges at or below the dart is the number of places that it flew past.
+# `cumsum` gives the place's right edges. The number of edges at or below the dart is the number of places that it flew
+# past.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -80,7 +83,8 @@ def log_p_path(alphas: Tensor, places: Tensor) -> Tensor:
 # %% [markdown]
 # ## 6.3
 #
-# In a case small enough, all paths $s$ can be listed. Given each one's log-probability and the caption's log-probability along it, compute the bound:
+# In a small case, all paths $s$ can be listed. You get the log-probability of each path, and the caption's
+# log-probability along it. Compute the bound:
 #
 # $$L_s = \sum_s p(s \mid a) \log p(y \mid s, a) \;\le\; \log \sum_s p(s \mid a)\, p(y \mid s, a) = \log p(y \mid a)$$
 
@@ -104,8 +108,9 @@ def bound(log_p_path: Tensor, log_p_caption: Tensor) -> Tensor:
 # %% [markdown]
 # ## 6.4
 #
-# No gradient passes through a draw. But $\nabla\, \mathbb{E}[r] = \mathbb{E}[\,(r - b)\, \nabla \log p(s \mid a)\,]$, and that can be sampled. Write a loss whose gradient is
-# *minus* the mean of this over the batch, so that gradient descent raises the reward. The reward is a number here: no gradient may flow into it.
+# No gradient passes through a draw. But $\nabla\, \mathbb{E}[r] = \mathbb{E}[\,(r - b)\, \nabla \log p(s \mid a)\,]$,
+# and you can sample that. Write a loss whose gradient is *minus* the mean of this over the batch, so that gradient
+# descent raises the reward. The reward is a number here: no gradient may flow into it.
 
 
 # %%
@@ -129,11 +134,13 @@ def score_loss(log_p_place: Tensor, reward: Tensor, baseline: float) -> Tensor:
 # %% [markdown]
 # ## 6.5
 #
-# A baseline leaves the estimate unbiased as long as it does not know the sample that it is taken off. The paper's follows the rewards from batch to batch:
+# A baseline leaves the estimate unbiased as long as it does not depend on the sample it is subtracted from. The paper's
+# baseline follows the rewards from batch to batch:
 #
 # $$b_k = 0.9\, b_{k-1} + 0.1\, \overline{\log p(y \mid \tilde s_k, a)}$$
 #
-# Give the advantages of this batch, taken with the *old* baseline, and then the new one. Neither may hang on the graph.
+# Return the advantages of this batch, computed with the *old* baseline, and then the new baseline. Neither may have a
+# gradient.
 
 
 # %%
@@ -159,7 +166,8 @@ def moving_average(baseline: float, log_p: Tensor) -> tuple[Tensor, float]:
 # %% [markdown]
 # ## 6.6
 #
-# With $N$ samples of each caption there is a better baseline, and it costs nothing: for each sample, the mean reward of the $N - 1$ *others* of the same caption.
+# With $N$ samples of each caption there is a better baseline that costs nothing. For each sample, take the mean reward
+# of the $N - 1$ *other* samples of the same caption.
 #
 # $$b_n = \frac{1}{N - 1} \sum_{k \ne n} r_k$$
 
@@ -185,8 +193,8 @@ def other_samples(rewards: Tensor) -> Tensor:
 # %% [markdown]
 # ## 6.7
 #
-# The entropy of a map says how undecided it is: $\ln L$ if it is even, 0 if one place has all. The paper adds it to the objective, to
-# reduce the variance of its estimator. Some weights may be exactly 0; they add nothing.
+# The entropy of a map says how undecided it is: $\ln L$ if it is even, 0 if one place has all. The paper adds it to the
+# objective, to reduce the variance of its estimator. Some weights may be exactly 0; they add nothing.
 #
 # $$H[s_t] = -\sum_{i=1}^L \alpha_{ti} \ln \alpha_{ti}$$
 
@@ -212,7 +220,8 @@ def entropy(alpha: Tensor) -> Tensor:
 #
 # > **Paper, section 4.1, end.** To lessen the noise further, with probability 0.5 *for a given image* the sampled location is replaced by its expectation.
 #
-# The coins have been tossed: where one is True, the image's context is the expectation $\sum_i \alpha_i a_i$; where it is False, the vector of the place that was drawn.
+# The coins have been tossed. Where one is True, the image's context is the expectation $\sum_i \alpha_i a_i$. Where it
+# is False, it is the vector of the place that was drawn.
 
 
 # %%
@@ -226,7 +235,8 @@ def mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `a[torch.arange(B), places]` picks one row for each image. `torch.where(coin, x, y)` chooses; the coin needs an axis for the dimensions.
+# `a[torch.arange(B), places]` picks one row for each image. `torch.where(coin, x, y)` chooses; the coin needs an axis
+# for the dimensions.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -238,7 +248,8 @@ def mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
 # %% [markdown]
 # ## 6.9
 #
-# All of it, as a loss whose gradient is minus the paper's estimate. For each caption, with its sampled places $\tilde s$,
+# Now write all of it, as a loss whose gradient is minus the paper's estimate. For each caption, with its sampled places
+# $\tilde s$,
 #
 # $$\log p(y \mid \tilde s, a) \;+\; \lambda_r\, \big(\log p(y \mid \tilde s, a) - b\big) \sum_t \log \alpha_{t, \tilde s_t} \;+\; \lambda_e \sum_t H[\alpha_t]$$
 #
@@ -293,8 +304,8 @@ def expected_estimate(e: Tensor, reward: Tensor, baseline: float) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# Make a matrix with one row for each place: its estimate. `torch.eye(L) - alpha` has the gradients of all $\log \alpha_i$.
-# Then take the mean of the rows with the weights $\alpha$.
+# Make a matrix with one row for each place: its estimate. `torch.eye(L) - alpha` has the gradients of all
+# $\log \alpha_i$. Then take the mean of the rows with the weights $\alpha$.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -351,8 +362,8 @@ print(f"share {variances[1] / variances[0]:.4f}")
 # ## 6.12
 #
 # A loss whose gradient should be minus the paper's estimate, for $N$ sampled paths: the likelihood's own gradient, and
-# the advantage times that of $\log p(\tilde s \mid a)$. Without attention's part the training works. With it, the decoder
-# behaves as if the likelihood mattered less on unlikely paths, or more. Find the bug.
+# the advantage times that of $\log p(\tilde s \mid a)$. Without attention's part the training works. With it, the
+# decoder behaves as if the likelihood mattered less on unlikely paths, or more. Find the bug.
 
 
 # %%

@@ -13,11 +13,12 @@
 # %% [markdown]
 # # Exercises 7. Decoding and judging
 #
-# A model gives probabilities of next words; a caption is a search among them, and a figure says how good it is. Write the searches and the figures. Run
-# each cell and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
+# A model returns probabilities of next words. A search turns them into a caption, and a score says how good it is. You
+# write the searches and the scores. Run each cell, and run the check below it. Under each check you can unfold a hint,
+# pseudocode and the solution.
 #
-# Here a model is a function: `next_words(prefix)` takes the words so far as a tuple, `()` at the beginning, and gives a dict from next word to probability.
-# A caption ends with the word `END`, after which nothing follows.
+# Here a model is a function. `next_words(prefix)` takes the words so far as a tuple, `()` at the beginning, and returns
+# a dict from next word to probability. A caption ends with the word `END`.
 
 # %%
 import math
@@ -47,7 +48,8 @@ def story(prefix: tuple[str, ...]) -> dict[str, float]:
 # %% [markdown]
 # ## 7.1
 #
-# Take the most probable word, then the most probable word after it, and so on, until the end mark, or until there are `longest` words.
+# Take the most probable word, then the most probable word after it, and so on, until the end mark, or until there are
+# `longest` words.
 
 
 # %%
@@ -79,10 +81,11 @@ def greedy(next_words: Callable, longest: int) -> list[str]:
 # %% [markdown]
 # ## 7.2
 #
-# Keep the `width` best beginnings instead of one. At each step every living beginning grows by every word that may follow; of all these, the `width` best
-# are kept; those of them that end with the end mark are finished and grow no more. At last the best *finished* caption wins. Beginnings are ranked by their log-probability, the
-# sum of the logarithms of their words' probabilities. A caption has at most `longest` words, its end mark included. If none is finished by then, the result is
-# an empty list and minus infinity.
+# Keep the `width` best beginnings instead of one. At each step, extend every living beginning by every word that may
+# follow, and keep the `width` best of all these. Those that end with the end mark are finished and grow no more. In the
+# end the best *finished* caption wins. Rank beginnings by their log-probability, the sum of the logarithms of their
+# words' probabilities. A caption has at most `longest` words, its end mark included. If none is finished by then, the
+# result is an empty list and minus infinity.
 
 
 # %%
@@ -106,7 +109,8 @@ def beam_search(next_words: Callable, width: int, longest: int) -> tuple[list[st
 
 
 # %% [markdown] tags=["hint"]
-# Pairs (log-probability, words) sort by themselves, best first with `sort(reverse=True)`. Keep two lists: living and finished.
+# Pairs (log-probability, words) sort by themselves, best first with `sort(reverse=True)`. Keep two lists: living and
+# finished.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -121,7 +125,7 @@ def beam_search(next_words: Callable, width: int, longest: int) -> tuple[list[st
 # %% [markdown]
 # ## 7.3
 #
-# Sampling at a temperature: the words' probabilities are sharpened ($T < 1$) or flattened ($T > 1$) before one is drawn.
+# To sample at a temperature, sharpen the words' probabilities ($T < 1$) or flatten them ($T > 1$) before you draw one.
 #
 # $$p_T(k) = \frac{p(k)^{1/T}}{\sum_j p(j)^{1/T}} = \mathrm{softmax}\Big(\frac{\log p}{T}\Big)_k$$
 
@@ -147,9 +151,9 @@ def at_temperature(p: Tensor, T: float) -> Tensor:
 # %% [markdown]
 # ## 7.4
 #
-# The heart of BLEU: which share of a caption's $n$-grams does a reference have? Said more often than in any reference, an $n$-gram does not count more often: its
-# count is *clipped* at the most that any one reference has. ("star star star" against "a star" scores 1/3.) A caption too short to have an $n$-gram scores 0.
-# `ngrams` counts them for you.
+# This is the core of BLEU: what share of a caption's $n$-grams occurs in a reference? An $n$-gram counts at most as
+# often as in the reference that has it most: its count is *clipped*. ("star star star" against "a star" scores 1/3.) A
+# caption too short to have an $n$-gram scores 0. `ngrams` counts them for you.
 
 
 # %%
@@ -174,7 +178,8 @@ def clipped_precision(caption: list[str], references: list[list[str]], n: int) -
 
 
 # %% [markdown] tags=["hint"]
-# A `Counter` gives 0 for what it has not seen. For each n-gram of the caption: the smaller of its own count and the largest count of the references.
+# A `Counter` gives 0 for what it has not seen. For each n-gram of the caption: the smaller of its own count and the
+# largest count of the references.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -186,8 +191,8 @@ def clipped_precision(caption: list[str], references: list[list[str]], n: int) -
 # %% [markdown]
 # ## 7.5
 #
-# Precision alone is won by saying little. The COCO tools' BLEU takes something off captions that are too short. With $c$ words, and $r$ the length of the reference whose
-# length is closest to $c$ (the shorter of two as close):
+# Precision alone rewards short captions. So the COCO tools' BLEU has a penalty for captions that are too short. With
+# $c$ words, and $r$ the length of the reference whose length is closest to $c$ (the shorter of two as close):
 #
 # $$\mathrm{BP} = \begin{cases} 1 & c \ge r \\ \exp(1 - r / c) & c < r \end{cases}$$
 
@@ -204,7 +209,8 @@ def brevity_penalty(length: int, references: list[int]) -> float:
 
 
 # %% [markdown] tags=["hint"]
-# `min(references, key=lambda r: (abs(r - length), r))` looks at the distance first, and at the length itself where distances are equal.
+# `min(references, key=lambda r: (abs(r - length), r))` looks at the distance first, and at the length itself where
+# distances are equal.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -215,8 +221,9 @@ def brevity_penalty(length: int, references: list[int]) -> float:
 # %% [markdown]
 # ## 7.6
 #
-# BLEU of a corpus, without the brevity penalty, as in the paper's Table 1. Hits and n-grams are counted over *all* captions before they are divided; then the geometric
-# mean of the precisions of $n = 1, \dots, N$. A caption's hits are `clipped_precision` times its number of n-grams. If one precision is 0, BLEU is 0.
+# BLEU of a corpus, without the brevity penalty, as in the paper's Table 1. Hits and n-grams are counted over *all*
+# captions before they are divided; then the geometric mean of the precisions of $n = 1, \dots, N$. A caption's hits are
+# `clipped_precision` times its number of n-grams. If one precision is 0, BLEU is 0.
 #
 # $$\mathrm{BLEU}_N = \Big(\prod_{n=1}^N \frac{\sum_{\text{captions}} \mathrm{hits}_n}{\sum_{\text{captions}} \text{n-grams}_n}\Big)^{1/N}$$
 
@@ -352,8 +359,8 @@ def meteor_core(pairs: list[tuple[int, int]], said: int, wanted: int) -> float:
 # %% [markdown]
 # ## 7.10
 #
-# In notebook 07, against the reference that was fed, the words of teacher forcing have a higher BLEU-1 than the captions
-# that the same model generates. Yet few of them are sentences. Why is their BLEU-1 higher?
+# In notebook 07, against the reference that was fed, the words of teacher forcing have a higher BLEU-1 than the
+# captions that the same model generates. Yet few of them are sentences. Why is their BLEU-1 higher?
 #
 # - **a.** At each step the model is given the reference's true words so far. It cannot go astray, and many words follow from
 #   the one before.
@@ -371,4 +378,5 @@ def why_too_high() -> str:
 
 
 # %% [markdown] tags=["hint"]
-# Look at the lines "true", "forced" and "generated" in the notebook. What does the model know when it says its fifth word?
+# Look at the lines "true", "forced" and "generated" in the notebook. What does the model know when it says its fifth
+# word?

@@ -13,8 +13,9 @@
 # %% [markdown]
 # # Exercises 8. Training for real
 #
-# What changes when numbers have 8 significant bits, when several processes share a batch, and when nobody watches: five small functions that a training stands on.
-# Write each, run its cell and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
+# What changes when numbers have 8 significant bits, when several processes share a batch, and when a training has to
+# stop or resume by itself? Write each function, run its cell, and run the check below it. Under each check you can
+# unfold a hint, pseudocode and the solution.
 
 # %%
 import copy
@@ -27,11 +28,13 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 8.1
 #
-# On a GPU the decoder runs in bf16, which keeps 8 significant bits of a number: near 1 the next number is 1.0078. The maps come in bf16, and the penalty
+# On a GPU the decoder runs in bf16, which keeps 8 significant bits of a number: near 1 the next number is 1.0078. The
+# maps come in bf16, and the penalty
 #
 # $$\sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2$$
 #
-# is made of sums and of small differences. Where must float32 begin, so that nothing is lost that the maps still hold? Give the penalty in float32.
+# consists of sums and of small differences. Where must float32 begin, so that nothing is lost that is in the maps?
+# Return the penalty in float32.
 
 
 # %%
@@ -55,8 +58,9 @@ def precise_penalty(alphas: Tensor) -> Tensor:
 # %% [markdown]
 # ## 8.2
 #
-# A batch is shared among processes: rank $r$ of `size` takes some of its rows. No row may be left out, none taken twice, and no process may get two rows
-# more than another, for the slowest decides how long a step takes. Which rows does rank $r$ take?
+# A batch is shared among processes: rank $r$ of `size` takes some of its rows. No row may be left out or taken twice,
+# and no process may get two rows more than another, because the slowest decides how long a step takes. Which rows does
+# rank $r$ take?
 
 
 # %%
@@ -78,8 +82,9 @@ def rows_of(rows: int, rank: int, size: int) -> list[int]:
 # %% [markdown]
 # ## 8.3
 #
-# Each rank has the gradient $g_r$ of *its* mean loss, over its $n_r$ rows. What is the gradient of the mean over all rows? (Frameworks average over the ranks;
-# with unequal rows that is something else. A rank may even have none.)
+# Each rank has the gradient $g_r$ of *its* mean loss, over its $n_r$ rows. What is the gradient of the mean over all
+# rows? (Frameworks average over the ranks. With unequal rows that is a different gradient. A rank may even have no
+# rows.)
 
 
 # %%
@@ -102,8 +107,9 @@ def whole_gradient(gradients: Tensor, rows: Tensor) -> Tensor:
 # %% [markdown]
 # ## 8.4
 #
-# Now and then a batch gives a gradient so long that one step ruins the model. Clip it: if the norm of *all* gradients together, as one long vector, is above the limit, make
-# all of them smaller by the same factor, so that the norm is the limit. The direction stays. Shorter gradients, zeros too, stay as they are.
+# Sometimes a batch gives such a large gradient that one step ruins the model. Clip it: if the norm of *all* gradients
+# together, as one long vector, is above the limit, make all of them smaller by the same factor, so that the norm is the
+# limit. The direction stays. Shorter gradients, zeros too, stay as they are.
 
 
 # %%
@@ -132,8 +138,9 @@ def clipped(gradients: list[Tensor], most: float) -> list[Tensor]:
 #
 # > **Paper, section 4.3.** The model that is kept is the one with the best BLEU on held-out captions, and training stops early by it.
 #
-# After each epoch there is a score; higher is better, and as good is not better. Training stops after the epoch that is the `patience`-th in a row without a better score, or when the
-# scores end. Which epoch was the best, and which the last? Count epochs from 1.
+# After each epoch there is a score. Higher is better; an equal score is not. Training stops after `patience` epochs in
+# a row without a better score, or when the scores end. Which epoch was the best, and which the last? Count epochs from
+# 1.
 
 
 # %%
@@ -151,7 +158,7 @@ def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
 
 
 # %% [markdown] tags=["hint"]
-# Remember the best epoch so far. How many epochs have gone by since then?
+# Remember the best epoch so far. How many epochs have passed since then?
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -164,8 +171,8 @@ def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
 # %% [markdown]
 # ## 8.6
 #
-# A training is stopped and taken up again in a new process. It should be the training that was never stopped. It is not:
-# after the stop the loss takes other values. Find the bug.
+# A training is stopped and resumed in a new process. It should go on as if it had never stopped. It does not: after the
+# stop the losses are different. Find the bug.
 #
 # `begin(problem)` returns a new model and its optimiser, Adam. `steps` makes some steps and returns their losses.
 

@@ -13,8 +13,9 @@
 # %% [markdown]
 # # Exercises 9. Reading the model
 #
-# Draw a map over a picture, measure whether it is on the thing that a word names, and read a caption that is wrong. Write each function, run its cell
-# and the check below it. Below the check wait a hint, a pseudocode and a solution, folded.
+# Draw a map over a picture, measure whether it is on the thing that a word names, and read a caption that is wrong.
+# Write each function, run its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and
+# the solution.
 
 # %%
 import json
@@ -61,7 +62,8 @@ print(f"the peak of the word's map for {measured['peak']:.1f} %")
 # > **Paper, section 5.4.** A map of $14 \times 14$ is brought to the size of the picture by upsampling with a factor of
 # > $2^4 = 16$ and smoothing with a Gaussian.
 #
-# A Gaussian, on whole pixels from $-\mathrm{radius}$ to $+\mathrm{radius}$. What is cut off beyond the radius must not darken the picture, so the numbers have to sum to 1:
+# A Gaussian, on whole pixels from $-\mathrm{radius}$ to $+\mathrm{radius}$. Cutting it off at the radius must not
+# darken the picture, so the numbers have to sum to 1:
 #
 # $$k_x = \frac{\exp(-x^2 / 2\sigma^2)}{\sum_{x'} \exp(-x'^2 / 2\sigma^2)}$$
 
@@ -89,11 +91,13 @@ def gaussian(sigma: float, radius: int) -> Tensor:
 # %% [markdown]
 # ## 9.3
 #
-# Smooth a map: along each axis, one after the other, every pixel becomes the sum of its neighbours, weighed by the kernel,
+# Smooth a map. Along one axis, and then along the other, replace every pixel by the sum of its neighbours, weighted by
+# the kernel,
 #
 # $$v'_x = \sum_{k=0}^{2r} \mathrm{kernel}_k \; v_{x + k - r}$$
 #
-# What lies beyond the border? Zeros would darken the edges. Mirror the map there, its last pixel included, so that `a b c` goes on as `c b a | a b c | c b a`: nothing is lost, and an even map stays even.
+# What is beyond the border? Zeros would darken the edges. Mirror the map there, its last pixel included, so that
+# `a b c` becomes `c b a | a b c | c b a`. Then nothing is lost, and an even map stays even.
 
 
 # %%
@@ -112,7 +116,8 @@ def smooth(values: Tensor, kernel: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# Write it for one axis and use it twice, with `.T` in between. The mirror image of the first r columns is `values[:, :r].flip(1)`.
+# Write it for one axis and use it twice, with `.T` in between. The mirror image of the first r columns is
+# `values[:, :r].flip(1)`.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -125,8 +130,9 @@ def smooth(values: Tensor, kernel: Tensor) -> Tensor:
 # %% [markdown]
 # ## 9.4
 #
-# The pointing game: take the heaviest cell of the map, and its middle in pixels. Is a pixel of the object within `tolerance` of it? In a picture of $H$ pixels and a grid
-# of $h$ rows, the middle of row $r$ lies at $(r + \frac12) \frac Hh - \frac12$, because pixel 0 has its own middle at 0.
+# The pointing game: take the heaviest cell of the map, and its middle in pixels. Is a pixel of the object within
+# `tolerance` of it? In a picture of $H$ pixels and a grid of $h$ rows, the middle of row $r$ lies at
+# $(r + \frac12) \frac Hh - \frac12$, because pixel 0 has its own middle at 0.
 
 
 # %%
@@ -144,7 +150,8 @@ def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
 
 
 # %% [markdown] tags=["hint"]
-# `alpha.argmax()` counts through the rows; `divmod` by the number of columns gives row and column. `mask.nonzero()` lists the object's pixels.
+# `alpha.argmax()` counts through the rows; `divmod` by the number of columns gives row and column. `mask.nonzero()`
+# lists the object's pixels.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -156,7 +163,8 @@ def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
 # %% [markdown]
 # ## 9.5
 #
-# The peak is one cell. How much of the *whole* map lies on the object? Each weight is spread evenly over the pixels of its cell; sum what falls on the object's.
+# The peak is one cell. How much of the *whole* map lies on the object? Spread each weight evenly over the pixels of its
+# cell, and sum what is on the object's pixels.
 
 
 # %%
@@ -170,7 +178,8 @@ def mass_on(alpha: Tensor, mask: Tensor) -> float:
 
 
 # %% [markdown] tags=["hint"]
-# `repeat_interleave`, along both axes, gives every pixel its cell's whole weight. Among how many pixels is it to be shared?
+# `repeat_interleave`, along both axes, gives every pixel its cell's whole weight. Among how many pixels is it to be
+# shared?
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -208,8 +217,9 @@ def movement(alphas: Tensor) -> Tensor:
 # %% [markdown]
 # ## 9.7
 #
-# A drawn scene, and what the model `scenes-soft` said of it. One word is false. Which one (count from 0), what should it be, and where did the model look as it said it:
-# on its "own" object (the one that the phrase is about) or on the "other" one?
+# A drawn scene, and what the model `scenes-soft` said of it. One word is false. Which one (count from 0), what should
+# it be, and where did the model look as it said it: on its "own" object (the one that the phrase is about) or on the
+# "other" one?
 
 # %%
 wrong = wrong_caption()
@@ -226,7 +236,8 @@ def reading() -> tuple[int, str, str]:
 
 
 # %% [markdown] tags=["hint"]
-# There are two objects, each with a size, a texture, a colour and a shape: eight words to hold against the picture. Then look at the map of the false one.
+# There are two objects, each with a size, a texture, a colour and a shape. Compare these eight words with the picture.
+# Then look at the map of the false one.
 
 # %% [markdown] tags=["pseudocode"]
 # ```

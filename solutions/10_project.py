@@ -135,7 +135,8 @@ print(f"without attention: {score(blind)} of 200 objects named right")
 # $(B, C, L)$, where $C$ is the number of words of the longest caption or more. A map sums to 1 over the places.
 #
 # You may change whatever you like: `weights` alone, or everything. Train before you call the check. `score` tells you
-# how far you are. The check asks for 160 of 200 objects, and for maps with their peak on the object at half of the words.
+# how far you are. The check asks for 160 of 200 objects, and for maps with their peak on the object at half of the
+# words.
 
 
 # %%
@@ -169,8 +170,8 @@ def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
 
 # %% [markdown] tags=["hint"]
 # Let a class inherit from `Blind` and replace `weights`. Energies come from `a` and `h`, as in exercise 4.1, and a
-# softmax over the places makes weights of them. The new matrices belong into `__init__`. Then `train` an object of
-# your class once, outside of `describe`, and let `describe` call `greedy`.
+# softmax over the places makes weights of them. The new matrices go into `__init__`. Then `train` an object of your
+# class once, outside of `describe`, and let `describe` call `greedy`.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -185,7 +186,8 @@ def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
 # %% [markdown]
 # ## 10.2
 #
-# Suppose that your decoder names 180 objects right, and `Blind` 60. Which finding shows that the *maps* made the difference?
+# Suppose that your decoder names 180 objects right, and `Blind` 60. Which finding shows that the *maps* made the
+# difference?
 #
 # - **a.** The training loss of your decoder ends far below that of `Blind`.
 # - **b.** You put an even map in place of yours, in the same trained decoder. It then names few objects right.
