@@ -47,7 +47,7 @@ def compare(rows: Sequence["TableRow"]) -> list[tuple[str, ...]]:
 
 
 def soft_row(row: "TableRow", rows: Sequence["TableRow"]) -> "TableRow | None":
-    """The row of soft attention, trained on captions alone, that a row is compared with; None if that is the row itself.
+    """The row of soft attention with a softmax, trained on captions alone, that a row is compared with; None if that is the row itself.
 
     Of the rows of the same data, split and images: that of the recipe of the same name but for the attention, or else one with the same
     encoder and view, or else any; of several, the one with the shortest recipe name, or else the first.
@@ -72,8 +72,8 @@ def _attention(row: "TableRow") -> str:
 
 
 def _plain_soft(row: "TableRow") -> bool:
-    """Whether a row is of soft attention, trained on captions alone, its weights not averaged with another model's."""
-    plain = not {"maximised", "boxes"} & row.evaluation.keys() and not row.evaluation.get("origins")
+    """Whether a row is of soft attention with a softmax, trained on captions alone, not averaged with another model."""
+    plain = not {"maximised", "boxes", "normaliser"} & row.evaluation.keys() and not row.evaluation.get("origins")
     return row.ours and _attention(row) == "soft" and plain and "statistics" in row.evaluation
 
 

@@ -234,6 +234,7 @@ def settings(
         "view": captioner.view,
         "attention": recipe.decoder.attention,
         **({"boxes": recipe.objective.boxes} if recipe.objective.boxes else {}),
+        **({"normaliser": recipe.decoder.normaliser} if recipe.decoder.normaliser != "softmax" else {}),
         **({"maximised": "reward", "rewards": rewards(recipe)} if recipe.objective.maximise == "reward" else {}),
         **({"origins": list(captioner.origins)} if captioner.origins else {}),
         "beam": decoding.beam if beam is None else beam,

@@ -241,6 +241,8 @@ def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
     parts = [evaluation["recipe"], encoder, evaluation["attention"]]
     sources = origins.current(evaluation.get("origins", ()))
     parts += [source for source in dict.fromkeys(sources) if source.startswith(origins.DISTILLED)]
+    if "normaliser" in evaluation:
+        parts.append(evaluation["normaliser"])
     if evaluation.get("boxes"):
         parts.append("attention supervised by boxes")
     if evaluation.get("maximised") == "reward":

@@ -92,6 +92,11 @@ def test_length_normalisation_is_named(tmp_path):
     assert any("beam 5, normalised 0.7" in row.model for row in rows)
 
 
+def test_another_normaliser_is_named(tmp_path):
+    (row,) = [row for row in table.rows([write(tmp_path, normaliser="sparsemax")]) if "sparsemax" in row.model]
+    assert ", soft, sparsemax, beam 5" in row.model
+
+
 def test_supervision_by_boxes_is_named(tmp_path):
     rows = table.rows([write(tmp_path, boxes=1.0)])
     assert any("attention supervised by boxes, beam 5" in row.model for row in rows)
