@@ -887,10 +887,10 @@ TASKS = (
                 captions.meteor_core(pairs, wanted, said)
             ),
             "this is the harmonic mean with equal weights: alpha is 0.85": partial(captions._meteor, alpha=0.5),
-            "a chunk has to run on in both sentences: here only the caption is looked at": partial(
+            "only the caption is looked at: a chunk has to run on in both sentences": partial(
                 captions._meteor, breaks=lambda before, pair: before[0] != pair[0] - 1
             ),
-            "a chunk has to run on in both sentences: only the reference is looked at": partial(
+            "only the reference is looked at: a chunk has to run on in both sentences": partial(
                 captions._meteor, breaks=lambda before, pair: before[1] != pair[1] - 1
             ),
             "the breaks are counted: there is one chunk more": partial(captions._meteor, first=0),
