@@ -73,12 +73,10 @@ def predict(
     def advise(got: Any) -> str:
         if not isinstance(got, str):
             return f"expected a number, got {short(got)}"
-        reasons = (reason for reason, (low, high) in ranges.items() if low <= float(got) <= high)
-        reason = next(reasons, None)
-        if reason:
-            return reason
+        reasons = [reason for reason, (low, high) in ranges.items() if low <= float(got) <= high]
+        reasons.append("think again, or run the experiment below and explain it to yourself")
         more = "a larger" if float(got) < truth() else "a smaller"
-        return f"expected {more} number than {got}: think again, or run the experiment below and explain it to yourself"
+        return f"expected {more} number than {got}: {reasons[0]}"
 
     return Task(
         id=id,
