@@ -1,5 +1,7 @@
 """What the exercises 6.10 to 6.12 enumerate: the estimates of a gradient from every place, for one word."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,12 +15,28 @@ def expected_estimate(e: Tensor, reward: Tensor, baseline: float) -> Tensor:
     return _expected(e, reward, baseline)
 
 
-def _expected(e: Tensor, reward: Tensor, baseline: float, weighted: bool = True, score: str = "log") -> Tensor:
-    alpha = torch.softmax(e, 0)
-    one = torch.eye(len(e), dtype=e.dtype)
-    scores = one - alpha if score == "log" else one  # row i: the gradient of log alpha_i with respect to e
-    estimates = (reward - baseline).unsqueeze(1) * scores
-    return (alpha.unsqueeze(1) * estimates).sum(0) if weighted else estimates.mean(0)
+def _expected(
+    e: Tensor,
+    reward: Tensor,
+    baseline: float,
+    scores: Callable[[Tensor, Tensor], Tensor] = lambda one, alpha: one - alpha,
+    weights: Callable[[Tensor], Tensor] = lambda e: torch.softmax(e, 0),
+    weigh: Callable[[Tensor], Tensor] = lambda alpha: alpha,
+) -> Tensor:
+    """With a mistake in the gradients of log alpha_i (row i of `scores`), in alpha itself, or in how the estimates are weighed."""
+    alpha = weights(e)
+    found = (reward - baseline).unsqueeze(1) * scores(torch.eye(len(e), dtype=e.dtype), alpha)
+    return weigh(alpha) @ found
+
+
+def scores(e: Tensor) -> Tensor:
+    """Row i: the gradient of log alpha_i with respect to e."""
+    return torch.eye(len(e), dtype=e.dtype) - torch.softmax(e, 0)
+
+
+def estimates(e: Tensor, reward: Tensor, baseline: float) -> Tensor:
+    """Row i: the estimate of a sample that drew place i."""
+    return (reward - baseline).unsqueeze(1) * scores(e)
 
 
 def by_autograd(e: Tensor, reward: Tensor, baseline: float) -> Tensor:
@@ -57,6 +75,19 @@ def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Te
     return -(log_likelihood + advantage * log_p).mean()
 
 
+def _reinforce(
+    log_p: Tensor,
+    log_likelihood: Tensor,
+    baseline: float,
+    changed: Callable[[Tensor], Tensor] = lambda advantage: advantage,
+    path: Callable[[Tensor], Tensor] = lambda log_p: log_p,
+    share: Callable[[Tensor, Tensor], Tensor | float] = lambda log_p, advantage: 1.0,
+) -> Tensor:
+    """With another advantage, another function of log p(s | a), or the likelihood weighed by something."""
+    advantage = (log_likelihood - baseline).detach()
+    return -(share(log_p, advantage) * log_likelihood + changed(advantage) * path(log_p)).mean()
+
+
 def its_own_reward_learns(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Tensor:
     """The bug of 6.12: the gradient goes through the reward too."""
     advantage = log_likelihood - baseline
@@ -88,4 +119,5 @@ def samples() -> list[tuple[Tensor, Tensor, float]]:
     return [
         (distribution(4, seed=1).log(), -5 - numbers(4, seed=2).abs(), -5.5),
         (distribution(3, seed=3).log(), -9 - numbers(3, seed=4).abs(), 0.0),
+        (distribution(8, seed=5).log(), -6 + numbers(8, seed=6), -6.0),
     ]

@@ -26,6 +26,14 @@ def _short_of_one() -> Tensor:
     return next(alpha for seed in count() if (alpha := distribution(1, L, seed=seed)).cumsum(1)[0, -1] < 1)
 
 
+def _not_all_zero(inputs: tuple[Any, ...], estimate: Tensor) -> str | None:
+    if estimate.abs().max() < 1e-5:
+        return (
+            "it is zero everywhere, as if the reward had no part in it: place i's reward multiplies row i, not column i"
+        )
+    return None
+
+
 def draw(alpha: Tensor, darts: Tensor) -> Tensor:
     """The place whose stretch of the line from 0 to 1 a dart hits: alpha (B, L), darts (B,) -> (B,)."""
     return (darts.unsqueeze(1) >= alpha.cumsum(1)[:, :-1]).sum(1)
@@ -813,23 +821,59 @@ TASKS = (
         cases=enumeration.cases,
         mistakes={
             "the places count alike: each estimate comes as often as its place is drawn, so weigh it by alpha": partial(
-                enumeration._expected, weighted=False
+                enumeration._expected, weigh=lambda alpha: torch.full_like(alpha, 1 / len(alpha))
             ),
-            "the gradient of log alpha_i has another part: raising e_i lowers the other weights": partial(
-                enumeration._expected, score="one"
+            "the estimates are summed as they are: each comes as often as its place is drawn, so weigh it by alpha": partial(
+                enumeration._expected, weigh=torch.ones_like
             ),
-            "the baseline is not used": lambda e, reward, baseline: (
-                enumeration.expected_estimate(e, reward, 0.0) + 0 * baseline + baseline * 1e-2 * torch.softmax(e, 0)
+            "-alpha is missing: raising e_i lowers the other weights": partial(
+                enumeration._expected, scores=lambda one, alpha: one
+            ),
+            "[i = j] is missing: the gradient of log alpha_i has two parts": partial(
+                enumeration._expected, scores=lambda one, alpha: 0 * one - alpha
+            ),
+            "alpha_i is taken off each row: it is alpha_j, another one in each column": partial(
+                enumeration._expected, scores=lambda one, alpha: one - alpha.unsqueeze(1)
+            ),
+            "this is the gradient of alpha_i: that of its logarithm is not multiplied by alpha_i": partial(
+                enumeration._expected, scores=lambda one, alpha: alpha.unsqueeze(1) * (one - alpha)
+            ),
+            "the gradient of log alpha_i is [i = j] less alpha_j, not less its logarithm": partial(
+                enumeration._expected, scores=lambda one, alpha: one - alpha.log()
+            ),
+            "only i = j is counted: the other places change e_j's gradient too": lambda e, reward, baseline: (
+                torch.softmax(e, 0) * (reward - baseline) * (1 - torch.softmax(e, 0))
+            ),
+            "the sum goes along the wrong axis: add up the rows, each times its alpha": lambda e, reward, baseline: (
+                enumeration.estimates(e, reward, baseline) @ torch.softmax(e, 0)
+            ),
+            "the energies are used as weights: alpha is their softmax": partial(
+                enumeration._expected, weights=lambda e: e
+            ),
+            "the baseline is taken off the mean at the end: take it off each reward": lambda e, reward, baseline: (
+                enumeration.expected_estimate(e, reward, 0.0) - baseline
+            ),
+            "brackets are missing: the baseline is taken off the reward before the product": lambda e, reward, baseline: (
+                torch.softmax(e, 0) @ (reward.unsqueeze(1) - baseline * enumeration.scores(e))
+            ),
+            "the weights sum to 1 already: do not divide by the number of places": lambda e, reward, baseline: (
+                enumeration.expected_estimate(e, reward, baseline) / len(e)
+            ),
+            "this is the estimate of the likeliest place alone: take the mean over all": lambda e, reward, baseline: (
+                enumeration.estimates(e, reward, baseline)[e.argmax()]
+            ),
+            "this is the gradient of the logarithm of the expected reward": lambda e, reward, baseline: (
+                enumeration.expected_estimate(e, reward, baseline) / (torch.softmax(e, 0) @ reward)
             ),
             "this is minus the gradient: the loss has a minus, the estimate has not": lambda *x: (
                 -enumeration.expected_estimate(*x)
             ),
-            "these are the estimates place by place: sum them, each times its alpha": lambda e, reward, baseline: (
-                torch.softmax(e, 0).unsqueeze(1)
-                * (reward - baseline).unsqueeze(1)
-                * (torch.eye(len(e)) - torch.softmax(e, 0))
+            "sum the estimates of all places, each times its alpha": lambda e, reward, baseline: (
+                torch.softmax(e, 0).unsqueeze(1) * enumeration.estimates(e, reward, baseline)
             ),
+            "these are the estimates, place by place: take their mean, with the weights alpha": enumeration.estimates,
         },
+        invariants=(_not_all_zero,),
         says="for three baselines the mean of the estimates is the gradient of the expected reward",
         others=(enumeration.by_autograd, enumeration.by_loop),
     ),
@@ -841,7 +885,24 @@ TASKS = (
             "a baseline does change the variance: only the mean of the estimates stays": 1.0,
             "the best baseline does not take all the noise away: the rewards still differ from place to place": 0.0,
             "half is far too much: the rewards are about 11.5, and differ from it by about 1": 0.5,
-            "the rewards shrink to about a tenth, but the variance goes with their square": 0.1,
+            "the rewards shrink to about a tenth, but the variance goes with their square": (0.07, 0.14),
+            "1.5 is the largest distance from the mean: the variance goes with the mean of the squares": (0.0125, 0.02),
+            "0.2 only showed how rough a number may be: compare the rewards with what is left of them": 0.2,
+            "the weights 1/4 are the same with and without the baseline: compare the rewards": 0.25,
+            "that is the variance with the baseline, or the share in percent: give it as a fraction of the other": (
+                0.58,
+                0.68,
+            ),
+            "that is the share that the baseline saves: asked is what is left": (0.9, 0.999),
+            "that is the variance of the rewards less their mean: divide by the one without a baseline": 1.25,
+            "a share of a variance is not negative": (-1e9, -1e-9),
+            "more noise than without? The baseline takes most of each reward away": (1.01, 101),
+            "the fraction is upside down: the variance with the baseline stands above the line": (101, 1e9),
+            "too little: the rewards shrink to about a tenth, and the variance goes with the square of that": (
+                1e-9,
+                0.0018,
+            ),
+            "still too much: the rewards shrink to about a tenth, and what is a tenth, squared?": (0.021, 0.069),
         },
         tolerance=0.7,
         title="How much noise does a baseline save?",
@@ -870,17 +931,67 @@ TASKS = (
                     log_p, log_likelihood.detach(), baseline
                 )
             ),
-            "log p(s | a) is detached: it is what the advantage has to teach": lambda log_p, log_likelihood, baseline: (
+            "log p(s | a) gets no gradient: it is what the advantage has to teach": lambda log_p, log_likelihood, baseline: (
                 enumeration.reinforce_loss(log_p.detach(), log_likelihood, baseline)
             ),
+            "log p(s | a) is detached in place of the advantage": lambda log_p, log_likelihood, baseline: (
+                enumeration.its_own_reward_learns(log_p.detach(), log_likelihood, baseline)
+            ),
+            "the likelihood is detached where it has to learn, and not in the advantage, where it must not": (
+                lambda log_p, log_likelihood, baseline: (
+                    -(log_likelihood.detach() + (log_likelihood - baseline) * log_p).mean()
+                )
+            ),
+            "everything is detached: nothing learns": lambda *x: enumeration.reinforce_loss(*x).detach(),
+            "one advantage for all samples: each has its own": lambda log_p, log_likelihood, baseline: (
+                -(log_likelihood + (log_likelihood - baseline).mean().detach() * log_p).mean()
+            ),
             "the baseline is gone: the advantage is the reward less the baseline": lambda log_p, log_likelihood, baseline: (
-                enumeration.reinforce_loss(log_p, log_likelihood, baseline - 1e-3 if not baseline else 0.0)
+                enumeration.reinforce_loss(log_p, log_likelihood, 0.0)
+            ),
+            "the baseline is added: it is taken off the reward": lambda log_p, log_likelihood, baseline: (
+                enumeration.reinforce_loss(log_p, log_likelihood, -baseline)
+            ),
+            "the mean of this batch is the baseline now: the given one was not the bug": (
+                lambda log_p, log_likelihood, baseline: enumeration.reinforce_loss(
+                    log_p, log_likelihood, log_likelihood.mean()
+                )
+            ),
+            "the advantage is divided by its standard deviation: equation 12 has none of that": partial(
+                enumeration._reinforce, changed=lambda advantage: advantage / advantage.std()
+            ),
+            "negative advantages are cut off: they make bad paths less probable": partial(
+                enumeration._reinforce, changed=lambda advantage: advantage.clamp(min=0)
+            ),
+            "the reward is the log-likelihood, not its exponential": lambda log_p, log_likelihood, baseline: (
+                -(log_likelihood + (log_likelihood.exp() - baseline).detach() * log_p).mean()
+            ),
+            "the advantage multiplies log p(s | a), not p(s | a): leave the logarithm": partial(
+                enumeration._reinforce, path=torch.exp
+            ),
+            "p(s | a) stands in place of its logarithm, and the advantage still has a gradient": (
+                lambda log_p, log_likelihood, baseline: enumeration.its_own_reward_learns(
+                    log_p.exp(), log_likelihood, baseline
+                )
+            ),
+            "the advantage is added to log p(s | a): it multiplies it": lambda log_p, log_likelihood, baseline: (
+                -(log_likelihood + log_p).mean()
+            ),
+            "the advantage multiplies the likelihood too: only log p(s | a) is weighed by it": partial(
+                enumeration._reinforce, share=lambda log_p, advantage: advantage
+            ),
+            "the likelihood is weighed by p(s | a): the samples are drawn from it already, so each counts alike": partial(
+                enumeration._reinforce, share=lambda log_p, advantage: log_p.detach().exp()
+            ),
+            "the likelihood's own gradient comes twice": partial(
+                enumeration._reinforce, share=lambda log_p, advantage: 2.0
             ),
             "the sign has changed: an advantage above 0 has to make the path more probable": (
                 lambda log_p, log_likelihood, baseline: (
                     -(log_likelihood - (log_likelihood - baseline).detach() * log_p).mean()
                 )
             ),
+            "the minus is gone: a loss is minus what has to grow": lambda *x: -enumeration.reinforce_loss(*x),
             "the sum over the samples: equation 12 has their mean": lambda log_p, log_likelihood, baseline: (
                 enumeration.reinforce_loss(log_p, log_likelihood, baseline) * len(log_p)
             ),

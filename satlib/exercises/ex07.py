@@ -68,12 +68,21 @@ DEEP = _table(
     }
 )
 
+# The best caption begins with a word that seldom begins one.
+RARE = _table(
+    {
+        "": {"a": 0.51, "an": 0.41, "no": 0.08},
+        "a": dict.fromkeys("bcdefghi", 0.125),
+        "an": dict.fromkeys("bcdefghi", 0.125),
+    }
+)
+
 
 def _drawn(seed: int) -> NextWords:
     """A model whose probabilities are drawn, the same each time; captions of at most five words."""
 
     def next_words(prefix: Prefix) -> Mapping[str, float]:
-        if len(prefix) == 5:
+        if len(prefix) == 5 or END in prefix:
             return {END: 1.0}
         drawn = random.Random(f"{seed} {' '.join(prefix)}")
         weights = {word: drawn.random() ** 2 + 0.02 for word in ("a", "b", "c", END)}
@@ -786,21 +795,71 @@ TASKS = (
             (STORY, 3, 5),
             (DEEP, 4, 3),
             *((_drawn(seed), width, 6) for seed in (1, 2, 3) for width in (2, 4)),
+            (STORY, 2, 1),
+            (RARE, 3, 4),
+            *((_drawn(seed), 2, 6) for seed in (65, 128, 412, 927)),
+            *((_drawn(seed), 2, longest) for seed, longest in ((30, 3), (32, 3), (62, 4), (108, 4))),
         ],
         given=lambda next_words, width, longest: f"a beam of {width}, at most {longest} words",
         mistakes={
-            "the search ends at the first caption that ends: a better one may still be on its way": partial(
+            "the first caption that ends is taken: a better one may still be on its way": partial(
                 captions._best_caption, keep="first"
             ),
-            "twice the beam is kept at each step": lambda next_words, width, longest: captions._best_caption(
-                next_words, width, longest, takes=2 * width
+            "the beam is not cut off after `width`: that was not the bug": partial(
+                captions._best_caption, takes=lambda width, finished: 10**6
+            ),
+            "twice the beam is kept at each step": partial(
+                captions._best_caption, takes=lambda width, finished: 2 * width
+            ),
+            "only one beginning is kept at each step: that is greedy": partial(
+                captions._best_caption, takes=lambda width, finished: 1
+            ),
+            "captions that end count before the beam is cut: only those among the `width` best of a step are found": partial(
+                captions._best_caption, keep="grown"
+            ),
+            "each finished caption makes the beam narrower: that was not the bug": partial(
+                captions._best_caption, takes=lambda width, finished: width - finished
+            ),
+            "finished captions keep their places in the beam: lay them aside, and let the others go on": (
+                captions.in_their_places
+            ),
+            "the search ends when `width` captions are finished: a better one may still be on its way": (
+                lambda next_words, width, longest: captions._best_caption(next_words, width, longest, stop=width)
+            ),
+            "captions that have not ended compete too: they count only if none has ended": partial(
+                captions._best_caption, winners="both"
+            ),
+            "captions that have not ended compete too, and the finished ones are still forgotten": partial(
+                captions._best_caption, winners="both", keep="last"
+            ),
+            "if none has ended, the most probable beginning is the result: that was not the bug": partial(
+                captions._best_caption, winners="finished"
             ),
             "the mean log-probability of a word is compared: that is another rule, and was not the bug": partial(
-                captions._best_caption, best="mean"
+                captions._best_caption, rank=lambda words, score: score / len(words)
+            ),
+            "only captions that ended last may win: keep those of all steps, and take the most probable": partial(
+                captions._best_caption, keep="last that ended"
+            ),
+            "the caption that ended last wins: the most probable one should": partial(
+                captions._best_caption, rank=lambda words, score: len(words) - score / 1e3
+            ),
+            "the least probable of the finished captions is taken": partial(
+                captions._best_caption, rank=lambda words, score: -score
+            ),
+            "the probabilities are added: add their logarithms": partial(captions._best_caption, log=float),
+            "words that are improbable are left out: only those that cannot come may be": partial(
+                captions._best_caption, rare=0.1
+            ),
+            "there is a word too many: the end mark is one of the `longest`": lambda next_words, width, longest: (
+                captions.best_caption(next_words, width, longest + 1)
+            ),
+            "the search ends a word too early: it may take `longest` words, the end mark included": (
+                lambda next_words, width, longest: captions.best_caption(next_words, width, longest - 1)
             ),
             "the end mark is not a word: leave it out of the caption": lambda *x: [*captions.best_caption(*x), END],
-            "the least probable caption is taken": lambda next_words, width, longest: captions._best_caption(
-                lambda prefix: dict(sorted(next_words(prefix).items())[:1]), 1, longest
+            "the least probable beginnings are kept: sort the most probable to the front": partial(
+                captions._best_caption, worst=True
             ),
         },
         says="captions that end early and late, beams of two to four",
@@ -827,29 +886,91 @@ TASKS = (
                 1,
             ),
             (["two"], [s.split() for s in ("two dogs", "two cats")], 2),
+            (
+                ["a", "dog", "a", "cat", "the"],
+                [s.split() for s in ("a dog a", "cat a dog", "a a cat a the dog", "bird")],
+                2,
+            ),
+            (["a", "a", "a", "b", "b", "c"], [s.split() for s in ("a b", "a a d e f", "b b c", "d d d c c a b")], 1),
+            (["a", "a", "a", "b"], [s.split() for s in ("a a a", "b", "c")], 1),
+            (["dog", "runs", "a", "dog"], [s.split() for s in ("a dog", "runs", "a cat")], 2),
+            (["a", "a", "a", "b", "b", "c"], [s.split() for s in ("b b c", "d a a", "a", "a d a a d c c b")], 1),
         ],
         mistakes={
             "only the first reference counts now": lambda caption, references, n: captions.hits(
                 caption, references[:1], n
             ),
-            "nothing is clipped now: each n-gram that occurs in a reference counts every time": lambda caption, references, n: (
-                sum(
-                    count
-                    for gram, count in captions.ngrams(caption, n).items()
-                    if any(gram in captions.ngrams(each, n) for each in references)
-                ),
+            "only the last reference counts now: `most` has to keep what the others have": lambda caption, references, n: (
+                captions.hits(caption, references[-1:], n)
+            ),
+            "only the longest reference counts now": lambda caption, references, n: captions.hits(
+                caption, [max(references, key=len)], n
+            ),
+            "only the shortest reference counts now": lambda caption, references, n: captions.hits(
+                caption, [min(references, key=len)], n
+            ),
+            "only the reference of the closest length counts now": lambda caption, references, n: captions.hits(
+                caption, [min(references, key=lambda each: abs(len(each) - len(caption)))], n
+            ),
+            "the reference with the most hits is taken: each n-gram may look for its own": lambda caption, references, n: (
+                max(captions.hits(caption, [each], n) for each in references)
+            ),
+            "the hits of the references are added: a word of the caption counts once, not once for each reference": (
+                lambda caption, references, n: (
+                    sum(captions.hits(caption, [each], n)[0] for each in references),
+                    captions.hits(caption, references, n)[1],
+                )
+            ),
+            "nothing is clipped now: each n-gram that occurs in a reference counts every time": partial(
+                captions.hits_with, lambda counts: 10**6 * sum(counts)
+            ),
+            "an n-gram counts once at most now: it may as often as in one reference": partial(
+                captions.hits_with, lambda counts: min(1, sum(counts))
+            ),
+            "the smallest count of the references is taken: the largest is allowed": partial(captions.hits_with, min),
+            "the mean of the references' counts is taken: the largest is allowed": partial(
+                captions.hits_with, lambda counts: sum(counts) // len(counts)
+            ),
+            "the mean of the references' counts, rounded up, is taken: the largest is allowed": partial(
+                captions.hits_with, lambda counts: math.ceil(sum(counts) / len(counts))
+            ),
+            "this counts the references that have the n-gram: count how often one of them has it": partial(
+                captions.hits_with, lambda counts: sum(map(bool, counts))
+            ),
+            "an n-gram may count as often as there are references: how often does one of them have it?": partial(
+                captions.hits_with, lambda counts: min(sum(counts), len(counts))
+            ),
+            "the references are joined: count in each of them apart": lambda caption, references, n: captions.hits(
+                caption, [[word for each in references for word in each]], n
+            ),
+            "nothing counts: an empty Counter & another one is empty": partial(captions.hits_with, lambda counts: 0),
+            "this counts what no reference has: the hits are the others": lambda caption, references, n: (
+                captions.hits(caption, references, n)[1] - captions.hits(caption, references, n)[0],
                 captions.hits(caption, references, n)[1],
             ),
-            "an n-gram counts once at most now: it may as often as in one reference": lambda caption, references, n: (
-                len(captions.ngrams(caption, n).keys() & set().union(*(captions.ngrams(r, n) for r in references))),
+            "said and most are united: the hits are what both have, said & most": lambda caption, references, n: (
+                (captions.ngrams(caption, n) | captions.most(references, n)).total(),
                 captions.hits(caption, references, n)[1],
             ),
-            "the smallest count of the references is taken: the largest is allowed": lambda caption, references, n: (
-                sum(
-                    min(count, *(captions.ngrams(each, n)[gram] for each in references))
-                    for gram, count in captions.ngrams(caption, n).items()
-                ),
-                captions.hits(caption, references, n)[1],
+            "all n-grams of the caption count in the second number, each as often as it is said": (
+                lambda caption, references, n: (
+                    captions.hits(caption, references, n)[0],
+                    len(captions.ngrams(caption, n)),
+                )
+            ),
+            "both numbers count each n-gram once: they are counted as often as they are said": lambda caption, references, n: (
+                captions.hits_with(lambda counts: min(1, sum(counts)), caption, references, n)[0],
+                len(captions.ngrams(caption, n)),
+            ),
+            "the second number is of the references: it should be the number of the caption's n-grams": (
+                lambda caption, references, n: (
+                    captions.hits(caption, references, n)[0],
+                    captions.most(references, n).total(),
+                )
+            ),
+            "the two numbers are exchanged": lambda *x: captions.hits(*x)[::-1],
+            "a quotient: give the two numbers, for BLEU adds them up before it divides": lambda *x: (
+                captions.hits(*x)[0] / max(1, captions.hits(*x)[1])
             ),
         },
         says="words and pairs of words, with two and three references",
@@ -878,25 +999,110 @@ TASKS = (
             ([(0, 0), (1, 1)], 2, 6),
             ([(0, 0), (1, 1)], 6, 2),
             ([(0, 0), (1, 1), (2, 2)], 3, 3),
-            ([(1, 0), (2, 1), (4, 2), (0, 5)], 6, 7),
+            ([(4, 2), (1, 0), (0, 5), (2, 1)], 6, 7),
             ([(0, 1), (1, 0)], 2, 2),
+            ([(1, 1), (2, 2)], 4, 4),
+            ([(0, 0), (2, 2), (3, 3)], 5, 6),
             ([], 4, 5),
         ],
         mistakes={
             "precision and recall are exchanged: the mean leans towards recall": lambda pairs, said, wanted: (
                 captions.meteor_core(pairs, wanted, said)
             ),
-            "this is the harmonic mean with equal weights: alpha is 0.85": partial(captions._meteor, alpha=0.5),
+            "this is the harmonic mean with equal weights: alpha is 0.85": partial(
+                captions._meteor, mean=partial(captions._mean, alpha=0.5)
+            ),
+            "the weights of P and R are 0.85 and 0.15": partial(
+                captions._meteor, mean=partial(captions._mean, alpha=0.9)
+            ),
+            "F has P R above the line": partial(captions._meteor, mean=lambda P, R: 0.85 * P + 0.15 * R),
             "only the caption is looked at: a chunk has to run on in both sentences": partial(
-                captions._meteor, breaks=lambda before, pair: before[0] != pair[0] - 1
+                captions._meteor, breaks=lambda i, j: i != 1
             ),
             "only the reference is looked at: a chunk has to run on in both sentences": partial(
-                captions._meteor, breaks=lambda before, pair: before[1] != pair[1] - 1
+                captions._meteor, breaks=lambda i, j: j != 1
             ),
+            "a chunk has to run on in both sentences: it ends where either breaks off, not only where both do": partial(
+                captions._meteor, breaks=lambda i, j: i != 1 and j != 1
+            ),
+            "a run goes forwards: words in reverse order are chunks of their own": partial(
+                captions._meteor, breaks=lambda i, j: i != 1 or abs(j) != 1
+            ),
+            "that the reference's words come in order is not enough: a chunk has no gaps": partial(
+                captions._meteor, breaks=lambda i, j: j < 0
+            ),
+            "a chunk has no gaps in the reference either: the partner has to be the very next word": partial(
+                captions._meteor, breaks=lambda i, j: i != 1 or j < 1
+            ),
+            "a pair that skips as many words in both sentences begins a new chunk: a chunk has no gaps": partial(
+                captions._meteor, breaks=lambda i, j: i != j
+            ),
+            "everything is one chunk: count where a pair does not follow the one before": partial(
+                captions._meteor, breaks=lambda i, j: False
+            ),
+            "each pair is a chunk of its own: in the order of the caption, those that follow one another are one": partial(
+                captions._meteor, breaks=lambda i, j: True
+            ),
+            "the pairs come in any order: sort them first": partial(captions._meteor, order=list),
             "the breaks are counted: there is one chunk more": partial(captions._meteor, first=0),
-            "two equal sentences have no penalty": partial(captions._meteor, whole=False),
-            "the power of c/m is 0.2": partial(captions._meteor, power=1.0),
-            "this is F: the penalty for chunks is missing": partial(captions._meteor, power=math.inf),
+            "the breaks are counted, and at least 1: there is always one chunk more than breaks": partial(
+                captions._meteor, first=0, penalised=lambda F, chunks, m: captions._penalised(F, max(1, chunks), m)
+            ),
+            "two equal sentences have no penalty": partial(captions._meteor, equal=lambda *_: False),
+            "one chunk is not enough to go without a penalty: it has to cover both sentences": partial(
+                captions._meteor, equal=lambda chunks, m, said, wanted: chunks == 1
+            ),
+            "to go without a penalty the chunk has to cover the reference too": partial(
+                captions._meteor, equal=lambda chunks, m, said, wanted: chunks == 1 and m == said
+            ),
+            "to go without a penalty the chunk has to cover the caption too": partial(
+                captions._meteor, equal=lambda chunks, m, said, wanted: chunks == 1 and m == wanted
+            ),
+            "to go without a penalty equal lengths are not enough: all words have to be matched": partial(
+                captions._meteor, equal=lambda chunks, m, said, wanted: chunks == 1 and said == wanted
+            ),
+            "to go without a penalty the words have to be in the same order too: one chunk": partial(
+                captions._meteor, equal=lambda chunks, m, said, wanted: m == said == wanted
+            ),
+            "the power of c/m is 0.2": partial(captions._meteor, penalised=partial(captions._penalised, beta=1.0)),
+            "the power of c/m is 0.2, not 3": partial(
+                captions._meteor, penalised=partial(captions._penalised, beta=3.0)
+            ),
+            "that is the penalty of METEOR's first version, 0.5 (c/m)^3": partial(
+                captions._meteor, penalised=partial(captions._penalised, beta=3.0, gamma=0.5)
+            ),
+            "0.6 and 0.2 are exchanged: 0.6 is the factor, 0.2 the power": partial(
+                captions._meteor, penalised=partial(captions._penalised, beta=0.6, gamma=0.2)
+            ),
+            "0.2 is a power of c/m, not a factor": partial(
+                captions._meteor, penalised=partial(captions._penalised, beta=1.0, gamma=0.12)
+            ),
+            "the power is of c/m alone: 0.6 stands before it": partial(
+                captions._meteor, penalised=lambda F, chunks, m: F * (1 - (0.6 * chunks / m) ** 0.2)
+            ),
+            "c/m is upside down: many chunks cost more": partial(
+                captions._meteor, penalised=lambda F, chunks, m: F * (1 - 0.6 * (m / chunks) ** 0.2)
+            ),
+            "c is not divided by m": partial(
+                captions._meteor, penalised=lambda F, chunks, m: F * (1 - 0.6 * chunks**0.2)
+            ),
+            "c is divided by m, the number of pairs, not by the number of words said": lambda pairs, said, wanted: (
+                captions._meteor(
+                    pairs, said, wanted, penalised=lambda F, chunks, m: captions._penalised(F, chunks, said)
+                )
+            ),
+            "this is F: the penalty for chunks is missing": partial(captions._meteor, penalised=lambda F, *_: F),
+            "this is the penalty's factor alone: F is missing": partial(
+                captions._meteor, penalised=lambda F, chunks, m: captions._penalised(1.0, chunks, m)
+            ),
+            "this is what the penalty takes away: subtract it from 1": partial(
+                captions._meteor, penalised=lambda F, chunks, m: F - captions._penalised(F, chunks, m)
+            ),
+            "the penalty is subtracted from F: it is subtracted from 1, and F multiplied by that": partial(
+                captions._meteor, penalised=lambda F, chunks, m: F - 1 + captions._penalised(1.0, chunks, m)
+            ),
+            "without a pair METEOR is 0": partial(captions._meteor, none=1.0),
+            "this is in percent: METEOR is from 0 to 1": lambda *x: 100 * captions.meteor_core(*x),
         },
         says="alignments in order and out of order, short captions, long ones and equal ones",
         others=(_meteor_by_runs,),

@@ -195,7 +195,12 @@ def in_two_parts(problem: Problem, first: int, second: int) -> list[float]:
 
 
 def _in_two_parts(
-    problem: Problem, first: int, second: int, keeps: str = "model and optimiser", rate: float = 0.05
+    problem: Problem,
+    first: int,
+    second: int,
+    keeps: str = "model and optimiser",
+    rate: float = 0.05,
+    changed: Callable[..., Any] = lambda model, optimiser: optimiser,
 ) -> list[float]:
     model, optimiser = _begin(problem, rate)
     losses = _steps(model, optimiser, problem, first)
@@ -205,7 +210,40 @@ def _in_two_parts(
         model.load_state_dict(kept["model"])
     if "optimiser" in keeps:
         optimiser.load_state_dict(kept["optimiser"])
+    optimiser = changed(model, optimiser)
     return losses + _steps(model, optimiser, problem, second)
+
+
+def _emptied(*names: str) -> Callable[[torch.nn.Module, torch.optim.Optimizer], torch.optim.Optimizer]:
+    """Sets a part of Adam's state to zero: "step", "exp_avg", "exp_avg_sq"."""
+
+    def changed(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        for state in optimiser.state.values():
+            for name in names:
+                state[name].zero_()
+        return optimiser
+
+    return changed
+
+
+def _a_step_twice(problem: Problem, first: int, second: int) -> list[float]:
+    there = in_two_parts(problem, first, second)
+    return there[:first] + there[first - 1 : -1]
+
+
+def _warmed_up(problem: Problem, first: int, second: int) -> list[float]:
+    def changed(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        weights = copy.deepcopy(model.state_dict())
+        _steps(model, optimiser, problem, 1)
+        model.load_state_dict(weights)
+        return optimiser
+
+    return _in_two_parts(problem, first, second, keeps="model", changed=changed)
+
+
+def _slower(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    optimiser.param_groups[0]["lr"] = 0.01
+    return optimiser
 
 
 TASKS = (
@@ -538,7 +576,40 @@ TASKS = (
             "the losses of the first part are missing": lambda problem, first, second: in_two_parts(
                 problem, first, second
             )[first:],
+            "the losses of the second part are missing": lambda problem, first, second: in_two_parts(
+                problem, first, second
+            )[:first],
+            "the second part makes `first` steps too many: it should make `second`": lambda problem, first, second: (
+                in_two_parts(problem, first, first + second)
+            ),
+            "the second part makes `first` steps too few: it should make `second`": lambda problem, first, second: (
+                in_two_parts(problem, first, second - first)
+            ),
+            "the state was kept a step too early: that step is made twice": _a_step_twice,
             "the second part begins from the start again: what was kept is not used": partial(_in_two_parts, keeps=""),
+            "after the stop the loss stands still: the optimiser's weights are not those of this model": partial(
+                _in_two_parts, changed=lambda model, optimiser: torch.optim.SGD(model.parameters(), 0.0)
+            ),
+            "Adam counts its steps from 0 again: the count belongs to what is kept": partial(
+                _in_two_parts, changed=_emptied("step")
+            ),
+            "Adam's running means are zero after the stop: keep them too": partial(
+                _in_two_parts, changed=_emptied("exp_avg", "exp_avg_sq")
+            ),
+            "Adam's running mean of the squares is zero after the stop: keep both means": partial(
+                _in_two_parts, changed=_emptied("exp_avg_sq")
+            ),
+            "Adam's running mean of the gradients is zero after the stop: keep both means": partial(
+                _in_two_parts, changed=_emptied("exp_avg")
+            ),
+            "after the stop there is another optimiser: it was Adam": partial(
+                _in_two_parts, changed=lambda model, optimiser: torch.optim.SGD(model.parameters(), 0.05)
+            ),
+            "a new Adam, with torch's learning rate: its state is lost, and the rate of begin() too": partial(
+                _in_two_parts, changed=lambda model, optimiser: torch.optim.Adam(model.parameters())
+            ),
+            "after the stop the learning rate is another one": partial(_in_two_parts, changed=_slower),
+            "a step to warm Adam up is no help: its running means are of all steps so far": _warmed_up,
         },
         says="the losses of two trainings that were stopped, equal to those of trainings that were not",
         others=(lambda problem, first, second: _steps(*_begin(problem), problem, first + second),),

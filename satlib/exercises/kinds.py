@@ -40,7 +40,12 @@ def explain(id: str, name: str, right: str, wrong: Mapping[str, str], **card: An
 
 
 def predict(
-    id: str, name: str, truth: Callable[[], float], wrong: Mapping[str, float], tolerance: float, **card: Any
+    id: str,
+    name: str,
+    truth: Callable[[], float],
+    wrong: Mapping[str, float | tuple[float, float]],
+    tolerance: float,
+    **card: Any,
 ) -> Task:
     """A task to predict a number before an experiment in the notebook shows it.
 
@@ -48,10 +53,13 @@ def predict(
         id: as `Task.id`.
         name: as `Task.name`.
         truth: runs the experiment; takes at most a few seconds.
-        wrong: what is wrong with a line of thought -> the number that it leads to.
+        wrong: what is wrong with a line of thought -> the number that it leads to, or the smallest and the largest one.
         tolerance: how far a prediction may be off, as a fraction of the true number.
         card: the other attributes of `Task`: title, difficulty, minutes, equation, after, says.
     """
+
+    ranges = {reason: number for reason, number in wrong.items() if isinstance(number, tuple)}
+    numbers = {reason: sum(number) / 2 if reason in ranges else number for reason, number in wrong.items()}
 
     def rounded(answer: Callable[[], Any]) -> Any:
         """NEAR, or the number with two digits: mistakes are told apart more finely than what counts as right."""
@@ -65,8 +73,10 @@ def predict(
     def advise(got: Any) -> str:
         if not isinstance(got, str):
             return f"expected a number, got {short(got)}"
+        reasons = [reason for reason, (low, high) in ranges.items() if low <= float(got) <= high]
+        reasons.append("think again, or run the experiment below and explain it to yourself")
         more = "a larger" if float(got) < truth() else "a smaller"
-        return f"expected {more} number than {got}: think again, or run the experiment below and explain it to yourself"
+        return f"expected {more} number than {got}: {reasons[0]}"
 
     return Task(
         id=id,
@@ -75,7 +85,7 @@ def predict(
         reference=lambda: truth(),
         cases=lambda: [()],
         observe=rounded,
-        mistakes={reason: lambda number=number: number for reason, number in wrong.items()},
+        mistakes={reason: lambda number=number: number for reason, number in numbers.items()},
         others=(lambda: truth() * (1 + tolerance / 3), lambda: truth() * (1 - tolerance / 3)),
         advise=advise,
         **card,
