@@ -239,7 +239,9 @@ class TestWhatIsSaid:
             "the object's nearest pixel at (17, 20), tolerance = 3"
         )
         said = verdict("2.3", lambda layers: reference("2.3")(layers) + 1)
-        assert said == "2.3 is wrong: wrong value: expected 3, got 4; given layers = [(3, 1)]"
+        assert (
+            said == "2.3 is wrong: wrong value: expected 3, got 4; every value is 1 too large; given layers = [(3, 1)]"
+        )
 
     def test_of_several_mistakes_the_likest_is_named(self):
         """Small letters are right here; in the caption that is wrong first, one that keeps capitals would give the same."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from satlib.errors import SatlibError
-from satlib.exercises import compare, guard, settings, watch
+from satlib.exercises import compare, guard, relations, settings, watch
 from satlib.exercises.task import Exploration, Task
 
 CHAPTERS = range(1, 11)  # of the notebooks 01 to 09, and the project
@@ -228,7 +228,7 @@ def _try(asked: Task, answer: Callable[..., Any], case: tuple[Any, ...], printed
 
 
 def _explain(asked: Task, trials: list[_Trial], failing: _Trial) -> str:
-    """The most helpful message on a failing trial: a known mistake, a broken invariant, or the difference itself."""
+    """The most helpful message on a failing trial: a known mistake, a broken invariant, or the difference and what it is like."""
     if failing.returned_input:
         return f"it returns its input {failing.returned_input} unchanged"
     mistake = _known_mistake(asked, trials, failing)
@@ -246,7 +246,8 @@ def _explain(asked: Task, trials: list[_Trial], failing: _Trial) -> str:
         return asked.advise(failing.got)
     if asked.picture:
         _draw(failing.expected, failing.got)
-    return failing.problem + _given(asked, failing.case)
+    related = relations.relation([(trial.expected, trial.got) for trial in trials], asked.tolerance)
+    return failing.problem + (f"; {related}" if related else "") + _given(asked, failing.case)
 
 
 def _given(asked: Task, case: tuple[Any, ...]) -> str:
