@@ -6,8 +6,8 @@ has worked is left alone; --force replaces it and keeps a copy. `compare` writes
 committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold; --seed varies the checks' inputs.
 
 In a source, `## 4.2` heads an exercise; satlib.exercises knows the rest of the heading. The exercise's function follows, then markdown
-cells tagged "hint" and, where a function is to be written, "pseudocode". The check, the solution to unfold and the catch-up cell are
-put in here. `## Explore: Title` heads an open task without a check; a markdown cell tagged "rubric" is folded.
+cells tagged "hint" and, where a function is to be written, "pseudocode". The check, the solution to unfold and, where a later cell calls the
+function, the catch-up cell are put in here. `## Explore: Title` heads an open task without a check; a markdown cell tagged "rubric" is folded.
 """
 
 import argparse
@@ -116,8 +116,10 @@ def _folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
 
 
-def _closing(name: str, asked: Task, code: str, folds: dict[str, str], for_class: bool) -> list[NotebookNode]:
-    """The cells that end an exercise: its check, what there is to unfold, and the catch-up.
+def _closing(
+    name: str, asked: Task, code: str, folds: dict[str, str], for_class: bool, later: list[NotebookNode]
+) -> list[NotebookNode]:
+    """The cells that end an exercise: its check, what there is to unfold, and where a `later` cell needs it, the catch-up.
 
     Raises:
         SystemExit: the source with this name lacks something that the exercise needs.
@@ -129,15 +131,14 @@ def _closing(name: str, asked: Task, code: str, folds: dict[str, str], for_class
     folded = [_folded(fold.capitalize(), folds[fold]) for fold in wanted]
     if not for_class:
         folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
-    catch_up = (
-        f"# Whatever you have written: from here on {asked.name} is satlib's own.\n"
-        + f'{asked.name} = reference("{asked.id}")'
-    )
-    return [
+    closing = [
         _cell(f'check("{asked.id}", {asked.name})', asked.id, "check"),
         new_markdown_cell("\n".join(folded)),
-        _cell(catch_up, asked.id, "catch-up"),
     ]
+    if any(cell.cell_type == "code" and re.search(rf"\b{asked.name}\b", cell.source) for cell in later):
+        said = f"# Later cells need {asked.name}: whatever you have written, from here on it is satlib's own."
+        closing.append(_cell(f'{said}\n{asked.name} = reference("{asked.id}")', asked.id, "catch-up"))
+    return closing
 
 
 def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> list[NotebookNode]:
@@ -160,19 +161,19 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
     asked: Task | None = None
     code, folds = "", {}
 
-    def finish() -> None:
+    def finish(later: list[NotebookNode]) -> None:
         if asked is not None:
-            made.extend(_closing(source.name, asked, code, folds, for_class))
+            made.extend(_closing(source.name, asked, code, folds, for_class, later))
 
-    for cell in rest:
+    for place, cell in enumerate(rest):
         tags = set(cell.metadata.get("tags", ()))
         begins = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
         if begins:
-            finish()
+            finish(rest[place:])
             asked, code, folds = task(begins[1]), "", {}
             made.append(new_markdown_cell(cell.source.replace(begins[0], heading(asked))))
         elif EXPLORATION.search(cell.source):
-            finish()
+            finish(rest[place:])
             asked = None
             made.append(new_markdown_cell(EXPLORATION.sub(lambda found: _exploration(source, found), cell.source)))
         elif "rubric" in tags:
@@ -183,12 +184,12 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
             code = cell.source
             made.append(_cell(solved(code) if with_solutions else stub(code, asked.id), asked.id, "answer"))
         elif asked is not None and code:  # what follows an exercise: its check comes before
-            finish()
+            finish(rest[place:])
             asked = None
             made.append(cell)
         else:
             made.append(cell)
-    finish()
+    finish([])
     made.append(
         new_markdown_cell("## How far you are\n\nRun this cell at any time. It counts the checks of this session.")
     )
