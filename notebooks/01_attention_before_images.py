@@ -72,7 +72,7 @@ for english in ("the dog sleeps", "my small red cat sees the dog", "every queen 
 
 # %% [markdown]
 # The two languages order their words differently. A line joins each Orrish word to its English word. Where lines cross,
-# a translator cannot simply copy from left to right.
+# a translator cannot simply go word by word from left to right.
 
 
 # %%
@@ -93,7 +93,8 @@ figure, axis = plt.subplots(figsize=(9, 1.7), dpi=90, layout="constrained")
 draw_lines(axis, "my small red cat that follows a dog does not see the tall towers")
 
 # %% [markdown]
-# We train on 5,000 sentences of 3 to 20 English words and test on 460 others.
+# We train on 5,000 sentences of 3 to 20 English words and test on 460 others. Each vocabulary has two special words,
+# for the end of a sentence and for an unknown word.
 
 # %%
 everything = translation_world.pairs(5460, seed=0, shortest=3, longest=20)
@@ -115,6 +116,8 @@ print(f"{len(english)} English words and {len(orrish)} Orrish words, including t
 #
 # $$ z = [\overrightarrow{h}_L ; \overleftarrow{h}_1], \qquad s_t = \mathrm{GRU}([E y_{t-1}; z],\, s_{t-1}), \qquad
 # p(y_t) \propto \exp\left(W [E y_{t-1}; s_t; z]\right) $$
+#
+# $E y$ is the embedding of word $y$, $s_t$ is the decoder's state, and $W$ is the matrix of the output layer.
 #
 # Here is the encoder. It returns all of its states, a mask that is true at words, and the last states as one vector.
 
@@ -236,8 +239,9 @@ def fit(look: nn.Module, seed: int = 0) -> nn.ModuleDict:
 fixed_parts = fit(OneVector())
 
 # %% [markdown]
-# `satlib.course.translation.Translator` is the same model with a greedy search on top. We copy our weights into it.
-# Both models must then give the same logits.
+# `satlib.course.translation.Translator` is the same model with a greedy search on top: at each step it writes the most
+# probable word. We copy our weights into it. Both models must then give the same logits.
+# <!-- source: the most probable word | satlib/course/translation.py, translate -->
 
 
 # %%
@@ -279,8 +283,8 @@ assert difference < 1e-3, "Both models must then give the same logits"
 # ### How long a sentence can it handle?
 #
 # We measure with BLEU-4. It counts which runs of up to four words also occur in the reference, and it penalises short
-# translations (notebook 07 takes it apart). A reference needs four words to have a run of four, so we use English
-# sentences of six words or more.
+# translations (notebook 07 takes it apart). A reference needs four words to have a run of four. Orrish sentences can be
+# shorter, because "a" is not translated. So we use English sentences of six words or more.
 #
 # **Write down two numbers**: the BLEU-4 of the fixed vector for 6 to 8 words, and for 17 to 20 words.
 
@@ -345,9 +349,9 @@ print(f"{len(said)} words for {len(long.target.split())}")
 #
 # <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, context); the output is the inputs' weighted mean | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 #
-# Bahdanau, Cho and Bengio (2015) let the decoder look at all the encoder's states, and choose again before each word.
-# The computation has nothing to do with sentences. Attention takes **inputs** $y_1 \dots y_n$ (here any vectors, not
-# the words of a translation) and a **context** $c$, which says what is wanted now. It
+# Bahdanau, Cho and Bengio (2015) let the decoder look at all the encoder's states. Before each word it decides again
+# which of them matter. The computation has nothing to do with sentences. Attention takes **inputs** $y_1 \dots y_n$
+# (here any vectors, not the words of a translation) and a **context** $c$, which says what is wanted now. It
 #
 # 1. scores each input against the context, $e_i = \mathrm{score}(y_i, c)$, independently of the other inputs;
 # 2. turns scores into weights that are positive and sum to one, $\alpha_i = e^{e_i} / \sum_j e^{e_j}$: a **softmax**;
@@ -388,8 +392,8 @@ torch.testing.assert_close(look.alpha[0], weights)
 
 # %% [markdown]
 # Multiply the context by a number, and all dot-product scores are multiplied by it. **Write down two points**: where is
-# $z$ with 0, and where with 30? In the picture dots are inputs, larger with more weight. The arrow is the context, and
-# the star is $z$.
+# $z$ with 0, and where with 30? In the picture, the dots are the inputs, larger with more weight. The arrow is the
+# context, and the star is $z$.
 
 # %%
 figure, axes = plt.subplots(1, 4, figsize=(10, 2.8), dpi=90, layout="constrained", sharey=True)
@@ -416,8 +420,8 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 # <details><summary>Answer</summary>
 #
 # With 0, $z$ equals the plain mean. With the large number, $z$ lies on the input with the highest score. In between,
-# several inputs share the weight. A softmax has a useful gradient, unlike an argmax, so the network can learn where to
-# look.
+# several inputs share the weight. Gradients pass through a softmax, so the network can learn where to look (Bahdanau et
+# al., 2015, section 3.1). The gradient of an argmax is zero almost everywhere.
 #
 # </details>
 #
@@ -430,12 +434,13 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 # $$ \text{dot product: } e_i = y_i^\top c \qquad\qquad \text{additive: } e_i = v^\top \tanh(W_a y_i + W_h c + b) $$
 #
 # The dot product (Luong et al., 2015) has nothing to learn; inputs and context need one common size. The additive score
-# (Bahdanau et al., 2015, and the captioner's $f_{att}$, equation 4) is a small network with one hidden layer.
+# (Bahdanau et al., 2015, and the captioner's $f_{att}$ in Xu et al., 2015, equation 4) is a small network with one
+# hidden layer.
 #
 # For a given context, the dot product is a linear function of the input: a *plane*. Four hidden units can make a
-# *hill* instead. In each of two coordinates $u = y - c$ we use $\tanh(2u + 1) - \tanh(2u - 1)$, which peaks at
-# $u = 0$. Take all points with coordinates from -2 to 2 as inputs. **Predict**: which of them would each score
-# choose?
+# *hill* instead. For each of the two coordinates, let $u$ be the input's coordinate minus the context's. We add up
+# $\tanh(2u + 1) - \tanh(2u - 1)$, which peaks at $u = 0$. Take all points with coordinates from -2 to 2 as inputs.
+# **Predict**: which of them would each score choose?
 
 # %%
 additive = attention.AdditiveEnergy(2, 2, 4)
@@ -496,9 +501,9 @@ torch.testing.assert_close(best["additive, with these weights"], context, atol=0
 #
 # ## Words that are not there
 #
-# Sentences in a batch have different lengths, so the short ones are padded. A softmax gives weight to padding too,
-# unless we set its scores to $-\infty$ first, because $e^{-\infty} = 0$. The captioner needs no mask: all its images
-# have the same number of places.
+# Sentences in a batch have different lengths, so the short ones are padded. A softmax gives weight to padding too. So
+# we set the scores of the padding to $-\infty$ before the softmax: $e^{-\infty} = 0$. The captioner needs no mask: all
+# its images have the same number of places.
 
 # %%
 energies = torch.tensor([[2.0, 1.0, 0.0, 0.0], [0.5, 0.1, 0.3, 0.9]])
@@ -514,7 +519,7 @@ torch.testing.assert_close(careful[1], careless[1])
 # ## The translator with attention
 #
 # Now the decoder looks at all the encoder's states, $a_i = [\overrightarrow{h}_i; \overleftarrow{h}_i]$. Before each
-# word it scores them against its own last state $s_{t-1}$, and takes their weighted mean:
+# word it scores them against its own previous state $s_{t-1}$, and takes their weighted mean:
 #
 # $$ e_{ti} = v^\top \tanh(W_a a_i + W_s s_{t-1} + b), \qquad \alpha_{ti} = \frac{\exp e_{ti}}{\sum_k \exp e_{tk}}, \qquad
 # z_t = \sum_i \alpha_{ti} a_i $$
@@ -586,9 +591,9 @@ assert curves["additive attention"][-1] > curves["fixed vector"][-1] + 25, (
 # %% [markdown]
 # ### Your own sentence pairs
 #
-# Put a file `pairs.tsv` in the data folder (SATLIB_DATA, or `data/`): on each line a sentence, a tab and its
-# translation. The Tatoeba project's sentences come in this form for many languages. The next cell then trains both
-# translators on it, on a GPU if there is one. This takes a long time.
+# Put a file `pairs.tsv` in the data folder: `data/`, or the folder that the environment variable SATLIB_DATA names.
+# Each line is a sentence, a tab and its translation. The Tatoeba project's sentences come in this form for many
+# languages. The next cell then trains both translators on it, on a GPU if there is one. This takes a long time.
 # <!-- source: sentences come in this form for many languages | the docstring of read_pairs, satlib/course/translation.py -->
 
 # %%
@@ -682,7 +687,7 @@ assert share(hits["diagonal"], 0) > sum(chance) / len(chance) + 0.1, "the diagon
 # Attention hits the true word more often than the diagonal, and the diagonal hits it more often than chance. So compare
 # an alignment with the diagonal before you praise it. The matrix above has no wrong word, yet some of its rows are dark
 # outside their frame. One possible reason: the encoder's state at one word also carries information about other words.
-# A map shows where the model looked. It does not prove what the model needed.
+# The matrix shows where the model looked. It does not prove what the model needed.
 #
 # </details>
 #
@@ -741,7 +746,7 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 # <details><summary>Answer</summary>
 #
 # At $T = 4$ fewer sentences are right than at $T = 1$: the weights spread, and the mean mixes the words.
-# A low temperature makes the weights sharper, but $T = 0.5$ does not help either: the model was trained with $T = 1$.
+# At $T = 0.5$ the weights are sharper, but again fewer sentences are right.
 #
 # </details>
 #
@@ -750,15 +755,16 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 # <!-- index: claim: attention without recurrence solves long-term memory | scores a(h_t) of each input alone, weighted mean, no recurrent network | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
 #
 # Raffel and Ellis (2015) keep attention and drop the recurrent network. Each input $x_t$ becomes $h_t$ on its own. The
-# score has no context, only a learned direction:
+# score has no context, only a learned direction. Their $c$ is the output, our $z$:
 #
 # $$ h_t = \mathrm{LReLU}(W_{xh} x_t + b_{xh}), \quad e_t = a(h_t) = W_{hc} h_t + b_{hc}, \quad \alpha_t = \frac{\exp e_t}{\sum_k \exp e_k},
 # \quad c = \sum_t \alpha_t h_t, $$
 # $$ s = \mathrm{LReLU}(W_{cs} c + b_{cs}), \qquad y = W_{sy} s + b_{sy} $$
 #
-# (They put a $\tanh$ around the score; we leave it out.) Their test task is *addition* (Hochreiter and Schmidhuber, 1997). The input is a long
-# sequence of random numbers, two of them marked. The answer is $0.5 + (x_1 + x_2) / 4$ of the two marked numbers. A
-# prediction is right if it is within 0.04 of the answer.
+# (LReLU is the leaky ReLU. They put a $\tanh$ around the score; we leave it out.) Their test task is *addition*
+# (Hochreiter and Schmidhuber, 1997). The input is a long sequence of random numbers, two of them marked. The answer is
+# $0.5 + (m_1 + m_2) / 4$, where $m_1$ and $m_2$ are the marked numbers. A prediction is right if it is within 0.04 of
+# the answer.
 
 
 # %%
@@ -871,7 +877,8 @@ assert plain[-1] > mean[-1] + 0.3, "attention gives more right answers than the 
 # <details><summary>Answer</summary>
 #
 # At length 200 attention gives more right answers than the plain mean. In the sequence on the right, the two tall bars
-# stand at the marked numbers. The plain mean gives each number the same weight, marked or not.
+# stand at the marked numbers. The plain mean gives each number the same weight, marked or not, and that weight depends
+# on the length. Its network fits one length: the curve peaks at 50.
 #
 # </details>
 #
@@ -887,9 +894,10 @@ with torch.no_grad():
 #
 # <!-- index: claim: memory addressing is attention with separate embeddings | p = softmax(u . m_i) over addresses m = A x, o = sum_i p_i c_i over contents c = C x | satlib.attention.SoftAttention | tests/test_translation.py::test_scores_from_one_embedding_and_the_mean_of_another -->
 #
-# An end-to-end memory network (Sukhbaatar et al., 2015) stores sentences $x_i$ and answers a question $q$. It has two embeddings of each
-# sentence. $A$ gives the **address** $m_i$, which is compared with the question. $C$ gives the **content** $c_i$, which is read. Both are sums
-# over the sentence's words $x_{ij}$, plus a vector for the sentence's position:
+# An end-to-end memory network (Sukhbaatar et al., 2015) stores sentences $x_i$ and answers a question $q$. It has two
+# embeddings of each sentence. $A$ gives the **address** $m_i$, which is compared with the question. $C$ gives the
+# **content** $c_i$, which is read. Both are sums over the sentence's words $x_{ij}$, plus a vector for the sentence's
+# position:
 #
 # $$ m_i = \sum_j A x_{ij} + T_A(i), \quad c_i = \sum_j C x_{ij} + T_C(i), \quad u = B q, \quad p_i = \mathrm{softmax}(u^\top m_i),
 # \quad o = \sum_i p_i c_i, \quad \hat{a} = \mathrm{softmax}(W(o + u)) $$
@@ -1030,7 +1038,8 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 #    not know a word, its error message names some of the words that may stand there. Draw them with `draw_lines` and
 #    `draw_alignment`. How long a sentence can each model handle?
 # 2. Train the fixed vector with `STEPS = 4000`, or make it wider (`hidden=128`, `D=256`, and in `packaged` give
-#    `Translator` `hidden=128`). Is its curve flat now, or only higher?
+#    `Translator` `hidden=128`; run the notebook only up to its curve, because the attention module keeps its old
+#    width). Is its curve flat now, or only higher?
 # 3. A mistake to make: in `Encoder.forward` leave out the packing: `a, last = self.gru(self.embedding(x))`. What does
 #    the backward direction read first? `compare` stops the notebook: how did it find the mistake?
 # 4. Another one: let the mask be true everywhere. Why does `compare` find this mistake only in the model with
@@ -1056,6 +1065,7 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 # - V. Mnih, N. Heess, A. Graves, K. Kavukcuoglu. Recurrent models of visual attention. NIPS 2014.
 # - D. Bahdanau, K. Cho, Y. Bengio. Neural machine translation by jointly learning to align and translate. ICLR 2015.
 # - M.-T. Luong, H. Pham, C. D. Manning. Effective approaches to attention-based neural machine translation. EMNLP 2015.
+# - K. Xu et al. Show, attend and tell: neural image caption generation with visual attention. ICML 2015.
 # - C. Raffel, D. P. W. Ellis. Feed-forward networks with attention can solve some long-term memory problems.
 #   arXiv:1512.08756, 2015.
 # - S. Sukhbaatar, A. Szlam, J. Weston, R. Fergus. End-to-end memory networks. NIPS 2015.

@@ -25,7 +25,8 @@
 # - measure what changes at each layer when the picture is moved, enlarged or turned;
 # - compare encoders, and run a frozen encoder once instead of in every epoch.
 #
-# **Minutes**: 16 to read, 0.7 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: nothing, and nothing to download.
+# **Minutes**: 16 to read, 0.7 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: no earlier notebook; nothing to
+# download.
 
 # %%
 import itertools
@@ -73,8 +74,7 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 #
 # In other words: lay a grid of $14 \times 14$ cells over the photograph. For each cell the network gives a list of 512
 # numbers. Each number comes from one *feature map*, and says how strongly that map's pattern is present there. Number
-# the cells row by row, and you have $a_1, \dots, a_{196}$. The decoder gets nothing else of the
-# photograph.
+# the cells row by row, and you have $a_1, \dots, a_{196}$. The decoder gets nothing else from the photograph.
 #
 # VGG-19's weights come with the installation. The next cell runs it once on five photographs and keeps the outputs of
 # five layers. Layers are named by block and number: `conv5_4` is the fourth convolution of the fifth block, after its
@@ -120,8 +120,9 @@ assert (zeros < 0.96).all()
 #
 # </details>
 #
-# Here is one vector: that of the cell on one of the cat's eyes. On the right are three feature maps that respond
-# strongly there.
+# Here is one vector: that of the cell on one of the cat's eyes. On the right are the three feature maps with its
+# largest numbers.
+# <!-- source: the three feature maps with its largest numbers | the code of this section: the vector sorted, its first three -->
 
 # %%
 cat, eye = names.index("chelsea"), (5, 3)
@@ -209,14 +210,14 @@ assert by_hand["conv5_4"] > 224, "more than the whole photograph"
 # </details>
 #
 # So a place in the middle *can* see the whole photograph. But the pixels do not all count the same. A pixel in the
-# middle of the field has many paths up to the vector, a pixel at its border has few (Luo et al., 2016).
+# middle of the field has many paths up to the vector; a pixel at its border has few (Luo et al., 2016).
 # <!-- source: a pixel at its border has few | Luo et al. (2016), section 1 -->
 #
-# The gradient measures how much each pixel counts. The cell that ran VGG-19 already computed it: the gradient of the
-# sum of the vector at row $7$, column $7$, with respect to every pixel.
+# The absolute value of the gradient measures how much each pixel counts. The cell that ran VGG-19 already computed it:
+# the gradient of the sum of the vector at row $7$, column $7$, with respect to every pixel.
 #
 # **Predict, then run.** Put a square around the gradient's centre of mass. Write down a number: how many pixels wide
-# must it be to hold half of that gradient?
+# must it be to hold half of the sum of the absolute values?
 
 # %%
 weight = gradient.abs().sum(1).cpu()  # (B, 3, 224, 224) -> (B, 224, 224)
@@ -256,8 +257,8 @@ figure
 #
 # Left: the squares that the five layers *can* see, from `conv1_2` (5 pixels, the dot) to `conv5_4` (the whole
 # photograph). The other panels show the gradient of one place of `conv5_4` in three photographs. Bright pixels count
-# more. The small orange square is the cell itself. The solid square holds 50 % of the gradient, the dotted one 90 %.
-# Both are centred on the gradient's centre of mass.
+# more. The small orange square is the cell itself. The solid square holds 50 % of the sum of absolute values, the
+# dotted one 90 %. Both are centred on the gradient's centre of mass.
 #
 # So a place mainly sees a region around its cell, and the region has a soft edge. The paper's Gaussian imitates this.
 
@@ -266,7 +267,8 @@ figure
 #
 # If a vector says what is at a place, then similar things should have similar vectors, wherever they are. We compare
 # vectors by their cosine, which ignores their lengths. Take three places: a cat's eye, a motorcycle's rear wheel, a
-# rocket. How similar is every other place of the same photograph? And which place of each other photograph is nearest?
+# rocket. How similar is every other place of the same photograph? And which place is nearest in each of the other
+# photographs?
 #
 # **Predict, then run.** No photograph shows a second cat, motorcycle or rocket. Which place is nearest to each of the
 # three: elsewhere in its own photograph, and in the other photographs?
@@ -310,14 +312,15 @@ figure
 # <details><summary>Answer</summary>
 #
 # Each row shows the place (outlined), its cosine with every place of its own photograph (yellow is similar), the
-# nearest place at least three cells away, and the nearest place in each other photograph.
+# nearest place at least three cells away, and the nearest place in each of the other photographs.
 #
 # - The eye finds the other eye.
 # - The rear wheel finds the front wheel.
 # - Among the other photographs, the rocket finds the astronaut's photograph, which shows a model of a space shuttle in
 #   the background.
 #
-# Nobody trained the network to compare places. It was trained to tell a thousand classes apart.
+# Nobody trained the network to compare places. It was trained to tell a thousand classes apart (Simonyan and Zisserman,
+# 2015).
 #
 # </details>
 # <!-- source: It was trained to tell a thousand classes apart | Simonyan and Zisserman (2015), section 4 -->
@@ -351,9 +354,10 @@ assert (near > far + 0.25).all(), "Adjacent places are more similar than distant
 # > matters: attention.
 #
 # What do the layers lose? Drawn scenes can answer, because we know the truth about every pixel. Each scene has two
-# objects, and their shapes and textures are drawn independently. At each layer, take the mean vector over the visible
+# objects, and their shapes and textures are chosen independently. At each layer, take the mean vector over the visible
 # pixels of an object. Then find the nearest object (by cosine) in the *other* scenes. Does it have the same colour? The
-# same texture? The same shape? If the vectors knew nothing, the answer would be right by chance only.
+# same texture? The same shape? If the vectors knew nothing, the two objects would agree only by chance.
+# <!-- source: shapes and textures are chosen independently | satlib/datasets/scenes.py, _kinds -->
 #
 # Here are the answers for 20 objects. The brackets are 95 % intervals, from resampling the scenes with replacement (the
 # *bootstrap*).
@@ -511,8 +515,8 @@ assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"
 # | ReLU passes positive values | ReLU again, applied to the signal that comes *down* |
 # | convolution with filters $W$ | the transposed convolution: each value adds $W$ times itself to the pixels it came from |
 #
-# Only the second row differs from a gradient. A gradient passes where the *upward* signal was positive. The deconvnet
-# passes where the *downward* signal is positive. Biases are left out.
+# Only the second row differs from a gradient (Springenberg et al., 2014). A gradient passes where the *upward* signal
+# was positive. The deconvnet passes where the *downward* signal is positive. Biases are left out.
 # <!-- source: max pooling keeps one value of each window | Zeiler and Fergus (2014), section 2.1 -->
 #
 # Here it is with plain loops, for two convolutions, one pooling and two ReLUs:
@@ -642,9 +646,9 @@ for axes, layer in zip(figure.subplots(4, 12), SHOWN, strict=True):
 figure
 
 # %% [markdown]
-# `conv1_2` responds to edges of one direction. `conv2_2` responds to spots and bars, `conv3_4` to arcs and fine
-# textures. At `conv4_4` the patterns have the size of parts of things. The two photographs of a map differ, but their
-# projections look alike: this is the pattern that the map responds to.
+# Each of the three maps of `conv1_2` responds to a line or an edge in one direction. `conv2_2` responds to spots and
+# bars, `conv3_4` to arcs and fine textures. At `conv4_4` the patterns have the size of parts of things. The two
+# photographs of a map differ, but their projections look alike: this is the pattern that the map responds to.
 #
 # How large does the pattern get? Square the values of the projection. Then find the window that holds nine tenths of
 # their sum. The cell prints its side.
@@ -757,7 +761,7 @@ figure
 #   48 pixels.
 # - **The last map changes more slowly.** After a shift of 2 pixels, `conv5_4` has changed less than `conv2_2`.
 # - **Its mean changes less still** under small changes of each kind.
-# - **A quarter turn** changes every layer, and the mean too. These networks are not invariant to rotation.
+# - **A quarter turn** changes every layer, and the mean too. VGG-19 is not invariant to rotation.
 
 # %%
 for kind, amount in (("shift", 2), ("scale", 1.05), ("angle", 5)):
@@ -791,10 +795,11 @@ for rows_down in sorted(moved):
     assert (along > still + 0.1).all(), "more like the one from where it was than like the one at the same place"
 
 # %% [markdown]
-# Take a vector after the move, and compare it with two vectors from before: the one from where its part of the picture
-# was, and the one at its own place. It is more like the one from where it was than like the one at the same place. This
-# property is called *equivariance*: when the picture moves, the map moves with it. So a weight on a cell points at a
-# place in the picture.
+# The cell compares each vector after the move with two vectors from before. One stood where the same part of the
+# picture was; the other stood at the same place of the grid. On average, the first is more similar to it than the
+# second. This property is called *equivariance*: when the picture moves, the map moves with it. So a weight on a cell
+# points at a place in the picture.
+# <!-- source: the first is more similar to it than the second | the cosines that the cell above prints -->
 #
 # ### What the mean forgets
 #
@@ -839,7 +844,7 @@ figure
 # </details>
 #
 # What does that cost? On drawn scenes, captions say *above* and *left of*. satlib's stored results include a model with
-# attention and a model with one mean vector.
+# *soft* attention (a weighted mean of the vectors, as in notebook 01) and a model with one plain mean.
 #
 # **Predict, then run.** Write down two numbers: what percentage of the captions does each model get completely right?
 
@@ -861,8 +866,9 @@ assert completely_right["scenes-none"] < 1 < 80 < completely_right["scenes-soft"
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 86 % with soft attention, and almost never without attention. Each caption names two objects with their attributes and
-# says how they lie. A mean vector averages over both objects.
+# A caption is completely right in 86 % of the scenes with soft attention, and almost never without attention. Each
+# caption names two objects with their attributes, and says where one is relative to the other. A mean vector averages
+# over both objects.
 #
 # </details>
 
@@ -872,7 +878,8 @@ assert completely_right["scenes-none"] < 1 < 80 < completely_right["scenes-soft"
 # <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
 #
 # > **Paper, section 4.3.** Any encoding function can be used in principle. **Section 5.2.** A newer network alone can
-# > raise the scores of the same decoder, so the paper compares itself only with captioners on GoogLeNet or VGG.
+# > raise the scores of the same decoder. So the paper compares itself directly only with captioners that use GoogLeNet
+# > or VGG. For METEOR it also notes some results with AlexNet.
 #
 # Sun et al. (see the references) re-implemented soft attention on Flickr8k and changed only the encoder. They scored
 # captions on validation pictures with teacher forcing: each word was predicted after the *true* words before it
@@ -883,7 +890,7 @@ assert completely_right["scenes-none"] < 1 < 80 < completely_right["scenes-soft"
 #
 # The table shows each encoder's grid, size and time on this CPU. The network does the same operations with any weights,
 # so we time it with random ones. Trained weights of three encoders come with the installation; torchvision downloads
-# the others.
+# the others. Only `small` has no trained weights.
 
 # %%
 SEED_TABLE = {  # BLEU-1, 2, 3, 4, METEOR
@@ -997,7 +1004,8 @@ assert min(by_encoder) > max(by_attention), "the encoder gains more than attenti
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# On Flickr8k the encoder gains more than attention does.
+# On Flickr8k the better encoder adds more BLEU-4 than attention: 3.7 and 2.7 against 1.1 and 0.1.
+# <!-- source: adds more BLEU-4 than attention | the gains that the cell above prints -->
 #
 # </details>
 #
@@ -1018,9 +1026,11 @@ assert min(by_encoder) > max(by_attention), "the encoder gains more than attenti
 # The encoder is frozen, so a photograph has the same vectors in every epoch. There is no need to compute them twenty
 # times in twenty epochs. `satlib.extraction.extract` writes them to a file as float16 numbers, and resumes where it
 # stopped. If you add or replace a photograph later, it computes only that one.
+# <!-- source: resumes where it stopped | satlib/extraction.py, extract -->
+# <!-- source: it computes only that one | tests/test_features.py, test_only_what_is_new_or_changed_is_computed_and_a_line_says_so -->
 # <!-- source: a photograph has the same vectors in every epoch | the encoder is in evaluation mode: tests/test_encoders.py -->
 #
-# **Predict, then run.** Write down a number: how many milliseconds does VGG-19 take for one photograph here? And how
+# **Predict, then run.** Write down two numbers: how many milliseconds does VGG-19 take for one photograph here? And how
 # many does it take to read the stored 200 kB?
 
 # %%
@@ -1079,12 +1089,13 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 #    would more be lost on VGG-19, with four poolings below `conv5_4`?
 # 4. **Leave out the division.** In `seeing.change`, do not divide. Why can the curves of different layers no longer
 #    share one axis?
-# 5. **More scenes.** Set `SCENES = 40` and compare the intervals with those of the stored study. How does their width
-#    depend on the number of scenes?
+# 5. **More scenes.** Set `SCENES = 40`. The cell prints its intervals and then stops at the assertion that most of them
+#    are wide. Compare them with those of the stored study. How does their width depend on the number of scenes?
 #
 # ## What to remember
 #
-# - The decoder gets $L$ vectors of $D$ numbers, one for each place of the last map: 196 of 512 for VGG-19.
+# - The decoder gets $L$ vectors of $D$ numbers, one for each place of the last map. VGG-19 gives 196 vectors of 512
+#   numbers.
 # - A place in the middle can see the whole picture, but half of its gradient lies within a square of four to five
 #   cells.
 # - From layer to layer the colour fades and the shape appears. Texture is there from the first layer on.
@@ -1092,7 +1103,7 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # - Compare methods on the same encoder.
 # - Run a frozen encoder once, and read its vectors in every epoch.
 # <!-- source: half of its gradient | this notebook, section "What a place can see" -->
-# <!-- source: 196 of 512 for VGG-19 | section 4.3 of the paper -->
+# <!-- source: 196 vectors of 512 numbers | section 4.3 of the paper -->
 #
 # ## References
 #
@@ -1102,7 +1113,7 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # - K. Simonyan, A. Zisserman. *Very Deep Convolutional Networks for Large-Scale Image Recognition*. ICLR 2015.
 #   [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)
 # - W. Luo, Y. Li, R. Urtasun, R. Zemel. *Understanding the Effective Receptive Field in Deep Convolutional Neural
-#   Networks*. NeurIPS 2016. [arXiv:1701.04128](https://arxiv.org/abs/1701.04128)
+#   Networks*. NIPS 2016. [arXiv:1701.04128](https://arxiv.org/abs/1701.04128)
 # - J. T. Springenberg, A. Dosovitskiy, T. Brox, M. Riedmiller. *Striving for Simplicity: The All Convolutional Net*.
 #   2014 (deconvnet, gradient and guided backpropagation). [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)
 # - S. Sun, M. Wei, T. Chen, L. Hu, J. Baek. *Show, Attend and Tell*, a re-implementation with five encoders.
