@@ -14,15 +14,16 @@
 # # 5. Doubly stochastic attention, and what soft attention approximates
 #
 # The paper makes two brief remarks about soft attention. The first adds a penalty: it asks the decoder to look
-# everywhere in the course of a caption. The second gives a reason why a weighted mean of places is close to an average
-# over randomly chosen places. You will test both.
+# everywhere in the course of a caption. The second gives a reason why soft attention, which reads a weighted mean of
+# places, is close to averaging the predictions over randomly chosen places. You will test both.
 #
 # **You will be able to**
 #
 # - compute the penalty of equation 14, and say what it asks for when a caption has fewer words than the image has
 #   places;
 # - translate a $\lambda$ from one implementation to another;
-# - train with several $\lambda$, and measure what they do to coverage, to the maps and to the captions;
+# - train with several $\lambda$, and measure what they do to coverage, to the maps and to the likelihood of the
+#   captions;
 # - derive the normalised weighted geometric mean of section 4.2, and measure how far soft attention is from the exact
 #   marginal.
 #
@@ -63,6 +64,7 @@ plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right"
 # gets during the caption. We call these sums the *coverage*.
 #
 # Here is the table for one caption by satlib's scenes model, which was trained without any penalty.
+# <!-- source: which was trained without any penalty | satlib/recipes/scenes-soft.toml -->
 #
 # **Predict, then run.** The scene has two objects, and clutter that the caption does not mention. An even share of the
 # attention is $C/L$ for each of the 49 places. Write down a number: how many of the 49 places get less than half of
@@ -144,9 +146,9 @@ assert_close(by_hand, doubly_stochastic_penalty(alphas[None])[0])  # satlib's ta
 #    best it can do is $12/196$ each, and then the penalty stays at $(L - C)^2/L$.
 # 2. **$\tau$ does nothing.** It appears only in the constant. $\tau = 1$, $\tau = L/D$ and $\tau = 0$ give the same
 #    gradient, and train the same model.
-# 3. **It asks words to look apart, and each word to look broadly.** $\sum_i m_i^2 = \sum_t \lVert \alpha_t \rVert^2 +
-#    \sum_{t \ne u} \alpha_t \cdot \alpha_u$. The first sum is large for sharp maps. The second is large when the maps
-#    of two words overlap.
+# 3. **It asks different words to look at different places, and each word to look broadly.**
+#    $\sum_i m_i^2 = \sum_t \lVert \alpha_t \rVert^2 + \sum_{t \ne u} \alpha_t \cdot \alpha_u$. The first sum is large
+#    for sharp maps. The second is large when the maps of two words overlap.
 #
 # <!-- source: The best it can do | the identity above: a sum of squares is 0 only where every m_i is C/L -->
 # <!-- source: cannot give each place 1 | the identity above: the m_i sum to C -->
@@ -360,15 +362,17 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The first column is the ratio that a log shows at the start. It runs from 0 to 19 and says nothing about training:
-# with even maps only the constant is left, and it has no gradient. The second column is the one that matters. Here is
-# how to derive one entry: with means over places and words, the penalty is divided by $L$ and the cross-entropy by $C$,
-# so the weight is $C/L = 12/196 = 0.061$ of the paper's.
+# The first column is the ratio that a training log shows at the start. It runs from 0 to 19 and says nothing about
+# training: with even maps only the constant is left, and it has no gradient. The second column is the one that matters.
+# Here is how to derive one entry: with means over places and words, the penalty is divided by $L$ and the cross-entropy
+# by $C$, so the weight is $C/L = 12/196 = 0.061$ of the paper's. (In the figure, the tick 0 stands for all values up to
+# 0.001.)
 #
 # - The first and the fifth form are *the same training*, although the first column differs. The target 16/196, the
 #   even share for 16 words, looks gentle, because its penalty starts near zero. But $\tau$ does nothing.
-# - In the official code's form the penalty grows with the batch, because it sums over the images. The forms that divide
-#   the cross-entropy by the number of words change with the length of the caption.
+# - In the official code's form the penalty grows with the batch, because it sums over the images. In the second and the
+#   third form the equivalent $\lambda$ changes with the length of the caption, because they divide the cross-entropy by
+#   the number of words.
 # - The last form has no effect: over places, the maps sum to one already. Nothing fails, and the log shows a penalty of
 #   zero. So make one check in any code: *does the penalty change when the maps do?*
 #
@@ -480,7 +484,7 @@ plt.show()
 # Now look at the maps. The slider chooses $\lambda$. On the left is the coverage of one caption, lit where $m_i$ is
 # large. Beside it is the map of a word that names a colour. The trainings are done, so the slider only looks up
 # results. The static figure after it shows three values of $\lambda$. Its lower part shows the sorted shares of the
-# 49 places, averaged over all test captions. 1 is the even share.
+# 49 places, averaged over all test captions. A value of 1 is the even share.
 
 # %%
 example = data.split("test")[11]
@@ -547,12 +551,12 @@ plt.show()
 #
 # This does not contradict the paper, where the penalty improved the results. Photographs differ from our scenes:
 # perhaps their captions mention more of what they show. So do not copy $\lambda$ from one data set to another. satlib's
-# recipes use $\lambda = 0$ for scenes and the paper's 1 for COCO. For Flickr8k they use 0, 0.01 or 0.02, and 1 where a
-# recipe follows the paper's training.
+# recipes use $\lambda = 0$ for scenes and the official code's 1 for COCO. For Flickr8k they use 0, 0.01 or 0.02, and 1
+# where a recipe follows the paper's training.
 #
 # <!-- source: their captions mention more of what they show | an explanation, not measured here -->
 # <!-- source: For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the paper's training | satlib/recipes -->
-# <!-- source: the paper's 1 for COCO | satlib/recipes/coco-soft.toml -->
+# <!-- source: the official code's 1 for COCO | satlib/recipes/coco-soft.toml -->
 #
 # </details>
 
@@ -637,9 +641,9 @@ print(f"total variation of soft attention: {near:.3f} to the NWGM, {far:.3f} to 
 assert near < far, "nearer to the geometric mean than to the marginal"
 
 # %% [markdown]
-# The bars show the geometric mean at work. Suppose that one place with a large weight rules a word out. In the
-# geometric mean the word is almost ruled out altogether; the arithmetic mean takes away only that place's share. In
-# this decoder, soft attention lies nearer to the geometric mean than to the marginal. Is that a coincidence?
+# The bars of the last word show the geometric mean at work. Suppose that one place with a large weight rules a word
+# out. In the geometric mean the word is almost ruled out altogether; the arithmetic mean takes away only that place's
+# share. In this decoder, soft attention lies nearer to the geometric mean than to the marginal. Is that a coincidence?
 #
 # **Predict, then run.** We make 100 tiny decoders with different random weights. Write down a number: in how many is
 # soft attention nearer to the NWGM than to the marginal?
@@ -741,9 +745,9 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Slope 2, at the left end: both approximations are of second order. Near $\varepsilon = 1$, on the right, some lines
-# bend: the expansion holds for small $\varepsilon$. So soft attention is a good approximation *if the places that share
-# the weight say similar things*, or if one place has all the weight.
+# Slope 2, at the left end: both errors are of second order. Near $\varepsilon = 1$, on the right, some lines bend: the
+# expansion holds for small $\varepsilon$. So soft attention is a good approximation *if the places that share the
+# weight say similar things*, or if one place has all the weight.
 # <!-- source: Slope 2, at the left end | the slopes printed above, rounded -->
 #
 # </details>
@@ -752,8 +756,8 @@ plt.show()
 #
 # How good is the approximation in a trained model? We take the scenes model, and at every word of true captions we sum
 # over all places. The answer depends on how the weight is spread, so we do it at several temperatures of the softmax
-# (notebook 04). For each word we compute the total variation between the distributions, and four values of the NLL of
-# the true word:
+# (notebook 04). For each word we compute the total variation between the distributions, and four log-probabilities of
+# the true word (the NLL is minus the log-probability):
 #
 # - *soft*: one pass;
 # - *NWGM*;
@@ -761,12 +765,13 @@ plt.show()
 # - *bound*: $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, what hard attention maximises in place of the logarithm of the
 #   marginal.
 #
-# By Jensen's inequality the bound cannot exceed the logarithm of the marginal. And since $\prod_i p_i^{\alpha_i}$ sums
-# to at most one, normalising raises it, so the bound cannot exceed the NWGM's either.
+# By Jensen's inequality the bound cannot exceed the logarithm of the marginal. It cannot exceed the logarithm of the
+# NWGM either. The bound is $\ln \prod_i p_i^{\alpha_i}$. Over all words these products sum to at most one, so
+# normalising does not lower them.
 #
 # **Predict, then run.** So the bound's NLL is at or above those two. Is soft attention's NLL above or below the
 # marginal's? Write down their difference, in nats per word.
-# <!-- source: sums to at most one | the inequality of arithmetic and geometric means -->
+# <!-- source: sum to at most one | the inequality of arithmetic and geometric means -->
 
 
 # %%
@@ -860,6 +865,7 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # random too. With 4 places and 3 words there are $4^3 = 64$ paths, and `estimators.every_path` runs all of them. We
 # take ten decoders with large random weights, so that the places matter, and run each at temperatures from sharp to
 # even maps.
+# <!-- source: large random weights, so that the places matter | satlib/estimators.py, tiny -->
 #
 # **Predict, then run.** Is $\log p(y|a)$ by soft attention above or below the exact sum? Write down a number: in what
 # percentage of the runs is it above?
@@ -911,8 +917,8 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 #
 # - **A mistake to make on purpose:** in `train`, put the penalty on the wrong axis, `(1 -
 #   output.alphas.sum(2)).square().sum(1)`. Nothing fails until the assertions. Which number in `results` gives it away?
-# - **Another one:** keep equation 14's penalty, but divide the NLL by the caption's length, as many implementations do.
-#   Which $\lambda$ of the table do you have now? Does $\lambda = 0.1$ behave as 1 did?
+# - **Another one:** keep equation 14's penalty, but divide the NLL by the caption's length. Which $\lambda$ of the
+#   table do you have now? Does $\lambda = 0.1$ behave as 1 did?
 # - In `train`, write the penalty with $\tau = 5$, `(5 - output.alphas.sum(1)).square().sum(1)`, and confirm that
 #   `results` do not change, up to rounding.
 # - In `go_downhill`, add $0.5 \sum_t H[\alpha_t]$ to what is minimised. Leave out the assertions, because the penalty
@@ -930,7 +936,7 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 # - "$\lambda = 1$" corresponds to anything from 0 to 12 on the paper's scale, depending on what is summed and what is
 #   averaged. Convert it before you copy it.
 # - The NWGM is the softmax of the expected pre-activation; this link is an identity. The other two links are
-#   approximations to second order. They are good where maps are sharp or places agree.
+#   approximations with errors of second order. They are good where maps are sharp or places agree.
 # - In our trained model, soft attention is nearer to the marginal than the bound is. (Hard attention maximises that
 #   bound.) Soft attention itself is no bound.
 #

@@ -112,8 +112,8 @@ print("different context vectors:", len(z.unique(dim=0)))
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# You see only five different vectors. A hard context vector is the vector of one place. The soft context vector is
-# their weighted mean, which need not be the vector of any place.
+# You see only five different vectors. A hard context vector is the vector of one place. The soft context vector is the
+# weighted mean of all five, which need not be the vector of any place.
 #
 # </details>
 
@@ -219,7 +219,7 @@ assert_close(walked.sum(1).logsumexp(0), paths.log_likelihood)
 # places and $C = 3$ words. **Write down a number**: how many paths is that?
 #
 # How large is the gap? Write $p(s \mid y, a)$ for the probability of a path once we know the caption. By Bayes' rule it
-# is $p(s|a)\, p(y|s,a) / p(y|a)$. Then
+# is $p(s|a)\, p(y|s,a) / p(y|a)$. Then the gap is a Kullback-Leibler divergence, $\mathrm{KL}$:
 #
 # $$\log p(y|a) - L_s = \sum_s p(s|a) \log \frac{p(y|a)}{p(y|s,a)} = \sum_s p(s|a) \log \frac{p(s|a)}{p(s|y,a)} = \mathrm{KL}\big(p(s|a)\,\big\|\,p(s|y,a)\big) .$$
 
@@ -479,7 +479,7 @@ print(f"share of the score-function term in the attention: {100 * share:.0f} per
 # In reinforcement learning the reward comes from outside. Here it depends on $W$ itself, which is why there is a
 # likelihood term.
 #
-# **Write down a number**: by how many percent of the gradient's length is one sample off?
+# **Write down a number**: by what percentage of the gradient's length is one sample off?
 
 # %%
 torch.manual_seed(0)
@@ -603,9 +603,9 @@ plt.show()
 # > $$b_k = 0.9\, b_{k-1} + 0.1 \log p(y \mid \tilde s_k, a) ,$$
 # > and $\log p(y|\tilde s,a) - b$ takes the place of the reward.
 #
-# The variance is a parabola in $b$, and we can compute it without sampling. The *noise* is its square root: the
-# standard deviation of one sample, divided by the gradient's length. **Write down a number**: at which $b$ is the
-# parabola's lowest point?
+# The variance is a parabola in $b$, and we can compute it without sampling. The *noise* is the standard deviation of
+# one sample, divided by the gradient's length; the figure shows its square. **Write down a number**: at which $b$ is
+# the parabola's lowest point?
 
 
 # %%
@@ -658,7 +658,8 @@ print(f"the moving average has come {100 * (1 - 0.9**10):.0f} percent of the way
 # Two details matter:
 #
 # - The moving average starts at 0. After 10 minibatches it has come 65 percent of the way to the mean reward.
-# - Use $b_k$ before you update it. The proof needs a $b$ that does not depend on the path just drawn.
+# - For minibatch $k$ use $b_{k-1}$, and update it afterwards. The proof needs a $b$ that does not depend on the path
+#   just drawn.
 #
 # ## Which reward teaches which look
 # <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
@@ -747,9 +748,9 @@ assert away > 0.02  # biased
 # | `learned` | the moving average plus a linear function of $h_{t-1}$ (after Mnih and Gregor, 2014) |
 # | `other-samples` | draw $N$ paths of each caption; the mean reward of the $N - 1$ others (after Mnih and Rezende, 2016) |
 #
-# We count the error of each weight's mean in standard errors. In the table, `worst` is the maximum over the weights. A
-# few standard errors can be chance. `noise` is that of one path. **Write down a number**: by what factor does the
-# moving average lower the noise of the sentence's reward?
+# For each weight we divide the error of the mean gradient by its standard error. In the table, `worst` is the maximum
+# of these ratios. A few standard errors can be chance. `noise` is that of one path. **Write down a number**: by what
+# factor does the moving average lower the noise of the sentence's reward?
 
 # %%
 plain = EstimatorConfig(expectation=0.0, lambda_e=0.0)
@@ -777,8 +778,8 @@ print(f"factor: {table['sentence', 1, 'none'] / table['sentence', 1, 'moving-ave
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# By a factor of about 12. Here every baseline has less noise than none. The three baselines differ little. This case
-# has only one caption, so a baseline cannot adapt to easy and hard ones.
+# By a factor of about 12. Here every baseline has less noise than none. The other three differ little. This case has
+# only one caption, so a baseline cannot adapt to easy and hard ones.
 #
 # </details>
 
@@ -923,10 +924,10 @@ plt.show()
 # > with weights $\lambda_r$ and $\lambda_e$ chosen on held-out data.
 #
 # A model that is sure of one place does not try the others. The entropy term rewards it for spreading its probability.
-# Of all distributions $q$ over paths, the maximiser of $\sum_s q(s) \log p(y|s,a) + \lambda_e H[q]$ is
-# $q(s) \propto p(y|s,a)^{1/\lambda_e}$. So $\lambda_e$ acts as a temperature. Below is the same ascent by the exact
-# gradient, for three values of $\lambda_e$. **Write down a number**: an even distribution over all paths has an entropy
-# of 4.16 nats; what does $\lambda_e = 3$ reach?
+# Which distribution $q$ over paths maximises $\sum_s q(s) \log p(y|s,a) + \lambda_e H[q]$? Set the derivative to zero,
+# with a Lagrange multiplier for $\sum_s q(s) = 1$: it is $q(s) \propto p(y|s,a)^{1/\lambda_e}$. So $\lambda_e$ acts as
+# a temperature. Below is the same ascent by the exact gradient, for three values of $\lambda_e$. **Write down a
+# number**: an even distribution over all paths has an entropy of 4.16 nats; what does $\lambda_e = 3$ reach?
 
 # %%
 spreads = {lambda_e: learn("exact", 0, lambda_e=lambda_e) for lambda_e in (0.0, 0.5, 3.0)}
@@ -1146,10 +1147,10 @@ def hard_loss(output, captions, baseline, lambda_r, lambda_e):
 
 
 # %% [markdown]
-# The data are drawn scenes. Training encoder and decoder from scratch takes too long for this page. So **we start from
-# the shipped `scenes-soft` weights**. The encoder stays frozen. The decoder keeps the same weights but uses hard
-# attention. A scene's annotation vectors are computed once. The 60 test scenes are held out: no network was trained on
-# them.
+# The data are satlib's synthetic scenes. To save time, **we start from the shipped `scenes-soft` weights** instead of
+# training from scratch. The encoder stays frozen. The decoder starts with the same weights, but uses hard attention and
+# is trained further. A scene's annotation vectors are computed once. The 60 test scenes are held out: no network was
+# trained on them.
 # <!-- source: the same weights | satlib/decoder.py: a soft and a hard decoder have one set of weights -->
 # <!-- source: no network was trained on them | satlib/recipes/scenes-soft.toml, satlib/models/README.md -->
 
@@ -1270,8 +1271,8 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # From −10.74 to −10.45 nats per caption, and from 1.58 to 1.40 nats per map. On scenes that it did not train on, the
-# likelihood under sampled places is better than before, and the maps are sharper than before. Both fit the bound: with
-# sampled places, spreading the probability over looks has a cost.
+# likelihood under sampled places is better than before, and the maps are sharper than before. Both fit what the bound
+# suggests: with sampled places, spreading the probability over looks has a cost.
 #
 # But this run does not prove that the bound is the reason. There is no control, such as more training with soft
 # attention. It is one seed. And we picked the settings of the loop in short trials on these same held-out scenes, so
@@ -1368,6 +1369,7 @@ plt.show()
 # attributes and their relation are right. *Pointing* counts the words whose map peaks on the object that they name;
 # *chance* is a random place. **Write down a number**: what percentage of the captions is right with each way of
 # looking?
+# <!-- source: trained from scratch with hard attention | satlib/recipes/scenes-hard.toml -->
 
 # %%
 full = Captioner.load(shipped.model("scenes-hard"), "cpu")
@@ -1407,8 +1409,8 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 # ## Why the doubly stochastic penalty is off
 # <!-- index: claim: the doubly stochastic term is for soft attention | on alpha it pays for even maps; the floor of a hard path is a constant and teaches nothing | satlib.objectives.doubly_stochastic_penalty | tests/test_hard.py::test_the_penalty_is_off_unless_asked_for -->
 #
-# Equation 14 adds $\lambda \sum_i (1 - \sum_t \alpha_{ti})^2$: every place should get about one word's worth of
-# attention. In satlib it is off for hard attention unless you ask for it.
+# Equation 14 adds $\lambda \sum_i (1 - \sum_t \alpha_{ti})^2$: it asks for even attention over all places in the course
+# of a caption. In satlib it is off for hard attention unless you ask for it.
 #
 # A path of $C$ looks leaves at least $L - C$ places unvisited, so its penalty is at least $L - C$. But this is not the
 # reason. As notebook 05 showed, a constant floor has no gradient, so it does not affect training. The reason is this:
@@ -1464,7 +1466,7 @@ plt.show()
 #
 # 1. **Flip the sign.** In the cell of equation 12 write `samples = likelihood - reward[:, None] * path_score`. One
 # commit of the official file (`00f7f00`) lacks the minus sign that another (`de281ce`) has. Which assertion stops you?
-# 2. **Update the baseline first.** In `learn`, move the line `b = 0.9 * b + ...` above `loss = ...`, with one sampled
+# 2. **Update the baseline first.** In `learn`, move the line `b = 0.9 * b + ...` above `off = ...`, with one sampled
 # path instead of eight. By how much does the expected gradient shrink? (Hint: $R - (0.9\,b + 0.1\,R) = 0.9\,(R - b)$.)
 # 3. **Forget `detach`.** In `hard_loss` write `reward = log_p_caption`. Which assertion stops you? What is now the
 # gradient's extra term?
