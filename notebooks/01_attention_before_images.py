@@ -979,7 +979,7 @@ with torch.no_grad():
     logits, p = network(x, q)
 answered = float((logits.argmax(1) == answer).float().mean())
 read = float((p.argmax(1) == says).float().mean())
-print(f"right answers {answered:.1%}; the sentence that says it has the most weight in {read:.1%}")
+print(f"right answers: {answered:.1%}; the largest weight is on the sentence with the answer in {read:.1%}")
 assert answered > 0.97
 assert read > 0.97
 

@@ -354,7 +354,7 @@ axis.plot(
     label="λ of equation 14 that trains the same",
 )
 axis.set(xscale="log", xlim=(7e-4, 60))
-axis.set_xticks((1e-3, 1e-2, 1e-1, 1, 10), ("0", "0.01", "0.1", "1", "10"))
+axis.set_xticks((1e-3, 1e-2, 1e-1, 1, 10), ("≤ 0.001", "0.01", "0.1", "1", "10"))
 axis.grid(axis="x")
 axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.15), ncols=2, frameon=False)
 plt.show()
@@ -365,8 +365,7 @@ plt.show()
 # The first column is the ratio that a training log shows at the start. It runs from 0 to 19 and says nothing about
 # training: with even maps only the constant is left, and it has no gradient. The second column is the one that matters.
 # Here is how to derive one entry: with means over places and words, the penalty is divided by $L$ and the cross-entropy
-# by $C$, so the weight is $C/L = 12/196 = 0.061$ of the paper's. (In the figure, the tick 0 stands for all values up to
-# 0.001.)
+# by $C$, so the weight is $C/L = 12/196 = 0.061$ of the paper's.
 #
 # - The first and the fifth form are *the same training*, although the first column differs. The target 16/196, the
 #   even share for 16 words, looks gentle, because its penalty starts near zero. But $\tau$ does nothing.
