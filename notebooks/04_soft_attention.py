@@ -322,7 +322,8 @@ assert cosines.view(14, 14)[:, 10:].max() > cosines.quantile(0.95)  # the other 
 #
 # </details>
 #
-# Move the temperature yourself. (The picture needs a running notebook; the figure above shows three of its states.)
+# Move the slider to change the temperature. (The picture needs a running notebook; the figure above shows the maps at
+# three temperatures.)
 
 # %%
 slider = ipywidgets.FloatLogSlider(value=0.1, base=10, min=-2.2, max=1, step=0.1, description="T", readout_format=".2g")
@@ -634,10 +635,11 @@ print("logits, weights, state and memory: the same by hand and by the class")
 # As in the paper, the encoder has been trained before. It belongs to the scenes model that comes with satlib, and gives
 # 7 × 7 places of 128 dimensions. It was trained together with that model's decoder, on captioned scenes that include
 # our training scenes. So its vectors may already tell colours and shapes apart. Our decoder starts from random weights.
-# We draw 500 scenes for training and 100 for the test, with five captions each. The scenes model was trained on the
-# training split only, and so will be our decoder.
+# We draw 500 scenes for training and 100 for the test, with five captions each. Neither the scenes model nor our
+# decoder is trained on the test scenes.
+# <!-- source: captioned scenes that include our training scenes | satlib/recipes/scenes-soft.toml, its first 500 -->
 # <!-- source: 7 × 7 places of 128 dimensions | satlib/networks.py -->
-# <!-- source: trained on the training split only | satlib/training.py -->
+# <!-- source: Neither the scenes model nor our decoder is trained on the test scenes | satlib/training.py -->
 #
 # First, which parts get a gradient? We send part of a batch through the encoder and the decoder, and back. The figure
 # shows the length of each gradient, relative to the weights.
@@ -915,7 +917,8 @@ plots.ground_figure(looked)
 # log-likelihood) per word. The pictures below the curve show the map for one colour word at four temperatures.
 #
 # **Predict, then run.** At $T = 1$ the model is as it was trained. Which costs more, $T = 0.01$ (each look returns one
-# place) or $T = 100$ (each look returns the mean of all places)? Write down two numbers, in nats per word.
+# place) or $T = 100$ (each look returns the mean of all places)? Write down for both what they add to the NLL, in
+# nats per word.
 
 # %%
 few = tests[:30]
@@ -1059,7 +1062,9 @@ assert (moved[3:] > 0).all()
 #   with the upper one;
 # - a colour: after "a big" or "a small" we put the colour of one object or of the other.
 #
-# **Predict, then run.** Write down two numbers between 0 and 1: how far does the map move for the first kind, and how
+# We compare the first maps that can change: those of the second word after "above" or "below", and after the colour.
+#
+# **Predict, then run.** Write down two numbers between 0 and 1: how far does this map move for the first kind, and how
 # far for the second?
 
 # %%
@@ -1164,7 +1169,7 @@ display(figure)
 # <!-- source: In the last stage of training, boxes showed it where the named objects are | satlib/models/README.md -->
 #
 # We let it write a caption by itself, and one that we begin with "two". Both are greedy. `satlib caption` and notebook
-# 00 search with a beam. Their caption can differ, so we print it too.
+# 00 search with a beam. The beam's caption can differ, so we print it too.
 
 # %%
 captioner = Captioner.load(shipped.model())
@@ -1225,14 +1230,15 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 # - Close the gate with `nn.init.constant_(decoder.f_beta.bias, -100)`, and call `write` as above. What does the decoder
 #   say without the context? It still knows $h_0$.
 # - Train on 100 scenes in place of 500. How many objects are named right?
-# - Force a wrong *shape* with `explorer.read(trained, a_standing[0], ["a", "big", "yellow", "star"])`. Does the model
-#   correct itself later, or go on as if it were true?
+# - The scene of `a_standing[0]` has a big yellow square (print `about[0].objects`). Force a wrong *shape* with
+#   `explorer.read(trained, a_standing[0], ["a", "big", "yellow", "star"])`. Does the model correct itself later, or go
+#   on as if it were true?
 
 # %% [markdown]
 # ## What to remember
 #
 # - Before each word, the decoder computes energies from the state and each place on its own (equation 4), a softmax
-#   (5), a weighted mean (6, 13), and a gate. Then an ordinary LSTM step (1 to 3), and a word (7). That is a class of
+#   (5), a weighted mean (6, 13), and a gate. An ordinary LSTM step (1 to 3) and the word (7) follow. That is a class of
 #   about 50 lines.
 # - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: a place gains weight if more of its vector would have
 #   made the true word likelier. That is how the decoder learns where to look from words alone.
@@ -1243,7 +1249,7 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 # - A map shows where the weight was. To know whether the peaks are on the named objects, count them. To know whether a
 #   place mattered for a word, move the weight elsewhere and see whether the word changes (notebook 09).
 # <!-- source: a class of about 50 lines | the class SoftAttentionDecoder, tests/test_notebooks.py -->
-# <!-- source: softmax (5), a weighted mean (6, 13), and a gate. Then an ordinary LSTM step (1 to 3), and a word (7) | numbers of equations in the paper -->
+# <!-- source: softmax (5), a weighted mean (6, 13), and a gate. An ordinary LSTM step (1 to 3) and the word (7) follow | numbers of equations in the paper -->
 # <!-- source: if more of its vector would have made the true word likelier | the chain rule, under "Why it learns where to look" -->
 
 # %% [markdown]

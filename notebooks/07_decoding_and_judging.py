@@ -284,7 +284,7 @@ print("beams of width 1, 2, 3 and 30 and greedy decoding: ours equal satlib's; w
 # ## Sampling
 #
 # Sampling does not choose a word. It draws each word with its probability. A temperature $T$ changes the probabilities
-# first: it draws from $p(y_t)^{1/T}$, normalised again.
+# first: the word is drawn from $p(y_t)^{1/T}$, normalised again.
 #
 # **Predict, then run.** We draw 10,000 captions at $T = 1$. Write down a number: how many of them will be the best
 # caption?
@@ -437,8 +437,8 @@ assert lucky >= 5
 # (`exact_match`). So we can measure what sampling costs. We use satlib's model for scenes with soft attention, on 120
 # scenes.
 #
-# **Predict, then run.** Greedy decoding is right for 86 % of the scenes. Write down a number: how many percent at
-# $T = 1$?
+# **Predict, then run.** Greedy decoding is right for 86 % of the scenes. Write down a number: what percentage is
+# right at $T = 1$?
 
 # %%
 N = 120
@@ -512,7 +512,7 @@ print("the same captions as satlib's beam search")
 # Now the scenes, with beams of width 1 to 10.
 #
 # **Predict, then run.** With width 1 the captions have 13.0 words on average, and 86 % are right. Write down two
-# numbers for width 10: how many words, and how many percent are right?
+# numbers for width 10: how many words, and what percentage is right?
 
 # %%
 beams = [1, 2, 3, 5, 10]
@@ -575,7 +575,7 @@ assert abs(correct[4] - correct[1]) < 4, "not better from width 2 on"
 #
 # ## BLEU, by hand
 #
-# An *$n$-gram* is a run of $n$ words. BLEU asks which share of a caption's runs of one, two, three and four words
+# An *$n$-gram* is a run of $n$ words. BLEU asks what share of a caption's runs of one, two, three and four words
 # occurs in some reference. It has three ideas:
 #
 # - **Clipping.** An $n$-gram cannot count more often than it occurs in a single reference. So "star star star" against
@@ -636,7 +636,7 @@ assert bleu([["a", "big", "star"]], [[["a", "small", "star"]]], 2) == 0, "pulls 
 #
 # **Predict, then run.** The caption is "a big star is to the left of a small red circle". The references are "a big
 # star sits to the left of a small red disc" and "the small red circle is on the right of a big star". Write down a
-# number: how many of its nine fours occur in a reference?
+# number: how many of its nine 4-grams ("fours" in the figure) occur in a reference?
 
 # %%
 caption = tokenise("A big star is to the left of a small red circle.")
@@ -726,8 +726,9 @@ assert abs(without[-1] - with_penalty[-1]) < 1
 # were *generated*. If one of them differs, a difference between two scores may say nothing about the models.
 #
 # And then there is chance. The test split is a sample of photographs. Would the difference survive another sample? The
-# *paired bootstrap* asks: draw as many photographs as there are, with replacement, and score both models on the draw.
-# Make 2,000 draws. If the middle 95 % of the differences contain 0, the test split cannot tell the two models apart.
+# *paired bootstrap* estimates this: draw as many photographs as there are, with replacement, and score both models on
+# the draw. Make 2,000 draws. If the middle 95 % of the differences contain 0, the test split cannot tell the two models
+# apart.
 #
 # We use stored evaluations of 1,000 photographs of Flickr8k. They keep what BLEU counts for each photograph.
 #
@@ -774,8 +775,10 @@ _ = axis.legend(frameon=False, fontsize=8.5, loc="upper left", ncols=2)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 0.05 points, and the interval contains 0. BLEU-4 cannot tell attention from no attention here. It does tell one
-# encoder from another: that interval lies above 0.
+# 0.05 points, and the interval contains 0. BLEU-4 cannot tell attention from no attention here. It does tell the
+# two models with different encoders apart: that interval lies above 0. Their recipes differ in a few other settings,
+# too, such as the length exponent.
+# <!-- source: Their recipes differ in a few other settings | satlib/recipes/flickr8k-lite0-soft.toml and satlib/recipes/flickr8k-soft.toml -->
 #
 # </details>
 
@@ -1062,13 +1065,14 @@ assert kept_share["CIDEr-D"] < 0.2
 # <details><summary>Answer</summary>
 #
 # CIDEr keeps 98 %, CIDEr-D 6 %. The doubled caption is far too long, and CIDEr-D multiplies it by a small factor.
+# Clipping costs it more: the repeated words add to the length of the vector, but no longer to the product.
 #
 # </details>
 #
 # ## What they miss: captions made wrong on purpose
 #
-# Take a reference, damage it, and score it against the other four. For each kind of damage we know
-# whether the caption is still true:
+# Take a reference, damage it, and score it against the other four. From here on, "CIDEr" is CIDEr-D times 100, as it is
+# for `satlib evaluate`. For each kind of damage we know whether the caption is still true:
 #
 # | | true? | example |
 # | --- | --- | --- |
@@ -1268,9 +1272,9 @@ assert len(models) == 10
 #
 # <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
 #
-# In training the decoder sees the *true* words before each word. Its top word at each place comes for free, and it is
-# tempting to take these words as its caption and report their BLEU. Some public re-implementations do. But these words
-# are not a caption. The model was told all the earlier words, so its own mistakes cannot mislead it.
+# In training the decoder sees the *true* words before each word. Its top word at each step comes for free, and it is
+# tempting to take these words as its caption and report their BLEU. A public re-implementation did (see below). But
+# these words are not a caption. The model was told all the earlier words, so its own mistakes cannot mislead it.
 
 
 # %%
@@ -1291,8 +1295,8 @@ for image_id in list(forced)[:3]:
     print(f"true       {references[image_id][0]}\nforced     {forced[image_id]}\ngenerated  {generated[image_id]}\n")
 
 # %% [markdown]
-# **Predict, then run.** Read the lines "forced". Write down two numbers: how many percent of them are sentences of the
-# scenes' grammar? And BLEU-1 of the generated captions is 69 against the reference that was fed; what is it for the
+# **Predict, then run.** Read the lines "forced". Write down two numbers: what percentage of them are sentences of
+# the scenes' grammar? And BLEU-1 of the generated captions is 69 against the reference that was fed; what is it for the
 # forced words?
 
 # %%
@@ -1488,7 +1492,8 @@ assert np.ptp(x[4:]) < 0.01
 #    a reader suspicious?
 # 4. **Beat every reference.** Write a caption for the first test scene that has a higher BLEU-4 than each of its
 #    references. What did you use?
-# 5. **Forget to clip.** Take `& most` out of `bleu`. What does a captioner score that says "a a a a a"?
+# 5. **Forget to clip.** In `bleu`, add `sum(count for gram, count in ngrams(words, k + 1).items() if gram in most)` to
+#    `agree[k]` instead. What BLEU-1 without the penalty does a captioner get that says "a a a a a"?
 # 6. **Trick METEOR.** Find a false caption for "a big red star above a small blue circle" with a METEOR by hand above
 #    50.
 #
