@@ -1065,7 +1065,7 @@ assert kept_share["CIDEr-D"] < 0.2
 # <details><summary>Answer</summary>
 #
 # CIDEr keeps 98 %, CIDEr-D 6 %. The doubled caption is far too long, and CIDEr-D multiplies it by a small factor.
-# Clipping costs it more: the repeated words add to the length of the vector, but no longer to the product.
+# Clipping also costs it: the repeated words add to the length of the vector, but no longer to the product.
 #
 # </details>
 #
