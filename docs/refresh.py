@@ -18,7 +18,7 @@ GROUPS = {
     "Evaluation": "metrics statistics evaluation encoder_study choice table comparison ground pointing phrase_grounding phrase_report phrase_page estimators tune java",
     "Beyond the paper": "reward meteor distillation weight_averaging",
     "Scale and speed": "device distributed streaming fast fast_loop",
-    "Command line": "info demo shipped",
+    "Command line and files to share": "info demo shipped onnx_export onnx_reader",
 }
 FOLDERS = {
     "datasets": "Flickr8k, Flickr30k, COCO, Karpathy's splits, your folder, drawn scenes; downloading, checking, shards",
