@@ -289,7 +289,7 @@ def three_steps(answer: Answer, seed: int) -> Any:
     if any(map(_has_graph, losses)):
         return GRAPHS
     moved = torch.cat([weight.detach().flatten() for weight in model.parameters()]) - before
-    if not moved.any():
+    if not moved.any() and all(isinstance(loss, (float, Tensor)) for loss in losses):
         return "steps without gradients" if taken else "no steps"
     return {
         "loss of the first step": losses[0],
