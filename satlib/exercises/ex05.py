@@ -172,7 +172,6 @@ TASKS = (
             "the share is squared, not the miss: subtract first": lambda C, L: L * (1 - (C / L) ** 2),
             "the last term is lost: (1 - m) squared is 1 - 2 m + m squared": lambda C, L: float(L - 2 * C),
             "the middle term is lost: (1 - m) squared is 1 - 2 m + m squared": lambda C, L: L + C**2 / L,
-            "divided by L twice: that is the mean over the places": lambda C, L: (L - C) ** 2 / L**2 * C / L,
         },
         says="fewer words than places, as many, and more; the paper's 196 places",
         others=(lambda C, L: (L - C) ** 2 / L, lambda C, L: sum((1 - C / L) ** 2 for _ in range(L))),
