@@ -58,13 +58,24 @@ def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
     return _alignment(a, s, E, step)
 
 
-def _alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, asks: str = "new") -> Tensor:
-    """As `alignment`. `asks`: with which state: the "new" one, the "old" one of a word before, or always the "first"."""
-    rows, query = [], s
+def _alignment(
+    a: Tensor, s: Tensor, E: Tensor, step: Step, asks: str = "new", reads: str = "now", times: int = 1
+) -> Tensor:
+    """As `alignment`, with a mistake.
+
+    `asks`: with the "new" state, the "old" one of a word before, always the "first" one, the "context", or a state that does
+    "not stay"; `reads`: the step gets the context of "now", that of the word "before", or context and state "exchanged";
+    `times`: how many steps for each word.
+    """
+    rows, query, late = [], s, torch.zeros_like(s)
     for Ey in E:
         alpha = torch.softmax(a @ query, 0)
-        before, s = s, step(Ey, alpha @ a, s)
-        query = {"new": s, "old": before, "first": query}[asks]
+        z, before = alpha @ a, s
+        for _ in range(times):
+            s = step(Ey, late if reads == "before" else z, s) if reads != "exchanged" else step(Ey, s, z)
+        query = {"new": s, "old": before, "first": query, "context": z, "not stay": s}[asks]
+        s = before if asks == "not stay" else s
+        late = z
         rows.append(alpha)
     return torch.stack(rows)
 
@@ -72,6 +83,11 @@ def _alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, asks: str = "new") -
 def _moved_up(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
     """The late rows, moved up by one: the decoder has read at the wrong places all the same."""
     return _alignment(a, s, torch.cat([E, E[-1:]]), step, "old")[1:]
+
+
+def _a_word_late(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
+    """Each step gets the word before the one that it should get."""
+    return _alignment(a, s, torch.cat([torch.zeros_like(E[:1]), E[:-1]]), step)
 
 
 def _after_the_step(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
@@ -322,6 +338,26 @@ TASKS = (
             "now the matrix is a row early: the weights before a word come from the state before that word": (
                 _after_the_step
             ),
+            "the first row is cut off, and the others are late as before: mend with which state a word asks": (
+                lambda *x: _alignment(*x, "old")[1:]
+            ),
+            "the rows are rolled, and the first is the last now: mend with which state a word asks": (
+                lambda *x: _alignment(*x, "old").roll(-1, 0)
+            ),
+            "the rows are in time, but each step reads the context of the word before: give it the one just computed": partial(
+                _alignment, reads="before"
+            ),
+            "the new state asks, but it is not kept: the next step starts from the first state again": partial(
+                _alignment, asks="not stay"
+            ),
+            "the context asks for the next word: the new state should": partial(_alignment, asks="context"),
+            "context and state are exchanged: it is step(Ey, z, s)": partial(_alignment, reads="exchanged"),
+            "two steps for each word: the state moves on once": partial(_alignment, times=2),
+            "E is shifted too: its row t is the word before word t already": _a_word_late,
+            "a row too many: the last one comes after the last word": lambda a, s, E, step: _alignment(
+                a, s, torch.cat([E, E[-1:]]), step
+            ),
+            "words are columns here: stack along axis 0, so that each word has a row": lambda *x: alignment(*x).T,
         },
         says="every row from the state just before its word, in two sentences",
         others=(_recursive, lambda *x: alignment(*x).double()),
@@ -342,6 +378,12 @@ TASKS = (
             "weights are no shares of the scores: a softmax takes exp of them first": 7 / 22,
             "no weight is more than 1: they sum to 1": 2 * math.exp(2) / (math.exp(2) + 3),
             "the others keep some weight: exp of their scores is small, and not 0": 1.0,
+            "that is with one other word: there are three": math.exp(4) / (math.exp(4) + 1),
+            "that is the ratio to one other word: a weight is a share of all four": math.exp(4),
+            "the ratio of two weights is squared, and not the weight itself": 0.71**2,
+            "all four would be alike: larger differences make the weights sharper, not flatter": 0.25,
+            "that is about what another word has left: the first word's weight is asked": (0.016, 0.022),
+            "a weight is a number between 0 and 1, no percentage": (2.0, 100.0),
         },
         tolerance=0.02,
         title="Shift and stretch",

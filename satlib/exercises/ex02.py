@@ -14,6 +14,7 @@ from satlib.exercises.kinds import predict
 from satlib.exercises.task import Answer, Task, numbers
 
 D, H, W = 3, 2, 4
+GRAPH = "vectors with the graph of their gradients"
 
 
 def places(maps: Tensor) -> Tensor:
@@ -174,7 +175,37 @@ def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
     network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1))
     network[1].running_mean.copy_(torch.randn(4) / 2)
     network[1].running_var.copy_(torch.rand(4) + 0.5)
-    return answer(network, photos, size)
+    with torch.no_grad():
+        network[1].weight.copy_(torch.rand(4) + 0.5)
+        network[1].bias.copy_(torch.randn(4) / 2)
+    found = answer(network, photos, size)
+    return GRAPH if isinstance(found, Tensor) and found.requires_grad else found
+
+
+def _with_gradient(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    return places(network.eval()(photos))
+
+
+def _reshaped(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    found = extract(network, photos, size)
+    return found.transpose(1, 2).reshape(found.shape)
+
+
+def _forgotten(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """The network's statistics are reset."""
+    network[1].reset_running_stats()
+    return extract(network, photos, size)
+
+
+def _left_out(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """The network without its batch normalisation."""
+    return extract(nn.Sequential(network[0], *network[2:]), photos, size)
+
+
+def _moved_on(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """All photographs go through it in training once, before."""
+    network(photos)
+    return extract(network, photos, size)
 
 
 def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
@@ -426,6 +457,14 @@ TASKS = (
             "that is the side of what one vector sees, in pixels: how many such squares hold one pixel?": 12,
             "so many pixels change one vector: how many vectors does one pixel change?": 144,
             "a vector of this network sees a square of 12 x 12 pixels: most vectors do not see the one that changes": 196,
+            "a vector sees a square wider than 8 pixels: behind a pooling of stride 2, the next layers count double": 4,
+            "that is with a field without the strides: behind a pooling of stride 2, the next layers count double": 81
+            / 16,
+            "that is with a field of 10 pixels: the last pooling makes it larger too": 6.25,
+            "the one in the middle changes too": 8,
+            "a number of vectors is asked, not their share": 9 / 196,
+            "that is how far neighbouring fields are apart, squared: how many of these fields hold the pixel?": 16,
+            "the poolings count too, and neighbouring fields are 4 pixels apart, not 1": (20, 60),
         },
         tolerance=0.04,
         title="One pixel changes",
@@ -461,6 +500,17 @@ TASKS = (
             "the vectors are normalised once more: that hides the difference, and they are no longer the network's": (
                 _stretched
             ),
+            "the rows of places are mixed up: reshape does not exchange axes; transpose does": _reshaped,
+            "a vector for each dimension, not for each place: keep the transpose": lambda *x: extract(*x).transpose(
+                1, 2
+            ),
+            "the last batch is lost: it may be smaller, and still has photographs": lambda network, photos, size: (
+                extract(network, photos[: len(photos) // size * size], size)
+            ),
+            "the network's means and variances are reset: it was trained with them": _forgotten,
+            "the batch normalisation is taken out: the network was trained with it": _left_out,
+            "these photographs have moved the network's means and variances: a frozen network keeps its own": _moved_on,
+            "no_grad is gone, and every vector would be stored with its graph: only eval was missing": _with_gradient,
         },
         says="batches of two and of four: the vectors that a photograph has alone",
         others=(

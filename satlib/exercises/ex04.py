@@ -11,6 +11,9 @@ from satlib.decoder import Decoder, DecoderConfig, State
 from satlib.exercises.kinds import explain
 from satlib.exercises.task import Exploration, Task, distribution, numbers, sums_to_one
 from satlib.exercises.training_steps import (
+    fed,
+    means,
+    moved,
     rollouts,
     stepped,
     teacher_forced,
@@ -18,8 +21,13 @@ from satlib.exercises.training_steps import (
     train,
     trained,
     training_step,
+    twice,
     unrolled,
+    with_adam,
+    with_gradient,
+    with_graph,
     with_pointer,
+    without_log,
 )
 
 B, L, D, n, k, m, K = 2, 5, 4, 3, 6, 4, 7
@@ -503,6 +511,7 @@ TASKS = (
         after="The whole decoder, in one class",
         reference=teacher_forced,
         cases=rollouts,
+        observe=with_gradient,
         mistakes={
             "each step is given the word that it is to predict: give it the word before": partial(
                 unrolled, inputs="itself"
@@ -513,12 +522,51 @@ TASKS = (
             "before the first word stands word 0, the end mark: there is no word yet, and E y is zero": partial(
                 unrolled, first="end"
             ),
-            "every word is predicted from the first state: hand the new state on": partial(unrolled, carry=False),
+            "every word is predicted from the first state: hand the new state on": partial(
+                unrolled, carry=lambda h, start: start
+            ),
             "the words of the caption are never used: each step needs the word before it": partial(
                 unrolled, inputs="fixed"
             ),
             "words come before captions here: stack along axis 1": lambda *x: teacher_forced(*x).transpose(0, 1),
             "these are probabilities: give the logits": lambda *x: torch.softmax(teacher_forced(*x), 2),
+            "these are the likeliest words: give the logits of all words": lambda *x: teacher_forced(*x).argmax(2),
+            "the logits of all words stand in one row: stack them, so that words have an axis of their own": lambda *x: (
+                teacher_forced(*x).flatten(1)
+            ),
+            "only the last word's logits are given: keep those of each step": lambda *x: teacher_forced(*x)[:, -1],
+            "a step too many: after the end mark nothing is to be predicted": lambda step, h, captions, E: (
+                teacher_forced(step, h, torch.cat([captions, captions[:, :1]], 1), E)
+            ),
+            "a step is missing: the end mark is to be predicted as well": lambda step, h, captions, E: teacher_forced(
+                step, h, captions[:, :-1], E
+            ),
+            "the first word is given and not predicted: begin with zeros, from which it is to be predicted": (
+                lambda step, h, captions, E: fed(step, h, list(E[captions[:, :-1]].unbind(1)))
+            ),
+            "each step is given the next word, the one after that which it is to predict: give it the word before": partial(
+                moved, by=-1
+            ),
+            "each step is given the word two places before: give it the one just before": partial(moved, by=2),
+            "each step is given a mean of all words, by its own distribution: teacher forcing gives it the true word": partial(
+                unrolled, inputs="mean"
+            ),
+            "some steps are given their own word, and some the true one: teacher forcing always gives the true one": partial(
+                unrolled, inputs="turns"
+            ),
+            "all captions are given the words of the first: each has words of its own": partial(unrolled, inputs="top"),
+            "the state is detached before each step: no gradient goes back to the words before": partial(
+                unrolled, carry=lambda h, start: h.detach()
+            ),
+            "the state is detached between the steps: no gradient goes back to the words before": partial(
+                unrolled, carry=lambda h, start: h if h is start else h.detach()
+            ),
+            "the embeddings are cut off from the graph: they would never be trained": lambda step, h, captions, E: (
+                teacher_forced(step, h, captions, E.detach())
+            ),
+            "nothing is left to learn from: the logits are cut off from the graph": lambda *x: teacher_forced(
+                *x
+            ).detach(),
         },
         says="captions of five and of four words, each word from the true ones before it",
         others=(
@@ -634,6 +682,22 @@ TASKS = (
                 trained, zero="before", rate=0.01
             ),
             "the losses are the last one forty times: keep each step's own": lambda *x: [train(*x)[-1]] * 40,
+            "the losses are the means up to each step: keep each step's own": lambda *x: means(train(*x)),
+            "only the last loss is given: keep all forty": lambda *x: train(*x)[-1],
+            "each loss is computed after its step: it is to be that of before": lambda *x: trained(*x, steps=41)[1:],
+            "the losses hold their graphs: keep numbers, by loss.item()": lambda *x: [
+                torch.tensor(loss, requires_grad=True) for loss in train(*x)
+            ],
+            "the gradients are emptied at every second step only": partial(trained, zero="seldom"),
+            "each step has a new optimiser, and Adam forgets its means: make it once, before the loop": partial(
+                trained, anew=True
+            ),
+            "the optimiser is no Adam any more: it was not the bug": partial(trained, optimisers=torch.optim.SGD),
+            "a softmax comes before the cross-entropy, which takes logits: the order of the calls was the bug": partial(
+                trained, outputs=lambda logits: torch.softmax(logits, 1)
+            ),
+            "the gradients are clipped: their size was not the bug": partial(trained, largest=0.1),
+            "the number of steps has been changed: it was not the bug": lambda *x: [0.0] * 200,
         },
         says="forty losses of two networks, from about ln 4 to well below .5",
         others=(_train_by_none, lambda *x: tuple(train(*x))),
@@ -652,8 +716,11 @@ TASKS = (
         cases=lambda: [(0,), (3,)],
         observe=three_steps,
         mistakes={
-            "the gradients of the call before are still there: empty them": partial(stepped, zero=False),
+            "the gradients of the call before are still there: empty them": partial(stepped, zero="never"),
             "the optimiser takes no step: the weights stay as they are": partial(stepped, step=False),
+            "there are no gradients when the optimiser takes its step: go backwards after they are emptied, and before the step": (
+                partial(stepped, zero="between")
+            ),
             "the targets are shifted once more: the model already puts each word after those before it": partial(
                 stepped, targets=lambda captions: captions[:, 1:]
             ),
@@ -664,6 +731,41 @@ TASKS = (
                 training_step(model, optimiser, a, captions),
                 nn.functional.cross_entropy(model(a, captions)[0].flatten(0, 1), captions.flatten()).item(),
             )[1],
+            "the sum over each caption's words: take the mean over all words": lambda model, optimiser, a, captions: (
+                stepped(model, optimiser, a, captions, scale=captions.shape[1])
+            ),
+            "the step is right, but the loss that is given is the sum: return the mean": lambda *x: (
+                training_step(*x) * x[3].numel()
+            ),
+            "the step is right, but what is given is exp of the loss, the perplexity: return the loss": partial(
+                stepped, says=math.exp
+            ),
+            "the loss is given with its graph: return a number, by loss.item()": with_graph,
+            "a softmax comes before the cross-entropy: it takes the logits themselves": partial(
+                stepped, outputs=lambda logits: torch.softmax(logits, 2)
+            ),
+            "the logits stand as if they were logarithms of probabilities: a log-softmax is missing": without_log,
+            "the sign is turned: this makes the captions less probable": partial(stepped, scale=-1),
+            "the loss is divided by ln 2, which counts in bits: cross-entropy has the natural logarithm": partial(
+                stepped, scale=1 / math.log(2)
+            ),
+            "logits and words do not belong together, for reshape exchanges no axes: transpose, or flatten both": partial(
+                stepped, outputs=lambda x: x.reshape(len(x), x.shape[2], x.shape[1]).transpose(1, 2)
+            ),
+            "the captions are flattened by columns and the logits by rows: flatten both alike": partial(
+                stepped, targets=lambda captions: captions.T.reshape(captions.shape)
+            ),
+            "the end mark is left out of the loss: all words count": partial(stepped, part=slice(None, -1)),
+            "the first word is left out of the loss: all words count": partial(stepped, part=slice(1, None)),
+            "only the last word counts here: take the mean over all": partial(stepped, part=slice(-1, None)),
+            "word 0 is not counted (ignore_index): all words count": partial(stepped, ignore_index=0),
+            "the labels are smoothed: plain cross-entropy is asked": partial(stepped, label_smoothing=0.1),
+            "the penalty of equation 14 is added: here it is the cross-entropy alone": partial(
+                stepped, more=lambda maps: (1 - maps.sum(1)).square().sum(1).mean()
+            ),
+            "two steps in one call: make one": twice,
+            "the step is another optimiser's: use the one given": with_adam,
+            "the gradients are clipped: make a plain step": partial(stepped, largest=0.01),
         },
         says="three steps of plain gradient descent: the losses, and where the weights are after them",
         others=(_step_by_log_softmax,),

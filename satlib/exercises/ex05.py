@@ -1,14 +1,20 @@
 """Exercises of notebook 05: the doubly stochastic penalty, and what soft attention approximates."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from satlib import objectives
 from satlib.course import marginal as course
+from satlib.exercises.compare import same
 from satlib.exercises.kinds import explain
-from satlib.exercises.task import Exploration, Task, distribution, numbers, sums_to_one
+from satlib.exercises.task import Answer, Exploration, Task, distribution, numbers, sums_to_one
 
 B, C, L, K = 2, 3, 5, 4
+LOST = "a number without a graph"
 
 
 def least_penalty(C: int, L: int) -> float:
@@ -76,6 +82,49 @@ def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
     return objectives.doubly_stochastic_penalty(alphas * _real(alphas, lengths)).mean()
 
 
+def _penalty(
+    alphas: Tensor,
+    lengths: Tensor,
+    words: Callable[[Tensor, Tensor], Tensor] = lambda alphas, lengths: alphas * _real(alphas, lengths),
+    share: Callable[[Tensor, Tensor], Tensor] = lambda share, part: share,
+    goal: Callable[[Tensor], Tensor | float] = lambda even: 1.0,
+    weigh: Callable[[Tensor, Tensor], Tensor] = lambda penalty, lengths: penalty.mean(),
+) -> Tensor:
+    """As `batch_penalty`, with a mistake.
+
+    In which `words` count; in the `share` of each place, from it and the part of the T words that are real; in the `goal`, from
+    an even share; or in how the captions' penalties are put together.
+    """
+    part, even = ((lengths / size).unsqueeze(1) for size in alphas.shape[1:])
+    given = share(words(alphas, lengths).sum(1), part)
+    return weigh((goal(even) - given).square().sum(1), lengths)
+
+
+def _all(alphas: Tensor, lengths: Tensor) -> Tensor:
+    return alphas
+
+
+def _by_length(penalty: Tensor, lengths: Tensor) -> Tensor:
+    return (penalty * lengths).sum() / lengths.sum()
+
+
+def _last_words(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """The maps of the last words, as many as are real."""
+    return alphas * _real(alphas, lengths).flip(1)
+
+
+def _first_places(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """The maps, cut off as if `lengths` were numbers of places."""
+    return alphas * (torch.arange(alphas.shape[2]) < lengths.unsqueeze(1)).unsqueeze(1)
+
+
+def _penalised(answer: Answer, alphas: Tensor, lengths: Tensor) -> Any:
+    """The penalty of maps that have a graph; LOST if it is a right number without one."""
+    found = answer(alphas.requires_grad_() * 1, lengths)
+    graph = isinstance(found, Tensor) and found.requires_grad
+    return found if graph or not same(batch_penalty(alphas, lengths), found, 1e-4) else LOST
+
+
 def _padding_looks_too(alphas: Tensor, lengths: Tensor) -> Tensor:
     share = alphas.sum(1)
     penalty = (1 - share).square().sum(1)
@@ -98,12 +147,31 @@ TASKS = (
                 0.0
             ),
             "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
-                float(abs(L - C))
+                float(max(0, L - C))
+            ),
+            "this is |L - C|, the misses without their squares: C places with 1 and the others with 0 cost that, and an even share less": (
+                lambda C, L: float(abs(L - C))
             ),
             "this is the worst case, all of it at one place": lambda C, L: float((1 - C) ** 2 + L - 1),
             "this is what one place costs: sum over the L places": lambda C, L: (1 - C / L) ** 2,
             "words and places are swapped: a place gets C/L": lambda C, L: C * (1 - L / C) ** 2,
-            "the square is missing": lambda C, L: float(L - C),
+            "this is L - C, the misses without their squares: C places with 1 and the others with 0 cost that, and an even share less": (
+                lambda C, L: float(L - C)
+            ),
+            "this is the square of the sum: square each place's miss, and then sum": lambda C, L: float((L - C) ** 2),
+            "summed over the words: sum over the L places": lambda C, L: C * (1 - C / L) ** 2,
+            "the share is upside down: a place gets C/L": lambda C, L: L * (1 - L / C) ** 2,
+            "this is the penalty of one word: C words give C/L to a place": lambda C, L: L * (1 - 1 / L) ** 2,
+            "a place gets C/L from all words together: this sums over the words, with 1/L from each": lambda C, L: (
+                C * (1 - 1 / L) ** 2
+            ),
+            "more words than places cost something too: a place with more than 1 misses the goal as well": lambda C, L: (
+                L * (1 - C / L) ** 2 if C < L else 0.0
+            ),
+            "the share is rounded down: a place may get a part of 1": lambda C, L: float(L * (1 - C // L) ** 2),
+            "the share is squared, not the miss: subtract first": lambda C, L: L * (1 - (C / L) ** 2),
+            "the last term is lost: (1 - m) squared is 1 - 2 m + m squared": lambda C, L: float(L - 2 * C),
+            "the middle term is lost: (1 - m) squared is 1 - 2 m + m squared": lambda C, L: L + C**2 / L,
         },
         says="fewer words than places, as many, and more; the paper's 196 places",
         others=(lambda C, L: (L - C) ** 2 / L, lambda C, L: sum((1 - C / L) ** 2 for _ in range(L))),
@@ -385,6 +453,7 @@ TASKS = (
         after="The penalty",
         reference=batch_penalty,
         start=_padding_looks_too,
+        observe=_penalised,
         cases=lambda: [
             (distribution(3, 5, L), torch.tensor([5, 2, 3])),
             (distribution(2, 4, 6, seed=1, sharp=2.0), torch.tensor([1, 4])),
@@ -404,6 +473,69 @@ TASKS = (
             ),
             "each place's share is divided by the caption's length: equation 14 sums over the words": lambda alphas, lengths: (
                 (1 - (alphas * _real(alphas, lengths)).sum(1) / lengths[:, None]).square().sum(1).mean()
+            ),
+            "nothing is left to learn from: this number has no graph any more": lambda alphas, lengths: batch_penalty(
+                alphas, lengths
+            ).detach(),
+            "the padding still counts, and dividing by the length does not take it out: leave its maps out": lambda alphas, lengths: (
+                (1 - alphas.sum(1) / lengths.unsqueeze(1)).square().sum(1).mean()
+            ),
+            "the padding still counts, though less, for a long caption weighs more: leave its maps out": partial(
+                _penalty, words=_all, weigh=_by_length
+            ),
+            "the padding still counts, and each penalty is divided by its length: leave its maps out": partial(
+                _penalty, words=_all, weigh=lambda penalty, lengths: (penalty / lengths).mean()
+            ),
+            "the padding still counts, and each share is scaled down by the length: leave its maps out": partial(
+                _penalty, words=_all, share=lambda share, part: share * part
+            ),
+            "the padding still counts, and each share is scaled up: leave its maps out": partial(
+                _penalty, words=_all, share=lambda share, part: share / part
+            ),
+            "the padding still counts, and the goal is another: equation 14 wants 1 for each place": partial(
+                _penalty, words=_all, goal=lambda even: even
+            ),
+            "the padding is gone, but the goal is length/L: equation 14 wants 1 for each place": partial(
+                _penalty, goal=lambda even: even
+            ),
+            "the padding is gone, but long captions weigh more: take the plain mean over the captions": partial(
+                _penalty, weigh=_by_length
+            ),
+            "the padding is gone, but each penalty is divided by its length: take the plain mean over the captions": partial(
+                _penalty, weigh=lambda penalty, lengths: (penalty / lengths).mean()
+            ),
+            "all captions are cut off at the shortest: each has a length of its own": partial(
+                _penalty, words=lambda alphas, lengths: alphas[:, : lengths.min()]
+            ),
+            "the sum over the captions: take the mean": partial(_penalty, weigh=lambda penalty, lengths: penalty.sum()),
+            "a number for each caption is given: take their mean": partial(
+                _penalty, weigh=lambda penalty, lengths: penalty
+            ),
+            "the first caption alone counts: take the mean over all": partial(
+                _penalty, weigh=lambda penalty, lengths: penalty[0]
+            ),
+            "averaged over the places: equation 14 sums over them": lambda alphas, lengths: (
+                batch_penalty(alphas, lengths) / alphas.shape[2]
+            ),
+            "places are cut off, not words: the lengths belong to the axis of words": partial(
+                _penalty, words=_first_places
+            ),
+            "the last words are kept: the padding stands at the end": partial(_penalty, words=_last_words),
+            "summed over the places: sum the maps over the words": lambda alphas, lengths: (
+                ((1 - alphas.sum(2)).square() * _real(alphas, lengths).squeeze(2)).sum(1).mean()
+            ),
+            "each weight is squared by itself: sum a place's weights over the words first": lambda alphas, lengths: (
+                ((1 - alphas).square() * _real(alphas, lengths)).sum((1, 2)).mean()
+            ),
+            "absolute values in place of squares": lambda alphas, lengths: (
+                (1 - (alphas * _real(alphas, lengths)).sum(1)).abs().sum(1).mean()
+            ),
+            "the shares are averaged over the captions before the square: each caption has a penalty of its own": lambda alphas, lengths: (
+                (1 - (alphas * _real(alphas, lengths)).sum(1).mean(0)).square().sum()
+            ),
+            "padding is made even maps: words that are not there look nowhere": partial(
+                _penalty,
+                words=lambda alphas, lengths: torch.where(_real(alphas, lengths), alphas, 1 / alphas.shape[2]),
             ),
         },
         says="captions of one to five words, filled up to the longest of their batch",

@@ -23,7 +23,7 @@ def explain(id: str, name: str, right: str, wrong: Mapping[str, str], **card: An
 
     def letter(answer: Callable[[], Any]) -> Any:
         chosen = answer()
-        return chosen.strip().lower() if isinstance(chosen, str) else chosen
+        return chosen.strip(" .()").lower() if isinstance(chosen, str) else chosen
 
     return Task(
         id=id,
@@ -33,7 +33,7 @@ def explain(id: str, name: str, right: str, wrong: Mapping[str, str], **card: An
         cases=lambda: [()],
         observe=letter,
         mistakes={reason: lambda wrong=wrong: wrong for wrong, reason in wrong.items()},
-        others=(lambda: f" {right.upper()}",),
+        others=(lambda: f" {right.upper()}", lambda: f"({right})."),
         advise=lambda got: f"expected one of the letters {', '.join(letters)}, got {short(got)}",
         **card,
     )
