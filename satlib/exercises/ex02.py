@@ -454,7 +454,7 @@ TASKS = (
         wrong={
             "the fields of neighbouring vectors overlap: a pixel lies in more than one of them": 1,
             "that is along one axis: a picture has two": 3,
-            "that is the side of what one vector sees, in pixels: how many such squares hold one pixel?": 12,
+            "that is the side of what one vector sees, in pixels: how many such squares hold one pixel?": (11.9, 12.1),
             "so many pixels change one vector: how many vectors does one pixel change?": 144,
             "a vector of this network sees a square of 12 x 12 pixels: most vectors do not see the one that changes": 196,
             "a vector sees a square wider than 8 pixels: behind a pooling of stride 2, the next layers count double": 4,
