@@ -244,7 +244,7 @@ def add_export(commands: Commands) -> None:
         "--onnx",
         type=Path,
         metavar="FOLDER",
-        help="write ONNX graphs there, for programs without PyTorch; int8 is for the decoder, the encoder gets float16",
+        help="write ONNX graphs there, for programs without PyTorch; with int8 the encoder's kernels get float16",
     )
     parser.add_argument(
         "--storage",
