@@ -14,8 +14,8 @@ then looks where it is told to. `distance` is that of `familiarity`, -1 if the m
 
 Storage "float32" keeps every weight. "float16" stores large tensors in half precision; "int8" does so for the kernels of the
 encoder, and stores matrices as 8-bit integers with one scale per row, as `storage` does. Both are turned back into float32
-when a runtime loads them, so all computation is in float32. (With the largest kernels in
-8 bits too, 18 of 200 captions changed, and not 4.)
+when a runtime loads them, so all computation is in float32. (With the largest kernels in 8 bits too, 18 of 200 captions
+changed, instead of 4.)
 """
 
 import contextlib
