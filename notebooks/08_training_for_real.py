@@ -13,8 +13,8 @@
 # # 8. Training for real
 #
 # So far we have trained models in a cell, within seconds. A real training runs for hours. It uses one GPU
-# or several, can be interrupted, computes in bf16, and has settings that you have to choose. This notebook shows all
-# that, and how to check that none of it changes what the model learns.
+# or several, can be interrupted, computes in mixed precision, and has settings that you have to choose. This notebook
+# shows all that, and how to check what a stop, several processes and bf16 change.
 #
 # **You will be able to**
 #
@@ -99,9 +99,9 @@ print(f"computing on: {place.type}")
 # satlib table runs/flickr8k-soft/evaluation-test.json
 # ```
 #
-# Colab can end a session before the training is done. Mount your Drive and add
-# `--run /content/drive/MyDrive/flickr8k-soft` to the training:
-# the checkpoint is then still there when you come back.
+# Colab can end a session before the training is done. Mount your Drive, add
+# `--run /content/drive/MyDrive/flickr8k-soft` to the training, and evaluate that folder. The checkpoint is then still
+# there when you come back.
 #
 # On an **A100 or H100** the commands are the same. Such a card has memory for larger batches. With a larger batch,
 # raise the learning rate and check the dev score:
@@ -120,6 +120,7 @@ print(f"computing on: {place.type}")
 #
 # If a process dies, the others stop with a message, and the same command resumes from the last checkpoint.
 # `examples/` in the repository has jobs for Slurm and Kubernetes.
+# <!-- source: the same command resumes from the last checkpoint | tests/test_distributed.py, test_killed_and_resumed_is_the_run_that_was_not -->
 #
 # How fast is all this? `sh benchmarks/gpu.sh` measures it on your card and writes files with the card's name. This cell
 # lists what has been recorded so far:
@@ -270,15 +271,16 @@ print(f"the tanh of {SIZES['L']} places for {C} words: {tanh / 1e6:.2f} MB")
 #
 # </details>
 #
-# The figure's line is an estimate that you can make before you rent a card: 4 bytes for each weight's gradient, plus
-# the batch times what one caption keeps. Weights and Adam's two means come on top, 12 bytes for each weight. The
-# diamonds are measured. On a GPU, `torch.cuda.max_memory_allocated()` counts every byte of PyTorch's tensors. On a
-# CPU we see the whole process, which also reuses memory that it has freed, so the diamonds scatter. The backward pass
-# needs temporary memory too, so leave a margin.
+# The figure's solid line is an estimate that you can make before you rent a card: 4 bytes for each weight's gradient,
+# plus the batch times what one caption keeps. Weights and Adam's two means come on top, 12 bytes for each weight. The
+# diamonds are measured. On a GPU, `torch.cuda.max_memory_allocated()` counts every byte of PyTorch's tensors. On a CPU
+# we see the whole process, which also reuses memory that it has freed, so the diamonds scatter. The backward pass needs
+# temporary memory too, so leave a margin.
 #
-# What to do when a batch does not fit, in this order: accumulate gradients (below), compute in bf16 or fp16 (below), or keep
-# less and compute it a second time in the backward pass (`torch.utils.checkpoint`). satlib's fast loop
-# (`training.loop = "fast"`) also recomputes, but it was written for CPUs.
+# If a batch does not fit, try in this order: accumulate gradients (below), compute in bf16 or fp16 (below), or keep
+# fewer numbers and compute the others again in the backward pass (`torch.utils.checkpoint`). satlib's fast loop
+# (`training.loop = "fast"`) needs less memory, too.
+# <!-- source: needs less memory, too | docs/training.md, "The plain loop and the fast loop" -->
 
 # %% [markdown]
 # ### Hours
@@ -286,8 +288,8 @@ print(f"the tanh of {SIZES['L']} places for {C} words: {tanh / 1e6:.2f} MB")
 # Now we measure how many operations this machine does in a second, and divide. Flickr8k's words are counted. For the
 # other sets we assume Flickr8k's mean length of a caption. COCO is trained with its own, larger decoder.
 #
-# **Predict.** COCO has 566,435 training captions and Flickr8k 30,000, so how many times as long is an epoch of
-# `coco-soft`? Write down a number.
+# **Predict.** With five captions for each image, COCO has 566,435 training captions and Flickr8k 30,000. How many times
+# as long is an epoch of `coco-soft`? Write down a number.
 
 # %%
 flickr = counts.read()["train"]
@@ -390,9 +392,9 @@ print(f"matrix products: {shares['matrix products']:.0f} %")
 # ## A small real training
 #
 # For the rest of this notebook we need complete trainings that last seconds. We use 64 drawn scenes for training, 12
-# for dev and 12 for test, written into a folder like photographs. The encoder is as cheap as possible. A place's
-# annotation vector is its own pixels, averaged to $4 \times 4$ points of three colours, so $L = 7 \times 7$ and
-# $D = 48$.
+# for dev and 12 for test, written into a folder like photographs. The encoder is as cheap as possible. It divides the
+# picture into $7 \times 7$ places. A place's annotation vector is its own pixels, averaged to $4 \times 4$ points of
+# three colours. So $L = 49$ and $D = 48$.
 
 # %%
 folder.save(scenes.load(train=64, dev=12, test=12, seed=SEED), work / "small")
@@ -521,13 +523,13 @@ for kind in (torch.float32, torch.bfloat16, torch.float16):
 assert torch.finfo(torch.bfloat16).smallest_normal == torch.finfo(torch.float32).smallest_normal
 
 # %% [markdown]
-# bf16 is convenient: it has float32's range, so small gradients do not become zero. But GPUs have hardware for it
-# only from compute capability 8.0 on. A T4 is a Turing card, 7.5. PyTorch *emulates* bf16 there: the program runs,
-# slowly. And `torch.cuda.is_bf16_supported()` answers yes, unless you ask for the hardware with
-# `including_emulation=False`. satlib asks in this way. With `training.precision = "auto"`, the default, it takes bf16
-# where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs.
+# bf16 is convenient: it has float32's range, so small gradients do not become zero. But GPUs have hardware for it only
+# from compute capability 8.0 on (NVIDIA's number for a generation of GPUs). A T4 has 7.5. PyTorch *emulates* bf16
+# there: the program runs, slowly. And `torch.cuda.is_bf16_supported()` answers yes, unless you ask for the hardware
+# with `including_emulation=False`. satlib asks in this way. With `training.precision = "auto"`, the default, it takes
+# bf16 where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs.
 # <!-- source: compute capability 8.0 | CUDA C++ Programming Guide, compute capabilities -->
-# <!-- source: A T4 is a Turing card, 7.5. PyTorch *emulates* bf16 there | tests/test_device.py -->
+# <!-- source: A T4 has 7.5. PyTorch *emulates* bf16 there | tests/test_device.py -->
 #
 # **Predict.** Which of these cards get bf16?
 
@@ -556,8 +558,9 @@ if place.type != "cuda":
 #
 # $$\frac{|\mathrm{bf16}(x) - x|}{|x|} \le \frac{2^{e-8}}{2^e} = 2^{-8} \approx 0.4\,\% .$$
 #
-# We can round by hand. Take the bits of a float32, add the middle of the gap (ties go to the even neighbour), and cut off
-# the lower 16 bits.
+# We can round by hand. Take the bits of a float32, add half the gap (ties go to the even neighbour), and cut off the
+# lower 16 bits.
+# <!-- source: add half the gap | the code of this section: 0x7FFF and the last bit that stays -->
 
 
 # %%
@@ -610,9 +613,9 @@ assert worst["bfloat16"].max() <= 2**-8
 # </details>
 #
 # Gradients are small numbers. Here are those of our small model, for one batch, rounded to both formats. The standard
-# remedy for float16 is **loss scaling**: multiply the loss by a power of two, so that all gradients move into the range,
-# and divide them by it before the step. `torch.amp.GradScaler` does that and adapts the factor: when a
-# gradient overflows, it skips the step and lowers the factor.
+# remedy for float16 is **loss scaling**: multiply the loss by a power of two, so that more gradients lie in the range,
+# and divide them by it before the step. `torch.amp.GradScaler` does that and adapts the factor: when a gradient
+# overflows, it skips the step and lowers the factor.
 
 # %%
 captioner = Captioner.load(work / "whole").train()
@@ -679,7 +682,9 @@ assert output.dtype == torch.bfloat16
 # - Weights and Adam's means stay in float32.
 # - `torch.autocast` rounds the inputs of a matrix product to bf16. The product is summed in float32 inside the
 #   hardware, and the output is rounded to bf16 again, as printed above.
-# - Softmax, logarithms and losses are computed in float32. `satlib.objectives` converts before it sums.
+# - Losses are computed in float32: `satlib.objectives` converts before it sums. On a GPU, autocast also computes
+#   softmax in float32.
+# <!-- source: autocast also computes softmax in float32 | PyTorch's autocast op reference -->
 # <!-- source: The product is summed in float32 inside the hardware | Kalamkar et al. (2019), section 2 -->
 #
 # Does a training in bf16 come out differently? For comparison we also train in float32 with another seed.
@@ -746,7 +751,8 @@ assert_close(moved, torch.full((3,), eta), rtol=1e-2, atol=0.0)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# All by $\eta$ = 0.01, whatever the size of the gradient. An optimiser that has lost its means disturbs a trained model.
+# All by $\eta$ = 0.01, whatever the size of the gradient. An optimiser that has lost its means moves every weight by a
+# full step.
 #
 # </details>
 #
@@ -755,8 +761,9 @@ assert_close(moved, torch.full((3,), eta), rtol=1e-2, atol=0.0)
 # is best so far. satlib's checkpoint holds all of it in one file, which is written atomically. The order of the
 # batches need not be saved, because seed and epoch determine it.
 #
-# Now the real thing. This reader sends its own process the signal that a cluster sends before it takes a machine away
-# (SIGTERM). Then we make the same call again. For comparison, another run starts from the *weights* of the stopped one.
+# Now the real thing. While it reads features, `Stopping` sends its own process the signal that a cluster sends before
+# it takes a machine away (SIGTERM). Then we make the same call again. For comparison, another run starts from the
+# *weights* that the stopped one had after epoch 1.
 
 
 # %%
@@ -825,7 +832,7 @@ assert distance("weights only", "whole") > 0.01
 #
 # With several GPUs, each runs a process (a *rank*) with a copy of the model. A batch is divided among the ranks, each
 # computes the gradient of its rows, the gradients are averaged, and all copies take the same step. PyTorch's
-# `DistributedDataParallel` (DDP) does the averaging. Here it is without satlib around it, in one file:
+# `DistributedDataParallel` (DDP) does the averaging. Here is such a step without satlib's training loop, in one file:
 
 # %%
 # %%capture
@@ -922,10 +929,10 @@ assert wrong["plain"] > 1e-2, "The plain average is wrong by more than a percent
 # $$\nabla \frac{1}{n} \sum_{j=1}^{n} \ell_j = \sum_r \frac{n_r}{n}\,
 # \underbrace{\nabla \frac{1}{n_r} \sum_{j \in r} \ell_j}_{g_r} .$$
 #
-# DDP computes $\frac1R \sum_r g_r$, which is the same if all ranks have the same number of rows. Batches of captions of
-# one length rarely divide evenly. So each rank multiplies its loss by $w_r = R\, n_r / n$, and the average is right
-# for any division. satlib does this in `Ranks.share`. Nothing warns you about the plain average: training continues,
-# and what it learns depends on the number of GPUs.
+# DDP computes $\frac1R \sum_r g_r$, which is the same if all ranks have the same number of rows. The last batch of
+# captions of one length may not divide evenly. So each rank multiplies its loss by $w_r = R\, n_r / n$, and the average
+# is right for any division. satlib does this in `Ranks.share`. Nothing warns you about the plain average: training
+# continues, and what it learns depends on the number of GPUs.
 
 # %%
 errors = {"plain": [], "weighted": []}
@@ -963,8 +970,8 @@ assert errors["plain"][-1] < 1e-12, "With 7 ranks both are right"
 # With 7 ranks both are right, because each rank then has one caption.
 #
 # Now a whole training. Two processes on this machine train what one process trains. `satlib.course.processes` starts
-# them as `torchrun` does. Dropout is off, because each rank draws its own masks. As a scale, we again take another
-# seed.
+# them as `torchrun` does. Dropout is off, because each rank draws its own masks. For comparison, we again train with
+# another seed.
 
 # %%
 SURE = ("decoder.dropout=0.0", "training.epochs=2")
@@ -1026,6 +1033,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 #
 # Here it runs on four of our scenes, with a small decoder and the real EfficientNet-Lite0. Its learning rates are
 # $10^{-4}$ for the decoder and $10^{-5}$ for the encoder.
+# <!-- source: $10^{-4}$ for the decoder and $10^{-5}$ for the encoder | satlib/recipes/flickr8k-lite0-tuned.toml -->
 #
 # **Predict.** After a few steps, what is the largest change of a weight in a convolution? And of a running mean?
 
@@ -1078,18 +1086,20 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 #
 # Adam moves a weight by about one learning rate per step, and the cosine schedule lowers the rate towards zero: the
 # change is no more than one learning rate per step. In the BatchNorm layers it is exactly zero.
+# <!-- source: the cosine schedule lowers the rate towards zero | satlib/recipes/flickr8k-lite0-tuned.toml -->
 #
 # </details>
 #
 # You can also change the encoder altogether. AlexNet, GoogLeNet, ResNet-152 and DenseNet-201 have recipes
-# (`flickr8k-resnet152-soft` and so on). Encoders differ in the size of their vectors, and large vectors saturate an
-# untrained LSTM. So these recipes set `encoder.scale = 0`: the training measures the root mean square of the vectors and
-# scales it to about 1. One command trains and compares all encoders whose weights are installed or can be downloaded:
+# (`flickr8k-resnet152-soft` and so on). Encoders differ in the size of their vectors' values, and large values saturate
+# an untrained LSTM. So these recipes set `encoder.scale = 0`: the training measures the root mean square of the vectors
+# and scales it to about 1. One command trains and compares all encoders whose weights are installed or can be
+# downloaded:
 #
 # ```
 # satlib encoders --runs runs
 # ```
-# <!-- source: large vectors saturate an untrained LSTM | satlib/scaling.py -->
+# <!-- source: large values saturate an untrained LSTM | satlib/scaling.py -->
 
 # %% [markdown]
 # ## A search for hyperparameters
@@ -1105,8 +1115,8 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # images.
 # <!-- source: worse than the median | satlib/tune.py -->
 #
-# **Predict.** We run six trials of three values. Rank them by how much the score depends on them: the learning rate,
-# the dropout rate, the number of LSTM units.
+# **Predict.** We run six trials of three values: the learning rate, the dropout rate, the number of LSTM units. On
+# which of them does the score depend most?
 
 # %%
 TRIALS, EPOCHS = 6, 2
@@ -1138,8 +1148,8 @@ assert again == history  # the same command resumes the search, here at its end
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The learning rate. The trial with the largest learning rate has the best score, on a training this short. Filled marks
-# were finished, open marks ("stopped early") were pruned.
+# Probably the learning rate; six trials are few. The trial with the largest learning rate has the best score, on a
+# training this short. Filled marks were finished, open marks ("stopped early") were pruned.
 #
 # </details>
 #
@@ -1218,8 +1228,8 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 #
 # <!-- index: section 4.3 | what differs between Flickr8k, Flickr30k and COCO | satlib.recipe.load | tests/test_recipes_files.py -->
 #
-# The same commands train on all three data sets. What should differ is in the recipes. Here is every value in which
-# they do.
+# The same commands train on all three data sets. The settings that should differ are in the recipes. Here is every
+# value that differs.
 
 # %%
 NAMES = ("flickr8k-soft", "flickr30k-soft", "coco-soft")
@@ -1239,7 +1249,7 @@ assert differ["decoder.hidden"] == [512, 512, 1800]
 # - **Size of the model.** A decoder with 1,800 units learns Flickr8k's 30,000 captions by heart. COCO has enough
 #   captions for it. With few captions, use fewer units, leave out rare words (`data.min_count`), average the weights and
 #   stop early.
-# - **The penalty.** $\lambda$ is chosen on dev, like everything else.
+# - **The doubly stochastic penalty** (notebook 05). Choose its weight `objective.doubly_stochastic` on dev.
 # - **Epochs.** When you compare data sets, give the budget in steps: an epoch of COCO has many more of them.
 # - **Disk.** If the features do not fit, `encoder.train = true` reads pixels, but it also trains the encoder
 #   and runs it in every epoch.
@@ -1254,23 +1264,23 @@ assert differ["decoder.hidden"] == [512, 512, 1800]
 # 1. **Forget the random state.** Copy `work / "stopped"` after the stop, set the tensor `random` of its checkpoint to
 #    `torch.get_rng_state()` (`read_safetensors`, `write_safetensors`) and resume. Which assertion notices? Does it with
 #    `decoder.dropout=0`?
-# 2. **Train in bf16 throughout.** Use `captioner.bfloat16()` and Adam with a learning rate of $10^{-4}$. What share of
-#    the weights moves in a step? And at $10^{-2}$?
+# 2. **Train in bf16 throughout.** Use `captioner.bfloat16()`, annotation vectors in bf16, and Adam with a learning rate
+#    of $10^{-4}$. What share of the weights moves in a step? And at $10^{-2}$?
 # 3. **Clip before the last pass.** In the cell about accumulation, clip after each of the four passes. In what
 #    direction does the gradient point now?
-# 4. **Thaw the statistics.** Set `encoder.frozen_statistics=false` in the fine-tuning cell. How far do the running means
-#    move in a dozen steps?
+# 4. **Thaw the statistics.** Set `encoder.frozen_statistics=false` in the fine-tuning cell. How far do the running
+#    means move?
 # 5. **Kill a process.** Start a `torchrun` training in a terminal and `kill -9` one of the processes. What does the
 #    other say? Start it again.
-# 6. **Choose on test.** Search with a dev split of 4 images (`scenes.load(dev=4)`). Compare the best trial's dev NLL with
-#    its NLL on 200 other scenes.
+# 6. **Choose on few images.** Search with a dev split of 4 images (`scenes.load(dev=4)`). Compare the best trial's dev
+#    NLL with its NLL on 200 other scenes.
 
 # %% [markdown]
 # ## What to remember
 #
 # - Count a training before you rent a card: operations for the time, kept bytes for the batch.
 # - Divide the loss by the number of passes when you accumulate, and weight it by the rows when you distribute.
-# - bf16 has float32's range and needs no loss scaling. fp16 needs it, and a T4 supports only fp16 in hardware.
+# - bf16 has float32's range and needs no loss scaling. fp16 needs it. Of the two, a T4 has only fp16 in hardware.
 # - A training is its weights, the optimiser's means, the random state, and its place in the epoch. Save them together.
 # - A tuned encoder gets a small learning rate and keeps its batch statistics.
 # - Choose on dev. Report test with its interval.

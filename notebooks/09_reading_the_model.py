@@ -196,7 +196,7 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # vector at the cat's eye (outlined). The energy of a place is $30$ times its cosine with the question, and equation 5
 # turns energies into weights.
 #
-# Then draw it by hand. Each weight fills a square of 16 by 16 pixels. Rows and then columns are convolved with a
+# Then draw the map by hand. Each weight fills a square of 16 by 16 pixels. Rows and then columns are convolved with a
 # Gaussian, whose standard deviation here is one cell. At the border the map is mirrored, so that no weight is lost. The
 # two panels in the middle show square roots, so that small weights can be seen, too.
 #
@@ -321,16 +321,16 @@ plots.ground_figure(looked["soft"])
 # </details>
 #
 # The right panel shows something else: much of the weight lies outside the object. Only 40 % of soft attention's weight
-# is on the object's pixels, and 45 % of hard attention's. In the example by hand the peak is at the edge of the object:
-# a vector sees more than its own square. So a map does not outline an object.
+# is on the object's pixels, and 45 % of hard attention's. In the example by hand the peak is at the edge of the object.
+# A vector sees more than its own square. So a map does not outline an object.
 # <!-- source: a vector sees more than its own square | notebook 02, "What a place can see" -->
 
 # %% [markdown]
 # ## The same on photographs
 #
-# On photographs there are boxes too: for Flickr8k and Flickr30k, people drew boxes for the phrases of every caption
-# (Flickr30k Entities). `satlib ground MODEL --entities PATH` compares maps with these boxes. The boxes and the
-# photographs cannot be shipped, so the results are stored.
+# For the photographs of Flickr8k and Flickr30k, people drew boxes for the phrases of every caption (Flickr30k
+# Entities). `satlib ground MODEL --entities PATH` compares maps with these boxes. The boxes and the photographs cannot
+# be shipped, so the results are stored.
 # <!-- source: the phrases of every caption | docs/training.md -->
 #
 # For each phrase, the decoder is given the words that a person wrote. The map of the phrase's last word is measured in
@@ -392,11 +392,12 @@ figure
 #
 # For words that a person wrote:
 #
-# - In all four models the mass beats an even map. So the maps do say something about where things are.
+# - In all four models the mass beats an even map. That alone does not show that the maps follow the
+#   objects: the boxes cover 31.2 % of a picture, but the centre is in a box for 54.9 % of the phrases.
 # - Without boxes in training, no model's peak beats the centre of the picture. The hard model comes within a point of
 #   it, but its peak is nearly as often in a box when the map ignores the word.
-# - Trained with boxes (notebook 08 and `docs/training.md`), soft attention beats the centre of the picture: 60 against
-#   55 %. That model was shown where to look.
+# - Trained with boxes (`docs/training.md`), soft attention beats the centre of the picture: 60 against 55 %. That model
+#   was shown where to look.
 #
 # With a model's own words its peaks are more often in a box, but so is the centre: 60 % for soft attention with two
 # encoders, where the centre has 65 %. There the hard model beats the centre, with 71 against 66 %, but a map that
@@ -535,9 +536,9 @@ for name, found in judged.items():
 #
 # </details>
 #
-# So a map tells you *where* a word took its evidence. It separates two kinds of mistakes. A better map left most
+# So a map tells you *where* the model looked for a word. It separates two kinds of mistakes. A better map left most
 # mistakes of these models uncured, so work first on the vectors and on their use. A map does not tell you why the
-# evidence was misread.
+# model misread what is there.
 # <!-- source: left most mistakes of these models uncured | the count above -->
 
 # %% [markdown]
@@ -636,20 +637,21 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # With either model 65 % of the words follow the map to the other object. Following is the most common outcome there,
-# and far more words follow than under the map on their own object. So a new map alone is not enough: it matters where
-# it lies. The rest of the sentence still speaks of the first object, and yet the word changes. With the drawn map on
-# their own object 79 % stay with soft attention and 89 % with hard; with the even map only 34 and 38 %.
+# and far more words follow than under the map on their own object. So it matters where the new map lies, not only that
+# it is new. The words before still speak of the first object, and yet the word changes. With the drawn map on their own
+# object 79 % stay with soft attention and 89 % with hard; with the even map only 34 and 38 %.
 #
 # </details>
 #
 # Here the map is a cause of its word. There are three limits:
 #
-# - The map that a *person* might draw on the right object does not keep all words, but far more than under an even map.
-#   The model has learned to use its own maps, not ours.
-# - Colour and size follow more often than shape, and shape more often than texture. A caption may leave a texture out,
-#   so the model can also go on to the next word.
+# - Under the map that a *person* might draw on the right object not all words stay, but far more than under an even
+#   map.
+# - Colour and size follow more often than shape, and shape more often than texture. Most captions do not name a plain
+#   texture, so the model can also go on to the next word.
 # - Under an even map some words stay. Their own map does not explain these. The sentence so far, what the LSTM has
 #   already read, or the mean of all vectors is enough for them.
+# <!-- source: Most captions do not name a plain texture | satlib/datasets/scenes_grammar.py, the phrase of a plain object -->
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 for name in models:
@@ -877,7 +879,7 @@ assert said[0.1] == said[1.0] != said[10.0]
 # another. The words before it stay, and the model continues from there. It starts with soft attention, the first scene
 # and temperature 1.
 #
-# If you read this as a static page you see no controls. The picture below the controls shows the start.
+# If you read this as a static page, you see no controls. The picture below shows the start.
 
 # %%
 shown = {"scene": data.photo(right[0]), "scene with a mistake": data.photo(wrong["soft"][0])}
@@ -935,8 +937,8 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 #
 # ## What to remember
 #
-# - A map shows where a word took its evidence, on a coarse grid. It does not outline the object, and it
-#   does not prove that the word is true.
+# - A map shows where the model looked for a word, on a coarse grid. It does not outline the object, and it does not
+#   prove that the word is true.
 # - Count, with controls: chance, the centre of the picture, a map that ignores the word.
 # - On photographs, soft attention without boxes in training hits less often than the centre of the picture.
 # - Most mistakes on scenes are mistakes of naming, not of looking.
