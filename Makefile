@@ -1,13 +1,13 @@
 # Everything starts here: `make` alone lists what there is. Each target first makes .venv, if it is not there yet or
 # pyproject.toml or constraints.txt has changed since (tools/install.sh): for learners what the course needs, .venv/.installed; for
-# contributors their tools too, .venv/.dev. Works with GNU make 3.81, the one that macOS has.
+# contributors their tools too, .venv/.dev; what builds the site, .venv/.site. Works with GNU make 3.81, the one that macOS has.
 # All paths are relative, so that a space in the checkout's own path does no harm.
 
 BIN := .venv/bin
 # More for pytest or the demo: make test ARGS="-k beam -x".
 ARGS ?=
 
-.PHONY: help demo test lab notebooks notebooks-check exercises check exercises-check lint format constraints
+.PHONY: help demo test lab notebooks notebooks-check exercises check exercises-check site lint format constraints
 .NOTPARALLEL:  # one installation at a time
 
 help:  ## list these targets
@@ -44,6 +44,9 @@ exercises-check: .venv/.dev  ## compare exercises and solutions with their sourc
 	$(BIN)/python tools/exercises.py compare
 	OMP_NUM_THREADS=1 $(BIN)/satlib check solutions $(ARGS)
 
+site: .venv/.site  ## build the course as a site: notebooks, exercises, documentation, API and live page, in build/site
+	OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py $(ARGS)
+
 lint: .venv/.dev  ## check style alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -65,3 +68,6 @@ constraints: .venv/.dev  ## choose the newest versions that pyproject.toml allow
 
 .venv/.dev: pyproject.toml constraints.txt tools/install.sh
 	@sh tools/install.sh dev
+
+.venv/.site: pyproject.toml constraints.txt tools/install.sh
+	@sh tools/install.sh site

@@ -228,7 +228,7 @@ drawings.gallery_figure(
 #
 # </details>
 #
-# Now look where it looks. Choose a photograph, move the slider, and click to move the light.
+# Now look where the model looks. Choose a photograph, move the slider, and click to move the light.
 
 # %%
 assert sum(each.unlike for each in described.values()) == 3, "it warns about three photographs"
@@ -428,8 +428,8 @@ for row in table.rows(()):
 # 1. In the first scrubber, force "striped" to an empty place, and then "circle" too. How many wrong words can you get
 #    into one sentence?
 # 2. Caption a photograph of a dog on grass, and one of a plate of food. Which words come back whatever you show it?
-# 3. Ask the wrong model: `Scrubber(captioner, photographs)`, the captioner of drawn scenes about photographs. It
-#    answers, and its maps look as sensible as before. What does that say about a good-looking map?
+# 3. Show the photographs to the wrong model, the captioner of drawn scenes: `Scrubber(captioner, photographs)`. It
+#    answers. Do its maps look as sensible as before? What does that say about a good-looking map?
 # 4. A mistake to make on purpose: give `plots.attention_figure` the maps of another caption of the same length. Does
 #    the picture tell you that they do not belong together?
 # 5. Turn a photograph upside down (`show(photographs["chelsea"].rotate(180))`). Which words stay, and where does the
@@ -439,7 +439,7 @@ for row in table.rows(()):
 #
 # - Attention gives the decoder a new view of the picture for each word: a weighted mean of the annotation vectors.
 # - Move the light, and the word can change. So the map can affect the choice of the word.
-# - The model has to say something, also where there is nothing, and also about photographs unlike its training data.
+# - The model has to say something, even where there is nothing, and even about photographs unlike its training data.
 # - One vector for all words fails on scenes, where a sentence says which attribute belongs to which object. On
 #   Flickr8k, measured by BLEU, the mean is nearly as good.
 # - A fluent sentence with a bright map can still be wrong.

@@ -14,9 +14,9 @@
 # # 1. Attention before images
 #
 # "Show, Attend and Tell" takes its attention from a translator: in September 2014 Bahdanau, Cho and Bengio used
-# attention to translate sentences. So this course begins with sentences, before images. (Attention to parts of an image
-# is older still: Mnih et al. published "Recurrent models of visual attention" in June 2014.) In this notebook you build
-# the translator, train it, and check where it looks.
+# attention to translate sentences. (Attention to parts of an image is older still: Mnih et al. published "Recurrent
+# models of visual attention" in June 2014.) In this notebook you build the translator, train it, and check where it
+# looks.
 # <!-- source: is older still | V. Mnih et al., arXiv:1406.6247, June 2014; D. Bahdanau et al., arXiv:1409.0473, September 2014 -->
 #
 # **You will be able to**
@@ -761,10 +761,10 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 # \quad c = \sum_t \alpha_t h_t, $$
 # $$ s = \mathrm{LReLU}(W_{cs} c + b_{cs}), \qquad y = W_{sy} s + b_{sy} $$
 #
-# (LReLU is the leaky ReLU. They put a $\tanh$ around the score; we leave it out.) Their test task is *addition*
-# (Hochreiter and Schmidhuber, 1997). The input is a long sequence of random numbers, two of them marked. The answer is
-# $0.5 + (m_1 + m_2) / 4$, where $m_1$ and $m_2$ are the marked numbers. A prediction is right if it is within 0.04 of
-# the answer.
+# (LReLU is the leaky ReLU. They put a $\tanh$ around the score; we leave it out.) One of their test tasks is
+# *addition* (Hochreiter and Schmidhuber, 1997). The input is a long sequence of random numbers, two of them marked. The
+# answer is $0.5 + (m_1 + m_2) / 4$, where $m_1$ and $m_2$ are the marked numbers. A prediction is right if it is within
+# 0.04 of the answer.
 
 
 # %%
@@ -1037,9 +1037,9 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 # 1. Translate your own sentences: `translation_world.translate("the young king ...")` gives the true Orrish. If it does
 #    not know a word, its error message names some of the words that may stand there. Draw them with `draw_lines` and
 #    `draw_alignment`. How long a sentence can each model handle?
-# 2. Train the fixed vector with `STEPS = 4000`, or make it wider (`hidden=128`, `D=256`, and in `packaged` give
-#    `Translator` `hidden=128`; run the notebook only up to its curve, because the attention module keeps its old
-#    width). Is its curve flat now, or only higher?
+# 2. Train the fixed vector with `STEPS = 4000`. Or make it wider: set `hidden=128` in `Encoder` and `D=256` in
+#    `Decoder`, and in `packaged` give `Translator` `hidden=128`. Then stop after the first curve: the attention module
+#    still has its old width. Is the curve flat now, or only higher?
 # 3. A mistake to make: in `Encoder.forward` leave out the packing: `a, last = self.gru(self.embedding(x))`. What does
 #    the backward direction read first? `compare` stops the notebook: how did it find the mistake?
 # 4. Another one: let the mask be true everywhere. Why does `compare` find this mistake only in the model with

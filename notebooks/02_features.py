@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 2. Features: a photograph as 196 vectors
 #
-# A captioner with attention does not see pixels. It sees 196 vectors, one for each cell of a grid over the photograph.
+# The paper's captioner does not see pixels. It sees 196 vectors, one for each cell of a grid over the photograph.
 # A convolutional network computes them. This notebook takes such a vector apart: which pixels it sees, what it knows
 # about them, and what it has lost.
 #
@@ -407,8 +407,8 @@ for axis, scene, (picture, _) in zip(figure.subplots(1, 3), drawn, rendered, str
 figure
 
 # %% [markdown]
-# Twenty objects are too few: most intervals are wider than 20 points. Where all objects agree, the bootstrap gives an
-# interval of width zero. Such an interval is too narrow. The same study on hundreds of objects would take too long
+# Twenty objects are too few: most intervals are wider than 20 points. Where a share is 0 % or 100 %, the bootstrap gives
+# an interval of width zero. Such an interval is too narrow. The same study on hundreds of objects would take too long
 # here, so its result is stored. The command that made it is printed below.
 #
 # The stored study also asks a second question. The nearest object only shows what *dominates* a vector. A decoder
@@ -513,7 +513,7 @@ assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"
 # | --- | --- |
 # | max pooling keeps one value of each window and records where it was: the *switch* | unpooling puts the value where the switch points, and zeros elsewhere |
 # | ReLU passes positive values | ReLU again, applied to the signal that comes *down* |
-# | convolution with filters $W$ | the transposed convolution: each value adds $W$ times itself to the pixels it came from |
+# | convolution with filters $W$ | the transposed convolution: each value adds a copy of $W$, multiplied by the value, to the pixels it came from |
 #
 # Only the second row differs from a gradient (Springenberg et al., 2014). A gradient passes where the *upward* signal
 # was positive. The deconvnet passes where the *downward* signal is positive. Biases are left out.
@@ -781,8 +781,8 @@ assert all((changed["angle", 90][layer] > 0.25).all() for layer in FOLLOWED), "A
 # ### The map moves along
 #
 # Why does the last map change at all when the picture only moves? Because it is a *map*. Its vectors move to other
-# places. Move the picture down by 32 pixels, which is two cells. Then compare each place with the place two rows above
-# it before the move.
+# places. Move the picture down by 32 pixels, which is two cells. Then compare each vector with the one that was two rows
+# higher before the move.
 
 # %%
 for rows_down in sorted(moved):
@@ -790,15 +790,15 @@ for rows_down in sorted(moved):
     along = functional.cosine_similarity(now[:, :, rows_down:], then[:, :, :-rows_down], dim=1).mean((1, 2))
     still = functional.cosine_similarity(now[:, :, rows_down:], then[:, :, rows_down:], dim=1).mean((1, 2))
     print(
-        f"{16 * rows_down} pixels: cosine with the vector from where it was before {along.mean():.2f}, with the vector at the same place before {still.mean():.2f}"
+        f"{16 * rows_down} pixels: cosine {along.mean():.2f} with the earlier vector of the same part of the picture, {still.mean():.2f} with the earlier vector of the same place"
     )
     assert (along > still + 0.1).all(), "On average, the first is more similar to it than the second"
 
 # %% [markdown]
-# The cell compares each vector after the move with two vectors from before. One stood where the same part of the
-# picture was; the other stood at the same place of the grid. On average, the first is more similar to it than the
-# second. This property is called *equivariance*: when the picture moves, the map moves with it. So a weight on a cell
-# points at a place in the picture.
+# Take a vector after the move, and two vectors from before. The first stood where the same part of the picture was; the
+# second stood at the same place of the grid. The cell compares both with the vector after the move. On average, the
+# first is more similar to it than the second. This property is called *equivariance*: when the picture moves, the map
+# moves with it. So a weight on a cell points at a place in the picture.
 #
 # ### What the mean forgets
 #
@@ -1083,8 +1083,8 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # 2. **Turn the deconvnet into a gradient.** In the deconvnet by hand, gate by the *upward* signal: write `above *
 #    (first > 0)` in place of `above.relu()`. Which assertion fails? What changes in the pictures for `conv4_4` if you
 #    do the same in `seeing.project`?
-# 3. **Lose the switches.** In `unpooled`, always put the value at the top left. What changes on the tiny network? Why
-#    would more be lost on VGG-19, with four poolings below `conv5_4`?
+# 3. **Lose the switches.** In `unpooled`, always put the value at the top left, and remove the assertion that now fails.
+#    What changes on the tiny network? Why would more be lost on VGG-19, with four poolings below `conv5_4`?
 # 4. **Leave out the division.** In `seeing.change`, do not divide. Why can the curves of different layers no longer
 #    share one axis?
 # 5. **More scenes.** Set `SCENES = 40`. Compare the intervals with those of the stored study. How does their width

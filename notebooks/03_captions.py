@@ -742,7 +742,8 @@ assert at_64["drawn scenes"] > 0.2
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# About half of the steps are padding. By counting steps, random batches should therefore take about twice as long.
+# About half of the steps are padding. If each step takes the same time, random batches should therefore take about
+# twice as long.
 #
 # </details>
 #
@@ -823,8 +824,8 @@ assert flattered < honest - 0.05, "the loss looks too good"
 # ## Try it
 #
 # 1. **Give the test captions to the vocabulary** (`training + [...]`, with the captions of the test split) and look at
-#    `vocabulary.hash`. It changes. Do the scenes bring new words, or only a new order? Load only 20 training scenes and
-#    try again.
+#    `vocabulary.hash`. Does it change? Do the test scenes bring new words, or only a new order? Load only 20 training
+#    scenes and try again.
 # 2. **Break ties by chance**: in `vocabulary_of`, sort by count alone, over `set(...)`. Run it in two processes. Which
 #    ids differ?
 # 3. **Cut before you sort**: in `cut`, shuffle all pairs first and cut pieces of 64 without looking at lengths. Which
@@ -838,7 +839,7 @@ assert flattered < honest - 0.05, "the loss looks too good"
 # ## What to remember
 #
 # - A caption data set has pictures, captions and splits. Each picture is in one split.
-# - Split references and captions with the same tokenizer, and say which. A period on the scored side only costs several
+# - Split references and captions with the same tokenizer, and say which. A period on just the scored side costs several
 #   points.
 # - Many words are rare, but they make up little of the text. Leaving them out makes few words of new captions
 #   unknown.

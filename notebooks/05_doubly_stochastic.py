@@ -110,7 +110,7 @@ assert coverage.max() > 5 * C / L, "several times its even share"
 
 # %% [markdown]
 # ## The penalty
-# <!-- index: equation 14 | L_d = -log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
+# <!-- index: equation 14 | L_d = -log p(y given a) + lambda sum_i (1 - sum_t alpha_ti)^2 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 # <!-- index: section 4.2.1 | doubly stochastic attention: sum_t alpha_ti near tau | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_at_uniform_attention -->
 #
 # > **Paper, section 4.2.1.** Over places the weights sum to one by construction; over words nothing constrains them, so
@@ -173,14 +173,14 @@ assert_close(m.square().sum(), overlaps.diagonal().sum() + (overlaps.sum() - ove
 # ### Only the penalty, no decoder
 #
 # What maps would the penalty alone produce? We make the energies themselves the parameters, without any decoder or
-# words, and minimise the penalty by gradient descent. Three cases: fewer words than places, as many, and more. The
-# first case starts twice: from sharp maps, and from nearly even ones.
+# words, and minimise the penalty by gradient descent. Three cases: fewer words than places, as many, and more. We
+# run the first case twice: from sharp maps, and from nearly even ones.
 #
 # **Predict, then run.** There are 49 places. Where does the penalty end for 14 words? Write down a number (use the
 # formula). And must the maps become even?
 #
 # <!-- source: fewer words than places, as many, and more | the three sizes in the cell below -->
-# <!-- source: The first case starts twice | the list of cases in the cell below -->
+# <!-- source: We run the first case twice | the list of cases in the cell below -->
 
 
 # %%
@@ -744,10 +744,10 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Slope 2, at the left end: both errors are of second order. Near $\varepsilon = 1$, on the right, some lines bend: the
-# expansion holds for small $\varepsilon$. So soft attention is a good approximation *if the places that share the
-# weight say similar things*, or if one place has all the weight.
-# <!-- source: Slope 2, at the left end | the slopes printed above, rounded -->
+# Slope 2 for all lines, at the left end: each of these errors is of second order. Near $\varepsilon = 1$, on the right,
+# some lines bend: the expansion holds for small $\varepsilon$. So soft attention is a good approximation *if the places
+# that share the weight say similar things*, or if one place has all the weight.
+# <!-- source: Slope 2 for all lines, at the left end | the slopes printed above, rounded -->
 #
 # </details>
 #
@@ -862,8 +862,8 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 #
 # So far all places of a word shared one past: the state of soft attention. Over a whole caption the earlier places are
 # random too. With 4 places and 3 words there are $4^3 = 64$ paths, and `estimators.every_path` runs all of them. We
-# take ten decoders with large random weights, so that the places matter, and run each at temperatures from sharp to
-# even maps.
+# take ten decoders with large random weights, so that the places matter. We run each at several temperatures, to get
+# maps from sharp to even.
 # <!-- source: large random weights, so that the places matter | satlib/estimators.py, tiny -->
 #
 # **Predict, then run.** Is $\log p(y|a)$ by soft attention above or below the exact sum? Write down a number: in what

@@ -1215,8 +1215,8 @@ print(f"loss {ours:.4f} by hand, {theirs:.4f} by satlib; {len(gradients[0])} gra
 # and $\lambda_e = 0$. So the score-function term has a tenth of the weight that equation 11 gives it: another bias,
 # chosen for less noise. Every 50 steps we measure on the held-out scenes. *Under sampled places* is the mean of
 # $\log p(y|\tilde s,a)$, an estimate of $L_s$. At the start the weights are those of the soft model, but the places are
-# sampled. This mean is then −10.74 nats per caption, and the mean entropy of a map is 1.58 nats. (An even map has 3.89
-# nats.) **Write down two numbers**: what will both be at the end?
+# sampled. The mean of $\log p(y|\tilde s,a)$ is then −10.74 nats per caption, and the mean entropy of a map is 1.58
+# nats. (An even map has 3.89 nats.) **Write down two numbers**: what will both be at the end?
 
 
 # %%
@@ -1331,7 +1331,7 @@ print(f"the hard map is sharper for {sharper} of {len(words)} words")
 # </details>
 
 # %% [markdown]
-# One picture is not enough. Here are the maps of all held-out captions.
+# One picture is not enough. Here are the entropies of the maps of all held-out captions.
 
 # %%
 per_word = {}
@@ -1471,7 +1471,7 @@ plt.show()
 # 3. **Forget `detach`.** In `hard_loss` write `reward = log_p_caption`. Which assertion stops you? What is now the
 # gradient's extra term?
 # 4. **Another case.** Set `CASE` to another number up to 4. Which conclusions stand?
-# 5. **No mix.** In the training loop set `coin` to all false. Do the maps get sharper still? What happens to the curve
+# 5. **No mix.** In the training loop set `coin` to all false. Do the maps get even sharper? What happens to the curve
 #    of the likelihood?
 #
 # ## What to remember
@@ -1481,8 +1481,8 @@ plt.show()
 # - No gradient passes through a draw. The score-function identity turns the gradient into a mean, which samples
 #   estimate without bias.
 # - Variance is the difficulty. A good baseline that does not depend on the drawn place lowers it without bias.
-# - The mix, the official variant and the Gumbel-softmax are biased. Whether they are worth it depends on the batch:
-#   measure it with `satlib estimators`.
+# - The mix, the official variant and the Gumbel-softmax are biased. Whether they are worth it depends on the size
+#   of the batch: measure it with `satlib estimators`.
 # - On scenes, in both of our comparisons, hard maps are sharper than soft ones.
 #
 # ## References

@@ -722,8 +722,9 @@ assert abs(without[-1] - with_penalty[-1]) < 1
 # > scored. The third is the split, where a data set has no official one; the paper takes published splits, and finds
 # > that they matter little.
 #
-# This notebook adds five more: the tokenizer, the penalty, the number of references, the beam, and whether the captions
-# were *generated*. If one of them differs, a difference between two scores may say nothing about the models.
+# This notebook adds five more: how captions are cut into tokens, the penalty, the number of references, the beam, and
+# whether the captions were *generated*. If one of them differs, a difference between two scores may say nothing about
+# the models.
 #
 # And then there is chance. The test split is a sample of photographs. Would the difference survive another sample? The
 # *paired bootstrap* estimates this: draw as many photographs as there are, with replacement, and score both models on
@@ -929,8 +930,8 @@ for axis, (one, other) in zip(axes, [split_pairs[0], split_pairs[1], split_pairs
 #   little: the score is more than twice as high.
 # - **Stems count, synonyms need tables.** "big" for "large" costs 77 points by hand and 9 in the whole program.
 # - **The program has its quirks.** With all it knows, it gives 0.00 to "two dogs are running". While it searches for an
-#   alignment, it rounds the weight of a partner that is not the same word down to 0. So it drops such partners where it
-#   has a choice.
+#   alignment, it rounds the weight of a partner that is not the same word down to 0. So it may drop such
+#   partners where a word has several possible ones. Synonyms and paraphrases add possible partners.
 #   <!-- source: it rounds the weight of a partner that is not the same word down to 0 | meteor-1.5.jar in pycocoevalcap, class Aligner, method resolve, instruction d2i -->
 #
 # Next we score 120 captions of the scenes with the METEOR by hand, each against four references. One warning: nltk has
@@ -1279,7 +1280,7 @@ assert len(models) == 10
 
 # %%
 def teacher_forced(model: Captioner, a: Tensor, examples: Sequence[Example]) -> dict[str, str]:
-    """The likeliest word at each place of each picture's first reference, given the true words before it."""
+    """The likeliest word at each position of each picture's first reference, given the true words before it."""
     found = {}
     for each, one in zip(examples, a, strict=True):
         caption = torch.tensor([[*model.vocabulary.encode(each.references[0]), END]])  # (1, C)
@@ -1475,8 +1476,8 @@ assert np.ptp(x[4:]) < 0.01
 #   by 0.008 and BLEU-4 by 0.26. Either choice is fine here.
 # - **Two models.** The model trained with rewards is a quarter of a nat per word worse. In BLEU-4 the two models cannot
 #   be told apart: the interval of their difference contains 0. The encoder and the attention differ too, so this pair
-#   does not show what the rewards alone do. Rewards ask for captions that agree with people's. They do not ask for a
-#   probability for everything that people may say.
+#   does not show what the rewards alone do. Rewards ask for captions that agree with people's. NLL asks for
+#   something else: a high probability for every reference.
 #
 # So choose the epoch by what you report, measured on *generated* captions of the dev split (`training.select`). There
 # are exceptions: the recipes for scenes choose by NLL, because one scene can be described correctly in many ways.
@@ -1488,10 +1489,10 @@ assert np.ptp(x[4:]) < 0.01
 #    first, and why is it always a long one?
 # 2. **Mix up the parents.** In `beam`, let every candidate take its words from `living[0]`. Which assertion notices?
 #    Would you have noticed by reading captions?
-# 3. **Report forced words.** Score `teacher_forced` against all five references. Which numbers in your table would make
-#    a reader suspicious?
-# 4. **Beat every reference.** Write a caption for the first test scene that has a higher BLEU-4 than each of its
-#    references. What did you use?
+# 3. **Report forced words.** Suppose that a table shows only the forced words' scores against all five references.
+#    Which of them would make a reader suspicious?
+# 4. **Beat every reference.** Score each reference of the first test scene against the other four. Write a caption
+#    whose BLEU-4 against the same four is higher every time. What did you use?
 # 5. **Forget to clip.** In `bleu`, add `sum(count for gram, count in ngrams(words, k + 1).items() if gram in most)` to
 #    `agree[k]` instead. What BLEU-1 without the penalty does a captioner get that says "a a a a a"?
 # 6. **Trick METEOR.** Find a false caption for "a big red star above a small blue circle" with a METEOR by hand above
@@ -1512,7 +1513,7 @@ assert np.ptp(x[4:]) < 0.01
 #
 # ## References
 #
-# - K. Xu et al. *Show, Attend and Tell*. ICML 2015. Sections 4.3, 5.1 and 5.3.
+# - K. Xu et al. *Show, Attend and Tell*. ICML 2015. Sections 4.3, 5.1 and 5.2.
 #   [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 # - K. Papineni, S. Roukos, T. Ward, W.-J. Zhu. *BLEU: a Method for Automatic Evaluation of Machine Translation*. ACL
 #   2002.

@@ -274,8 +274,8 @@ print(f"the tanh of {SIZES['L']} places for {C} words: {tanh / 1e6:.2f} MB")
 # The figure's solid line is an estimate that you can make before you rent a card: 4 bytes for each weight's gradient,
 # plus the batch times what one caption keeps. Weights and Adam's two means come on top, 12 bytes for each weight. The
 # diamonds are measured. On a GPU, `torch.cuda.max_memory_allocated()` counts every byte of PyTorch's tensors. On a CPU
-# we see the whole process, which also reuses memory that it has freed, so the diamonds scatter. The backward pass needs
-# temporary memory too, so leave a margin.
+# we see the whole process, which also reuses memory that it has freed, so the diamonds are inexact. The backward pass
+# needs temporary memory too, so the peak can lie well above the line. Leave a margin.
 #
 # If a batch does not fit, try in this order: accumulate gradients (below), compute in bf16 or fp16 (below), or keep
 # fewer numbers and compute the others again in the backward pass (`torch.utils.checkpoint`). satlib's fast loop
@@ -601,14 +601,14 @@ print(
 )
 middle = (x.reshape(-1, 40)[:, 0] > 1e-4) & (x.reshape(-1, 40)[:, -1] < 1e4)
 assert worst["float16"][middle].max() < worst["bfloat16"][middle].min() / 4, "float16 is more exact than bfloat16"
-assert worst["float16"].max() == 1, "outside it loses everything sooner or later"
+assert worst["float16"].max() == 1, "far outside this range, float16 loses everything"
 assert worst["bfloat16"].max() <= 2**-8
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Near $3 \times 10^{-8}$. Between $10^{-4}$ and $10^{4}$ float16 is more exact than bfloat16, and outside it loses
-# everything sooner or later.
+# Near $3 \times 10^{-8}$. Between $10^{-4}$ and $10^{4}$ float16 is more exact than bfloat16. Far
+# outside this range, float16 loses everything.
 #
 # </details>
 #
@@ -1019,8 +1019,9 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # - **A separate learning rate** (`training.encoder_learning_rate`). The decoder begins with random weights, and its first
 #   gradients can damage what the encoder has learned. Train the decoder alone first, then tune both with small steps.
 # - **Frozen batch statistics** (`encoder.frozen_statistics`). A BatchNorm layer normalises by the mean and the
-#   variance of a batch, and remembers running means of both. A batch of captions holds few images, some of them repeated, and
-#   estimates both badly. So these layers stay in evaluation mode, and their scale and shift stay as they are.
+#   variance of a batch, and remembers running means of both. A batch of captions holds few images, some of them
+#   repeated, and estimates both badly. So these layers stay in evaluation mode, and their scale and shift stay as they
+#   are.
 # - **Early stopping.** An encoder has millions of weights, and Flickr8k has 6,000 training images.
 # <!-- source: Flickr8k has 6,000 training images | satlib/datasets/flickr8k-counts.tsv -->
 #
@@ -1149,7 +1150,7 @@ assert again == history  # the same command resumes the search, here at its end
 # <details><summary>Answer</summary>
 #
 # Probably the learning rate; six trials are few. The trial with the largest learning rate has the best score, on a
-# training this short. Filled marks were finished, open marks ("stopped early") were pruned.
+# training this short. Filled marks are finished trials, open marks ("stopped early") are pruned ones.
 #
 # </details>
 #
@@ -1218,9 +1219,9 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 #   rewards short captions (notebook 07).
 #   <!-- source: was computed with another tokenizer | Xu et al. (2015), section 5.1 -->
 # - **The interval.** It covers the choice of test images. It does not cover the seed of the training.
-# - **Attention or not.** On photographs, with VGG-19, soft attention is ahead of one mean vector ("none") by little. In
-#   an earlier pair of trainings with the same recipes it was not, and with EfficientNet-Lite0 it is not. So few runs
-#   cannot say more. On scenes, where a caption has to bind colours to places, attention decides.
+# - **Attention or not.** On photographs, with VGG-19, soft attention is ahead of one mean vector ("none"), but only
+#   slightly. In an earlier pair of trainings with the same recipes it was not, and with EfficientNet-Lite0 it is not.
+#   So few runs cannot say more. On scenes, where a caption has to bind colours to places, attention decides.
 #   <!-- source: In an earlier pair of trainings with the same recipes it was not | docs/results.md -->
 
 # %% [markdown]

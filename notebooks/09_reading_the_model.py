@@ -196,7 +196,7 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # vector at the cat's eye (outlined). The energy of a place is $30$ times its cosine with the question, and equation 5
 # turns energies into weights.
 #
-# Then draw the map by hand. Each weight fills a square of 16 by 16 pixels. Rows and then columns are convolved with a
+# Then draw the map by hand. Each weight fills a square of 16 by 16 pixels. Columns and then rows are convolved with a
 # Gaussian, whose standard deviation here is one cell. At the border the map is mirrored, so that no weight is lost. The
 # two panels in the middle show square roots, so that small weights can be seen, too.
 #
@@ -537,8 +537,8 @@ for name, found in judged.items():
 # </details>
 #
 # So a map tells you *where* the model looked for a word. It separates two kinds of mistakes. A better map left most
-# mistakes of these models uncured, so work first on the vectors and on their use. A map does not tell you why the
-# model misread what is there.
+# mistakes of these models uncured, so work first on the vectors and on how the decoder uses them. A map does not
+# tell you why the model misread what is there.
 # <!-- source: left most mistakes of these models uncured | the count above -->
 
 # %% [markdown]
@@ -648,7 +648,7 @@ plt.show()
 # - Under the map that a *person* might draw on the right object not all words stay, but far more than under an even
 #   map.
 # - Colour and size follow more often than shape, and shape more often than texture. Most captions do not name a plain
-#   texture, so the model can also go on to the next word.
+#   texture. So on a plain object the model may say the next word instead, which does not count as following.
 # - Under an even map some words stay. Their own map does not explain these. The sentence so far, what the LSTM has
 #   already read, or the mean of all vectors is enough for them.
 # <!-- source: Most captions do not name a plain texture | satlib/datasets/scenes_grammar.py, the phrase of a plain object -->
@@ -932,7 +932,7 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # 2. Turn the temperature up to 30 with soft and then with hard attention. Which of them keeps its colours longer? Why?
 #    (Notebook 06.)
 # 3. Show a photograph to the captioner of scenes. Do its maps look less convincing? Compare with notebook 00.
-# 4. Play the pointing game with the peak of the *smoothed* map. How much does the hit rate change, and in whose favour?
+# 4. Play the pointing game with the peak of the *smoothed* map. How much does each model's hit rate change?
 # 5. Compare "peak on the object" of two models without the control "ignoring the word". Which conclusion changes?
 #
 # ## What to remember

@@ -26,7 +26,11 @@ class DataConfig:
         choices=("", *LANGUAGES),
     )
     vocabulary_size: int = option(
-        10_000, "K, the largest size of the vocabulary, special tokens included", at_least=3, unit="words"
+        10_000,
+        "K, the largest size of the vocabulary, special tokens included",
+        at_least=3,
+        at_most=1_000_000,
+        unit="words",
     )
     min_count: int = option(
         1,
@@ -34,7 +38,11 @@ class DataConfig:
         at_least=1,
     )
     max_length: int = option(
-        40, "the length of the longest caption that is trained on; longer ones are left out", at_least=1, unit="words"
+        40,
+        "the length of the longest caption that is trained on; longer ones are left out",
+        at_least=1,
+        at_most=1000,
+        unit="words",
     )
     train_images: int = option(
         0,
@@ -46,6 +54,7 @@ class DataConfig:
         4000,
         "the size of the shuffle buffer that the next caption is drawn from, for data in shards",
         at_least=1,
+        at_most=10_000_000,
         unit="captions",
     )
 
@@ -114,7 +123,7 @@ class ObjectiveConfig:
 class HardConfig:
     """The estimator of the gradient of hard attention's bound (section 4.1); no effect with soft attention."""
 
-    samples: int = option(1, "N, the number of attention paths sampled per caption", at_least=1)
+    samples: int = option(1, "N, the number of attention paths sampled per caption", at_least=1, at_most=1000)
     expectation: float = option(
         0.5,
         "the probability that an image uses the expected context vector in place of a sampled one",
@@ -165,7 +174,9 @@ class TrainingConfig:
     warmup: int = option(
         0, "the number of batches over which the learning rate grows from zero", at_least=0, unit="batches"
     )
-    batch_size: int = option(64, "the number of captions in a batch; of images, if the objective is reward", at_least=1)
+    batch_size: int = option(
+        64, "the number of captions in a batch; of images, if the objective is reward", at_least=1, at_most=100_000
+    )
     epochs: int = option(30, "the largest number of epochs", at_least=1, unit="epochs")
     select: str = option(
         "bleu4",
@@ -215,11 +226,13 @@ class TrainingConfig:
 class DecodingConfig:
     """How captions are generated."""
 
-    beam: int = option(3, "the beam width; 1 is greedy decoding", at_least=1, unit="hypotheses")
+    beam: int = option(3, "the beam width; 1 is greedy decoding", at_least=1, at_most=100, unit="hypotheses")
     length_normalisation: float = option(
         0.0, "the exponent x that hypotheses are ranked by: log p / length^x; 0 ranks by log p", at_least=0
     )
-    max_length: int = option(30, "the largest number of words in a generated caption", at_least=1, unit="words")
+    max_length: int = option(
+        30, "the largest number of words in a generated caption", at_least=1, at_most=1000, unit="words"
+    )
     look: str = option(
         "expected",
         "the context vector that hard attention passes on: expected (the weighted mean), probable (the place with the largest "

@@ -26,8 +26,8 @@ from satlib.options import option
 class DecoderConfig:
     """The kind of attention, and the sizes of the decoder (m and n as in the paper)."""
 
-    embedding: int = option(512, "m, the size of the word embedding", at_least=1)
-    hidden: int = option(512, "n, the size of the LSTM state", at_least=1)
+    embedding: int = option(512, "m, the size of the word embedding", at_least=1, at_most=16_384)
+    hidden: int = option(512, "n, the size of the LSTM state", at_least=1, at_most=16_384)
     attention: str = option(
         "soft",
         "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)",
@@ -44,7 +44,7 @@ class DecoderConfig:
         "which leaves most places exactly 0",
         choices=("softmax", "sparsemax"),
     )
-    attention_hidden: int = option(256, "the number of hidden units of the attention MLP", at_least=1)
+    attention_hidden: int = option(256, "the number of hidden units of the attention MLP", at_least=1, at_most=16_384)
     gate: bool = option(True, "whether beta, the scalar gate of section 4.2.1, multiplies the context vector")
     output_tanh: bool = option(
         False, "whether a tanh precedes the output matrix L_o, as in the official code but not in equation 7"

@@ -3,21 +3,21 @@
 An encoder maps a batch of images to L annotation vectors of D dimensions, one for each location in the grid of its last
 convolutional map, so the decoder can attend to *locations*. Names, layers and grids for images of 224 x 224 pixels:
 
-====================  =======================================================  ==============
-name                  layer                                                    h x w x D
-====================  =======================================================  ==============
-vgg19                 conv5_4 after its ReLU, before pooling (the paper's)     14 x 14 x 512
-alexnet               conv5 after its ReLU, before pooling                     13 x 13 x 256
-googlenet             inception 5b                                             7 x 7 x 1024
-resnet152             last residual stage                                      7 x 7 x 2048
-densenet201           last dense block, normalised, after a ReLU               7 x 7 x 1920
-efficientnet-lite0    1x1 head convolution, after its activation               7 x 7 x 1280
-efficientnet-lite2    the same of a larger network                             7 x 7 x 1280
+====================  =========================================================  ==============
+name                  layer                                                      h x w x D
+====================  =========================================================  ==============
+vgg19                 conv5_4 after its ReLU, before pooling (the paper's)       14 x 14 x 512
+alexnet               conv5 after its ReLU, before pooling                       13 x 13 x 256
+googlenet             inception 5b                                               7 x 7 x 1024
+resnet152             last residual stage                                        7 x 7 x 2048
+densenet201           last dense block, normalised, after a ReLU                 7 x 7 x 1920
+efficientnet-lite0    1x1 head convolution, after its activation                 7 x 7 x 1280
+efficientnet-lite2    the same of a larger network                               7 x 7 x 1280
 small                 five convolutions, to train from scratch with the decoder  7 x 7 x 128
-timm:NAME             what `timm` calls forward_features                       any
-A@SIDE                A, for images enlarged to SIDE x SIDE pixels             SIDE / 224 times finer
-A+B                   the maps of A and B side by side, on the finer grid      D of A + D of B
-====================  =======================================================  ==============
+timm:NAME             what `timm` calls forward_features                         any
+A@SIDE                A, for images enlarged to SIDE x SIDE pixels               SIDE / 224 times finer
+A+B                   the maps of A and B side by side, on the finer grid        D of A + D of B
+====================  =========================================================  ==============
 
 `vgg19`, `efficientnet-lite0` and `efficientnet-lite2` load weights from installed packages; the others download them from
 torchvision or timm.

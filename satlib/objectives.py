@@ -116,11 +116,11 @@ class VariationalBound(nn.Module):
     Rewards and baselines are constants to autograd. Given the past, every baseline here is independent of the place whose
     log-probability it multiplies, so the estimate stays unbiased:
 
-    moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used before it is updated (the paper). For
-        rewards to come, one such average for each number of words to come.
-    other-samples: the mean reward of the caption's N - 1 other samples (Mnih and Rezende, 2016).
-    learned: the moving average plus a linear function of h_{t-1}, fitted to the residual by least squares (as in Mnih et al., 2014).
-    none: 0.
+    - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used before it is updated (the paper).
+      For rewards to come, one such average for each number of words to come.
+    - other-samples: the mean reward of the caption's N - 1 other samples (Mnih and Rezende, 2016).
+    - learned: the moving average plus a linear function of h_{t-1}, fitted to the residual by least squares (as in Mnih et al., 2014).
+    - none: 0.
     """
 
     average: Tensor

@@ -25,6 +25,7 @@ class Option:
         at_least: the smallest valid number.
         above: the largest number that is too small.
         below: the smallest number that is too large.
+        at_most: the largest valid number. Sizes have one, because a stranger's recipe or model carries them.
         choices: the valid texts; empty if any text is.
         unit: what the number counts.
     """
@@ -34,14 +35,20 @@ class Option:
     at_least: float | None = None
     above: float | None = None
     below: float | None = None
+    at_most: float | None = None
     choices: tuple[str, ...] = ()
     unit: str = ""
 
     @property
     def range(self) -> str:
         """The valid numbers in words, such as "at least 0 and below 1"; empty if there is no limit."""
-        limits = (("at least", self.at_least), ("above", self.above), ("below", self.below))
-        return " and ".join(f"{words} {limit:g}" for words, limit in limits if limit is not None)
+        limits = (
+            ("at least", self.at_least),
+            ("above", self.above),
+            ("below", self.below),
+            ("at most", self.at_most),
+        )
+        return " and ".join(f"{words} {limit:,}" for words, limit in limits if limit is not None)
 
     def checked(self, name: str, value: Any) -> Any:
         """The value in the option's type; a whole number is accepted where a number is expected.
@@ -66,6 +73,7 @@ class Option:
             (self.at_least is not None and value < self.at_least)
             or (self.above is not None and value <= self.above)
             or (self.below is not None and value >= self.below)
+            or (self.at_most is not None and value > self.at_most)
         ):
             raise self._refused(name, self.range, value)
         return value
@@ -81,11 +89,12 @@ def option(
     at_least: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    at_most: float | None = None,
     choices: Sequence[str] = (),
     unit: str = "",
 ) -> Any:
     """A dataclass field that declares an option (the arguments are `Option`'s)."""
-    declared = Option(default, meaning, at_least, above, below, tuple(choices), unit)
+    declared = Option(default, meaning, at_least, above, below, at_most, tuple(choices), unit)
     return dataclasses.field(default=default, metadata={"option": declared})
 
 

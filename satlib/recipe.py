@@ -6,6 +6,7 @@ The options are declared, with their ranges and meanings, in the dataclasses of 
 import dataclasses
 import difflib
 import importlib.resources
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,8 @@ SECTIONS: dict[str, type] = {
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
+# A recipe's name is also that of a folder: a stranger's must not lead out of the folder that it is written to.
+_NAME = re.compile(r'[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}')
 # Options that have been renamed: old -> new. The old name is accepted for one version.
 _RENAMED = {"objective.teaching": "objective.distillation"}
 # Options that recipes no longer have, and the value with which nothing has changed.
@@ -142,6 +145,11 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
     """
     if not isinstance(values.get("name", ""), str):
         raise SatlibError(f"the recipe's name must be a text in quotes, not {values['name']!r}")
+    if "name" in values and not _NAME.fullmatch(values["name"]):
+        raise SatlibError(
+            f"the recipe's name, {values['name'][:50]!r}, cannot be that of a folder, as runs/NAME needs it; take up to 60 letters, "
+            "digits, spaces, - and _, and no point at the beginning"
+        )
     for section in values:
         if section not in ("name", *SECTIONS):
             raise SatlibError(

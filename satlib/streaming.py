@@ -67,7 +67,7 @@ class StreamedBatches:
         return hashlib.sha256(repr([self.vocabulary.words, shards]).encode()).hexdigest()
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Yield the batches of one epoch while reading the stream. The `image_ids` are `StreamedImage`s, not yet decoded.
+        """Yield the batches of one epoch while reading the stream. Their `image_ids` are not yet decoded.
 
         Raises:
             SatlibError: a shard cannot be read.

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -450,9 +451,7 @@ class TestMistakes:
     def test_a_beam(self, capsys, beam):
         assert "must be a whole number of at least 1" in mistake(capsys, "evaluate", "x", f"--beam={beam}")
 
-    @pytest.mark.parametrize(
-        "words", [(), ("dance",), ("train",), ("evaluate", "x", "--split", "all"), ("info", "--x")]
-    )
+    @pytest.mark.parametrize("words", [("dance",), ("train",), ("evaluate", "x", "--split", "all"), ("info", "--x")])
     def test_usage(self, capsys, words):
         assert " --help\n" in mistake(capsys, *words)
 
@@ -490,6 +489,12 @@ def test_no_default_is_shown_for_options_that_have_none(capsys):
     assert "[]" not in said
 
 
+def test_without_a_command_it_shows_five(capsys):
+    assert cli.main([]) == 0
+    commands = re.findall(r"^  satlib (\w+)", capsys.readouterr().out, re.M)
+    assert commands == ["demo", "caption", "train", "evaluate", "table"]
+
+
 class TestRecipe:
     def test_the_list(self, capsys):
         assert cli.main(["recipe"]) == 0
@@ -507,7 +512,7 @@ class TestRecipe:
         assert cli.main(["recipe", "flickr8k-hard", "--explain"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert "* min_count = 5  (default 1; at least 1)" in lines
-        assert "  max_length = 40  (default 40; words; at least 1)" in lines
+        assert "  max_length = 40  (default 40; words; at least 1 and at most 1,000)" in lines
         assert '* attention = "hard"  (default "soft"; "soft" | "hard" | "none")' in lines
 
     def test_all_options_are_explained(self, capsys):

@@ -70,6 +70,7 @@ def test_conda_takes_the_rest_from_pyproject_in_the_versions_of_constraints():
 def test_learners_do_not_get_the_contributors_tools():
     course, dev = ({canonicalize_name(Requirement(line).name) for line in EXTRAS[name]} for name in ("course", "dev"))
     assert not course & dev
+    assert dev >= {canonicalize_name(Requirement(line).name) for line in EXTRAS["site"]}  # `make test` tests the site
     assert dev >= {"playwright", "uv", "py-rattler", "ruff", "hypothesis"}
 
 
@@ -79,6 +80,7 @@ def test_learners_do_not_get_the_contributors_tools():
         *[(name, "sh tools/install.sh") for name in ("demo", "lab", "check", "exercises")],
         *[(name, "sh tools/install.sh dev") for name in ("test", "lint", "format", "notebooks", "constraints")],
         *[(name, "sh tools/install.sh dev") for name in ("notebooks-check", "exercises-check")],
+        ("site", "sh tools/install.sh site"),
     ],
 )
 def test_each_target_installs_what_it_needs(target, installs, tmp_path):
@@ -92,7 +94,7 @@ def test_each_target_installs_what_it_needs(target, installs, tmp_path):
     first = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line for line in first if "install.sh" in line] == [installs]
     (checkout / ".venv").mkdir()
-    (checkout / ".venv" / (".dev" if installs.endswith("dev") else ".installed")).touch()
+    (checkout / ".venv" / f".{installs.removeprefix('sh tools/install.sh').strip() or 'installed'}").touch()
     again = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True).stdout
     assert "install.sh" not in again
 
@@ -201,7 +203,7 @@ def test_constraints_pin_every_dependency_as_pyproject_allows(python, system):
             (only,) = pin.specifier
             assert only.operator == "=="
             pinned[name] = only.version
-    for line in [*PROJECT["dependencies"], *EXTRAS["course"], *EXTRAS["dev"]]:
+    for line in [*PROJECT["dependencies"], *EXTRAS["course"], *EXTRAS["dev"], *EXTRAS["site"]]:
         asked = Requirement(line)
         if asked.marker is None or asked.marker.evaluate(machine):
             assert asked.specifier.contains(pinned[canonicalize_name(asked.name)]), line

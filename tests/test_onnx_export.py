@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import decoding, images, onnx_export, recipe, shipped
+from satlib import decoding, images, onnx_export, onnx_storage, recipe, shipped
 from satlib.captioner import Captioner
 from satlib.cli import main
 from satlib.datasets import scenes
@@ -196,7 +196,7 @@ def test_every_kind_of_decoder(settings, tmp_path):
 
 class TestBadInput:
     def test_a_graph_that_differs_is_not_written(self, tmp_path, monkeypatch):
-        right = onnx_export._shrunk
+        right = onnx_storage.shrunk
 
         def spoilt(graph, storage):
             for each in graph.graph.initializer:
@@ -206,7 +206,7 @@ class TestBadInput:
                     break
             return right(graph, storage)
 
-        monkeypatch.setattr(onnx_export, "_shrunk", spoilt)
+        monkeypatch.setattr(onnx_storage, "shrunk", spoilt)
         with pytest.raises(SatlibError, match=r"differ from the model: log p by up to .*; nothing was written"):
             onnx_export.export(small(), tmp_path / "made")
         assert list(tmp_path.iterdir()) == []

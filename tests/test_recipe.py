@@ -32,7 +32,9 @@ def test_a_shipped_recipe_survives_being_written(name, tmp_path):
 
 
 @given(
-    name=st.text(st.characters(codec="utf-8")),
+    name=st.text(
+        st.characters(codec="utf-8", min_codepoint=32, exclude_characters='/\\:*?"<>|'), min_size=1, max_size=60
+    ).filter(lambda name: not name.startswith(".")),
     data=st.text(st.characters(codec="utf-8")),
     rate=st.floats(0, 1e300),
     seed=st.integers(0, 2**63 - 1),
@@ -145,6 +147,38 @@ def test_a_number_below_a_limit(section, key, option):
         lambda: recipe.from_dict({section: {key: option.below}}),
         f"{section}.{key} must be at least 0 and below 1, not 1.0",
     )
+
+
+@pytest.mark.parametrize(("section", "key", "option"), [row for row in NUMBERS if row[2].at_most is not None])
+def test_a_size_has_a_limit(section, key, option):
+    assert value_of(section, key, option.at_most) == option.at_most
+    says = (
+        f"{section}.{key} must be at least {option.at_least} and at most {option.at_most:,}, not {option.at_most + 1}"
+    )
+    refused(lambda: recipe.from_dict({section: {key: option.at_most + 1}}), says)
+
+
+def test_what_a_strangers_model_may_ask_for_is_limited():
+    """Lengths, widths and sizes that reserve memory or time when a model is loaded or captions one image."""
+    assert {f"{section}.{key}" for section, key, option in NUMBERS if option.at_most is not None} >= {
+        "decoding.beam",
+        "decoding.max_length",
+        "decoder.embedding",
+        "decoder.hidden",
+        "decoder.attention_hidden",
+        "data.vocabulary_size",
+        "data.max_length",
+    }
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", ".hidden", "a/b", "a\\b", "a\nb", "", "..", "x" * 61, "C:x"])
+def test_a_name_that_leads_out_of_its_folder(name):
+    refused(lambda: recipe.from_dict({"name": name}), "cannot be that of a folder, as runs/NAME needs it")
+
+
+@pytest.mark.parametrize("name", ["scenes-soft", "lr0.001", "二", "my recipe", "x" * 60])
+def test_a_usual_name(name):
+    assert recipe.from_dict({"name": name}).name == name
 
 
 def test_every_number_has_a_lower_limit():

@@ -28,9 +28,20 @@ First steps:
   satlib train flickr8k-soft                 train soft attention; the same command resumes after a stop
   satlib evaluate runs/flickr8k-soft         caption the test split and score the captions
   satlib ground runs/scenes-soft             measure whether words look at the objects that they name
+  satlib page site                           write a web page that captions photographs in the browser
   satlib table                               print your results beside the paper's Table 1
 
 Data sets are looked for in the folder given by --data, or else by $SATLIB_DATA, or else in ./data."""
+FIRST = """\
+satlib trains and runs captioners with visual attention. Five commands to begin with:
+
+  satlib demo                 train on drawn scenes, then caption photographs; minutes on two CPU cores
+  satlib caption photo.jpg    caption a photograph, and draw where each word looked
+  satlib train RECIPE         train a captioner (satlib recipe lists the recipes)
+  satlib evaluate RUN         score its captions
+  satlib table                print your results beside the paper's
+
+satlib --help lists all commands, and satlib COMMAND --help the options of one."""
 _DISTRIBUTED = ("features", "train")  # the commands that torchrun may start
 
 
@@ -46,6 +57,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; give its exit status: 0 on success, 2 for a mistake that the user can correct, 130 if interrupted."""
+    if not (sys.argv[1:] if arguments is None else arguments):
+        print(FIRST)
+        return 0
     options = parser().parse_args(arguments)
     # OpenMP threads that wait by spinning make a step several times slower where the processor is shared; threads that sleep at
     # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.

@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from satlib.configs import DecodingConfig
+from satlib.options import options
 from satlib.text import LANGUAGES
 
 SPLITS = ("train", "dev", "test")
@@ -46,6 +48,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def beam_width(text: str) -> int:
+    """A whole number in the range of decoding.beam."""
+    most = options(DecodingConfig)["beam"].at_most
+    if positive(text) > most:
+        raise argparse.ArgumentTypeError(f"must be at most {most}, not {text}")
+    return int(text)
+
+
 def finite(text: str, range_in_words: str = "", least: float = -math.inf) -> float:
     """A finite number, of at least `least`."""
     try:
@@ -79,7 +89,7 @@ def split_option(parser: argparse.ArgumentParser, text: str = "which split") -> 
 
 def beam_option(parser: argparse.ArgumentParser) -> None:
     """Add --beam."""
-    parser.add_argument("--beam", type=positive, help="beam width; by default the recipe's")
+    parser.add_argument("--beam", type=beam_width, help="beam width; by default the recipe's")
 
 
 def data_option(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,8 @@ from satlib.cli.arguments import (
 from satlib.configs import SAVE_SECONDS
 from satlib.errors import RenamedWarning, SatlibError
 
+STORAGES = ("float32", "float16", "int8")  # as in satlib.storage, which imports torch
+
 
 def add_train(commands: Commands) -> None:
     """`satlib train`."""
@@ -244,11 +246,11 @@ def add_export(commands: Commands) -> None:
         "--onnx",
         type=Path,
         metavar="FOLDER",
-        help="write ONNX graphs there, for programs without PyTorch; with int8 the encoder's kernels get float16",
+        help="write ONNX graphs there, for programs without PyTorch; with int8 the kernels of the encoder get 11 to 14 bits",
     )
     parser.add_argument(
         "--storage",
-        choices=("float32", "float16", "int8"),
+        choices=STORAGES,
         default="int8",
         help="the number format of the weights; int8 takes a quarter of the space of float32 and gives almost the same captions",
     )
@@ -304,4 +306,34 @@ def _export_onnx(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (add_train, add_tune, add_choose, add_average, add_export)
+def add_page(commands: Commands) -> None:
+    """`satlib page`."""
+    parser = command(commands, "page", page, "write a web page on which captioners run in the visitor's browser")
+    parser.add_argument("folder", type=Path, help="the folder to write; serve it with: python -m http.server -d FOLDER")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        dest="models",
+        help=f"{MODEL}; may be repeated; by default scenes-soft, scenes-hard and flickr8k-lite0-soft",
+    )
+    parser.add_argument("--storage", choices=STORAGES, default="int8", help="the number format of the weights")
+
+
+def page(options: argparse.Namespace) -> int:
+    """Write the page."""
+    from satlib import live_page, shipped
+
+    models = options.models or [Path(name) for name in live_page.MODELS]
+    made = live_page.write(options.folder, [shipped.or_shipped(model) for model in models], options.storage)
+    for model in made["models"]:
+        print(f"{model['name']}: {model['bytes'] / 1e6:.1f} MB")
+    size = sum(file.stat().st_size for file in options.folder.rglob("*") if file.is_file())
+    print(
+        f"{options.folder}: {size / 1e6:.1f} MB; to see it: python -m http.server -d {options.folder}, then http://localhost:8000"
+    )
+    return 0
+
+
+COMMANDS = (add_train, add_tune, add_choose, add_average, add_export, add_page)

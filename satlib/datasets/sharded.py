@@ -107,7 +107,7 @@ class Shards(CaptionSet):
         return self.split("dev") + self.split("test")
 
     def split(self, name: str) -> tuple[Example, ...]:
-        """The examples of dev or test, whose image ids are `StreamedImage`s; empty if there are none.
+        """The examples of dev or test, whose image ids are `StreamedImage` objects; empty if there are none.
 
         Raises:
             SatlibError: the split is "train", which is a stream, or a shard cannot be read.

@@ -1,0 +1,712 @@
+"""The page of `satlib page` in Chromium: it says what satlib says, listens to the brush, works offline, and survives bad input.
+
+Needs Chromium and npm (which fetches onnxruntime-web once), and is skipped where they are missing.
+"""
+
+import base64
+import contextlib
+import http.server
+import io
+import json
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import PIL
+import pytest
+import torch
+from PIL import Image
+from test_lab import FLAGS, chromium  # noqa: F401  (a fixture)
+
+from satlib import decoding, images, live_page, onnx_export, overlay, shipped
+from satlib.captioner import Captioner
+from satlib.cli import main
+from satlib.datasets import scenes
+from satlib.errors import SatlibError
+
+for needed in ("onnxruntime", "onnxscript", "zopfli", "skimage"):
+    pytest.importorskip(needed, reason=f"the page needs {needed}")
+if shutil.which("npm") is None:
+    pytest.skip("no npm on the PATH (apt install npm)", allow_module_level=True)
+
+pytestmark = pytest.mark.timeout(600)
+LIVE = Path(live_page.__file__).parent / "live"
+PHOTOGRAPHS = "flickr8k-lite0-soft"
+# Asks the page's worker for something and gives its last answer; what it tells before that is collected.
+ASK = """([what, details]) => new Promise((done) => {
+    window.asker ??= new Worker("worker.js", { type: "module" });
+    const told = [];
+    const id = Math.random();
+    window.asker.addEventListener("message", function heard({ data }) {
+        if (data.id !== id) return;
+        if (!data.done && data.failed === undefined) return void told.push(data);
+        window.asker.removeEventListener("message", heard);
+        for (const step of told) if (step.step) step.step.alpha = [...step.step.alpha];
+        const pixels = data.pixels && new Uint8Array(data.pixels).toBase64();
+        done({ ...data, pixels, shown: null, vocabulary: null, told });
+    });
+    if (details.bytes) details.file = new Blob([Uint8Array.fromBase64(details.bytes)], { type: details.type });
+    delete details.bytes;
+    window.asker.postMessage({ id, do: what, ...details });
+})"""
+
+
+class Server:
+    """A plain file server, and a record of what it was asked for."""
+
+    def __init__(self, folder):
+        self.sent, record = [], self
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def __init__(self, *arguments):
+                super().__init__(*arguments, directory=str(folder))
+
+            def log_message(self, *_):
+                record.sent.append(self.path)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """onnxruntime-web is fetched once for all pages."""
+    return live_page._runtime()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, cache):
+    """The page as `satlib page FOLDER` writes it."""
+    folder = tmp_path_factory.mktemp("small") / "page"
+    assert main(["page", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, cache):
+    """A page with one model, for photographs, whose weights are float32."""
+    folder = tmp_path_factory.mktemp("whole") / "page"
+    live_page.write(folder, [shipped.model(PHOTOGRAPHS)], "float32")
+    return folder
+
+
+@pytest.fixture
+def browser(chromium):  # noqa: F811
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=chromium,
+            args=[*FLAGS, "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"],
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextlib.contextmanager
+def visit(browser, folder, wait=True, thrifty=True, **context):
+    """A new visitor on a new server; any error in the page fails the test. A thrifty one loads nothing before it is needed."""
+    server, errors, asked = Server(folder), [], []
+    visitor = browser.new_context(**{"viewport": {"width": 1100, "height": 900}, "reduced_motion": "reduce", **context})
+    visitor.on("request", lambda request: asked.append(request.url))
+    if thrifty:
+        visitor.add_init_script("Object.defineProperty(navigator, 'connection', { value: { saveData: true } })")
+    page = visitor.new_page()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.server, page.asked = server, asked
+    try:
+        page.goto(server.address)
+        if wait:
+            finished(page)
+        yield page
+    finally:
+        visitor.close()
+        server.stop()
+    assert errors == []
+
+
+def finished(page, seconds=120):
+    """Wait until the page has said its caption, or something went wrong: the caption."""
+    end = time.monotonic() + seconds
+    while not page.locator("#again").is_enabled():
+        assert page.locator("#alert").is_hidden(), page.locator("#alert").text_content()
+        assert time.monotonic() < end, page.locator("#status").text_content()
+        page.wait_for_timeout(50)
+    return said(page)
+
+
+def said(page):
+    words = page.locator("#words button").all_text_contents()
+    assert words[-1] == "end"
+    return " ".join(words[:-1])
+
+
+def refused(page):
+    """Wait for the sentence that says what went wrong."""
+    page.locator("#alert").wait_for(state="visible", timeout=60_000)
+    return page.locator("#alert").text_content()
+
+
+def ask(page, what, **details):
+    answer = page.evaluate(ASK, [what, details])
+    assert answer.get("failed") is None, answer
+    return answer
+
+
+def pixels(page, view):
+    """The input of the encoder for the picture that is open; whole numbers, as Pillow's are."""
+    given = base64.b64decode(ask(page, "pixels", view=view)["pixels"])
+    return np.frombuffer(given, np.uint8).reshape(3, 224, 224).astype(np.float32)
+
+
+def encoded(photo, kind="PNG", **options):
+    file = io.BytesIO()
+    photo.save(file, kind, **options)
+    return {"bytes": base64.b64encode(file.getvalue()).decode(), "type": f"image/{kind.lower()}", "name": "photo"}
+
+
+def upload(page, photo, name="photo.png", kind="PNG"):
+    file = io.BytesIO()
+    photo.save(file, kind)
+    page.set_input_files("#file", {"name": name, "mimeType": f"image/{kind.lower()}", "buffer": file.getvalue()})
+
+
+def crops(count, seed=0):
+    """Parts of scikit-image's photographs, of any shape from 40 to 600 pixels a side."""
+    from skimage import data
+
+    wholes = [
+        Image.fromarray(getattr(data, name)()).convert("RGB") for name in ("astronaut", "coffee", "chelsea", "rocket")
+    ]
+    random = np.random.default_rng(seed)
+    for number in range(count):
+        whole = wholes[number % len(wholes)]
+        width, height = (int(random.integers(40, side + 1)) for side in whole.size)
+        left, top = int(random.integers(0, whole.width - width + 1)), int(random.integers(0, whole.height - height + 1))
+        yield whole.crop((left, top, left + width, top + height))
+
+
+def right_pixels(photo, view):
+    return images.to_tensor(images.square(photo, view)).float().numpy()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_200_photographs_have_the_pixels_of_pillow(browser, small, kind):
+    worst = 0.0
+    with visit(browser, small) as page:
+        for number, photo in enumerate(crops(100, seed=len(kind))):
+            file = io.BytesIO()
+            photo.save(file, kind, **({"quality": 85} if kind == "JPEG" else {}))
+            ask(page, "open", **encoded(photo, kind, **({"quality": 85} if kind == "JPEG" else {})))
+            view = images.VIEWS[number % 2]
+            got = pixels(page, view)
+            right = right_pixels(images.decode(file.getvalue(), "photo"), view)
+            worst = max(worst, np.abs(got - right).max())
+    assert worst <= 1
+
+
+def test_extreme_shapes_have_the_pixels_of_pillow(browser, small):
+    random = np.random.default_rng(1)
+    with visit(browser, small, wait=False) as page:
+        for size in [(224, 224), (1, 1), (3, 2000), (2000, 3), (224, 90), (500, 224), (256, 256)]:
+            noise = Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8))
+            ask(page, "open", **encoded(noise))
+            # Before version 13, Pillow begins with the width whatever the shape.
+            limit = 0 if size[0] >= size[1] or int(PIL.__version__.partition(".")[0]) >= 13 else 1
+            for view in images.VIEWS:
+                assert np.abs(pixels(page, view) - right_pixels(noise, view)).max() <= limit, (size, view)
+
+
+def odd_files():
+    """Files of the kinds that need more than their colours: transparent, turned by EXIF, grey, with a palette."""
+    photo = next(crops(1, seed=8)).resize((300, 200))
+    ramp = Image.fromarray(np.tile(np.linspace(0, 255, 300).astype(np.uint8), (200, 1)))
+    transparent = photo.copy()
+    transparent.putalpha(ramp)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned by a quarter
+    yield transparent, "PNG", {}
+    yield photo, "JPEG", {"exif": exif, "quality": 90}
+    yield photo.convert("L"), "PNG", {}
+    yield photo.quantize(64), "PNG", {}
+    yield photo, "WEBP", {"lossless": True}
+
+
+def test_odd_files_have_the_pixels_of_satlib(browser, small):
+    with visit(browser, small, wait=False) as page:
+        for photo, kind, options in odd_files():
+            file = io.BytesIO()
+            photo.save(file, kind, **options)
+            right = right_pixels(images.decode(file.getvalue(), "photo"), "whole")
+            ask(page, "open", **encoded(photo, kind, **options))
+            assert np.abs(pixels(page, "whole") - right).max() <= 1, (photo.mode, kind)
+
+
+def greedy(captioner, photo):
+    batch = images.to_tensor(images.square(photo, captioner.view)).unsqueeze(0).float()
+    with torch.inference_mode():
+        return decoding.greedy(captioner.decoder, captioner.annotations(batch), captioner.recipe.decoding.max_length)[0]
+
+
+WISH = {"words": [], "light": None, "once": False, "method": "greedy", "beam": 3, "temperature": 1, "onePlace": False}
+
+
+def spoken(page, model, **wish):
+    answer = ask(page, "say", model=model, wish=WISH | wish)
+    return [message["step"] for message in answer["told"] if "step" in message]
+
+
+def test_captions_are_those_of_satlib(browser, whole):
+    captioner = Captioner.load(shipped.model(PHOTOGRAPHS))
+    with visit(browser, whole, wait=False) as page:
+        for photo in crops(20, seed=5):
+            ask(page, "open", **encoded(photo))
+            steps, right = spoken(page, PHOTOGRAPHS), greedy(captioner, photo)
+            assert [step["word"] for step in steps[:-1]] == right.words
+            np.testing.assert_allclose([step["alpha"] for step in steps], right.alphas, atol=1e-4)
+            np.testing.assert_allclose([step["beta"] for step in steps], right.betas, atol=1e-4)
+            assert sum(np.log(step["p"]) for step in steps) == pytest.approx(right.log_probability, abs=1e-2)
+
+
+def test_beam_search_is_that_of_satlib(browser, whole):
+    captioner = Captioner.load(shipped.model(PHOTOGRAPHS))
+    config = captioner.recipe.decoding
+    with visit(browser, whole, wait=False) as page:
+        for photo in crops(6, seed=7):
+            ask(page, "open", **encoded(photo))
+            batch = images.to_tensor(images.square(photo, captioner.view)).unsqueeze(0).float()
+            for beam in (1, 2, 3, 5, 10):
+                with torch.inference_mode():
+                    ((best, *_),) = decoding.beam_search(
+                        captioner.decoder,
+                        captioner.annotations(batch),
+                        beam,
+                        config.max_length,
+                        config.length_normalisation,
+                    )
+                said = spoken(page, PHOTOGRAPHS, method="beam", beam=beam)
+                assert [step["word"] for step in said[:-1]] == best.words, beam
+
+
+def test_samples_follow_the_probabilities(browser, whole):
+    """The first word of 120 samples, beside the model's own probabilities; at a low temperature it is the likeliest."""
+    with visit(browser, whole, wait=False) as page:
+        ask(page, "open", **encoded(next(crops(1, seed=9))))
+        first = spoken(page, PHOTOGRAPHS)[0]
+        drawn = [spoken(page, PHOTOGRAPHS, method="sample")[0]["word"] for _ in range(120)]
+        for word in first["best"][:2]:
+            deviation = (word["p"] * (1 - word["p"]) / 120) ** 0.5
+            assert abs(drawn.count(word["word"]) / 120 - word["p"]) < 4 * deviation + 1e-9
+        cold = [step["word"] for step in spoken(page, PHOTOGRAPHS, method="sample", temperature=0.01)]
+        assert cold == [step["word"] for step in spoken(page, PHOTOGRAPHS)]
+
+
+def test_the_light_is_that_of_satlib(browser, small):
+    photo = next(crops(1, seed=3))
+    photo = photo.resize((448, round(448 * photo.height / photo.width)) if photo.width > photo.height else (448, 448))
+    alpha = torch.softmax(torch.randn(49, generator=torch.Generator().manual_seed(0)) * 2, 0)
+    pixels = np.asarray(photo)
+    with visit(browser, small, wait=False) as page:
+        got = page.evaluate(
+            """async ([pixels, width, height, alpha]) => {
+                const { lit, upsample } = await import("./light.js");
+                const data = new Uint8ClampedArray(width * height * 4).fill(255);
+                for (let i = 0; i < width * height; i++) for (let c = 0; c < 3; c++) data[4 * i + c] = pixels[3 * i + c];
+                const part = { left: 0, top: 0, width, height };
+                return [...lit(new ImageData(data, width, height), upsample(Float32Array.from(alpha), [7, 7], width, height), part).data];
+            }""",
+            [pixels.flatten().tolist(), photo.width, photo.height, alpha.tolist()],
+        )
+    (upsampled,) = overlay.upsample(alpha.view(1, 7, 7), (photo.height, photo.width)).numpy()
+    right = overlay.light(pixels.astype(np.float32) / 255, upsampled)
+    assert np.abs(np.array(got).reshape(photo.height, photo.width, 4)[..., :3] - right.astype(int)).max() <= 1
+
+
+def painted(page, centre, radius=0.0):
+    """Paint a diamond with the brush on the picture; all lengths are shares of its sides."""
+    page.locator("#paint").click()
+    box = page.locator("#picture").bounding_box()
+    for number, (across, down) in enumerate([(0, 0), (-1, 0), (0, -1), (1, 0), (0, 1), (-1, 0), (0, 0)]):
+        page.mouse.move(
+            box["x"] + (centre[0] + across * radius) * box["width"],
+            box["y"] + (centre[1] + down * radius) * box["height"],
+        )
+        if number == 0:
+            page.mouse.down()
+    page.mouse.up()
+    page.wait_for_timeout(100)
+    return finished(page)
+
+
+def first_named(caption, scene):
+    """The number of the object that a caption names first."""
+    return next((number for number in scenes.mentions(caption.split(), scene) if number is not None), None)
+
+
+def test_the_brush_moves_the_sentence_to_the_other_object(browser, small):
+    """The visitor chooses the first word and paints on the object that was not named first: the sentence then begins
+    with that: more of its first phrase's words are true of it (`scenes.mentions`)."""
+    named = tried = 0
+    with visit(browser, small) as page:
+        for example in scenes.load(1, 1, 14).split("test"):
+            scene = scenes.scene(example.image_id)
+            upload(page, scene.photo())
+            page.wait_for_timeout(100)
+            finished(page)
+            page.locator("#model").select_option("scenes-soft")
+            page.wait_for_timeout(100)
+            first = first_named(finished(page), scene)
+            if first is None:
+                continue  # its words are as true of one object as of the other
+            other = scene.objects[1 - first]
+            page.locator("#words button").first.click()
+            after = painted(page, [side / scenes.SIDE for side in other.centre], 0.25 * other.diameter / scenes.SIDE)
+            tried += 1
+            named += first_named(after, scene) == 1 - first
+    assert tried >= 10
+    assert named >= 0.9 * tried, f"{named} of {tried}"
+
+
+def test_words_before_the_brush_stay(browser, small):
+    with visit(browser, small) as page:
+        before = page.locator("#words button").all_text_contents()
+        page.locator("#words button").nth(3).click()
+        painted(page, (0.9, 0.1))
+        after = page.locator("#words button").all_text_contents()
+        assert after[:3] == before[:3]
+        assert page.locator("#words button.given").count() == 3
+        page.locator("#clear").click()
+        page.wait_for_timeout(100)
+        finished(page)
+        assert page.locator("#words button").all_text_contents() == before
+
+
+def test_everything_by_keyboard(browser, small):
+    with visit(browser, small) as page:
+        count = page.locator("#words button").count()
+        page.locator("#words button").first.click()
+        for number in range(count):
+            assert (
+                page.locator("#words button[aria-pressed=true]").text_content()
+                == page.locator("#words button").nth(number).text_content()
+            )
+            assert page.locator("#scrub").input_value() == str(number)
+            page.keyboard.press("ArrowRight")
+        page.locator("#scrub").focus()
+        page.keyboard.press("Home")
+        assert page.locator("#words button").first.get_attribute("aria-pressed") == "true"
+        label = page.locator("#picture").get_attribute("aria-label")
+        assert (
+            label
+            == f'The picture, bright where the model looked for "{page.locator("#words button").first.text_content()}"'
+        )
+        page.locator("#paint").focus()
+        page.keyboard.press("Enter")
+        for key in ("ArrowRight", "ArrowDown", " ", "Enter"):
+            page.keyboard.press(key)
+        page.wait_for_timeout(100)
+        finished(page)
+        assert page.locator("#clear").is_enabled()
+
+
+def test_a_visit(browser, small):
+    """A first visit: a scene, a photograph, hard attention; what it loads, where from, and what it keeps for a visit without a network."""
+    astronaut = next(crops(1, seed=11))
+    with visit(browser, small, thrifty=False) as page:
+        upload(page, astronaut)
+        page.wait_for_timeout(100)
+        caption = finished(page)
+        assert all(
+            address.startswith(page.server.address) or address.startswith(("blob:", "data:")) for address in page.asked
+        )
+        loaded = {path.split("?")[0].lstrip("/") or "index.html" for line in page.server.sent for path in [line]}
+        assert sum((small / name).stat().st_size for name in loaded if (small / name).is_file()) <= 20e6
+        assert not any(name.startswith("scenes-hard") for name in loaded)
+        page.server.stop()
+        page.reload()
+        finished(page)
+        upload(page, astronaut)
+        page.wait_for_timeout(100)
+        assert finished(page) == caption
+        page.locator("#model").select_option("scenes-hard")
+        assert "scenes-hard/" in (message := refused(page))
+        assert message.endswith(
+            "cannot be loaded: you are offline, or the server has stopped. Connect, then try again."
+        )
+        page.locator("#model").select_option(PHOTOGRAPHS)
+        page.wait_for_timeout(100)
+        assert finished(page) == caption
+
+
+def test_hard_attention_looks_at_one_place(browser, small):
+    with visit(browser, small) as page:
+        page.locator("#model").select_option("scenes-hard")
+        page.wait_for_timeout(100)
+        finished(page)
+        page.locator("#places").select_option("one")
+        page.wait_for_timeout(100)
+        finished(page)
+        scene = scenes.scene("test-000003").photo()
+        ask(page, "open", **encoded(scene))
+        for step in spoken(page, "scenes-hard", onePlace=True):
+            assert sorted(step["alpha"])[-2:] == [0.0, 1.0]
+
+
+def test_the_page_answers_while_it_looks(browser, small):
+    """While a photograph is opened and encoded, no task keeps the page from answering for a second."""
+    with visit(browser, small) as page:
+        page.evaluate(
+            """() => { window.longest = 0; let last = performance.now();
+            setInterval(() => { window.longest = Math.max(window.longest, performance.now() - last); last = performance.now(); }, 10); }"""
+        )
+        upload(page, Image.fromarray(np.zeros((3000, 4000, 3), np.uint8)))
+        page.wait_for_timeout(100)
+        finished(page)
+        assert page.evaluate("window.longest") < 1000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1100])
+def test_nothing_jumps_or_overflows(browser, small, scheme, width):
+    with visit(browser, small, wait=False, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
+        page.evaluate(
+            """() => { window.moved = 0;
+            new PerformanceObserver(list => list.getEntries().forEach(entry => { if (!entry.hadRecentInput) window.moved += entry.value; })
+            ).observe({ type: "layout-shift", buffered: true }); }"""
+        )
+        finished(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("window.moved") < 0.02
+        paper, ink = page.evaluate(
+            "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+        )
+        brightness = [sum(map(int, colour[4:-1].split(","))) for colour in (paper, ink)]
+        assert (brightness[0] > brightness[1]) == (scheme == "light")
+
+
+def test_everything_has_a_name(browser, small):
+    with visit(browser, small) as page:
+        nameless = page.evaluate(
+            """() => [...document.querySelectorAll("button, input, select, canvas, meter, progress")].filter(each =>
+            each.checkVisibility() && !each.ariaLabel && !each.textContent.trim() && !each.labels?.length).map(each => each.outerHTML)"""
+        )
+        assert nameless == []
+
+
+@pytest.mark.parametrize(
+    "event", ["new DragEvent('drop', { dataTransfer: files })", "new ClipboardEvent('paste', { clipboardData: files })"]
+)
+def test_a_photograph_can_be_dropped_or_pasted(browser, small, event):
+    with visit(browser, small) as page:
+        photo = encoded(next(crops(1, seed=4)))
+        page.evaluate(
+            f"""content => {{ const files = new DataTransfer();
+            files.items.add(new File([Uint8Array.fromBase64(content)], "photo.png", {{ type: "image/png" }}));
+            document.dispatchEvent({event}); }}""",
+            photo["bytes"],
+        )
+        page.wait_for_timeout(100)
+        finished(page)
+        assert page.locator("#model").input_value() == PHOTOGRAPHS
+
+
+def test_saving(browser, small):
+    with visit(browser, small) as page:
+        with page.expect_download() as download:
+            page.locator("#save").click()
+        with Image.open(download.value.path()) as picture:
+            tiles = page.locator("#words button").count() + 1
+            assert picture.format == "PNG"
+            assert picture.width == 4 * 224
+            assert picture.height == -(-tiles // 4) * (224 + 28)
+
+
+def test_the_camera(browser, small):
+    with visit(browser, small, permissions=["camera"]) as page:
+        page.locator("#camera").click()
+        page.locator("#take").wait_for(state="visible")
+        page.wait_for_timeout(1000)
+        page.locator("#take").click()
+        page.wait_for_timeout(300)
+        finished(page)
+        assert page.locator("#model").input_value() == PHOTOGRAPHS
+        assert "Unlike the pictures" in page.locator("#status").text_content()  # a test pattern
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("name", "kind", "content", "message"),
+        [
+            ("words.txt", "text/plain", b"no picture", "words.txt is not a picture that this browser can read"),
+            ("empty.png", "image/png", b"", "empty.png is empty. Choose another file."),
+            ("<img src=x onerror=alert(1)>.png", "image/png", b"no", "<img src=x onerror=alert(1)>.png is"),
+        ],
+    )
+    def test_no_picture(self, browser, small, name, kind, content, message):
+        with visit(browser, small) as page:
+            before = said(page)
+            page.set_input_files("#file", {"name": name, "mimeType": kind, "buffer": content})
+            assert refused(page).startswith(message)
+            assert page.locator("img").count() == 0
+            assert said(page) == before
+            upload(page, next(crops(1)))
+            page.wait_for_timeout(100)
+            finished(page)
+
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+    def test_a_picture_cut_short(self, browser, small, kind):
+        file = io.BytesIO()
+        next(crops(1, seed=2)).save(file, kind)
+        content = file.getvalue()[: len(file.getvalue()) // 2]
+        with visit(browser, small) as page:
+            page.set_input_files("#file", {"name": "half", "mimeType": f"image/{kind.lower()}", "buffer": content})
+            assert refused(page) == "half is damaged or incomplete. Copy it again, or choose another picture."
+
+    def test_40_megapixels(self, browser, small):
+        with visit(browser, small) as page:
+            upload(page, Image.new("RGB", (8000, 5000), "navy"), kind="JPEG")
+            page.wait_for_timeout(100)
+            finished(page)
+
+    def test_too_many_pixels(self, browser, small):
+        with visit(browser, small) as page:
+            upload(page, Image.new("1", (12000, 8000)))
+            assert (
+                refused(page)
+                == "photo.png has 96 million pixels; at most 89 are possible. Make it smaller, then choose it again."
+            )
+
+    def test_an_animated_picture(self, browser, small):
+        frames = [Image.new("RGB", (100, 100), colour) for colour in ("red", "blue")]
+        file = io.BytesIO()
+        frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+        with visit(browser, small) as page:
+            page.set_input_files("#file", {"name": "a.gif", "mimeType": "image/gif", "buffer": file.getvalue()})
+            page.wait_for_timeout(100)
+            finished(page)
+            assert (
+                page.locator("#status").text_content().startswith("This file moves; the page takes its first picture.")
+            )
+
+    @pytest.mark.parametrize("name", ["encoder.onnx.gz", "step.onnx.gz", "vocabulary.json"])
+    def test_a_model_file_cut_short(self, browser, small, tmp_path, name):
+        page_folder = shutil.copytree(small, tmp_path / "page")
+        file = page_folder / "scenes-hard" / name
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        with visit(browser, page_folder) as page:
+            page.locator("#model").select_option("scenes-hard")
+            assert refused(page).startswith(
+                f"scenes-hard/{name} is incomplete, or belongs to another version of this page."
+            )
+            file.write_bytes(whole)
+            page.locator("#model").select_option("scenes-soft")
+            page.wait_for_timeout(100)
+            finished(page)
+            page.locator("#model").select_option("scenes-hard")
+            page.wait_for_timeout(100)
+            finished(page)
+
+    def test_a_model_of_another_version(self, browser, small, tmp_path):
+        page_folder = shutil.copytree(small, tmp_path / "page")
+        manifest = page_folder / "scenes-hard" / "manifest.json"
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": "satlib onnx 7"}))
+        with visit(browser, page_folder) as page:
+            page.locator("#model").select_option("scenes-hard")
+            assert 'the format "satlib onnx 7"; this page reads "satlib onnx 1"' in refused(page)
+
+    def test_text_of_a_vocabulary_is_text(self, browser, small, tmp_path):
+        page_folder = shutil.copytree(small, tmp_path / "page")
+        evil = "<img src=x onerror=alert(1)>"
+        contents = json.loads((page_folder / "page.json").read_text())
+        words = json.loads((page_folder / "scenes-soft" / "vocabulary.json").read_text())
+        (page_folder / "scenes-soft" / "vocabulary.json").write_text(json.dumps([evil for _ in words]))
+        del contents["files"]["scenes-soft/vocabulary.json"]
+        (page_folder / "page.json").write_text(json.dumps(contents))
+        with visit(browser, page_folder) as page:
+            assert evil in said(page)
+            assert page.locator("img").count() == 0
+
+    @pytest.mark.parametrize(
+        ("spoilt", "message"),
+        [
+            (
+                "globalThis.WebAssembly = undefined;",
+                "This browser has no WebAssembly, or it is switched off. Switch it on, or use another browser.",
+            ),
+            (
+                "WebAssembly.instantiate = () => Promise.reject(new RangeError('WebAssembly.instantiate(): Out of memory'));",
+                "There is too little memory for this. Close other pages, or choose a smaller picture, then try again.",
+            ),
+        ],
+        ids=["no WebAssembly", "too little memory"],
+    )
+    def test_a_browser_that_cannot(self, browser, small, tmp_path, spoilt, message):
+        page_folder = shutil.copytree(small, tmp_path / "page")
+        worker = page_folder / "worker.js"
+        worker.write_text(f"{spoilt}\n{worker.read_text()}")
+        with visit(browser, page_folder, wait=False) as page:
+            assert refused(page) == message
+            assert page.locator("#draw").is_enabled()
+
+    def test_a_file_that_breaks_off(self, browser, small):
+        with visit(browser, small) as page:
+            page.context.route("**/scenes-hard/step.onnx.gz", lambda route: route.abort())
+            page.locator("#model").select_option("scenes-hard")
+            assert "scenes-hard/step.onnx.gz cannot be loaded: you are offline, or the server has stopped." in refused(
+                page
+            )
+
+
+class TestFolder:
+    def test_another_folder_is_left_alone(self, tmp_path):
+        (tmp_path / "mine.txt").write_text("keep")
+        with pytest.raises(SatlibError, match="is not empty, and holds no earlier page; name a new folder"):
+            live_page.write(tmp_path, [shipped.model("scenes-soft")])
+        assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+    def test_two_models_of_one_name(self, tmp_path):
+        with pytest.raises(SatlibError, match="two models are called scenes-soft"):
+            live_page.write(tmp_path / "page", [shipped.model("scenes-soft")] * 2)
+
+    def test_nothing_is_left_of_a_page_that_failed(self, tmp_path, cache, monkeypatch):
+        def fails(*_):
+            raise SatlibError("no")
+
+        monkeypatch.setattr(onnx_export, "export", fails)
+        with pytest.raises(SatlibError, match="no"):
+            live_page.write(tmp_path / "page", [shipped.model("scenes-soft")])
+        assert list(tmp_path.iterdir()) == []
+
+    def test_without_npm(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(live_page.pooch, "os_cache", lambda _: tmp_path / "cache")
+        monkeypatch.setenv("PATH", "")
+        with pytest.raises(SatlibError, match="satlib page needs npm, to fetch onnxruntime-web once; install Node"):
+            live_page.write(tmp_path / "page", [shipped.model("scenes-soft")])
+
+
+def test_types(tmp_path):
+    """TypeScript's checker reads the scripts' JSDoc."""
+    for file in LIVE.iterdir():
+        if file.is_file():
+            shutil.copy(file, tmp_path)
+    done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(["npm", "run", "check"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_lock_file_names_no_registry():
+    lock = (LIVE / "package-lock.json").read_text()
+    assert "://" not in lock
+    assert json.loads(lock)["packages"]["node_modules/onnxruntime-web"]["integrity"].startswith("sha512-")
