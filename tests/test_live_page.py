@@ -135,13 +135,16 @@ def visit(browser, folder, wait=True, thrifty=True, **context):
     assert errors == []
 
 
-def finished(page, seconds=120):
-    """Wait until the page has said its caption, or something went wrong: the caption."""
-    end = time.monotonic() + seconds
-    while not page.locator("#again").is_enabled():
-        assert page.locator("#alert").is_hidden(), page.locator("#alert").text_content()
-        assert time.monotonic() < end, page.locator("#status").text_content()
-        page.wait_for_timeout(50)
+def idle(page):
+    """Wait until the page has done what it was asked for, or has given up. What asks for something marks it as busy at once."""
+    page.locator("#words[aria-busy=false]").wait_for(state="attached", timeout=120_000)
+
+
+def finished(page):
+    """Wait until the page has said its caption: the caption."""
+    idle(page)
+    assert page.locator("#alert").is_hidden(), page.locator("#alert").text_content()
+    assert page.locator("#again").is_enabled()
     return said(page)
 
 
@@ -153,7 +156,8 @@ def said(page):
 
 def refused(page):
     """Wait for the sentence that says what went wrong."""
-    page.locator("#alert").wait_for(state="visible", timeout=60_000)
+    idle(page)
+    assert page.locator("#alert").is_visible()
     return page.locator("#alert").text_content()
 
 
@@ -344,7 +348,6 @@ def painted(page, centre, radius=0.0):
         if number == 0:
             page.mouse.down()
     page.mouse.up()
-    page.wait_for_timeout(100)
     return finished(page)
 
 
@@ -361,10 +364,8 @@ def test_the_brush_moves_the_sentence_to_the_other_object(browser, small):
         for example in scenes.load(1, 1, 14).split("test"):
             scene = scenes.scene(example.image_id)
             upload(page, scene.photo())
-            page.wait_for_timeout(100)
             finished(page)
             page.locator("#model").select_option("scenes-soft")
-            page.wait_for_timeout(100)
             first = first_named(finished(page), scene)
             if first is None:
                 continue  # its words are as true of one object as of the other
@@ -386,7 +387,6 @@ def test_words_before_the_brush_stay(browser, small):
         assert after[:3] == before[:3]
         assert page.locator("#words button.given").count() == 3
         page.locator("#clear").click()
-        page.wait_for_timeout(100)
         finished(page)
         assert page.locator("#words button").all_text_contents() == before
 
@@ -414,7 +414,6 @@ def test_everything_by_keyboard(browser, small):
         page.keyboard.press("Enter")
         for key in ("ArrowRight", "ArrowDown", " ", "Enter"):
             page.keyboard.press(key)
-        page.wait_for_timeout(100)
         finished(page)
         assert page.locator("#clear").is_enabled()
 
@@ -424,7 +423,6 @@ def test_a_visit(browser, small):
     astronaut = next(crops(1, seed=11))
     with visit(browser, small, thrifty=False) as page:
         upload(page, astronaut)
-        page.wait_for_timeout(100)
         caption = finished(page)
         assert all(
             address.startswith(page.server.address) or address.startswith(("blob:", "data:")) for address in page.asked
@@ -436,7 +434,6 @@ def test_a_visit(browser, small):
         page.reload()
         finished(page)
         upload(page, astronaut)
-        page.wait_for_timeout(100)
         assert finished(page) == caption
         page.locator("#model").select_option("scenes-hard")
         assert "scenes-hard/" in (message := refused(page))
@@ -444,17 +441,14 @@ def test_a_visit(browser, small):
             "cannot be loaded: you are offline, or the server has stopped. Connect, then try again."
         )
         page.locator("#model").select_option(PHOTOGRAPHS)
-        page.wait_for_timeout(100)
         assert finished(page) == caption
 
 
 def test_hard_attention_looks_at_one_place(browser, small):
     with visit(browser, small) as page:
         page.locator("#model").select_option("scenes-hard")
-        page.wait_for_timeout(100)
         finished(page)
         page.locator("#places").select_option("one")
-        page.wait_for_timeout(100)
         finished(page)
         scene = scenes.scene("test-000003").photo()
         ask(page, "open", **encoded(scene))
@@ -470,7 +464,6 @@ def test_the_page_answers_while_it_looks(browser, small):
             setInterval(() => { window.longest = Math.max(window.longest, performance.now() - last); last = performance.now(); }, 10); }"""
         )
         upload(page, Image.fromarray(np.zeros((3000, 4000, 3), np.uint8)))
-        page.wait_for_timeout(100)
         finished(page)
         assert page.evaluate("window.longest") < 1000
 
@@ -515,7 +508,6 @@ def test_a_photograph_can_be_dropped_or_pasted(browser, small, event):
             document.dispatchEvent({event}); }}""",
             photo["bytes"],
         )
-        page.wait_for_timeout(100)
         finished(page)
         assert page.locator("#model").input_value() == PHOTOGRAPHS
 
@@ -535,9 +527,7 @@ def test_the_camera(browser, small):
     with visit(browser, small, permissions=["camera"]) as page:
         page.locator("#camera").click()
         page.locator("#take").wait_for(state="visible")
-        page.wait_for_timeout(1000)
-        page.locator("#take").click()
-        page.wait_for_timeout(300)
+        page.locator("#take:enabled").click()
         finished(page)
         assert page.locator("#model").input_value() == PHOTOGRAPHS
         assert "Unlike the pictures" in page.locator("#status").text_content()  # a test pattern
@@ -560,7 +550,6 @@ class TestBadInput:
             assert page.locator("img").count() == 0
             assert said(page) == before
             upload(page, next(crops(1)))
-            page.wait_for_timeout(100)
             finished(page)
 
     @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
@@ -575,7 +564,6 @@ class TestBadInput:
     def test_40_megapixels(self, browser, small):
         with visit(browser, small) as page:
             upload(page, Image.new("RGB", (8000, 5000), "navy"), kind="JPEG")
-            page.wait_for_timeout(100)
             finished(page)
 
     def test_too_many_pixels(self, browser, small):
@@ -592,7 +580,6 @@ class TestBadInput:
         frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
         with visit(browser, small) as page:
             page.set_input_files("#file", {"name": "a.gif", "mimeType": "image/gif", "buffer": file.getvalue()})
-            page.wait_for_timeout(100)
             finished(page)
             assert (
                 page.locator("#status").text_content().startswith("This file moves; the page takes its first picture.")
@@ -611,10 +598,8 @@ class TestBadInput:
             )
             file.write_bytes(whole)
             page.locator("#model").select_option("scenes-soft")
-            page.wait_for_timeout(100)
             finished(page)
             page.locator("#model").select_option("scenes-hard")
-            page.wait_for_timeout(100)
             finished(page)
 
     def test_a_model_of_another_version(self, browser, small, tmp_path):

@@ -43,6 +43,7 @@ const on = {
   save: element("save", HTMLButtonElement),
   scrub: element("scrub", HTMLInputElement),
   status: element("status", HTMLElement),
+  take: element("take", HTMLButtonElement),
   temperature: element("temperature", HTMLInputElement),
   video: element("video", HTMLVideoElement),
   words: element("words", HTMLElement),
@@ -109,11 +110,15 @@ function received({ data }) {
   if (data.failed !== undefined || data.done) waiting.delete(data.id);
 }
 
+let attempts = 0; // that run now
+
 /**
  * Run something; tell the visitor what went wrong.
  * @param {() => Promise<void>} what
  */
 async function attempt(what) {
+  attempts++;
+  on.words.ariaBusy = "true";
   try {
     on.alert.hidden = true;
     await what();
@@ -124,6 +129,7 @@ async function attempt(what) {
     shown.saying = false;
     draw();
   } finally {
+    on.words.ariaBusy = String(--attempts > 0);
     on.progress.classList.remove("busy");
   }
 }
@@ -182,6 +188,8 @@ async function openCamera() {
   const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } }).catch(() => {
     throw new Error("The camera cannot be used: there is none, or the browser was not allowed to. Choose a photograph instead.");
   });
+  on.take.disabled = true;
+  on.video.onloadeddata = () => (on.take.disabled = false);
   on.video.srcObject = stream;
   on.booth.showModal();
   on.booth.onclose = () => stream.getTracks().forEach((track) => track.stop());
@@ -268,7 +276,7 @@ function loading(model) {
   let loaded = 0;
   return (/** @type {{bytes?: number}} */ { bytes }) => {
     if (!bytes) return;
-    loaded += bytes;
+    loaded += bytes; // fewer than none if a damaged file is loaded again
     on.progress.classList.add("busy");
     on.progress.value = loaded / model.bytes;
     status(`Loading the model: ${(loaded / 1e6).toFixed(1)} of ${(model.bytes / 1e6).toFixed(1)} MB`);
@@ -490,7 +498,7 @@ function listen() {
   };
   on.camera.hidden = !navigator.mediaDevices?.getUserMedia;
   on.camera.onclick = () => attempt(openCamera);
-  element("take", HTMLButtonElement).onclick = () => attempt(take);
+  on.take.onclick = () => attempt(take);
   element("cancel", HTMLButtonElement).onclick = () => on.booth.close();
   const stage = /** @type {HTMLElement} */ (on.picture.parentElement);
   document.ondragover = (event) => {

@@ -27,7 +27,7 @@ worker.addEventListener("fetch", (/** @type {any} */ event) => {
   const answer = async () => {
     const cache = await caches.open(`satlib-${VERSION}`);
     const kept = await cache.match(event.request);
-    if (kept) return kept;
+    if (kept && event.request.cache !== "reload") return kept; // the page asks so for a file whose copy is damaged
     const response = await fetch(event.request);
     if (response.status === 200) event.waitUntil(cache.put(event.request, response.clone()));
     return response;

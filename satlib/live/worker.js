@@ -26,13 +26,25 @@ const encoded = new Map();
 let latest = 0; // the number of the newest caption that was asked for; older ones stop
 
 /**
- * A file of the page, unpacked and compared with its hash.
+ * A file of the page, unpacked and compared with its hash. A damaged copy that the browser has kept is loaded anew.
  * @param {string} name
  * @param {(bytes: number) => void} progress
  * @returns {Promise<Uint8Array>}
  */
 async function fetched(name, progress) {
-  const response = await fetch(name).catch(() => undefined);
+  const content = (await intact(name, progress)) ?? (await intact(name, progress, { cache: "reload" }));
+  if (content) return content;
+  throw new Told(`${name} is incomplete, or belongs to another version of this page. Load the page again; if that does not help, tell whoever put it there.`);
+}
+
+/**
+ * A file's content, or null where it is not what page.json says.
+ * @param {string} name
+ * @param {(bytes: number) => void} progress
+ * @param {RequestInit} how
+ */
+async function intact(name, progress, how = {}) {
+  const response = await fetch(name, how).catch(() => undefined);
   if (!response) throw new Told(`${name} cannot be loaded: you are offline, or the server has stopped. Connect, then try again.`);
   if (!response.ok || !response.body) throw new Told(`The server does not have ${name} (status ${response.status}). Tell whoever put this page there.`);
   const parts = [];
@@ -51,12 +63,9 @@ async function fetched(name, progress) {
   const stream = packed ? whole.stream().pipeThrough(new DecompressionStream("gzip")) : whole.stream();
   const content = await new Response(stream).arrayBuffer().catch(() => null);
   const right = files[name];
-  const intact = content && (!right || (content.byteLength === right.bytes && (await matches(content, right.sha256))));
-  if (!intact) {
-    for (const cache of (await globalThis.caches?.keys()) ?? []) await (await caches.open(cache)).delete(name);
-    throw new Told(`${name} is incomplete, or belongs to another version of this page. Load the page again; if that does not help, tell whoever put it there.`);
-  }
-  return new Uint8Array(content);
+  if (content && (!right || (content.byteLength === right.bytes && (await matches(content, right.sha256))))) return new Uint8Array(content);
+  progress(-whole.size);
+  return null;
 }
 
 /**
