@@ -71,12 +71,13 @@ from satlib import (
 )
 from satlib.batching import Batch, SameLengthBatches, pairs
 from satlib.bench.machine import peak_memory
-from satlib.captioner import Captioner, read_safetensors
+from satlib.captioner import Captioner
 from satlib.course import patches, processes
 from satlib.datasets import counts, folder, scenes
 from satlib.decoder import Decoder, DecoderConfig
 from satlib.distributed import Ranks
 from satlib.objectives import negative_log_likelihood
+from satlib.weight_files import read_safetensors
 
 plt.style.use("satlib.course.page")
 plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}

@@ -16,12 +16,15 @@ import torch
 from torch import Tensor
 
 from satlib import origins
-from satlib.captioner import Captioner, read_safetensors, require_finite, write_safetensors
+from satlib.captioner import Captioner
 from satlib.distributed import Ranks
 from satlib.errors import SatlibError
 from satlib.objectives import BatchLoss, VariationalBound
 from satlib.optimisation import create_optimiser, trained_part
 from satlib.recipe import Recipe, completed, from_dict, require_resumable
+from satlib.schemas import CheckpointHeader
+from satlib.untrusted import matches
+from satlib.weight_files import read_safetensors, require_finite, write_safetensors
 
 CHECKPOINT = "checkpoint.safetensors"
 FORMAT = "satlib checkpoint 1"
@@ -127,13 +130,19 @@ class RunState:
                 f"{path} does not fit its recipe ({str(error).splitlines()[-1].strip()}): another version of satlib made it; "
                 "name another folder with --run"
             ) from error
-        restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
-        # Absent in a checkpoint from another device, on which precision "auto" meant something else.
-        if self.scaler.is_enabled() and header.get("scaler"):
-            self.scaler.load_state_dict(header["scaler"])
-        torch.set_rng_state(tensors["random"])
-        if self.captioner.device.type == "cuda" and "random.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random.cuda"], self.captioner.device)
+        try:
+            restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
+            # Absent in a checkpoint from another device, on which precision "auto" meant something else.
+            if self.scaler.is_enabled() and header.get("scaler"):
+                self.scaler.load_state_dict(header["scaler"])
+            torch.set_rng_state(tensors["random"])
+            if self.captioner.device.type == "cuda" and "random.cuda" in tensors:
+                torch.cuda.set_rng_state(tensors["random.cuda"], self.captioner.device)
+        except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            raise SatlibError(
+                f"{path} is damaged: the optimiser's or the random numbers' state does not fit ({error}); copy the run again, or "
+                "name another folder with --run"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -152,6 +161,8 @@ class Identity:
         """
         if header.get("format") != FORMAT:
             raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --run")
+        advice = "copy the run again, or name another folder with --run"
+        matches(header, CheckpointHeader, f"the header of {path} is not that of a checkpoint", advice)
         if header["captions"] != self.captions:
             raise SatlibError(f"{path} was made with other training captions or boxes; name another folder with --run")
         if header.get("teachers") != self.teachers:
@@ -166,7 +177,7 @@ class Identity:
                 continue
             for key in now[section]:
                 # An older version, without this option, trained by the fast loop on a CPU and by the plain one on a GPU.
-                if (section, key) == ("training", "loop") and key not in header["recipe"][section]:
+                if (section, key) == ("training", "loop") and key not in header["recipe"].get(section, {}):
                     continue
                 if before[section][key] != now[section][key] and (section, key) not in _FREE:
                     raise SatlibError(
@@ -226,6 +237,8 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
     for name, value in tensors.items():
         i, key = name.split(".")
         parameter = parameters[int(i)]
+        if value.shape not in (parameter.shape, ()) or not value.is_floating_point():
+            raise ValueError(f"{name} has the shape {tuple(value.shape)} and the type {value.dtype}")
         if value.shape == parameter.shape:
             # A file's tensors are contiguous. torch's fused Adam walks weights and moments in memory order: those of a
             # channels-last weight must have its layout.

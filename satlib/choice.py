@@ -4,7 +4,6 @@
 everything that was tried. The test split has no part in it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +16,10 @@ from tqdm import tqdm
 from satlib import decoding, evaluation, metrics
 from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, Example
-from satlib.errors import SatlibError
 from satlib.features import Reader, read_ahead
 from satlib.files import read_json, write_json, write_text
 from satlib.training import LOG, MODEL
+from satlib.validation import read_log
 from satlib.weight_averaging import average_weights
 
 RULE = (
@@ -204,9 +203,9 @@ def write_decoding(choice: Choice, captioner: Captioner, data: CaptionSet, run: 
 def write_record(decision: str, choice: Choice, data: CaptionSet, run: Path) -> None:
     """Write a decision into a run's `choice.json`, beside earlier decisions of another kind."""
     path = run / FILE
-    record = read_json(path) if path.is_file() else {}
-    if not isinstance(record, dict):
-        raise SatlibError(f"{path} is not a JSON object; delete it and choose again")
+    record = (
+        read_json(path, dict[str, Any], "a record of choices", "delete it and choose again") if path.is_file() else {}
+    )
     examples = evaluation.images_of(data, "dev")
     record |= {"rule": RULE, "data": data.name, "split": "dev", "images": len(examples)}
     if epoch := _epoch(run):
@@ -219,7 +218,7 @@ def _epoch(run: Path) -> dict[str, Any] | None:
     path = run / LOG
     if not path.is_file():
         return None
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    records = read_log(path)
     kept = [record for record in records if record["kept"]]
     scores = {name: value for name, value in kept[-1].items() if name.startswith("dev_")} if kept else {}
     return {"chosen": kept[-1]["epoch"], "of": len(records), **scores} if kept else None

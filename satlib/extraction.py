@@ -110,11 +110,8 @@ def _plan(data: CaptionSet, folder: Path, description: dict[str, Any]) -> _Extra
     """Compare a caption set with the store in a folder, if any, and with the remains of a stopped extraction."""
     old, stored = read_manifest(folder) if (folder / MANIFEST).is_file() else ({}, {})
     partial = folder / (MANIFEST + ".partial")
-    begun = read_json(partial) if partial.is_file() else {}
-    if not isinstance(begun, dict):
-        raise SatlibError(
-            f"{partial} is not the manifest of a feature store; delete {folder} and run satlib features again"
-        )
+    advice = f"delete {folder} and run satlib features again"
+    begun = read_json(partial, dict[str, Any], "the manifest of a feature store", advice) if partial.is_file() else {}
     for state, manifest in (("a feature store", old), ("an unfinished extraction", begun)):
         differing = [field for field in ("format", *MADE_BY) if manifest and manifest.get(field) != description[field]]
         if differing:

@@ -27,6 +27,8 @@ from satlib.datasets import CaptionSet, Example
 from satlib.encoders import SIZE, Encoder
 from satlib.errors import SatlibError
 from satlib.files import read_json, write_text
+from satlib.schemas import StoredImages, StoredNames
+from satlib.untrusted import matches
 
 FORMAT = "satlib features 2"  # change it whenever the result of `images.square` changes
 SAMPLE = 5  # images that are recomputed to check a store of the first format, which has no checksums
@@ -250,23 +252,14 @@ def write_manifest(folder: Path, description: Mapping[str, Any], records: Mappin
 
 def read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Record]]:
     """A manifest and the records of its images. The first format lists only image ids, in the order of the rows."""
-    manifest = read_json(folder / MANIFEST)
-    try:
-        listed = manifest["images"]
-        if manifest.get("format") == FORMAT:
-            records = {image_id: Record(*values) for image_id, values in listed.items()}
-        else:
-            records = {image_id: Record(row, 0, "", 0) for row, image_id in enumerate(listed)}
-        valid = (
-            len(manifest["grid"]) == 2 and manifest["dim"] > 0 and all(record.row >= 0 for record in records.values())
-        )
-    except (AttributeError, KeyError, TypeError):
-        valid = False
-    if not valid:
-        raise SatlibError(
-            f"{folder / MANIFEST} is not the manifest of a feature store; delete {folder} and run satlib features again"
-        )
-    return manifest, records
+    advice = f"delete {folder} and run satlib features again"
+    manifest = read_json(folder / MANIFEST, dict[str, Any], "the manifest of a feature store", advice)
+    checksums = manifest.get("format") == FORMAT
+    form = StoredImages if checksums else StoredNames
+    matches(manifest, form, f"{folder / MANIFEST} is not the manifest of a feature store", advice)
+    if checksums:
+        return manifest, {image_id: Record(*values) for image_id, values in manifest["images"].items()}
+    return manifest, {image_id: Record(row, 0, "", 0) for row, image_id in enumerate(manifest["images"])}
 
 
 def read_row(array: BinaryIO, row: int, buffer: Any) -> bool:

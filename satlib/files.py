@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from satlib.errors import SatlibError
+from satlib.untrusted import decoded, matches
 
 # In JSON, a line break cannot be inside a text.
 _NUMBERS = re.compile(r"(?<=\[)\n\s*(?:(?:-?[\d.]+(?:[eE][-+]?\d+)?|null),?\n\s*)+(?=\])")
@@ -71,19 +72,24 @@ def _not_finite(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
             yield from _not_finite(item, f"{name}.{key}" if name else str(key))
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file.
+def read_json(path: Path, form: Any = Any, kind: str = "what was expected", advice: str = "create it again") -> Any:
+    """Read a JSON file as dictionaries and lists, and compare it with its form.
+
+    Args:
+        path: the file.
+        form: a type, made of the classes of `satlib.schemas`.
+        kind: "PATH is not ...", for the message.
+        advice: what to do if the file is not right, for the message.
 
     Raises:
-        SatlibError: the file is missing, unreadable, not UTF-8 or not valid JSON (for example, truncated).
+        SatlibError: the file is missing, unreadable, not UTF-8, not valid JSON (for example, truncated), or has another form.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except FileNotFoundError as error:
         raise SatlibError(f"{path} does not exist") from error
     except OSError as error:
         raise SatlibError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SatlibError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    except json.JSONDecodeError as error:
-        raise SatlibError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); create it again") from error
+    value = decoded(content.removeprefix(b"\xef\xbb\xbf"), str(path), advice)
+    matches(value, form, f"{path} is not {kind}", advice)
+    return value

@@ -30,6 +30,7 @@ from satlib.datasets import CaptionSet, Example, scenes
 from satlib.errors import SatlibError
 from satlib.files import read_json
 from satlib.images import SIZE, seen_box
+from satlib.schemas import CocoInstances
 
 TOLERANCE = 15  # pixels: a point this close to an object counts as on it
 MEASURES = ("mass", "pointing", "pointing strict")
@@ -171,19 +172,20 @@ class Boxes:
             SatlibError: the file does not exist or has another format.
         """
         self._view = view
-        content = read_json(path)
-        try:
-            names = {category["id"]: category["name"] for category in content["categories"]}
-            sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
-            files = {image["id"]: Path(image["file_name"]).name for image in content["images"]}
-            self._boxes: dict[str, list[tuple[str, list[float], tuple[int, int]]]] = defaultdict(list)
-            for box in content["annotations"]:
-                image = box["image_id"]
-                self._boxes[files[image]].append((names[box["category_id"]], box["bbox"], sizes[image]))
-        except (KeyError, TypeError) as error:
-            raise SatlibError(
-                f"{path} is not a file of boxes in COCO's format (instances_*.json): {error!r}"
-            ) from error
+        kind, advice = "a file of boxes in COCO's format (instances_*.json)", "download it again"
+        content = read_json(path, CocoInstances, kind, advice)
+        names = {category["id"]: category["name"] for category in content["categories"]}
+        photographs = {image["id"]: image for image in content["images"]}
+        self._boxes: dict[str, list[tuple[str, list[float], tuple[int, int]]]] = defaultdict(list)
+        for number, box in enumerate(content["annotations"]):
+            image, name = photographs.get(box["image_id"]), names.get(box["category_id"])
+            if image is None or name is None:
+                missing = "image" if image is None else "category"
+                raise SatlibError(
+                    f"{path}: annotation {number} is of a{'n' * (image is None)} {missing} that is not listed; {advice}"
+                )
+            size = image["width"], image["height"]
+            self._boxes[Path(image["file_name"]).name].append((name, box["bbox"], size))
 
     def targets(self, example: Example, words: Sequence[str]) -> list[Target]:
         """The words that name a category with boxes in the photograph; the mask is the union of the category's boxes.

@@ -1,4 +1,7 @@
-"""Stopping a training run on request: Ctrl-C and SIGTERM end it after the current batch, with a checkpoint."""
+"""Stopping a training run on request: Ctrl-C and SIGTERM end it after the current batch, with a checkpoint.
+
+While an epoch is judged, which may take minutes, they end it at once: the state is then that of the epoch's last batch.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -18,6 +21,24 @@ class StopRequest:
     """Whether somebody has asked the run to stop."""
 
     requested: bool = False
+    _at_once: bool = False
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within a `with` block, a request raises `Interrupted` right away."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True
+        if self._at_once:
+            raise Interrupted("stopped")
 
 
 @contextmanager
@@ -25,13 +46,8 @@ def stop_requests() -> Iterator[StopRequest]:
     """Turn Ctrl-C and SIGTERM into a request to stop after the current batch; a second Ctrl-C stops at once."""
     request = StopRequest()
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if request.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        request.requested = True
-
     try:
-        previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, request.ask) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread (a notebook's worker): it receives no signals
         previous = {}
     try:

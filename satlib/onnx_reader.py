@@ -13,6 +13,7 @@ from PIL import Image
 from satlib import images
 from satlib.errors import SatlibError
 from satlib.files import read_json
+from satlib.schemas import OnnxManifest
 from satlib.text import END, SPECIALS, UNKNOWN, Vocabulary, written
 
 FORMAT = "satlib onnx 1"
@@ -68,7 +69,7 @@ class Exported:
             import onnxruntime
         if not (folder / MANIFEST).is_file():
             raise SatlibError(f"{folder} holds no exported model; make one with: satlib export MODEL --onnx {folder}")
-        self.manifest = read_json(folder / MANIFEST)
+        self.manifest = read_json(folder / MANIFEST, OnnxManifest, "the manifest of an exported model", "export again")
         if self.manifest.get("format") != FORMAT:
             raise SatlibError(
                 f"{folder / MANIFEST} has the format {self.manifest.get('format')!r}, not {FORMAT!r}; export again"
@@ -77,7 +78,7 @@ class Exported:
             if not (folder / name).is_file() or fingerprint(folder / name) != content:
                 raise SatlibError(f"{folder / name} is missing or not what manifest.json says; export again")
         language = self.manifest["words"]["language"]
-        self.vocabulary = Vocabulary(read_json(folder / WORDS)[len(SPECIALS) :], language)
+        self.vocabulary = Vocabulary(read_json(folder / WORDS, list[str], "a list of words")[len(SPECIALS) :], language)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = 1
         self._encoder, self._step = (

@@ -1,7 +1,5 @@
 """A table of results like the paper's Table 1: the published scores, and below them those of satlib's own evaluations."""
 
-import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +9,7 @@ from satlib import comparison, origins
 from satlib.errors import SatlibError
 from satlib.files import read_json
 from satlib.metrics import PTB
+from satlib.schemas import Evaluation
 from satlib.statistics import RESAMPLES, Statistics, intervals
 
 # Column -> name of the score in an evaluation. The first five are the paper's.
@@ -277,8 +276,7 @@ def _grounded(path: Path) -> dict[str, float]:
     """The figures for photographs' boxes, if `satlib ground --entities` has measured the run."""
     if not path.is_file():
         return {}
-    content = read_json(path)
-    measured = content.get("entities") if isinstance(content, dict) else None
+    measured = read_json(path, dict[str, Any], "a result of satlib ground", "create it again").get("entities")
     if measured is None:  # without boxes, or with COCO's
         return {}
     try:
@@ -294,23 +292,7 @@ def _grounded(path: Path) -> dict[str, float]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    evaluation = read_json(path)
-    again = "create it again with `satlib evaluate`"
-    if not isinstance(evaluation, dict):
-        raise SatlibError(f"{path} is not an evaluation (a JSON object); {again}")
-    for key in ("recipe", "data", "split", "encoder", "attention", "protocol"):
-        if not isinstance(evaluation.get(key), str):
-            raise SatlibError(f"{path} is not an evaluation: {key!r} is missing or not text; {again}")
-    if not isinstance(evaluation.get("beam"), int) or not isinstance(evaluation.get("metrics"), dict):
-        raise SatlibError(f"{path} is not an evaluation: 'beam' or 'metrics' is missing or of the wrong kind; {again}")
-    for name, value in evaluation["metrics"].items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise SatlibError(f"{path}: the score {name!r} is {json.dumps(value)}, not a number; {again}")
-    if "statistics" in evaluation:
-        try:
-            evaluation["statistics"] = Statistics.of(evaluation["statistics"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise SatlibError(
-                f"{path}: the statistics of the images are damaged; create them again with `satlib score`"
-            ) from error
+    evaluation = read_json(path, Evaluation, "an evaluation", "create it again with `satlib evaluate`")
+    if evaluation.get("statistics"):
+        evaluation["statistics"] = Statistics.of(evaluation["statistics"])
     return evaluation

@@ -6,12 +6,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import regex
 
 from satlib.errors import SatlibError
 from satlib.files import read_json, write_json
+from satlib.schemas import WordList
 
 END, UNKNOWN = 0, 1
 SPECIALS = ("<end>", "<unknown>")
@@ -202,10 +202,6 @@ class Vocabulary:
         Raises:
             SatlibError: the file is missing, truncated, or not a vocabulary.
         """
-        content: Any = read_json(path)
-        words, language = (
-            (content.get("words"), content.get("language")) if isinstance(content, dict) else (content, "")
-        )
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in [*words, language]):
-            raise SatlibError(f"{path} is not a vocabulary (a JSON list of words, or an object of language and words)")
-        return cls(words, language)
+        kind = "a vocabulary: a JSON list of words, or an object of language and words"
+        content = read_json(path, list[str] | WordList, kind)
+        return cls(content) if isinstance(content, list) else cls(content["words"], content["language"])

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import islice, tee
 from pathlib import Path
@@ -39,6 +39,7 @@ from satlib.interruption import Interrupted, StopRequest, stop_requests
 from satlib.objectives import BatchLoss, caption_loss, coins, reward_loss
 from satlib.optimisation import set_learning_rate, update_average
 from satlib.recipe import Recipe
+from satlib.run_lock import locked
 from satlib.scaling import with_scale
 from satlib.supervision import targets
 from satlib.training_data import drop_annotations, training_data
@@ -81,14 +82,16 @@ def train(
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
-        SatlibError: the folder holds another run, `start` or `entities` does not fit, or the loss is no longer finite.
+        SatlibError: the folder holds another run or is in use, `start` or `entities` does not fit, or the loss is no longer finite.
     """
-    trainer = Trainer(
-        recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds, entities
-    )
-    with stop_requests() as stop:
-        trainer.run(stop, on_epoch)
-    return Captioner.load(run / MODEL, device) if trainer.ranks.first else trainer.captioner
+    with ExitStack() as held:
+        distributed.current().from_first(lambda: held.enter_context(locked(run)))
+        trainer = Trainer(
+            recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds, entities
+        )
+        with stop_requests() as stop:
+            trainer.run(stop, on_epoch)
+        return Captioner.load(run / MODEL, device) if trainer.ranks.first else trainer.captioner
 
 
 class Trainer:
@@ -184,11 +187,12 @@ class Trainer:
     def run(self, stop: StopRequest, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
         """Train to the end, by epochs or by patience; see `train`."""
         if isinstance(self.reader, Pixels) and not self.finished():
-            self.reader.prepare(self.data.train_ids, self.show)
+            with stop.at_once():
+                self.reader.prepare(self.data.train_ids, self.show)
         while not self.finished():
             number = self.progress.epoch + 1
             self._epoch(stop)
-            self._end_epoch()
+            self._end_epoch(stop)
             if on_epoch is not None:
                 on_epoch(self.progress.history[-1])
             if self.ranks.any(stop.requested) and not self.finished():
@@ -310,12 +314,17 @@ class Trainer:
             f"{names}; lower training.learning_rate or training.clip in a new run, or check those images"
         )
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, stop: StopRequest) -> None:
         """Judge the epoch on dev, keep its model if it is the best, write checkpoint and log."""
         p, config, steps = self.progress, self.recipe.training, len(self.batches)
         # The last batch's learning rate, also in a process that resumed right after that batch.
         set_learning_rate(self.state.optimiser, config, (p.epoch + 1) * steps - 1, config.epochs * steps)
-        record = self.ranks.from_first(self.judge)
+        try:
+            with stop.at_once() if self.ranks.first else nullcontext():
+                record = self.ranks.from_first(self.judge)
+        except Interrupted as error:
+            self.save_checkpoint()
+            raise Interrupted(f"stopped while epoch {p.epoch + 1} was judged; the same command resumes it") from error
         self.state.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
         if not self.ranks.first:
             return

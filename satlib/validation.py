@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +17,25 @@ from satlib.evaluation import generate, quick_bleu
 from satlib.features import Reader, read_ahead
 from satlib.objectives import VariationalBound, coins, negative_log_likelihood
 from satlib.recipe import Recipe
+from satlib.schemas import EpochRecord
 from satlib.training_data import TrainingData
+from satlib.untrusted import decoded, matches
 
 STILL = 0.02  # total variation between the maps of consecutive words below which the map does not depend on the word
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a run's log.jsonl, one for each epoch.
+
+    Raises:
+        SatlibError: a line is not such a record.
+    """
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        what, advice = f"{path}, line {number}", "copy the run again"
+        records.append(decoded(line, what, advice))
+        matches(records[-1], EpochRecord, f"{what} is not an epoch's record", advice)
+    return records
 
 
 def dev_score(record: Mapping[str, Any], select: str) -> float:

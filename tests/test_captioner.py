@@ -11,9 +11,10 @@ from safetensors.torch import save_file
 
 from satlib import captioner as module
 from satlib import encoders, images
-from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.captioner import Captioner
 from satlib.errors import SatlibError
 from satlib.text import Vocabulary
+from satlib.weight_files import read_safetensors, write_safetensors
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]

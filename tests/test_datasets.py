@@ -190,13 +190,16 @@ def test_bad_karpathy_files(tmp_path):
     path = tmp_path / "dataset_x.json"
     for text, word in [
         ('{"images": [', "not valid JSON"),
-        ("[1]", "list 'images'"),
+        ("[1]", "dataset files (it must be an object, not a list)"),
         ('{"images": []}', "no image"),
-        ('{"images": [{"filename": "a.jpg"}]}', "image 0"),
-        ('{"images": [7]}', "image 0"),
+        ('{"images": [{"filename": "a.jpg"}]}', "images[0].split is missing"),
+        ('{"images": [7]}', "images[0] must be an object, not a whole number"),
         ('{"images": [{"filename": "a.jpg", "split": "extra", "sentences": []}]}', "'extra'"),
         ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "."}]}]}', "without captions"),
-        ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": 3}]}]}', "not text"),
+        (
+            '{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": 3}]}]}',
+            "sentences[0].raw must be text, not a whole number",
+        ),
     ]:
         write(path, text)
         refused(path, tmp_path, word)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from satlib import attention, encoders, fast, fast_loop, recipe, training
 from satlib.batching import pairs
-from satlib.captioner import read_safetensors, write_safetensors
 from satlib.decoder import Decoder, DecoderConfig
 from satlib.errors import SatlibError
 from satlib.objectives import (
@@ -22,6 +21,7 @@ from satlib.objectives import (
     negative_log_likelihood,
 )
 from satlib.text import Vocabulary
+from satlib.weight_files import read_safetensors, write_safetensors
 
 KINDS = [(attention, energy) for attention in ("soft", "hard") for energy in ("additive", "concat", "general", "dot")]
 KINDS.append(("none", "additive"))

@@ -163,7 +163,7 @@ class TestInterruption:
 
     def test_a_manifest_of_something_else_beside_it(self, tmp_path):
         (tmp_path / (MANIFEST + ".partial")).write_text("[1]")
-        assert "is not the manifest of a feature store; delete" in error(make, tmp_path)
+        assert "is not the manifest of a feature store (" in error(make, tmp_path)
 
     def test_images_that_change_or_come_while_it_is_stopped(self, tmp_path, monkeypatch):
         """What was noted of an image that is another one now does not count."""
@@ -234,7 +234,7 @@ class TestRefusals:
     def test_a_manifest_of_something_else(self, tmp_path, text):
         make(tmp_path)
         (tmp_path / MANIFEST).write_text(text)
-        assert "is not the manifest of a feature store; delete" in error(FeatureStore, tmp_path)
+        assert "is not the manifest of a feature store (" in error(FeatureStore, tmp_path)
 
     def test_a_manifest_cut_short(self, tmp_path):
         make(tmp_path)

@@ -10,11 +10,12 @@ import torch
 from PIL import Image
 
 from satlib import cli, datasets, encoders, evaluation, metrics, plots, recipe, training
-from satlib.captioner import Caption, Captioner, read_safetensors, write_safetensors
+from satlib.captioner import Caption, Captioner
 from satlib.datasets import Example, check, scenes, shards, wording
 from satlib.errors import SatlibError
 from satlib.reward import Consensus, RewardConfig
 from satlib.text import END, UNKNOWN, Vocabulary
+from satlib.weight_files import read_safetensors, write_safetensors
 
 COLOURS, SHAPES = ("红色", "蓝色", "绿色"), ("圆", "方块", "星")
 CHINESE = "data.language=zh"

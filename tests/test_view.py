@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from satlib import cli, encoders, evaluation, images, metrics, overlay, plots, recipe, shipped, training
-from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.captioner import Captioner
 from satlib.course import explorer
 from satlib.datasets.sharded import StreamedImage
 from satlib.errors import SatlibError
@@ -18,6 +18,7 @@ from satlib.features import Pixels
 from satlib.streaming import StreamedImages
 from satlib.text import Vocabulary
 from satlib.training import CHECKPOINT
+from satlib.weight_files import read_safetensors, write_safetensors
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 

@@ -7,7 +7,9 @@ runs it; the work itself is done by other modules of satlib. Those that import t
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,6 +44,12 @@ satlib trains and runs captioners with visual attention. Five commands to begin 
   satlib table                print your results beside the paper's
 
 satlib --help lists all commands, and satlib COMMAND --help the options of one."""
+EXIT = {
+    0: "done",
+    1: "done, and something was found to be wrong (satlib check, data check, doctor)",
+    2: "a mistake that you can correct; the last line says what, where and what to do",
+    130: "interrupted (Ctrl-C or SIGTERM); finished work is kept",
+}
 _DISTRIBUTED = ("features", "train")  # the commands that torchrun may start
 
 
@@ -56,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; give its exit status: 0 on success, 2 for a mistake that the user can correct, 130 if interrupted."""
+    """Run a command; give its exit status (`EXIT`)."""
     if not (sys.argv[1:] if arguments is None else arguments):
         print(FIRST)
         return 0
@@ -71,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise SatlibError(
                 "torchrun can start only satlib features and satlib train; run this command without torchrun"
             )
-        with _renamed_in_one_line():
+        with _renamed_in_one_line(), _terminated_as_interrupted():
             return options.command(options)
     except SatlibError as error:
         interrupted = type(error).__name__ == "Interrupted"
@@ -87,6 +95,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the program that reads our output has ended (head, less)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that nothing half written stays behind."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # no other receives signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -97,14 +97,14 @@ def score(options: argparse.Namespace) -> int:
     """Score captions from a file."""
     from satlib import datasets, evaluation
     from satlib.files import read_json
+    from satlib.schemas import Rescored
+    from satlib.untrusted import matches
 
+    what = f'{options.captions} has no captions: it must be an evaluation or {{"image id": "caption", ...}}'
     content = read_json(options.captions)
     earlier = content if isinstance(content, dict) and isinstance(content.get("captions"), dict) else {}
+    matches(content, Rescored if earlier else dict[str, str], what, "correct the file")
     captions = earlier.get("captions", content)
-    if not isinstance(captions, dict) or not all(isinstance(text, str) for text in captions.values()):
-        raise SatlibError(
-            f'{options.captions} has no captions: it must be an evaluation or {{"image id": "caption", ...}}'
-        )
     name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
     if name is None or split is None:
         raise SatlibError(f"{options.captions} does not say what was captioned: give --data-set and --split")

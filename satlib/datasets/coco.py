@@ -9,12 +9,12 @@ the rest is unused. Both splits are fixed, but scores on one cannot be compared 
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from satlib.datasets import CaptionSet, karpathy
 from satlib.datasets.reading import assemble, clean_all, require_files
 from satlib.errors import SatlibError
 from satlib.files import read_json
+from satlib.schemas import CocoCaptions
 
 LAYOUT = "coco/train2014/*.jpg, coco/val2014/*.jpg, coco/annotations/captions_train2014.json and captions_val2014.json (or coco/dataset_coco.json)"
 HELD_OUT = 5_000
@@ -53,15 +53,12 @@ def read(path: Path, part: str) -> dict[str, list[str]]:
     Raises:
         SatlibError: the file is missing or is not a COCO captions file.
     """
-    value: Any = read_json(path)
-    try:
-        names = {image["id"]: f"{part}/{image['file_name']}" for image in value["images"]}
-        captions: dict[str, list[str]] = {name: [] for name in names.values()}
-        for annotation in sorted(value["annotations"], key=lambda annotation: annotation["id"]):
-            where = f"{path}, annotation {annotation['id']}"
-            captions[names[annotation["image_id"]]].extend(clean_all([annotation["caption"]], where))
-    except (KeyError, TypeError) as error:
-        raise SatlibError(
-            f"{path} is not a COCO captions file (images with id, annotations with image_id); download it again"
-        ) from error
+    value = read_json(path, CocoCaptions, "a COCO captions file", "download it again")
+    names = {image["id"]: f"{part}/{image['file_name']}" for image in value["images"]}
+    captions: dict[str, list[str]] = {name: [] for name in names.values()}
+    for annotation in sorted(value["annotations"], key=lambda annotation: annotation["id"]):
+        where = f"{path}, annotation {annotation['id']}"
+        if annotation["image_id"] not in names:
+            raise SatlibError(f"{where}: image {annotation['image_id']} is not listed; download it again")
+        captions[names[annotation["image_id"]]].extend(clean_all([annotation["caption"]], where))
     return captions

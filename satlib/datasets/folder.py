@@ -17,7 +17,9 @@ from satlib.datasets import SPLITS, CaptionSet
 from satlib.datasets.reading import assemble, clean, read_text, split_name
 from satlib.errors import SatlibError
 from satlib.files import read_json, replacing, write_text
+from satlib.schemas import FolderRow
 
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 LAYOUT = "captions.csv with the columns image,caption[,split], or captions.json, a list of objects of the same form"
 
 
@@ -97,6 +99,10 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     columns = [name.strip().lower() for name in reader.fieldnames or []]
     if not {"image", "caption"} <= set(columns):
+        if len(columns) == 1 and (other := next((mark for mark in ";\t|" if mark in columns[0]), "")):
+            raise SatlibError(
+                f"{path}: the columns are separated by {_SEPARATORS[other]}; save the file with commas, as image,caption[,split]"
+            )
         raise SatlibError(
             f"{path}: the first line must name the columns image,caption[,split]; it has {', '.join(columns) or 'none'}"
         )
@@ -114,7 +120,5 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    rows = read_json(path)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise SatlibError(f"{path} is not a list of objects with image and caption; expected: {LAYOUT}")
+    rows = read_json(path, list[FolderRow], "a list of objects with image and caption", f"expected: {LAYOUT}")
     return ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))

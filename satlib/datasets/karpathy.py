@@ -5,12 +5,12 @@ train2014)}]}. Most published results use these splits. `restval`, the rest of C
 """
 
 from pathlib import Path
-from typing import Any
 
 from satlib.datasets import CaptionSet
 from satlib.datasets.reading import assemble, clean_all, split_name
 from satlib.errors import SatlibError
 from satlib.files import read_json
+from satlib.schemas import Karpathy
 
 # Folders of the photographs, relative to the JSON file's folder or to the data set's folder under the data root.
 FOLDERS = ("", "images", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images")
@@ -41,26 +41,16 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     Raises:
         SatlibError: the file is missing or malformed, or lists an image twice.
     """
-    value: Any = read_json(path)
-    if not isinstance(value, dict) or not isinstance(value.get("images"), list):
-        raise SatlibError(
-            f"{path} is not one of Karpathy's dataset files (an object with a list 'images'); download it again"
-        )
+    value = read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again")
     splits: dict[str, str] = {}
     captions: dict[str, list[str]] = {}
     for number, image in enumerate(value["images"]):
         where = f"{path}, image {number}"
-        try:
-            image_id = image["filename"]
-            if image.get("filepath"):
-                image_id = f"{image['filepath']}/{image_id}"
-            split, sentences = image["split"], [sentence["raw"] for sentence in image["sentences"]]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise SatlibError(
-                f"{where}: expected filename, split and sentences with raw; download the file again"
-            ) from error
+        image_id = image["filename"]
+        if image.get("filepath"):
+            image_id = f"{image['filepath']}/{image_id}"
         if image_id in splits:
             raise SatlibError(f"{where}: {image_id} is listed twice; download the file again")
-        splits[image_id] = split_name(split, where)
-        captions[image_id] = clean_all(sentences, where)
+        splits[image_id] = split_name(image["split"], where)
+        captions[image_id] = clean_all([sentence["raw"] for sentence in image["sentences"]], where)
     return splits, captions

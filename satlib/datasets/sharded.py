@@ -5,9 +5,7 @@ Shards are read from a folder, from a URL (https://HOST/FOLDER), or from a comma
 """
 
 import contextlib
-import json
 import os
-import re
 import shlex
 import tarfile
 from collections.abc import Iterator
@@ -23,10 +21,10 @@ from satlib.datasets import CaptionSet, Example
 from satlib.datasets.reading import clean
 from satlib.datasets.shards import FORMAT, INDEX
 from satlib.errors import SatlibError
+from satlib.schemas import ShardIndex, ShardMember
 from satlib.text import Vocabulary
+from satlib.untrusted import decoded, matches
 
-_FIELDS = {"format", "data", "splits", "lengths", "words"}
-_SHARD = re.compile(r"[\w-]+\.tar")
 _AGAIN = "copy it again, or write the shards again"
 
 
@@ -176,14 +174,13 @@ def _samples(where: str) -> Iterator[dict[str, Any]]:
 def _pair(sample: dict[str, Any], where: str) -> tuple[StreamedImage, tuple[str, ...]]:
     name = f"{sample['__key__']} in {where}"
     kinds = [kind for kind in sample if not kind.startswith("__") and kind != "json"]
-    try:
-        about = json.loads(sample["json"])
-        image_id, captions = about["key"], about["captions"]
-        if not isinstance(image_id, str) or not isinstance(captions, list) or not captions or len(kinds) != 1:
-            raise ValueError("expected key, captions and one image")
-    except (KeyError, TypeError, ValueError) as error:
-        raise SatlibError(f"the captions of {name} are malformed ({_reason(error)}); {_AGAIN}") from error
-    return StreamedImage(image_id, sample[kinds[0]], name), tuple(clean(caption, name) for caption in captions)
+    if len(kinds) != 1 or "json" not in sample:
+        raise SatlibError(f"{name} is not one image with a JSON file of its captions; {_AGAIN}")
+    what = f"the captions of {name} are malformed"
+    about = decoded(sample["json"], what, _AGAIN)
+    matches(about, ShardMember, what, _AGAIN)
+    captions = tuple(clean(caption, name) for caption in about["captions"])
+    return StreamedImage(about["key"], sample[kinds[0]], name), captions
 
 
 def _reason(error: Exception) -> str:
@@ -244,17 +241,11 @@ def _read_index(place: str) -> dict[str, Any]:
         with _open(where) as stream:
             content = stream.read()
             stream.close()  # raises an error if the content is incomplete
-        index = json.loads(content)
     except OSError as error:
         raise SatlibError(f"cannot read {where} ({error.strerror or 'no data received'}); check the URL") from error
-    except ValueError as error:  # not UTF-8, or not JSON
-        raise SatlibError(f"{where} is not valid JSON ({error}); {_AGAIN}") from error
-    try:
-        shards = [shard for split in index["splits"].values() for shard in split]
-        fits = index["format"] == FORMAT and index.keys() >= _FIELDS
-        fits = fits and all(_SHARD.fullmatch(shard["file"]) and shard["images"] > 0 for shard in shards)
-    except (AttributeError, KeyError, TypeError):
-        fits = False
-    if not fits:
-        raise SatlibError(f"{where} is not a shard index that this version of satlib can read; write the shards again")
+    index = decoded(content, where, _AGAIN)
+    what = f"{where} is not a shard index that this version of satlib can read"
+    matches(index, ShardIndex, what, "write the shards again")
+    if index["format"] != FORMAT:
+        raise SatlibError(f"{what} (its format is {index['format']!r}); write the shards again")
     return index

@@ -1,0 +1,172 @@
+"""What a file of another form is told, in words: a place, what must be there, and what is."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from satlib import recipe, schemas, shipped, storage
+from satlib.captioner import Captioner
+from satlib.errors import SatlibError
+from satlib.files import read_json
+from satlib.untrusted import decoded, matches
+from satlib.weight_files import read_safetensors, write_safetensors
+
+EVALUATION = {
+    "recipe": "a",
+    "data": "b",
+    "split": "test",
+    "encoder": "d",
+    "attention": "soft",
+    "protocol": "f",
+    "beam": 1,
+    "metrics": {"BLEU-1": 60, "CIDEr": 50.5},
+}
+
+
+def message(value, form):
+    with pytest.raises(SatlibError) as raised:
+        matches(value, form, "x.json is not right", "write it again")
+    text = str(raised.value)
+    assert text.startswith("x.json is not right (")
+    assert text.endswith("); write it again")
+    return text.removeprefix("x.json is not right (").removesuffix("); write it again")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"beam": "5"}, "beam must be a whole number, not text"),
+        ({"beam": 0}, "beam: expected int >= 1"),
+        ({"metrics": {"BLEU-1": 60, "CIDEr": "50.5"}}, "metrics.CIDEr must be a number, not text"),
+        ({"captions": {f"{n}.jpg": None if n == 77 else "a dog" for n in range(300)}}, "captions.77.jpg must be text, not null"),
+        ({"statistics": {"columns": ["a"], "images": {"x": [1], "y": [1, 2]}}}, "statistics: an image has more or fewer numbers than there are columns"),
+        ({"statistics": {"columns": [], "images": {"x": [], "y": [[]]}}}, "statistics.images.y[0] must be a number or null, not a list"),
+    ],
+)  # fmt: skip
+def test_messages(changes, said):
+    matches(EVALUATION, schemas.Evaluation, "", "")
+    assert message(EVALUATION | changes, schemas.Evaluation) == said
+
+
+def test_a_missing_field_and_another_kind():
+    assert message({"recipe": "x"}, schemas.Evaluation) == "data is missing"
+    assert message([], schemas.Evaluation) == "it must be an object, not a list"
+    assert (
+        message({"images": [{"filename": "a", "split": "test"}]}, schemas.Karpathy) == "images[0].sentences is missing"
+    )
+    assert message({"images": [{"filename": "", "split": "", "sentences": []}]}, schemas.Karpathy).startswith(
+        "images[0].filename: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "x is not valid JSON (it breaks off); again"),
+        (b'{"a": [1, 2', "x is not valid JSON (it breaks off); again"),
+        (b'{"a": NaN}', "x is not valid JSON (NaN, byte 6, is not a number of JSON); again"),
+        (b"[-Infinity]", "x is not valid JSON (Infinity, byte 2, is not a number of JSON); again"),
+        (b"[" * 100_000, "x is not valid JSON (it is nested too deeply); again"),
+        (b"9" * 5000, "x is not valid JSON (Integer value out of range); again"),
+        (b'{"a": "\xff"}', "x is not UTF-8 text (byte 7); save it as UTF-8"),
+    ],
+    ids=["empty", "cut", "NaN", "infinity", "deep", "huge", "bytes"],
+)  # fmt: skip
+def test_what_is_not_json(content, said):
+    with pytest.raises(SatlibError) as raised:
+        decoded(content, "x", "again")
+    assert str(raised.value) == said
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(_json)
+def test_reading_gives_what_was_written(value):
+    assert decoded(json.dumps(value), "", "") == value
+    assert decoded(json.dumps(value, ensure_ascii=False).encode(), "", "") == value
+
+
+@given(st.dictionaries(st.text(), _json), st.sampled_from([form for form in vars(schemas).values() if isinstance(form, type) and issubclass(form, schemas.Struct) and form is not schemas.Struct]))  # fmt: skip
+def test_any_value_is_right_or_named_in_one_line(value, form):
+    said = "what (fits); advice"
+    try:
+        matches(value, form, "what", "advice")
+    except SatlibError as error:
+        said = str(error)
+    assert said.startswith("what (")
+    assert "[...]" not in said
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path):
+    (tmp_path / "a.json").write_text('["ä"]', encoding="utf-8-sig")
+    assert read_json(tmp_path / "a.json") == ["ä"]
+
+
+class TestModels:
+    """The header and the tensors of a model that a stranger has changed."""
+
+    @pytest.fixture(scope="class")
+    def model(self):
+        return read_safetensors(shipped.model("scenes-soft"))
+
+    def refused(self, folder, header, tensors):
+        write_safetensors(folder / "m.safetensors", tensors, header)
+        with pytest.raises(SatlibError) as raised:
+            Captioner.load(folder / "m.safetensors")
+        return str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"recipe": None}, "recipe must be an object, not null"),
+            ({"vocabulary": "a b c"}, "vocabulary must be a list, not text"),
+            ({"vocabulary": ["a", 7]}, "vocabulary[1] must be text, not a whole number"),
+            ({"encoder": {}}, "encoder.name is missing"),
+            ({"origins": "x"}, "origins must be a list, not text"),
+            ({"familiarity": {"directions": "", "scales": [], "threshold": 1}}, "familiarity.scales: "),
+        ],
+    )
+    def test_headers(self, tmp_path, model, changes, said):
+        assert said in self.refused(tmp_path, model[0] | changes, model[1])
+
+    def test_8_bits_without_their_scale(self, tmp_path, model):
+        header, tensors = model
+        packed = dict(storage.packed(tensors, "int8"))
+        name = next(name for name in packed if name.endswith(":scale"))
+        said = "is stored in 8 bits, but its scales are missing or do not fit; copy the file again"
+        assert said in self.refused(
+            tmp_path, header, {other: value for other, value in packed.items() if other != name}
+        )
+        assert said in self.refused(tmp_path, header, packed | {name: packed[name][:-1]})
+
+    @pytest.mark.parametrize("kind", [torch.complex64, torch.bool, torch.float8_e4m3fn, torch.uint8])
+    def test_a_number_format_that_satlib_does_not_write(self, tmp_path, model, kind):
+        header, tensors = model
+        name = next(iter(tensors))
+        assert f"{name} is stored as {kind}" in self.refused(tmp_path, header, tensors | {name: tensors[name].to(kind)})
+
+    def test_a_header_that_is_no_json(self, tmp_path):
+        save_file({"a": torch.zeros(1)}, tmp_path / "m.safetensors", {"satlib": "["})
+        with pytest.raises(SatlibError, match="holds weights, but not from satlib: its header is not valid JSON"):
+            Captioner.load(tmp_path / "m.safetensors")
+
+
+def test_every_shipped_file_has_its_form():
+    """No shipped model, evaluation or recipe is refused."""
+    for name in shipped.models():
+        matches(read_safetensors(shipped.model(name))[0], schemas.ModelHeader, name, "")
+    evaluations = shipped.evaluations()
+    assert len(evaluations) > 10
+    for path in evaluations:
+        read_json(path, schemas.Evaluation)
+    for name in recipe.names():
+        recipe.load(name)
