@@ -208,28 +208,6 @@ def find(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
     return read_safetensors(path) if path.is_file() else None
 
 
-def start_from(path: Path, state: RunState) -> None:
-    """Begin with the weights of a trained model; soft and hard attention have the same ones.
-
-    Raises:
-        SatlibError: it has another vocabulary, encoder or size.
-    """
-    trained = Captioner.load(path, state.captioner.device)
-    if trained.vocabulary != state.captioner.vocabulary:
-        raise SatlibError(f"{path} has another vocabulary; train it on the same captions with the same [data] values")
-    encoder_too = state.captioner.recipe.encoder.train
-    weights = (trained if encoder_too else trained.decoder).state_dict()
-    try:
-        for captioner in {id(one): one for one in (state.captioner, state.averaged)}.values():
-            captioner.origins = (*trained.origins, f"{origins.BEGUN}{trained.recipe.name}", *captioner.origins)
-            trained_part(captioner).load_state_dict(weights)
-    except RuntimeError as error:  # names or shapes
-        raise SatlibError(
-            f"{path} does not fit the recipe ({str(error).splitlines()[-1].strip()}); begin with a model of the same "
-            "sizes and the same encoder"
-        ) from error
-
-
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Give an optimiser its state back: tensors by "i.key", of the i-th parameter."""
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]

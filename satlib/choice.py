@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from pycocoevalcap.cider.cider import Cider
-from tqdm import tqdm
 
 from satlib import decoding, evaluation, metrics
+from satlib.bars import progress_bar, say
 from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, Example
 from satlib.features import Reader, read_ahead
@@ -120,7 +120,7 @@ def choose_decoding(
             values = {"beam": beam, "length_normalisation": exponent}
             candidates.append(Candidate(values, scorer(captions), captions))
             if progress:
-                tqdm.write(_line(candidates[-1]))
+                say(_line(candidates[-1]))
     return Choice.of(candidates)
 
 
@@ -138,7 +138,7 @@ def _decode(
     found: list[dict[str, Caption]] = [{} for _ in exponents]
     batches = [examples[start : start + evaluation.BATCH] for start in range(0, len(examples), evaluation.BATCH)]
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
-    bar = tqdm(batches, unit="batch", desc=f"beam {beam}", disable=not progress, leave=False)
+    bar = progress_bar(batches, unit="batch", desc=f"beam {beam}", show=progress, leave=False)
     longest = captioner.recipe.decoding.max_length
     for batch, images in zip(bar, inputs, strict=True):
         a = captioner.annotations(images.to(captioner.device))
@@ -173,7 +173,7 @@ def choose_share(
         captions = evaluation.generate(average_weights(a, b, share), reader, examples, progress=progress)
         candidates.append(Candidate({"share": share}, scorer(captions), captions))
         if progress:
-            tqdm.write(_line(candidates[-1]))
+            say(_line(candidates[-1]))
     return Choice.of(candidates)
 
 

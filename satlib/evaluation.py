@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pycocoevalcap.bleu.bleu import Bleu
-from tqdm import tqdm
 
 from satlib import metrics, statistics
+from satlib.bars import progress_bar
 from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, Example
 from satlib.errors import SatlibError
@@ -43,7 +43,7 @@ def generate(
     """The best caption of each image, by image id. See `evaluate` for the arguments."""
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
     captions = {}
-    bar = tqdm(total=len(examples), unit="img", desc="captions", disable=not progress)
+    bar = progress_bar(total=len(examples), unit="img", desc="captions", show=progress)
     with bar:
         inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
         for batch, images in zip(batches, inputs, strict=True):

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from satlib import distributed
+from satlib.bars import progress_bar, say
 from satlib.datasets import CaptionSet
 from satlib.encoders import Encoder
 from satlib.errors import SatlibError
@@ -83,7 +83,7 @@ def extract(
     }
     plan = ranks.from_first(lambda: _plan(data, folder, description))
     if plan.changes and progress and ranks.first:
-        tqdm.write(f"{folder}: {plan.changes}")
+        say(f"{folder}: {plan.changes}")
     if not plan.finished:
         todo = plan.todo[len(plan.todo) * ranks.rank // ranks.size : len(plan.todo) * (ranks.rank + 1) // ranks.size]
         try:
@@ -154,7 +154,7 @@ def _undamaged(array: Path, records: Mapping[str, Record], size: int) -> dict[st
     row = bytearray(size)
     with (
         open(array, "rb", buffering=0) as file,
-        tqdm(total=len(records), unit="img", desc="comparing checksums", delay=2, leave=False) as bar,
+        progress_bar(total=len(records), unit="img", desc="comparing checksums", delay=2, leave=False) as bar,
     ):
         valid = {}
         for image_id, record in sorted(records.items(), key=lambda item: item[1].row):
@@ -186,7 +186,7 @@ def _compute(
 
     batches = [todo[start : start + batch_size] for start in range(0, len(todo), batch_size)]
     name = f"{data.name} by {encoder.name}"
-    bar = tqdm(total=len(todo), unit="img", desc=name, disable=not progress)
+    bar = progress_bar(total=len(todo), unit="img", desc=name, show=progress)
     journal_path = folder / _JOURNAL.format(distributed.current().rank)
     (folder / ARRAY).touch()
     with (

@@ -23,6 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from satlib import distributed, images
+from satlib.bars import progress_bar
 from satlib.datasets import CaptionSet, Example
 from satlib.encoders import SIZE, Encoder
 from satlib.errors import SatlibError
@@ -217,7 +218,7 @@ def fingerprints(data: CaptionSet, examples: Sequence[Example]) -> dict[str, tup
     Raises:
         SatlibError: a file is missing or cannot be read.
     """
-    bar = tqdm(total=len(examples), unit="img", desc="comparing images", delay=2, leave=False)
+    bar = progress_bar(total=len(examples), unit="img", desc="comparing images", delay=2, leave=False)
     with bar:
         prints = {}
         for example, now in zip(examples, read_ahead(lambda e: fingerprint(data, e), examples, 4), strict=True):
@@ -298,7 +299,9 @@ class Pixels:
         as long as the second.
         """
         if self._data.draw is not None:
-            for image_id in tqdm(image_ids[: self._room], "drawing", unit="img", disable=not progress, leave=False):
+            for image_id in progress_bar(
+                image_ids[: self._room], desc="drawing", unit="img", show=progress, leave=False
+            ):
                 self._one(image_id)
 
     def _one(self, image_id: str) -> Tensor:

@@ -1,5 +1,6 @@
 """Preparing photographs for an encoder: RGB, upright, square (section 5.4)."""
 
+import contextlib
 import io
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from torch import Tensor
 
 from satlib.configs import VIEWS
 from satlib.errors import SatlibError
+
+with contextlib.suppress(ImportError):  # the extra "heic"
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
 
 SIZE = 224  # pixels, the side of the square input of an encoder
 _MARGIN = 256 / 224  # "crop" scales the shorter side to this multiple of the square before cropping
@@ -53,6 +59,11 @@ def _opened(file: Path | bytes, name: str) -> Image.Image:
     except IsADirectoryError as error:
         raise SatlibError(f"{name} is a folder, not an image; name a file in it") from error
     except UnidentifiedImageError as error:
+        if _is_heic(file):
+            raise SatlibError(
+                f"{name} is a HEIC photograph, as telephones make them; to read those, run: pip install 'satlib[heic]'. Or convert "
+                "it to JPEG"
+            ) from error
         raise SatlibError(
             f"{name} is not an image, or its format is not supported; convert it to JPEG or PNG"
         ) from error
@@ -63,6 +74,15 @@ def _opened(file: Path | bytes, name: str) -> Image.Image:
         raise SatlibError(
             f"{name} is truncated or damaged ({reason}); copy the image again or remove it from the set"
         ) from error
+
+
+def _is_heic(file: Path | bytes) -> bool:
+    if isinstance(file, bytes):
+        start = file[:12]
+    else:
+        with open(file, "rb") as opened:
+            start = opened.read(12)
+    return start[4:8] == b"ftyp" and start[8:12] in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")
 
 
 def to_rgb(photo: Image.Image) -> Image.Image:

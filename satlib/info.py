@@ -15,13 +15,13 @@ _LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", 
 _COURSE = ("jupyterlab", "jupytext", "ipywidgets", "nbval")
 
 
-def report() -> str:
-    """What to know before starting, or when something does not work: one line per topic."""
+def topics() -> dict[str, str]:
+    """What to know before starting, or when something does not work, by topic."""
     cuda = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none"
     root = data_root()
     present = [name for name in NAMES if name != "scenes" and (root / name).is_dir()]
     missing = [name for name in _COURSE if importlib.util.find_spec(name) is None]
-    lines = {
+    return {
         "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
         "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
@@ -36,5 +36,10 @@ def report() -> str:
         "encoders": ", ".join((*encoders.names(), "timm:NAME")),
         "model": str(shipped.model()),
     }
+
+
+def report() -> str:
+    """`topics`, one line for each."""
+    lines = topics()
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {line}" for name, line in lines.items())

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
 from satlib import evaluation, pointing
+from satlib.bars import progress_bar
 from satlib.captioner import Caption, Captioner
 from satlib.datasets import CaptionSet, Example
 from satlib.datasets.entities import Entities
@@ -258,7 +258,7 @@ def _true(
     peaked = captioner.recipe.decoder.attention != "none"
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
-    with tqdm(total=len(examples), unit="img", desc="true captions", disable=not progress) as bar:
+    with progress_bar(total=len(examples), unit="img", desc="true captions", show=progress) as bar:
         for batch, vectors in zip(batches, inputs, strict=True):
             known = [_known(entities, photos[example.image_id], example, captioner) for example in batch]
             looked = forced(captioner, vectors, [list(references) for references in known])

@@ -98,7 +98,7 @@ def load(name: str, changes: Sequence[str] = ()) -> Recipe:
     """
     try:
         values = tomllib.loads(read(name))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise SatlibError(f"the recipe {name} is not TOML: {error}") from error
     values = _with_new_names(values, warn=True)
     values.setdefault("name", Path(name).stem)
@@ -313,7 +313,7 @@ def parse_value(text: str) -> Any:
     """A value as in TOML; anything that is not TOML is a string without quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text.strip()
 
 

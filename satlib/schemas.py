@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000)]
-Name = Annotated[str, Meta(min_length=1)]
+Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 Values = dict[str, str | int | float | bool]  # a section of a recipe
 
 

@@ -91,6 +91,18 @@ class TableRow:
     name: str = ""
     evaluation: dict[str, Any] = field(default_factory=dict)
 
+    def to_json(self) -> dict[str, Any]:
+        """The row for a program: figures and half widths as numbers, as they are printed."""
+        return {
+            "data": self.data,
+            "model": self.model,
+            "ours": self.ours,
+            "name": self.name,
+            "protocol": self.protocol,
+            "figures": {column: float(value) for column, value in self.figures.items()},
+            "half_widths": {column: float(value) for column, value in self.half_widths.items()},
+        }
+
     @property
     def ours(self) -> bool:
         """Whether this is satlib's own evaluation."""

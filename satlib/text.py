@@ -167,9 +167,13 @@ class Vocabulary:
     def __hash__(self) -> int:
         return hash((self.words, self.language))
 
+    def number(self, word: str) -> int:
+        """The id of a word; UNKNOWN if the vocabulary does not have it."""
+        return self._ids.get(word, UNKNOWN)
+
     def encode(self, caption: str) -> list[int]:
         """The ids of a caption's words, without the end mark; unknown words become UNKNOWN."""
-        return [self._ids.get(word, UNKNOWN) for word in tokenise(caption, self.language)]
+        return [self.number(word) for word in tokenise(caption, self.language)]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The words before the first end mark."""

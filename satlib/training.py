@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
-from satlib import checkpoint, distributed, fast, plots
+from satlib import checkpoint, distributed, fast, plots, starting
+from satlib.bars import progress_bar, say
 from satlib.batching import Batch
 from satlib.captioner import Captioner
 from satlib.checkpoint import CHECKPOINT, Identity, Progress, RunState
@@ -159,7 +159,7 @@ class Trainer:
                 f"{self.folder} holds a finished model without a checkpoint; name another folder with --run"
             )
         if start is not None:
-            checkpoint.start_from(start, self.state)
+            starting.start_from(start, self.state)
         elif self.data.reward is not None:
             raise SatlibError(
                 'objective.maximise = "reward" improves a model that captions already: give a trained one with --start'
@@ -176,7 +176,7 @@ class Trainer:
         if self.progress.history and self.ranks.first:  # the process may have been killed between checkpoint and log
             self._write_log()
         if self.show:
-            tqdm.write(f"resuming {self.folder} after epoch {self.progress.epoch}, batch {self.progress.batch}")
+            say(f"resuming {self.folder} after epoch {self.progress.epoch}, batch {self.progress.batch}")
 
     def save_checkpoint(self) -> None:
         """Write the run's state into its folder; the first process does."""
@@ -214,12 +214,12 @@ class Trainer:
         p = self.progress
         number = p.epoch + 1
         start, before = time.perf_counter(), p.seconds
-        bar = tqdm(
+        bar = progress_bar(
             total=len(self.batches),
             initial=p.batch,
             unit="batch",
             desc=f"epoch {number}/{self.recipe.training.epochs}",
-            disable=not self.show,
+            show=self.show,
         )
         with bar:
             for batch, annotations in self._read(p.epoch, p.batch):
@@ -333,7 +333,7 @@ class Trainer:
         self.save_checkpoint()
         self._write_log()
         if self.show:
-            tqdm.write(describe(record, self.recipe))
+            say(describe(record, self.recipe))
 
     def judge(self) -> dict[str, Any]:
         """The epoch's record, and whether it is the best so far."""

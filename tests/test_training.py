@@ -19,7 +19,18 @@ import tiny
 import torch
 from torch import nn
 
-from satlib import checkpoint, encoders, interruption, objectives, optimisation, plots, recipe, training, validation
+from satlib import (
+    bars,
+    checkpoint,
+    encoders,
+    interruption,
+    objectives,
+    optimisation,
+    plots,
+    recipe,
+    training,
+    validation,
+)
 from satlib.batching import SameLengthBatches, pairs
 from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.errors import SatlibError
@@ -764,11 +775,11 @@ class TestSession:
         assert prepared == [([f"train-{i}" for i in range(8)], False)]
 
     def test_a_bar_shows_what_is_done_and_is_closed(self, tmp_path, monkeypatch):
-        bars = []
+        made = []
 
-        class Bar(training.tqdm):
+        class Bar(bars.tqdm):
             def __init__(self, **given):
-                bars.append(self)
+                made.append(self)
                 self.given, self.said = given, []
                 super().__init__(**given)
 
@@ -777,16 +788,17 @@ class TestSession:
 
         with stopped_after(3, signal.SIGINT), pytest.raises(training.Interrupted):
             train(tmp_path, "training.epochs=2")
-        monkeypatch.setattr(training, "tqdm", Bar)
+        monkeypatch.setattr(bars, "tqdm", Bar)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         begin(tmp_path, "training.epochs=2", show=True).run(interruption.StopRequest(), None)
-        assert [bar.given["desc"] for bar in bars] == ["epoch 1/2", "epoch 2/2"]
-        assert [(bar.total, bar.given["initial"], bar.n, bar.unit) for bar in bars] == [
+        assert [bar.given["desc"] for bar in made] == ["epoch 1/2", "epoch 2/2"]
+        assert [(bar.total, bar.given["initial"], bar.n, bar.unit) for bar in made] == [
             (9, 3, 9, "batch"),
             (9, 0, 9, "batch"),
         ]
-        assert [n for n, _ in bars[0].said] == [4, 5, 6, 7, 8, 9]
-        assert not bars[0]._instances
-        assert all(math.isfinite(float(text.split()[1].removesuffix("/word,"))) for _, text in bars[0].said)
+        assert [n for n, _ in made[0].said] == [4, 5, 6, 7, 8, 9]
+        assert not made[0]._instances
+        assert all(math.isfinite(float(text.split()[1].removesuffix("/word,"))) for _, text in made[0].said)
 
     def test_without_a_bar_nothing_is_said(self, tmp_path, capsys):
         train(tmp_path, "training.epochs=1")

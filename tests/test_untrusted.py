@@ -111,12 +111,13 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path):
     assert read_json(tmp_path / "a.json") == ["ä"]
 
 
+@pytest.fixture(scope="module")
+def model():
+    return read_safetensors(shipped.model("scenes-soft"))
+
+
 class TestModels:
     """The header and the tensors of a model that a stranger has changed."""
-
-    @pytest.fixture(scope="class")
-    def model(self):
-        return read_safetensors(shipped.model("scenes-soft"))
 
     def refused(self, folder, header, tensors):
         write_safetensors(folder / "m.safetensors", tensors, header)

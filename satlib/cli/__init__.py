@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from satlib import __version__
+from satlib import __version__, bars
 from satlib.cli import caption, data, study, train
 from satlib.cli.arguments import Parser
 from satlib.errors import RenamedWarning, SatlibError
@@ -69,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(FIRST)
         return 0
     options = parser().parse_args(arguments)
+    bars.quiet = options.quiet
     # OpenMP threads that wait by spinning make a step several times slower where the processor is shared; threads that sleep at
     # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:

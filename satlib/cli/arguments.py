@@ -1,8 +1,10 @@
 """What the commands' parsers have in common: the parser classes, the types of arguments, and shared options."""
 
 import argparse
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from satlib.configs import DecodingConfig
@@ -37,6 +39,9 @@ def command(
     """Add a command; `run` gives its exit status. A hidden one is not listed by `satlib --help`."""
     listed = {} if hidden else {"help": text}
     made = commands.add_parser(name, **listed, description=text, formatter_class=_Formatter)
+    made.add_argument(
+        "--quiet", action="store_true", help="say nothing but results and mistakes: no progress, no remarks"
+    )
     made.set_defaults(command=run)
     return made
 
@@ -80,6 +85,36 @@ def numbers(text: str) -> list[int]:
 def values(text: str) -> list[float]:
     """Finite numbers of at least 0, with commas between them."""
     return [at_least_zero(part) for part in text.split(",")]
+
+
+def out_option(parser: argparse.ArgumentParser, text: str, *earlier: str, default: Path | None = None) -> None:
+    """Add --out, the folder that a command writes to, and the earlier names of that option."""
+    parser.add_argument("--out", type=Path, metavar="FOLDER", default=default, help=text)
+    if earlier:
+        parser.add_argument(*earlier, type=Path, dest="out", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def printed(value: Any) -> int:
+    """Print a value as JSON; gives the exit status 0."""
+    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+    return 0
+
+
+def data_set_option(parser: argparse.ArgumentParser) -> None:
+    """Add --data-set."""
+    parser.add_argument(
+        "--data-set",
+        metavar="NAME",
+        help="another data set than the one of the model's recipe: a name, or the path of your own folder; its results are "
+        "written to a folder of its name",
+    )
+
+
+def json_option(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON (docs/scripts.md describes its form)"
+    )
 
 
 def split_option(parser: argparse.ArgumentParser, text: str = "which split") -> None:

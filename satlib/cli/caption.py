@@ -3,7 +3,7 @@
 import argparse
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from satlib.cli import inputs
 from satlib.cli.arguments import (
@@ -15,12 +15,19 @@ from satlib.cli.arguments import (
     beam_option,
     command,
     data_option,
+    data_set_option,
     device_option,
+    json_option,
     language_option,
+    out_option,
+    printed,
     split_option,
 )
 from satlib.configs import LOOKS
 from satlib.errors import SatlibError
+
+if TYPE_CHECKING:
+    from satlib.captioner import Caption
 
 
 def add_evaluate(commands: Commands) -> None:
@@ -40,7 +47,9 @@ def add_evaluate(commands: Commands) -> None:
         choices=LOOKS,
         help="the context vector of hard attention (see decoding.look in satlib recipe --explain); by default the recipe's",
     )
-    parser.add_argument("--out", type=Path, help="folder for the evaluation file; by default that of the model")
+    out_option(parser, "folder for the evaluation file; by default that of the model")
+    json_option(parser)
+    data_set_option(parser)
     data_option(parser)
     device_option(parser)
     attention_option(parser)
@@ -55,14 +64,19 @@ def evaluate(options: argparse.Namespace) -> int:
         plug(captioner)
     data, root = inputs.data_of(captioner.recipe, options)
     evaluation.images_of(data, options.split)  # an empty split is reported before a missing feature store
-    reader = inputs.model_reader(captioner, data, root, (options.split,))
+    reader = inputs.images_reader(captioner, data, root, options)
     result = evaluation.evaluate(
         captioner, data, reader, options.split, options.beam, options.length_normalisation, look=options.look
     )
-    path = evaluation.save(result, options.out or inputs.results_folder(options.model))
+    path = evaluation.save(result, inputs.results_folder(options, data))
+    if options.json:
+        return printed({"file": str(path), **{name: value for name, value in result.items() if name not in _LONG}})
     made = f"{result['data']} {result['split']}, beam {result['beam']}"
     _report(result, made, path)
     return 0
+
+
+_LONG = ("captions", "statistics")  # of an evaluation; its file has them
 
 
 def _report(result: dict[str, Any], made: str, path: Path) -> None:
@@ -88,7 +102,7 @@ def add_score(commands: Commands) -> None:
         "--data-set", metavar="NAME", help="the data set that was captioned; by default that of the evaluation file"
     )
     parser.add_argument("--split", choices=SPLITS, help="the split; by default that of the evaluation file")
-    parser.add_argument("--out", type=Path, help="folder for the evaluation file; by default that of FILE")
+    out_option(parser, "folder for the evaluation file; by default that of FILE")
     language_option(parser)
     data_option(parser)
 
@@ -132,7 +146,8 @@ def add_ground(commands: Commands) -> None:
         "annotations.zip; measures true and generated captions, and writes a page of photographs",
     )
     beam_option(parser)
-    parser.add_argument("--out", type=Path, help="folder for the scores and their plot; by default that of the model")
+    out_option(parser, "folder for the scores and their plot; by default that of the model")
+    data_set_option(parser)
     data_option(parser)
     device_option(parser)
 
@@ -148,10 +163,10 @@ def ground(options: argparse.Namespace) -> int:
     boxes = ground.Boxes(options.boxes, captioner.view) if options.boxes else None
     data, root = inputs.data_of(captioner.recipe, options)
     ground.require_places(data, boxes)
-    reader = inputs.model_reader(captioner, data, root, (options.split,))
+    reader = inputs.images_reader(captioner, data, root, options)
     captions = evaluation.generate(captioner, reader, evaluation.images_of(data, options.split), options.beam)
     scores = ground.summary(ground.ground(data, captions, boxes))
-    path = (options.out or inputs.results_folder(options.model)) / f"ground-{options.split}.json"
+    path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
     write_json(path, {"recipe": captioner.recipe.name, "data": data.name, "split": options.split, **scores})
     plots.save(plots.ground_figure(scores), path.with_suffix(".png"))
     print(ground.render(scores))
@@ -169,10 +184,10 @@ def _ground_phrases(options: argparse.Namespace) -> int:
     captioner = inputs.captioner(options.model, options)
     data, root = inputs.data_of(captioner.recipe, options)
     entities.covered(example.image_id for example in evaluation.images_of(data, options.split))
-    reader = inputs.model_reader(captioner, data, root, (options.split,))
+    reader = inputs.images_reader(captioner, data, root, options)
     found = phrase_grounding.ground(captioner, data, reader, entities, options.split, options.beam)
     report, recipe = phrase_report.report(found), captioner.recipe.name
-    path = (options.out or inputs.results_folder(options.model)) / f"ground-{options.split}.json"
+    path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
     write_json(path, {"recipe": recipe, "data": data.name, "split": options.split, "entities": report})
     title = f"Attention of {recipe} on {data.name} {options.split}"
     write_text(path.with_suffix(".html"), phrase_page.page(title, found, report, data, entities, captioner.view))
@@ -194,7 +209,8 @@ def add_caption(commands: Commands) -> None:
         help=f"{MODEL}; may be repeated, to compare models",
     )
     beam_option(parser)
-    parser.add_argument("--pictures", type=Path, default=Path("captions"), help="folder for the pictures of attention")
+    out_option(parser, "folder for the pictures of attention", "--pictures", default=Path("captions"))
+    json_option(parser)
     device_option(parser)
 
 
@@ -207,19 +223,38 @@ def caption(options: argparse.Namespace) -> int:
     models = options.models or [shipped.model()]
     captioners = [inputs.captioner(model, options) for model in models]
     names = [_name(model) for model in models]
+    results = []
     for path, photo, picture in zip(options.photos, photos, _pictures(options), strict=True):
         captions = [captioner.caption([photo], options.beam)[0] for captioner in captioners]
+        by = dict(zip(names, captions, strict=True))
+        results.append(
+            {"image": str(path), "picture": str(picture), "captions": [_described(*each) for each in by.items()]}
+        )
         if len(captions) == 1:
             only = captions[0]
             plots.attention_figure(photo, only.words, only.alphas, only.betas, picture, captioners[0].view)
-            print(f"{path}: {only.text}{remark(only)}  (log p {only.log_probability:.1f}; {picture})")
+            if not options.json:
+                print(f"{path}: {only.text}{remark(only)}  (log p {only.log_probability:.1f}; {picture})")
             continue
         rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
         plots.compare_figure(photo, rows, picture, [captioner.view for captioner in captioners])
+        if options.json:
+            continue
         print(f"{path}  ({picture})")
         for name, caption in zip(names, captions, strict=True):
             print(f"  {name}: {caption.text}{remark(caption)}  (log p {caption.log_probability:.1f})")
-    return 0
+    return printed(results) if options.json else 0
+
+
+def _described(model: str, caption: "Caption") -> dict[str, Any]:
+    """A caption as `satlib caption --json` prints it."""
+    return {
+        "model": model,
+        "caption": caption.text,
+        "words": caption.words,
+        "log_probability": round(caption.log_probability, 4),
+        "unlike": caption.unlike,
+    }
 
 
 def _name(model: Path) -> str:
@@ -233,7 +268,7 @@ def _pictures(options: argparse.Namespace) -> list[Path]:
     files: list[Path] = []
     for path in options.photos:
         names = itertools.chain([path.stem], (f"{path.stem}-{number}" for number in itertools.count(2)))
-        files.append(next(file for name in names if (file := options.pictures / f"{name}.png") not in files))
+        files.append(next(file for name in names if (file := options.out / f"{name}.png") not in files))
     return files
 
 
@@ -248,6 +283,7 @@ def add_table(commands: Commands) -> None:
     parser.add_argument(
         "--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"
     )
+    json_option(parser)
 
 
 def table(options: argparse.Namespace) -> int:
@@ -261,8 +297,10 @@ def table(options: argparse.Namespace) -> int:
             raise SatlibError(f"{path} has no evaluation; make one with: satlib evaluate {path}")
         files += evaluations
     files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
-    style = "markdown" if options.markdown else "text"
-    print(table.render(table.rows(files, options.split), style, not options.no_intervals))
+    rows = table.rows(files, options.split)
+    if options.json:
+        return printed([row.to_json() for row in rows])
+    print(table.render(rows, "markdown" if options.markdown else "text", not options.no_intervals))
     return 0
 
 

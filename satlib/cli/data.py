@@ -29,7 +29,7 @@ def add_data(commands: Commands) -> None:
 
 
 def data(options: argparse.Namespace) -> int:
-    """Download or check a data set; 2 if the check finds mistakes."""
+    """Download or check a data set; 1 if the check finds mistakes."""
     from satlib.datasets import check, data_root, download
 
     root = data_root(options.data)
@@ -38,7 +38,7 @@ def data(options: argparse.Namespace) -> int:
         return 0
     report = check.check(options.name, root, language=options.language)
     print(report)
-    return 0 if report.ok else 2
+    return 0 if report.ok else 1
 
 
 def add_scenes(commands: Commands) -> None:

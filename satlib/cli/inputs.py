@@ -15,11 +15,23 @@ if TYPE_CHECKING:
 
 
 def data_of(recipe: "Recipe", options: argparse.Namespace) -> tuple["CaptionSet", Path]:
-    """A recipe's data set, and the folder of data sets."""
+    """A recipe's data set, or that of --data-set, and the folder of data sets."""
     from satlib import datasets
 
     root = datasets.data_root(options.data)
+    if other := getattr(options, "data_set", None):
+        return datasets.load(other, root), root
     return datasets.load(recipe.data.name, root, train_images=recipe.data.train_images), root
+
+
+def images_reader(captioner: "Captioner", data: "CaptionSet", root: Path, options: argparse.Namespace) -> "Reader":
+    """The reader of the images of a split that a model is to see: of another data set's photographs, without a feature store."""
+    from satlib import features
+    from satlib.datasets.sharded import Shards
+
+    if options.data_set and not isinstance(data, Shards):
+        return features.Pixels(data, captioner.view)
+    return model_reader(captioner, data, root, (options.split,))
 
 
 def training_reader(recipe: "Recipe", data: "CaptionSet", root: Path) -> "Reader":
@@ -84,10 +96,15 @@ def own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] |
     return lambda captioner: plugged.plug(captioner, attend, options.attention)
 
 
-def results_folder(model: Path) -> Path:
-    """The folder for a model's results: its run; for a model that comes with satlib, runs/NAME in the current folder."""
+def results_folder(options: argparse.Namespace, data: "CaptionSet") -> Path:
+    """The folder for a model's results: --out; or its run; or runs/NAME for a model that comes with satlib.
+
+    On another data set than the model's own, it is a folder in that one.
+    """
     from satlib import shipped
 
-    if shipped.or_shipped(model) != model:
-        return Path("runs") / model
-    return model if model.is_dir() else model.parent
+    model: Path = options.model
+    if options.out:
+        return options.out
+    folder = Path("runs") / model if shipped.or_shipped(model) != model else model if model.is_dir() else model.parent
+    return folder / data.name if options.data_set else folder

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from satlib.cli.arguments import Commands, command, data_option, device_option, numbers, positive
+from satlib.cli.arguments import Commands, command, data_option, device_option, json_option, numbers, positive, printed
 from satlib.errors import SatlibError
 
 BENCHES = ("step", "growth", "epoch", "extraction", "beam", "loader", "memory")
@@ -187,14 +187,34 @@ def bench(options: argparse.Namespace) -> int:
 
 def add_info(commands: Commands) -> None:
     """`satlib info`."""
-    command(commands, "info", info, "print versions, devices, and what is missing")
+    json_option(command(commands, "info", info, "print versions, devices, and what is missing"))
 
 
 def info(options: argparse.Namespace) -> int:
     """Print the report."""
     from satlib import info
 
+    if options.json:
+        return printed(info.topics())
     print(info.report())
+    return 0
+
+
+def add_completion(commands: Commands) -> None:
+    """`satlib completion`."""
+    parser = command(
+        commands, "completion", completion, "print a script that lets your shell complete satlib's commands"
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Print the script."""
+    import shtab
+
+    from satlib.cli import parser
+
+    print(shtab.complete(parser(), options.shell))
     return 0
 
 
@@ -214,4 +234,4 @@ def demo(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (add_recipe, add_estimators, add_encoders, add_check, add_bench, add_info, add_demo)
+COMMANDS = (add_recipe, add_estimators, add_encoders, add_check, add_bench, add_info, add_completion, add_demo)

@@ -15,6 +15,7 @@ from satlib.cli.arguments import (
     device_option,
     finite,
     numbers,
+    out_option,
     positive,
     recipe_options,
     values,
@@ -29,8 +30,8 @@ def add_train(commands: Commands) -> None:
     """`satlib train`."""
     parser = command(commands, "train", train, "train a captioner by a recipe; the same command resumes after a stop")
     recipe_options(parser)
-    # The second names are for torchrun, which would take the first for abbreviations of its own --run-path and --start-method.
-    parser.add_argument("--run", "--run-folder", type=Path, help="the run's folder; by default runs/RECIPE")
+    out_option(parser, "the run's folder; by default runs/RECIPE", "--run", "--run-folder")
+    # The second name is for torchrun, which would take the first for an abbreviation of its own --start-method.
     parser.add_argument(
         "--start",
         "--start-from",
@@ -66,14 +67,17 @@ def add_train(commands: Commands) -> None:
 
 def train(options: argparse.Namespace) -> int:
     """Train, or resume a run."""
-    from satlib import device, distributed, familiarity, recipe, shipped, training
+    from satlib import device, distributed, familiarity, recipe, shipped, starting, training
     from satlib.captioner import Captioner
     from satlib.datasets.entities import Entities
     from satlib.features import FeatureStore
 
     prepare = inputs.own_attention(options)
     chosen = recipe.load(options.recipe, options.set)
-    run = options.run or Path("runs") / chosen.name
+    run = options.out or Path("runs") / chosen.name
+    start = options.start and shipped.or_shipped(options.start)
+    if start:
+        chosen = starting.fitted(chosen, start, options.set)
     data, root = inputs.data_of(chosen, options)
     with distributed.launched(device.choose(options.device)) as place:
         reader = inputs.training_reader(chosen, data, root)
@@ -81,7 +85,6 @@ def train(options: argparse.Namespace) -> int:
             (teacher, inputs.model_reader(teacher, data, root, ("train",)))
             for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
         ]
-        start = options.start and shipped.or_shipped(options.start)
         captioner = training.train(
             chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
             save_seconds=options.checkpoint_every, entities=options.entities and Entities(options.entities),
@@ -109,7 +112,7 @@ def add_tune(commands: Commands) -> None:
         help="a value to search, within a range or among choices (SECTION.KEY=A,B,C); may be repeated; by default the usual ones",
     )
     parser.add_argument("--trials", type=positive, default=20, help="number of trials in all, earlier ones included")
-    parser.add_argument("--folder", type=Path, help="the search's folder; by default tune/RECIPE")
+    out_option(parser, "the search's folder; by default tune/RECIPE", "--folder")
     data_option(parser)
     device_option(parser)
 
@@ -120,7 +123,7 @@ def tune(options: argparse.Namespace) -> int:
 
     chosen = recipe.load(options.recipe, options.set)
     space = [tune.Knob.read(text) for text in options.vary] or tune.default_space(chosen)
-    folder = options.folder or Path("tune") / chosen.name
+    folder = options.out or Path("tune") / chosen.name
     data, root = inputs.data_of(chosen, options)
     reader = inputs.training_reader(chosen, data, root)
     tune.tune(chosen, data, reader, folder, space, options.trials, device.choose(options.device))

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
+from satlib.bars import progress_bar
 from satlib.datasets import SPLITS, CaptionSet, Example, data_root, load
 from satlib.datasets.reading import absent
 from satlib.datasets.sharded import Shards
@@ -126,7 +125,7 @@ def _check_shards(data: Shards, size: int, progress: bool, language: str) -> Rep
     """`check` for shards: each shard is read once; captions are kept in memory, images are not."""
     by_split: dict[str, list[Example]] = {}
     unreadable = []
-    bar = tqdm(total=len(data), unit="img", desc=data.name, disable=not progress)
+    bar = progress_bar(total=len(data), unit="img", desc=data.name, show=progress)
     with bar:
         for split, shards in data.index["splits"].items():
             for shard in range(len(shards)):
@@ -160,12 +159,12 @@ def _problem(read: Callable[[], object]) -> str:
 def _read(data: CaptionSet, examples: Sequence[Example], progress: bool) -> Iterator[str]:
     """Yield each example's error message, or "" if its image can be read."""
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        yield from tqdm(
+        yield from progress_bar(
             pool.map(lambda example: _problem(lambda: data.photo(example)), examples),
             total=len(examples),
             unit="img",
             desc=data.name,
-            disable=not progress,
+            show=progress,
         )
 
 

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import pooch
 import requests
-from tqdm import tqdm
 
+from satlib.bars import progress_bar
 from satlib.datasets.unpacking import unpack
 from satlib.errors import SatlibError
 from satlib.files import write_text
@@ -237,8 +237,8 @@ class Resuming:
                 have = 0  # the server sends the whole file
             length = response.headers.get("Content-Length")
             total = have + int(length) if length else None
-            bar = tqdm(
-                total=total, initial=have, unit="B", unit_scale=True, desc=self.partial.stem, disable=not self.progress
+            bar = progress_bar(
+                total=total, initial=have, unit="B", unit_scale=True, desc=self.partial.stem, show=self.progress
             )
             with bar, open(self.partial, "ab" if have else "wb") as file:
                 for chunk in response.iter_content(_CHUNK):

@@ -4,6 +4,7 @@ Each is {"dataset": NAME, "images": [{"filename", "split", "sentences": [{"raw"}
 train2014)}]}. Most published results use these splits. `restval`, the rest of COCO's val2014, belongs to training.
 """
 
+import os
 from pathlib import Path
 
 from satlib.datasets import CaptionSet
@@ -29,7 +30,7 @@ def load(path: Path, root: Path | None = None, require_images: bool = True) -> C
     bases = [path.parent, *([root / name] if root is not None else [])]
     first = next(iter(splits))
     candidates = [base / folder for base in bases for folder in FOLDERS]
-    photos = next((folder for folder in candidates if (folder / first).is_file()), None)
+    photos = next((folder for folder in candidates if os.path.isfile(folder / first)), None)
     if photos is None:  # the first image is missing: use the first folder that exists, so that the error names it
         photos = next((folder for folder in candidates if folder.name in FOLDERS[1:] and folder.is_dir()), path.parent)
     return assemble(name, captions, splits, lambda image_id: photos / image_id, require_images, photos, str(path))

@@ -23,6 +23,7 @@ import numpy as np
 import pooch
 from tqdm import tqdm
 
+from satlib.bars import progress_bar
 from satlib.datasets import SPLITS, CaptionSet, Example
 from satlib.errors import SatlibError
 from satlib.files import replacing, write_json
@@ -70,7 +71,7 @@ def write(
             examples = [examples[i] for i in np.random.default_rng(0).permutation(len(examples))]
         chunks = [examples[start : start + images_per_shard] for start in range(0, len(examples), images_per_shard)]
         names: set[str] = set()
-        with tqdm(total=len(examples), unit="img", desc=f"{data.name} {split}", disable=not progress) as bar:
+        with progress_bar(total=len(examples), unit="img", desc=f"{data.name} {split}", show=progress) as bar:
             for number, chunk in enumerate(chunks):
                 shard = _write_shard(data, chunk, folder / f"{split}-{number:06d}.tar", names, bar)
                 index["splits"].setdefault(split, []).append(shard)

@@ -9,8 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from tqdm import tqdm
-
+from satlib.bars import progress_bar
 from satlib.errors import SatlibError
 
 _CHUNK = 1 << 20
@@ -36,7 +35,7 @@ def unpack(path: Path, folder: Path, members: Sequence[str] = ("*",), progress: 
                 raise SatlibError(
                     f"{folder} has {free / 1e9:.1f} GB free, but {path.name} unpacks to {needed / 1e9:.1f} GB; free some space"
                 )
-            for info, target in tqdm(todo, unit="file", desc=path.stem, disable=not progress):
+            for info, target in progress_bar(todo, unit="file", desc=path.stem, show=progress):
                 _extract(archive, info, target)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise SatlibError(

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
+from satlib.bars import progress_bar
 from satlib.errors import SatlibError
 from satlib.exercises.engine import chapter, following, task
 
@@ -148,7 +147,7 @@ def run(paths: Sequence[Path], processes: int = 1, progress: bool = False) -> tu
             troubles.append(str(error))
     with (
         ThreadPoolExecutor(max(1, processes)) as pool,
-        tqdm(unit="cell", desc=f"{len(spoilt)} notebooks", disable=not progress, leave=False) as bar,
+        progress_bar(unit="cell", desc=f"{len(spoilt)} notebooks", show=progress, leave=False) as bar,
     ):
         for path, outcomes in zip(
             spoilt, pool.map(lambda path: running.run_notebook(path, bar.update), spoilt), strict=True

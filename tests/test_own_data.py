@@ -1,0 +1,177 @@
+"""One's own data: going on from a model of others, evaluating it there, and files as telephones and COCO 2017 have them."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+
+from satlib import checkpoint, cli, datasets, images, recipe, shipped, starting, training
+from satlib.captioner import Captioner
+from satlib.datasets import folder, scenes
+from satlib.errors import SatlibError
+from satlib.features import Pixels
+
+SMALL = (
+    "training.epochs=1",
+    "training.batch_size=4",
+    "training.learning_rate=0",
+    "training.average=0",
+    "data.min_count=1",
+)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A folder of five scenes with captions of their own, in which some words are new."""
+    place = tmp_path_factory.mktemp("own") / "mine"
+    drawn = scenes.load(3, 1, 1)
+    examples = [
+        datasets.Example(e.image_id, e.split, tuple(f"{text} marvellous contraption" for text in e.references))
+        for e in drawn.examples
+    ]
+    folder.save(datasets.CaptionSet("mine", tuple(examples), drawn.draw), place)
+    return place
+
+
+class TestStarting:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def begun(cls, own, tmp_path_factory):
+        """A model of the scenes' words after an epoch on others at a learning rate of 0, and the model it began with."""
+        run = tmp_path_factory.mktemp("begun") / "run"
+        chosen = recipe.load("own-folder", [f"data.name={own}", *SMALL])
+        model = shipped.model("scenes-soft")
+        chosen = starting.fitted(chosen, model)
+        data = datasets.load(str(own))
+        return training.train(chosen, data, Pixels(data), run, start=model, progress=False), Captioner.load(model)
+
+    def test_shared_words_keep_their_weights(self, begun):
+        ours, theirs = begun
+        shared = [word for word in ours.vocabulary.words if word in theirs.vocabulary]
+        assert len(shared) > 10
+        for name in ("embedding.weight", "output.weight", "output.bias"):
+            mine, others = (dict(each.decoder.named_parameters())[name] for each in begun)
+            for word in shared:
+                assert mine[ours.vocabulary.number(word)].equal(others[theirs.vocabulary.number(word)]), (name, word)
+
+    def test_new_words_start_fresh_and_all_else_is_the_models(self, begun):
+        ours, theirs = begun
+        for word in ("marvellous", "contraption"):
+            assert word in ours.vocabulary
+            assert word not in theirs.vocabulary
+            row = ours.decoder.embedding.weight[ours.vocabulary.number(word)]
+            assert 0 < row.abs().max() <= 0.1  # as a fresh decoder has it
+        others = dict(theirs.decoder.named_parameters())
+        for name, value in ours.decoder.named_parameters():
+            if name not in ("embedding.weight", "output.weight", "output.bias"):
+                assert value.equal(others[name]), name
+        assert ours.origins == ("begun from scenes-soft",)
+
+    def test_a_line_says_so(self, own, tmp_path, capsys):
+        given = ["train", "own-folder", "--start", "scenes-soft", "--out", str(tmp_path / "run")]
+        changes = [part for change in (f"data.name={own}", *SMALL) for part in ("--set", change)]
+        assert cli.main([*given, *changes]) == 0
+        out = capsys.readouterr().out
+        assert "as in " in out
+        assert 'encoder.name = "small"' in out
+        assert "14 words keep the weights" in out or " words keep the weights that they have in " in out
+        assert "are new to it and start fresh" in out
+        capsys.readouterr()
+        assert cli.main([*given, *changes]) == 0  # the same command goes on with the run, which is done
+
+    def test_what_is_set_is_left_alone(self):
+        chosen = recipe.load("own-folder", ["decoder.hidden=64"])
+        fitted = starting.fitted(chosen, shipped.model("flickr8k-lite0-soft"), ["decoder.hidden=64"])
+        assert fitted.decoder.hidden == 64
+        assert fitted.encoder.scale == Captioner.load(shipped.model("flickr8k-lite0-soft")).recipe.encoder.scale
+        assert fitted.data == chosen.data
+
+    def test_another_language(self, tmp_path, own):
+        state = checkpoint.RunState.fresh(Captioner.load(shipped.model("scenes-soft")), torch.float32)
+        state.captioner.vocabulary = type(state.captioner.vocabulary)(["狗"], "zh")
+        with pytest.raises(SatlibError, match="begin with a model of the same language"):
+            starting.start_from(shipped.model("scenes-soft"), state)
+
+
+@pytest.mark.needs_java
+def test_another_data_set_is_evaluated_and_grounded(own, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["evaluate", "scenes-soft", "--data-set", str(own), "--split", "train", "--json", "--quiet"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["file"] == "runs/scenes-soft/mine/evaluation-train.json"
+    assert (said["data"], said["images"]) == ("mine", 3)
+    assert "captions" not in said
+    assert set(json.loads((tmp_path / said["file"]).read_text())["captions"]) == {f"train-{n:06}.png" for n in range(3)}
+    boxes = {
+        "categories": [{"id": 1, "name": "circle"}, {"id": 2, "name": "square"}, {"id": 3, "name": "star"}],
+        "images": [{"id": n, "file_name": f"train-{n:06}.png", "width": 224, "height": 224} for n in range(3)],
+        "annotations": [
+            {"image_id": n, "category_id": kind, "bbox": [0, 0, 224, 224]} for n in range(3) for kind in (1, 2, 3)
+        ],
+    }
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    given = ["ground", "scenes-soft", "--data-set", str(own), "--split", "train", "--boxes", "boxes.json"]
+    assert cli.main(given) == 0
+    assert "runs/scenes-soft/mine/ground-train.json" in capsys.readouterr().out
+
+
+class TestHeic:
+    def test_a_photograph(self, tmp_path):
+        heif = pytest.importorskip("pillow_heif", reason="needs pillow-heif")
+        photo = Image.new("RGB", (64, 48), (200, 30, 60))
+        heif.from_pillow(photo).save(tmp_path / "a.heic", quality=95)
+        opened = images.open_photo(tmp_path / "a.heic")
+        assert opened.size == (64, 48)
+        assert max(abs(got - right) for got, right in zip(opened.getpixel((30, 20)), (200, 30, 60), strict=True)) <= 4
+
+    def test_without_the_extra(self, tmp_path):
+        """Pillow cannot tell what this is; satlib can."""
+        (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftyphevc" + bytes(40))
+        with pytest.raises(SatlibError, match=r"HEIC photograph.*satlib\[heic\]|truncated or damaged"):
+            images.open_photo(tmp_path / "a.heic")
+
+
+class TestCoco2017:
+    @pytest.fixture
+    def root(self, tmp_path):
+        home = tmp_path / "coco"
+        for part, numbers in (("train2017", range(3)), ("val2017", range(10, 16))):
+            (home / part).mkdir(parents=True)
+            for number in numbers:
+                (home / part / f"{number:012}.jpg").write_bytes(b"x")
+            listed = {
+                "images": [{"id": number, "file_name": f"{number:012}.jpg"} for number in numbers],
+                "annotations": [{"id": number, "image_id": number, "caption": "a dog"} for number in numbers],
+            }
+            (home / "annotations").mkdir(exist_ok=True)
+            (home / "annotations" / f"captions_{part}.json").write_text(json.dumps(listed))
+        return tmp_path
+
+    def test_the_official_files(self, root):
+        data = datasets.load("coco", root)
+        assert data.name == "coco-2017"
+        assert [len(data.split(name)) for name in ("train", "dev", "test")] == [3, 3, 3]
+        assert data.split("train")[0].path == root / "coco" / "train2017" / "000000000000.jpg"
+
+    def test_karpathys_split(self, root):
+        ids = {"train": 0, "restval": 11, "val": 1, "test": 15}
+        listed = [
+            {"filepath": "val2014", "filename": f"COCO_val2014_{number:012}.jpg", "split": split, "sentences": [{"raw": "a dog"}]}
+            for split, number in ids.items()
+        ]  # fmt: skip
+        (root / "coco" / "dataset_coco.json").write_text(json.dumps({"images": listed}))
+        data = datasets.load("coco", root)
+        assert data.name == "coco"
+        assert [example.path.relative_to(root / "coco").as_posix() for example in data.examples] == [
+            "train2017/000000000000.jpg",
+            "val2017/000000000011.jpg",
+            "train2017/000000000001.jpg",
+            "val2017/000000000015.jpg",
+        ]
+        assert data.examples[0].image_id == "val2014/COCO_val2014_000000000000.jpg"
+
+    def test_2014_comes_first(self, root):
+        (root / "coco" / "train2014").mkdir()
+        with pytest.raises(SatlibError, match="captions_train2014"):
+            datasets.load("coco", root)
