@@ -96,13 +96,29 @@ def encoders(options: argparse.Namespace) -> int:
     return 0
 
 
+def _json_file(text: str) -> Path:
+    """The path of a .json file, so that a notebook that follows --json is not taken for one and overwritten."""
+    if text != "-" and not text.endswith(".json"):
+        raise argparse.ArgumentTypeError(
+            f"must be a file with the ending .json, not {text}; put --json behind the notebooks"
+        )
+    return Path(text)
+
+
 def add_check(commands: Commands) -> None:
     """`satlib check`."""
     parser = command(
         commands, "check", check, "run exercise notebooks and report which exercises are done, blank, wrong or missing"
     )
     parser.add_argument("files", type=Path, nargs="*", help="notebooks or folders; by default exercises/")
-    parser.add_argument("--json", type=Path, help="also write the table to this file, as JSON")
+    parser.add_argument(
+        "--json",
+        type=_json_file,
+        nargs="?",
+        const=Path("-"),
+        metavar="FILE.json",
+        help="print the results as JSON, or write them to a file as well (docs/scripts.md describes their form)",
+    )
     parser.add_argument("--processes", type=positive, default=2, help="notebooks that run at a time")
     parser.add_argument(
         "--class", dest="class_folder", type=Path, metavar="FOLDER", help="check a class: a folder with one per learner"

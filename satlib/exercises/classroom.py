@@ -11,7 +11,7 @@ from pathlib import Path
 
 from satlib.errors import SatlibError
 from satlib.exercises.engine import chapter, task
-from satlib.exercises.grading import DONE, MISSING, ExerciseResult, run
+from satlib.exercises.grading import DONE, MISSING, STDOUT, ExerciseResult, run
 
 STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; }
@@ -48,18 +48,21 @@ def main(
     chapters = {id.split(".")[0] for id in (*wanted, *(id for each in learners for id in each.results))}
     ids = exercises(sorted(chapters))
     wanted = wanted or ids
-    print(table(learners, ids))
-    for trouble in troubles:
-        print(f"outside the exercises: {trouble}")
+    if json_file != STDOUT:
+        print(table(learners, ids))
+        for trouble in troubles:
+            print(f"outside the exercises: {trouble}")
     if csv_file is not None:
         csv_file.write_text(to_csv(learners, ids), encoding="utf-8")
     if html_file is not None:
         html_file.write_text(to_html(learners, ids, wanted), encoding="utf-8")
     if json_file is not None:
         people = {each.name: [asdict(row) for row in each.results.values()] for each in learners}
-        json_file.write_text(
-            json.dumps({"learners": people, "due": wanted, "troubles": troubles}, indent=1) + "\n", encoding="utf-8"
-        )
+        text = json.dumps({"learners": people, "due": wanted, "troubles": troubles}, indent=1) + "\n"
+        if json_file == STDOUT:
+            print(text)
+        else:
+            json_file.write_text(text, encoding="utf-8")
     sys.stdout.flush()
     return 0 if all(each.state(id) == DONE for each in learners for id in wanted) else 1
 

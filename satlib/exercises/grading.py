@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # it needs nbclient, which only `satlib check` does
     from satlib.exercises.running import CellOutcome
 
 DONE, BLANK, WRONG, MISSING = "done", "blank", "wrong", "missing"
+STDOUT = Path("-")  # in place of a file
 SILENT = "its check said nothing; is `check` still satlib's?"
 
 
@@ -203,17 +204,15 @@ def main(
 
     Args:
         given: notebooks and folders.
-        json_file: also write the results there as JSON.
+        json_file: also write the results there as JSON; `STDOUT` prints them in place of the table.
         processes: the number of notebooks to run at a time.
         only: the ids of the exercises that count; by default all.
     """
     rows, troubles = run(notebooks(given), processes, progress=sys.stderr.isatty())
     rows = [row for row in rows if only is None or row.exercise in only]
-    print(table(rows, troubles))
-    if json_file is not None:
-        json_file.write_text(
-            json.dumps({"exercises": [asdict(row) for row in rows], "troubles": troubles}, indent=1) + "\n",
-            encoding="utf-8",
-        )
+    text = json.dumps({"exercises": [asdict(row) for row in rows], "troubles": troubles}, indent=1) + "\n"
+    print(text if json_file == STDOUT else table(rows, troubles))
+    if json_file not in (None, STDOUT):
+        json_file.write_text(text, encoding="utf-8")
     sys.stdout.flush()
     return 0 if rows and not troubles and all(row.state == DONE for row in rows) else 1
