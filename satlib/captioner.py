@@ -151,13 +151,13 @@ class Captioner(nn.Module):
             return []
         opened = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
         batch = torch.stack([images.to_tensor(images.square(images.to_rgb(photo), self.view)) for photo in opened])
-        a = self._encoded(batch)
+        a = self.encoded(batch)
         unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
         hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
         return [replace(self.read(each[0]), unlike=far) for each, far in zip(hypotheses, unlike, strict=True)]
 
     @torch.inference_mode()
-    def _encoded(self, batch: Tensor) -> Tensor:
+    def encoded(self, batch: Tensor) -> Tensor:
         """Annotation vectors (B, L, D) without `encoder.scale`, in evaluation mode, from images (B, 3, 224, 224)."""
         was_training = self.training
         self.eval()

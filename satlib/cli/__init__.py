@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from satlib import __version__, bars
-from satlib.cli import caption, data, study, train
+from satlib.cli import caption, data, doctor, study, train
 from satlib.cli.arguments import Parser
 from satlib.errors import RenamedWarning, SatlibError
 
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     made = Parser(prog="satlib", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--version", action="version", version=f"satlib {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", dest="name_of_command", required=True)
-    for add in (*data.COMMANDS, *train.COMMANDS, *caption.COMMANDS, *study.COMMANDS):
+    for add in (*data.COMMANDS, *train.COMMANDS, *caption.COMMANDS, *doctor.COMMANDS, *study.COMMANDS):
         add(commands)
     return made
 

@@ -67,7 +67,7 @@ def add_train(commands: Commands) -> None:
 
 def train(options: argparse.Namespace) -> int:
     """Train, or resume a run."""
-    from satlib import device, distributed, familiarity, recipe, shipped, starting, training
+    from satlib import device, distributed, familiarity, recipe, shipped, starting, training, validation
     from satlib.captioner import Captioner
     from satlib.datasets.entities import Entities
     from satlib.features import FeatureStore
@@ -95,6 +95,9 @@ def train(options: argparse.Namespace) -> int:
             captioner.familiarity = familiarity.learn(captioner.annotations, reader, data)
             captioner.save(run / training.MODEL)
         print(f"the model of the best epoch is {run / training.MODEL}; next: satlib evaluate {run}")
+        log = validation.read_log(run / training.LOG)
+        if len(log) > 1 and not any(record["kept"] for record in log[1:]):
+            print(f"no epoch was better than the first; what may be wrong: satlib doctor {run}")
     return 0
 
 

@@ -1,0 +1,329 @@
+"""Faults that are planted in runs and models are named, each by its own check; what comes with satlib has none."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from satlib import cli, datasets, doctor, leaks, recipe, shipped, symptoms, training
+from satlib.captioner import Captioner
+from satlib.datasets import scenes
+from satlib.errors import SatlibError
+from satlib.features import Pixels
+from satlib.text import Vocabulary, tokenise
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(symptoms.__file__).parent / "results"
+DETERMINERS = ("a", "the")
+
+
+def wrong(place, root=Path("nowhere")):
+    return [finding.name for finding in doctor.examine(Path(place), Path(root)) if finding.state == "wrong"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A copy of the run flickr8k-soft, as far as satlib keeps it."""
+    return Path(shutil.copytree(RESULTS / "flickr8k-soft", tmp_path / "run"))
+
+
+def evaluation(run, **changes):
+    """Change the evaluations of a run; a change is given the evaluation's value."""
+    for path in run.glob("evaluation-*.json"):
+        content = json.loads(path.read_text())
+        for name, change in changes.items():
+            content[name] = change(content[name])
+        path.write_text(json.dumps(content))
+
+
+def captions(change):
+    """A change of every other caption's words."""
+    return lambda old: {
+        name: " ".join(change(text.split())) if number % 2 else text for number, (name, text) in enumerate(old.items())
+    }
+
+
+def statistic(column, change):
+    """A change of a figure of every image, given its row by name."""
+
+    def changed(stored):
+        at = stored["columns"].index(column)
+        for row in stored["images"].values():
+            row[at] = change(dict(zip(stored["columns"], row, strict=True)))
+        return stored
+
+    return changed
+
+
+def log(run, change):
+    path = run / "log.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for number, record in enumerate(lines):
+        change(number, record)
+    path.write_text("".join(json.dumps(record) + "\n" for record in lines))
+
+
+@pytest.mark.parametrize("name", shipped.models()[:0] or ["scenes-soft", "scenes-hard"])
+def test_no_false_alarm_on_models(name, tmp_path):
+    findings = doctor.examine(Path(name), tmp_path)
+    assert [finding.name for finding in findings if finding.state == "wrong"] == []
+    assert sum(finding.state == "fine" for finding in findings) >= 7
+
+
+@pytest.mark.parametrize("path", sorted(path.parent for path in shipped.evaluations()), ids=lambda path: path.name)
+def test_no_false_alarm_on_runs(path, tmp_path):
+    findings = doctor.examine(path, tmp_path)
+    assert [finding.name for finding in findings if finding.state == "wrong"] == []
+    assert sum(finding.state == "fine" for finding in findings) >= 6
+
+
+class TestPlantedInRuns:
+    def test_one_caption_for_many_images(self, run):
+        evaluation(
+            run, captions=captions(lambda _: ["a", "dog", "runs", "through", "the", "grass"]), statistics=lambda _: None
+        )
+        assert wrong(run) == ["one caption for many images"]
+
+    def test_repeated_words(self, run):
+        evaluation(run, captions=captions(lambda words: [*words, words[-1]]), statistics=lambda _: None)
+        assert wrong(run) == ["repeated words"]
+
+    def test_captions_cut_off(self, run):
+        evaluation(run, captions=captions(lambda words: [*words, "in", "a"]), statistics=lambda _: None)
+        assert wrong(run) == ["captions cut off"]
+
+    def test_empty_captions(self, run):
+        number = iter(range(2000))
+        evaluation(
+            run, captions=captions(lambda words: [] if next(number) % 20 == 0 else words), statistics=lambda _: None
+        )
+        assert wrong(run) == ["empty captions"]
+
+    def test_maps_that_never_move(self, run):
+        evaluation(run, metrics=lambda old: old | {"map movement": 0.001}, statistics=lambda _: None)
+        assert wrong(run) == ["maps that never move"]
+
+    def test_teacher_forced_captions(self, run):
+        """Whoever is given the true words stops where they do; the scores are then those of the figures."""
+        evaluation(run, statistics=statistic("reference words", lambda row: row["words"]))
+        assert "teacher-forced captions" in wrong(run)
+
+    def test_scores_of_other_captions(self, run):
+        evaluation(run, metrics=lambda old: old | {"BLEU-4": old["BLEU-4"] + 0.5})
+        assert wrong(run) == ["scores of other captions"]
+
+    def test_references_tokenised_differently(self, run):
+        evaluation(run, protocol=lambda _: "words between spaces")
+        assert wrong(run) == ["another tokeniser"]
+
+    def test_captions_tokenised_differently(self, run):
+        """Hyphens and points counted as words: more words were scored than the captions have."""
+        evaluation(run, captions=captions(lambda words: words[1:]))
+        assert wrong(run) == ["another tokeniser"]
+
+    def test_the_log_of_another_model(self, run):
+        log(run, lambda _, record: record.update(dev_bleu4=45.0))
+        assert wrong(run) == ["log and evaluation disagree"]
+
+    def test_a_loss_that_does_not_fall(self, run):
+        log(run, lambda number, record: record.update(train_nll=4.1 - 0.01 * number))
+        assert wrong(run) == ["a loss that does not fall"]
+
+    def test_a_learning_rate_that_diverges(self, run):
+        recipe_file = run / "recipe.toml"
+        recipe_file.write_text(recipe.load(str(recipe_file), ["training.learning_rate=0.1"]).to_toml())
+        assert wrong(run) == ["training that diverges"]
+
+
+SMALL = (
+    "training.epochs=2",
+    "training.batch_size=4",
+    "decoder.hidden=16",
+    "decoder.attention_hidden=8",
+    "training.select=nll",
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run on eight scenes with everything that a run's folder has; it has learnt nothing yet."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    data = scenes.load(8, 2, 0)
+    training.train(recipe.load("scenes-soft", SMALL), data, Pixels(data), folder, progress=False)
+    return folder
+
+
+class TestPlantedInModels:
+    """What a model with such a fault says, or what its folder shows."""
+
+    @pytest.fixture
+    def folder(self, trained, tmp_path):
+        """The folder of a run with the weights of scenes-soft."""
+        folder = Path(shutil.copytree(trained, tmp_path / "run"))
+        model = Captioner.load(shipped.model("scenes-soft"))
+        model.save(folder / "model.safetensors")
+        model.vocabulary.save(folder / "vocabulary.json")
+        (folder / "recipe.toml").write_text(model.recipe.to_toml())
+        log(folder, lambda number, record: record.update(train_nll=3.0 - number))
+        return folder
+
+    def test_none(self, folder):
+        assert wrong(folder) == []
+
+    def test_the_vocabulary_of_another_model(self, folder):
+        words = Vocabulary.load(folder / "vocabulary.json").to_json()
+        Vocabulary([words[1], words[0], *words[2:]]).save(folder / "vocabulary.json")
+        assert wrong(folder) == ["the vocabulary of another model"]
+
+    @pytest.mark.parametrize("change", ["encoder.scale=0.5", "encoder.view=crop"])
+    def test_the_normalisation_of_another_model(self, folder, change):
+        (folder / "recipe.toml").write_text(recipe.load(str(folder / "recipe.toml"), [change]).to_toml())
+        assert wrong(folder) == ["the normalisation of another model"]
+
+    def test_even_maps(self, folder):
+        model = Captioner.load(folder)
+        with torch.no_grad():
+            for name, parameter in model.decoder.attention.named_parameters():
+                parameter.mul_(0 if "bias" not in name else 1)
+        model.save(folder / "model.safetensors")
+        assert {"even maps", "maps that never move"} <= set(wrong(folder))
+
+    def test_a_decoder_that_does_not_see(self, folder):
+        """Without the image every scene has the same caption."""
+        model = Captioner.load(folder)
+        with torch.no_grad():
+            for name, parameter in model.decoder.named_parameters():
+                if name.startswith(("initial", "gates_context", "output_context")):
+                    parameter.zero_()
+        model.save(folder / "model.safetensors")
+        assert "one caption for many images" in wrong(folder)
+
+    def test_captions_cut_by_the_limit(self, folder):
+        model = Captioner.load(folder)
+        model.recipe = recipe.from_dict(model.recipe.to_dict() | {"decoding": {"max_length": 4, "beam": 1}})
+        model.save(folder / "model.safetensors")
+        assert "captions cut off" in wrong(folder)
+
+    def test_a_loss_that_explodes_within_an_epoch(self, folder):
+        from satlib.weight_files import read_safetensors, write_safetensors
+
+        header, tensors = read_safetensors(folder / "checkpoint.safetensors")
+        header["progress"] |= {"words": 100, "captions": 10, "batch": 3, "sums": {"nll": 900.0}}
+        write_safetensors(folder / "checkpoint.safetensors", tensors, header)
+        assert wrong(folder) == ["training that diverges"]
+
+
+class TestData:
+    @pytest.fixture
+    def home(self, tmp_path):
+        """A data root with photographs of noise that a model knows the captions of."""
+        home = tmp_path / "photos"
+        home.mkdir()
+        random = np.random.default_rng(0)
+        rows = ["image,caption,split"]
+        for number in range(12):
+            Image.fromarray(random.integers(0, 255, (5, 6, 3), np.uint8)).resize((120, 90)).save(home / f"{number}.png")
+            rows.append(f"{number}.png,a red star above a blue circle,{('train', 'dev', 'test')[number % 3]}")
+        (home / "captions.csv").write_text("\n".join(rows) + "\n")
+        return home
+
+    def model(self, home):
+        made = Captioner.load(shipped.model("scenes-soft"))
+        made.recipe = recipe.from_dict(made.recipe.to_dict() | {"data": {"name": str(home)}})
+        made.save(home.parent / "model.safetensors")
+        return home.parent / "model.safetensors"
+
+    def test_none(self, home):
+        assert not set(wrong(self.model(home))) & {"splits that share images", "words that the model does not know"}
+
+    @pytest.mark.parametrize("way", ["the same file", "saved again", "smaller"])
+    def test_splits_that_leak(self, home, way):
+        if way == "the same file":
+            shutil.copy(home / "0.png", home / "1.png")
+        else:
+            with Image.open(home / "0.png") as photo:
+                changed = photo.resize((60, 45)) if way == "smaller" else photo
+                changed.convert("RGB").save(home / "1.jpg", quality=60)
+            (home / "captions.csv").write_text((home / "captions.csv").read_text().replace("1.png,", "1.jpg,", 1))
+        found = {finding.name: finding for finding in doctor.examine(self.model(home), home)}
+        assert found["splits that share images"].state == "wrong"
+        assert (
+            found["splits that share images"].measured
+            == f"1 pair (0.png and {'1.png' if way == 'the same file' else '1.jpg'})"
+        )
+
+    def test_words_that_are_not_known(self, home):
+        path = home / "captions.csv"
+        path.write_text(path.read_text().replace("a red star above", "ein roter Stern über"))
+        assert "words that the model does not know" in wrong(self.model(home))
+
+    def test_pictures_of_one_colour_are_not_all_alike(self, home):
+        for number in (0, 1):
+            Image.new("RGB", (50, 50), (number * 90, 20, 30)).save(home / f"{number}.png")
+        assert leaks.shared_images(datasets.load(str(home))) == []
+
+    def test_the_hash_by_hand(self):
+        """Nine columns from dark to bright: each is darker than its right neighbour; mirrored, none is."""
+        ramp = Image.fromarray(np.tile(np.arange(0, 90, 10, dtype=np.uint8), (8, 1)))
+        assert leaks.gradient_hash(ramp) == 2**64 - 1
+        assert leaks.gradient_hash(ramp.transpose(Image.Transpose.FLIP_LEFT_RIGHT)) == 0
+
+
+class TestCommand:
+    def test_status_and_text(self, run, capsys):
+        assert cli.main(["doctor", str(run)]) == 0
+        evaluation(run, metrics=lambda old: old | {"map movement": 0.0}, statistics=lambda _: None)
+        assert cli.main(["doctor", str(run)]) == 1
+        lines = capsys.readouterr().out.split("wrong  ")[-1].splitlines()
+        assert "maps that never move: 0.0% of the attention moves from word to word" in lines[0]
+        assert lines[1].strip().startswith("what to do: lower objective.doubly_stochastic")
+        assert lines[-1].startswith("1 wrong, ")
+
+    def test_json(self, run, capsys):
+        assert cli.main(["doctor", str(run), "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert {tuple(finding) for finding in said} == {("name", "state", "measured", "advice")}
+        assert len(said) == len(symptoms.CHECKS)
+
+    def test_nothing_there(self, tmp_path, capsys):
+        assert cli.main(["doctor", str(tmp_path)]) == 2
+        assert "holds no model, checkpoint, log or evaluation" in capsys.readouterr().err
+        with pytest.raises(SatlibError, match="does not exist"):
+            doctor.examine(tmp_path / "none", tmp_path)
+
+
+def test_a_failed_training_points_to_the_doctor(tmp_path, monkeypatch):
+    data = scenes.load(4, 2, 0)
+    loss = training.Trainer._caption_loss
+
+    def infinite(*arguments):
+        made = loss(*arguments)
+        return (
+            type(made)(**{**vars(made), "loss": made.loss * math.inf})
+            if hasattr(made, "__dict__")
+            else made._replace(loss=made.loss * math.inf)
+        )
+
+    monkeypatch.setattr(training.Trainer, "_caption_loss", infinite)
+    with pytest.raises(SatlibError, match=rf"see: satlib doctor {tmp_path / 'run'}$"):
+        training.train(recipe.load("scenes-soft", SMALL), data, Pixels(data), tmp_path / "run", progress=False)
+    assert [finding.state for finding in doctor.examine(tmp_path / "run", tmp_path)].count("wrong") == 0
+
+
+def test_the_documentation_has_every_check():
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    for check in symptoms.CHECKS:
+        assert f"| {check.name} | {check.measure} | {check.advice} |" in text
+
+
+def test_the_words_that_cannot_end_a_caption_end_none_of_flickr8ks_shipped_ones():
+    """The limit is far above what the shipped captions do."""
+    for path in shipped.evaluations():
+        texts = json.loads(path.read_text())["captions"].values()
+        ends = sum(tokenise(text)[-1] in symptoms._CANNOT_END for text in texts)
+        assert ends <= 0.001 * len(texts)
