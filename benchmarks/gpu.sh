@@ -47,7 +47,7 @@ part rest 45 "$satlib" bench extraction beam loader --device "$device" --rounds 
 # 7. From features to early stopping, where Flickr8k is there.
 if [ -d "${SATLIB_DATA:-data}/features/flickr8k-vgg19" ]; then
     run=$(mktemp -d)
-    part flickr8k 120 "$satlib" train flickr8k-soft --device "$device" --run "$run/run"
+    part flickr8k 120 "$satlib" train flickr8k-soft --device "$device" --out "$run/run"
     part evaluate 40 "$satlib" evaluate "$run/run" --device "$device" --out "$run"
     cp "$run"/evaluation-test*.json "$out/flickr8k.json" 2>> "$log"
     rm -rf "$run"

@@ -128,7 +128,7 @@ class RunState:
         except RuntimeError as error:  # names or shapes that do not fit
             raise SatlibError(
                 f"{path} does not fit its recipe ({str(error).splitlines()[-1].strip()}): another version of satlib made it; "
-                "name another folder with --run"
+                "name another folder with --out"
             ) from error
         try:
             restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
@@ -141,7 +141,7 @@ class RunState:
         except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
             raise SatlibError(
                 f"{path} is damaged: the optimiser's or the random numbers' state does not fit ({error}); copy the run again, or "
-                "name another folder with --run"
+                "name another folder with --out"
             ) from error
 
 
@@ -160,14 +160,14 @@ class Identity:
             SatlibError: it is another run's; says which part differs.
         """
         if header.get("format") != FORMAT:
-            raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --run")
-        advice = "copy the run again, or name another folder with --run"
+            raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --out")
+        advice = "copy the run again, or name another folder with --out"
         matches(header, CheckpointHeader, f"the header of {path} is not that of a checkpoint", advice)
         if header["captions"] != self.captions:
-            raise SatlibError(f"{path} was made with other training captions or boxes; name another folder with --run")
+            raise SatlibError(f"{path} was made with other training captions or boxes; name another folder with --out")
         if header.get("teachers") != self.teachers:
             raise SatlibError(
-                f"{path} was begun with other teachers; repeat the first command's --teacher, or name another --run"
+                f"{path} was begun with other teachers; repeat the first command's --teacher, or name another folder with --out"
             )
         require_resumable(header["recipe"], path.parent)
         # Through a recipe, so that options newer than the checkpoint have their defaults.
@@ -181,7 +181,7 @@ class Identity:
                     continue
                 if before[section][key] != now[section][key] and (section, key) not in _FREE:
                     raise SatlibError(
-                        f"{path.parent} was begun with another {section}.{key}; name another folder with --run, or "
+                        f"{path.parent} was begun with another {section}.{key}; name another folder with --out, or "
                         "repeat the first command"
                     )
 

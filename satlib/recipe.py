@@ -266,7 +266,7 @@ def require_resumable(values: Mapping[str, Any], run: Path) -> None:
         if value != _REMOVED[name]:
             raise SatlibError(
                 f"{run} was started with {name} = {toml(value)}, which recipes no longer have; its model still loads, but the "
-                "run cannot be resumed: start a new one with --run"
+                "run cannot be resumed: start a new one with --out"
             )
 
 

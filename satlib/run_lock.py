@@ -33,10 +33,10 @@ def locked(folder: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise SatlibError(
-            f"{folder} is in use{_owner(folder)}; wait until it has ended, or name another folder with --run"
+            f"{folder} is in use{_owner(folder)}; wait until it has ended, or name another folder with --out"
         ) from error
     except OSError as error:
-        raise SatlibError(f"cannot write {folder}: {error.strerror}; choose another folder with --run") from error
+        raise SatlibError(f"cannot write {folder}: {error.strerror}; choose another folder with --out") from error
     try:
         write_json(
             folder / OWNER, {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M")}

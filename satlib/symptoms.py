@@ -18,6 +18,7 @@ from satlib.text import tokenise
 from satlib.validation import STILL
 
 SAME = 0.05  # share of images with the commonest caption; at most .018 in our runs
+FEW = 4  # images that may have one caption, however few images there are
 DISTINCT = 0.3  # share of captions that differ from all others before them; at least .74
 REPEATING = 0.05  # share of captions with a word or a pair of words twice in a row; at most .011
 UNFINISHED = 0.03  # share of captions that end in the middle; at most .001
@@ -47,10 +48,11 @@ _CANNOT_END = frozenset(
 )
 def same_caption(patient: Patient) -> Result:
     """Count equal captions."""
-    counts = Counter(map(tuple, patient.captions))
-    share, distinct = counts.most_common(1)[0][1] / len(patient.captions), len(counts) / len(patient.captions)
+    counts, number = Counter(map(tuple, patient.captions)), len(patient.captions)
+    often, distinct = counts.most_common(1)[0][1], len(counts) / number
     return Result(
-        share > SAME or distinct < DISTINCT, f"commonest caption {share:.1%} of images, {distinct:.0%} distinct"
+        often > max(SAME * number, FEW) or distinct < DISTINCT,
+        f"commonest caption {often / number:.1%} of images, {distinct:.0%} distinct",
     )
 
 

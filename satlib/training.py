@@ -156,7 +156,7 @@ class Trainer:
             return found
         if (self.folder / MODEL).exists():
             raise SatlibError(
-                f"{self.folder} holds a finished model without a checkpoint; name another folder with --run"
+                f"{self.folder} holds a finished model without a checkpoint; name another folder with --out"
             )
         if start is not None:
             starting.start_from(start, self.state)

@@ -167,7 +167,7 @@ def _open_study(chosen: Recipe, space: Sequence[Knob], folder: Path) -> "optuna.
         before = before | {"recipe": recipe.from_dict(recipe.completed(before["recipe"])).to_dict()}
     if before is not None and json.loads(json.dumps(before)) != asked:
         raise SatlibError(
-            f"{folder} holds a search over another recipe or another space; choose another folder with --folder"
+            f"{folder} holds a search over another recipe or another space; choose another folder with --out"
         )
     study.set_user_attr("asked", asked)
     killed = [trial for trial in study.trials if trial.state == optuna.trial.TrialState.RUNNING]

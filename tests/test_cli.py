@@ -54,7 +54,7 @@ def run(folder, tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
     common = ["own-folder", *changes(folder), "--data", str(root), "--device", "cpu"]
     assert cli.main(["features", *common, "--batch-size", "5"]) == 0
-    assert cli.main(["train", *common, "--run", str(root / "run")]) == 0
+    assert cli.main(["train", *common, "--out", str(root / "run")]) == 0
     return root, root / "run"
 
 
@@ -143,7 +143,7 @@ class TestTheWholeWay:
 
     def test_caption_draws_a_picture_for_each(self, run, folder, capsys, tmp_path):
         photos = [str(folder / f"{i}.jpg") for i in (3, 4)]
-        assert cli.main(["caption", *photos, "--model", str(run[1]), "--pictures", str(tmp_path)]) == 0
+        assert cli.main(["caption", *photos, "--model", str(run[1]), "--out", str(tmp_path)]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split(": ")[0] for line in lines] == photos
         assert sorted(path.name for path in tmp_path.iterdir()) == ["3.png", "4.png"]
@@ -152,7 +152,7 @@ class TestTheWholeWay:
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "3.jpg").write_bytes((folder / "4.jpg").read_bytes())
         photos = [str(folder / "3.jpg"), str(tmp_path / "other" / "3.jpg")]
-        assert cli.main(["caption", *photos, "--model", str(run[1]), "--pictures", str(tmp_path / "seen")]) == 0
+        assert cli.main(["caption", *photos, "--model", str(run[1]), "--out", str(tmp_path / "seen")]) == 0
         pictures = sorted((tmp_path / "seen").iterdir())
         assert [path.name for path in pictures] == ["3-2.png", "3.png"]
         assert pictures[0].read_bytes() != pictures[1].read_bytes()
@@ -161,19 +161,19 @@ class TestTheWholeWay:
         other = tmp_path / "other"
         shutil.copytree(run[1], other)
         command = ["caption", folder / "3.jpg", "--model", run[1], "--model", other / "model.safetensors"]
-        assert cli.main([str(word) for word in [*command, "--pictures", tmp_path / "both"]]) == 0
+        assert cli.main([str(word) for word in [*command, "--out", tmp_path / "both"]]) == 0
         first, *rows = capsys.readouterr().out.splitlines()
         assert first == f"{folder / '3.jpg'}  ({tmp_path / 'both' / '3.png'})"
         assert [row.split(": ")[0] for row in rows] == [f"  {run[1].name}", "  other"]
         assert rows[0].split(": ")[1] == rows[1].split(": ")[1]
-        assert cli.main([str(word) for word in [*command[:4], "--pictures", tmp_path / "one"]]) == 0
+        assert cli.main([str(word) for word in [*command[:4], "--out", tmp_path / "one"]]) == 0
         heights = [Image.open(tmp_path / name / "3.png").height for name in ("both", "one")]
         assert heights[0] > heights[1]
 
     def test_a_model_that_comes_with_satlib_goes_by_its_name(self, run, folder, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(shipped, "_MODELS", tmp_path)
         shutil.copy(run[1] / "model.safetensors", tmp_path / "another.safetensors")
-        command = ["caption", str(folder / "3.jpg"), "--pictures", str(tmp_path / "seen"), "--model"]
+        command = ["caption", str(folder / "3.jpg"), "--out", str(tmp_path / "seen"), "--model"]
         assert cli.main([*command, "another"]) == 0
         by_name = capsys.readouterr().out
         assert cli.main([*command, str(run[1])]) == 0
@@ -189,7 +189,7 @@ class TestTheWholeWay:
         small = tmp_path / "small.safetensors"
         assert cli.main(["export", str(run[1]), str(small)]) == 0
         assert small.stat().st_size < 0.5 * (run[1] / "model.safetensors").stat().st_size
-        assert cli.main(["caption", str(folder / "3.jpg"), "--model", str(small), "--pictures", str(tmp_path)]) == 0
+        assert cli.main(["caption", str(folder / "3.jpg"), "--model", str(small), "--out", str(tmp_path)]) == 0
 
     def test_the_average_of_a_model_with_itself_is_the_model(self, run, folder, tmp_path, monkeypatch, capsys):
         """By its name, for one, as --start takes it."""
@@ -287,7 +287,7 @@ class TestTheWholeWay:
             *changes(folder),
             "--data",
             str(run[0]),
-            "--run",
+            "--out",
             str(run[1]),
             "--device",
             "cpu",
@@ -298,7 +298,7 @@ class TestTheWholeWay:
     def test_a_teacher_teaches(self, run, folder, tmp_path, monkeypatch, capsys):
         common = ["train", "own-folder", *changes(folder), "--data", str(run[0]), "--device", "cpu"]
         assert "none-such does not exist" in mistake(
-            capsys, *common, "--run", tmp_path / "run", "--teacher", tmp_path / "none-such"
+            capsys, *common, "--out", tmp_path / "run", "--teacher", tmp_path / "none-such"
         )
         monkeypatch.setattr(shipped, "_MODELS", tmp_path)
         shutil.copy(run[1] / "model.safetensors", tmp_path / "another.safetensors")
@@ -308,7 +308,7 @@ class TestTheWholeWay:
             "alone": [],
             "started": ["--start", "another"],
         }.items():
-            assert cli.main([str(word) for word in [*common, "--run", tmp_path / name, *others]]) == 0
+            assert cli.main([str(word) for word in [*common, "--out", tmp_path / name, *others]]) == 0
         distilled, by_name, alone, started = (
             Captioner.load(tmp_path / name).decoder.output.weight
             for name in ("distilled", "by-name", "alone", "started")
@@ -388,7 +388,7 @@ class TestMistakes:
         assert "unknown encoder 'vgg'; choose from" in mistake(capsys, *words)
 
     def test_no_features_yet(self, capsys, folder, tmp_path):
-        said = mistake(capsys, "train", "own-folder", *changes(folder), "--data", tmp_path, "--run", tmp_path / "run")
+        said = mistake(capsys, "train", "own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run")
         assert "does not exist; create it with: satlib features" in said
         assert not (tmp_path / "run").exists()
 
@@ -413,7 +413,7 @@ class TestMistakes:
 
     def test_pictures_that_cannot_be_written(self, capsys, run, folder, tmp_path):
         (tmp_path / "file").write_text("mine")
-        words = ("caption", folder / "0.jpg", "--model", run[1], "--pictures", tmp_path / "file")
+        words = ("caption", folder / "0.jpg", "--model", run[1], "--out", tmp_path / "file")
         assert "cannot write" in mistake(capsys, *words)
 
     def test_an_export_of_another_kind(self, capsys, run, tmp_path):

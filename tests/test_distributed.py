@@ -291,7 +291,7 @@ def test_torchrun(tmp_path, capsys):
         "decoder.embedding=8", "decoder.hidden=8", "training.batch_size=2", "training.average=0.0", "training.patience=9999",
         "decoding.max_length=4",
     )  # fmt: skip
-    command = ["train", "own-folder", "--run-folder", str(tmp_path / "run"), "--device", "cpu"]
+    command = ["train", "own-folder", "--out", str(tmp_path / "run"), "--device", "cpu"]
     command += [word for change in changes for word in ("--set", change)]
     with subprocess.Popen(
         [

@@ -140,7 +140,7 @@ def test_is_trained(tmp_path, place, monkeypatch, capsys):
 
 
 def test_the_command_line_says_what_is_wrong_before_anything_is_begun(tmp_path, capsys, place):
-    command = ["train", "scenes-soft", "--run", str(tmp_path / "run")]
+    command = ["train", "scenes-soft", "--out", str(tmp_path / "run")]
     assert cli.main([*command, "--attention", place("def attend(e, a): return e")]) == 2
     assert "must return two tensors, (z, alpha), not Tensor" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -156,7 +156,7 @@ def test_export_adds_it_and_train_has_it(tmp_path, monkeypatch, capsys):
     place = ["--data", str(tmp_path / "data")]
     run, old, new = tmp_path / "run", tmp_path / "old.safetensors", tmp_path / "new.safetensors"
     assert cli.main(["features", str(recipe), *place]) == 0
-    assert cli.main(["train", str(recipe), "--run", str(run), *place]) == 0
+    assert cli.main(["train", str(recipe), "--out", str(run), *place]) == 0
     trained = Captioner.load(run)
     assert trained.familiarity is not None
     trained.familiarity = None
@@ -172,7 +172,7 @@ def test_export_adds_it_and_train_has_it(tmp_path, monkeypatch, capsys):
     far.familiarity = Familiarity(torch.zeros(1, tiny.DIM, dtype=torch.int8), torch.ones(1), 0.5)
     far.save(tmp_path / "far.safetensors")
     capsys.readouterr()
-    command = ["caption", str(tmp_path / "noise.png"), "--pictures", str(tmp_path / "seen"), "--model"]
+    command = ["caption", str(tmp_path / "noise.png"), "--out", str(tmp_path / "seen"), "--model"]
     assert cli.main([*command, str(tmp_path / "far.safetensors")]) == 0
     assert REMARK + "  (log p" in capsys.readouterr().out
     assert cli.main([*command, str(tmp_path / "far.safetensors"), "--model", str(old)]) == 0

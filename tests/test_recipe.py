@@ -293,7 +293,7 @@ class TestRemovedOptions:
         refused(
             lambda: recipe.require_resumable({"name": "x", "hard": {"official": True}}, tmp_path),
             f"{tmp_path} was started with hard.official = true, which recipes no longer have",
-            "start a new one with --run",
+            "start a new one with --out",
         )
 
 

@@ -29,7 +29,7 @@ def holder(tmp_path):
 
 
 def test_a_live_owner_is_named(tmp_path, holder):
-    with pytest.raises(SatlibError, match=rf"run is in use by process {holder.pid} on .+, since \d{{4}}-.*--run"):
+    with pytest.raises(SatlibError, match=rf"run is in use by process {holder.pid} on .+, since \d{{4}}-.*--out"):
         training.train(tiny.the_recipe(), tiny.data(), tiny.Reader(), tmp_path / "run", progress=False)
     assert {file.name for file in (tmp_path / "run").iterdir()} == {".lock", OWNER}
 
@@ -51,7 +51,7 @@ def test_it_is_given_back_after_a_mistake(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SatlibError, match="choose another folder with --run"), locked(tmp_path / "file" / "run"):
+    with pytest.raises(SatlibError, match="choose another folder with --out"), locked(tmp_path / "file" / "run"):
         pass
 
 

@@ -322,7 +322,7 @@ class TestTraining:
         where = ["--set", f"data.name={some}"]
         assert cli.main(["features", recipe, *where]) == 0
         assert "nothing to compute" in capsys.readouterr().out
-        assert cli.main(["train", recipe, *where, "--run", run, "--device", "cpu"]) == 0
+        assert cli.main(["train", recipe, *where, "--out", run, "--device", "cpu"]) == 0
         assert cli.main(["evaluate", run, "--device", "cpu"]) == 0
         assert "4 images of tiny test" in capsys.readouterr().out
         assert cli.main(["evaluate", run, "--split", "train", "--device", "cpu"]) == 2

@@ -261,14 +261,14 @@ class TestRefusals:
         return tmp_path
 
     def test_another_recipe(self, run):
-        with pytest.raises(SatlibError, match=r"begun with another decoder.hidden; name another folder with --run"):
+        with pytest.raises(SatlibError, match=r"begun with another decoder.hidden; name another folder with --out"):
             train(run, "decoder.hidden=20")
         train(run, "training.epochs=1", "decoding.beam=4")  # how captions are generated may change
 
     def test_other_captions(self, run):
         other = tiny.data()
         first = dataclasses.replace(other.examples[0], references=("a purple zebra",))
-        with pytest.raises(SatlibError, match=r"training captions.*name another folder with --run"):
+        with pytest.raises(SatlibError, match=r"training captions.*name another folder with --out"):
             train(run, data=dataclasses.replace(other, examples=(first, *other.examples[1:])))
 
     def test_a_checkpoint_cut_short(self, run):

@@ -153,7 +153,7 @@ def test_the_pictures_of_caption_are_drawn_by_the_models_view(photo, tmp_path, c
     photo.save(tmp_path / "photo.png")
     for view in images.VIEWS:
         captioner(view).save(tmp_path / f"{view}.safetensors")
-        options = ["--model", tmp_path / f"{view}.safetensors", "--pictures", tmp_path / view, "--device", "cpu"]
+        options = ["--model", tmp_path / f"{view}.safetensors", "--out", tmp_path / view, "--device", "cpu"]
         assert cli.main(["caption", str(tmp_path / "photo.png"), *map(str, options)]) == 0
     whole, crop = (maps[0] for maps in drawn)
     assert whole.shape == crop.shape == (224, 448)

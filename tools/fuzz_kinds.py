@@ -269,7 +269,7 @@ def _use_model(folder: Path, satlib: Satlib) -> int:
 
 
 def _use_caption(folder: Path, satlib: Satlib) -> int:
-    model = ["--model", str(folder / "model.safetensors"), "--pictures", str(folder / "out")]
+    model = ["--model", str(folder / "model.safetensors"), "--out", str(folder / "out")]
     return satlib(["caption", str(folder / "scene.png"), *model, "--device", "cpu"])
 
 

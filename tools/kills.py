@@ -151,7 +151,7 @@ def _compare(options: argparse.Namespace, root: Path) -> int:
         subprocess.run([*satlib, "features", *common], check=True, capture_output=True)
 
     def train(run: Path) -> list[str]:
-        return [*satlib, "train", *common, "--run", str(run), "--checkpoint-every", "0.2"]
+        return [*satlib, "train", *common, "--out", str(run), "--checkpoint-every", "0.2"]
 
     began = time.monotonic()
     with subprocess.Popen(train(root / "whole"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

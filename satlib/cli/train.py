@@ -31,7 +31,7 @@ def add_train(commands: Commands) -> None:
     parser = command(commands, "train", train, "train a captioner by a recipe; the same command resumes after a stop")
     recipe_options(parser)
     out_option(parser, "the run's folder; by default runs/RECIPE", "--run", "--run-folder")
-    # The second name is for torchrun, which would take the first for an abbreviation of its own --start-method.
+    # torchrun would take --start for an abbreviation of its own --start-method, hence the second name.
     parser.add_argument(
         "--start",
         "--start-from",
