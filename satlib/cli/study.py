@@ -1,9 +1,11 @@
-"""Commands that explain, check, compare and measure: `satlib recipe`, `estimators`, `encoders`, `check`, `bench`, `info`, `demo`."""
+"""Commands that explain, check, compare and measure: `satlib recipe`, `estimators`, `encoders`, `course`, `check`, `bench`, `info`, `demo`."""
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 
+from satlib import bars
 from satlib.cli.arguments import Commands, command, data_option, device_option, json_option, numbers, positive, printed
 from satlib.errors import SatlibError
 
@@ -103,6 +105,27 @@ def _json_file(text: str) -> Path:
             f"must be a file with the ending .json, not {text}; put --json behind the notebooks"
         )
     return Path(text)
+
+
+def add_course(commands: Commands) -> None:
+    """`satlib course`."""
+    parser = command(commands, "course", course, "write the course's notebooks and exercises into a folder")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="what you have changed there stays as it is")
+
+
+def course(options: argparse.Namespace) -> int:
+    """Write the course, and say how to begin."""
+    from satlib.course_folder import write_course
+
+    for what, files in write_course(options.folder).items():
+        print(f"{what}: {len(files)} {'file' if len(files) == 1 else 'files'}")
+        if what.startswith("changed"):
+            print(*(f"  {options.folder / name}" for name in files), sep="\n")
+    paths = [options.folder, options.folder / "notebooks" / "00_look.ipynb", options.folder / "exercises"]
+    folder, first, exercises = (shlex.quote(str(path)) for path in paths)
+    bars.say(f"Begin with: jupyter lab --notebook-dir={folder} {first}")
+    bars.say(f"Are your exercises right? satlib check {exercises}")
+    return 0
 
 
 def add_check(commands: Commands) -> None:
@@ -250,4 +273,14 @@ def demo(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (add_recipe, add_estimators, add_encoders, add_check, add_bench, add_info, add_completion, add_demo)
+COMMANDS = (
+    add_recipe,
+    add_estimators,
+    add_encoders,
+    add_course,
+    add_check,
+    add_bench,
+    add_info,
+    add_completion,
+    add_demo,
+)
