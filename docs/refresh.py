@@ -14,17 +14,20 @@ TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table 
 # In the order in which a photograph becomes a caption; modules that are named nowhere come last.
 GROUPS = {
     "From photograph to caption": "images encoders networks extraction features text attention decoder decoding captioner familiarity overlay plots",
-    "Training": "recipe configs options training_data batching supervision objectives optimisation training validation scaling checkpoint storage interruption origins",
+    "Training": "recipe configs options training_data batching supervision objectives optimisation starting training validation scaling checkpoint storage run_lock interruption origins",
     "Evaluation": "metrics statistics evaluation encoder_study choice table comparison ground pointing phrase_grounding phrase_report phrase_page estimators tune java",
+    "What goes wrong": "doctor patient symptoms leaks",
     "Beyond the paper": "reward meteor distillation weight_averaging",
     "Scale and speed": "device distributed streaming fast fast_loop",
-    "Command line and files to share": "info demo shipped onnx_export onnx_reader",
+    "Files from anywhere": "files schemas untrusted weight_files errors",
+    "Command line and files to share": "info explain bars demo shipped course_folder course_files onnx_export onnx_storage onnx_reader live_page",
 }
 FOLDERS = {
     "datasets": "Flickr8k, Flickr30k, COCO, Karpathy's splits, your folder, drawn scenes; downloading, checking, shards",
     "course": "what only the notebooks need",
     "exercises": "the checks of the exercises",
     "cli": "the command line, one function per subcommand",
+    "live": "the page that `satlib page` writes: HTML, CSS and scripts",
     "bench": "speed and memory beside a common implementation",
     "recipes": "one TOML file for each data set and model",
     "models": "trained captioners and their model cards",
@@ -54,6 +57,8 @@ def module_map() -> str:
     """The map of modules in Markdown."""
     parts = []
     for group, files in modules().items():
+        if not files:
+            continue
         parts += [f"**{group}**", "", "| file | lines | content |", "| --- | ---: | --- |"]
         parts += [f"| [{path.name}](../satlib/{path.name}) | {lines(path)} | {summary(path)} |" for path in files]
         parts.append("")

@@ -1,7 +1,7 @@
 """A run's folder belongs to one process at a time: a second one would mix its checkpoints with the first one's.
 
 The operating system holds the lock for as long as its process lives (filelock), so a killed process leaves none behind. Who holds it
-stands in a file beside it, for the message.
+stands in a file beside it, for the message. The lock's file stays in the folder: whoever deleted it could let two processes in.
 """
 
 import os
@@ -28,6 +28,7 @@ def locked(folder: Path) -> Iterator[None]:
         SatlibError: another process holds it (the message names it), or the folder cannot be written.
     """
     lock = FileLock(folder / LOCK)
+    made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
@@ -44,6 +45,10 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         (folder / OWNER).unlink(missing_ok=True)
+        if [path.name for path in folder.iterdir()] == [LOCK]:  # the run was refused before it wrote anything
+            (folder / LOCK).unlink()
+            if made:
+                folder.rmdir()
         lock.release()
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from satlib.errors import SatlibError
 
-_FORMATS = (torch.float32, torch.float16, torch.int8, torch.int64)  # 64-bit integers: counters of a trained encoder
+# float64: a model in double precision, as it is; 64-bit integers: counters of a trained encoder
+_FORMATS = (torch.float64, torch.float32, torch.float16, torch.int8, torch.int64)
 STORAGE = ("float32", "float16", "int8")
 
 

@@ -326,11 +326,6 @@ class TestTraining:
         with pytest.raises(SatlibError, match="does not fit"):
             self.train(tmp_path / "hard", "decoder.attention=hard", "decoder.hidden=17", start=tmp_path / "soft")
 
-    def test_start_with_another_vocabulary_is_refused(self, tmp_path):
-        self.train(tmp_path / "soft", "data.vocabulary_size=8")
-        with pytest.raises(SatlibError, match="another vocabulary"):
-            self.train(tmp_path / "hard", "decoder.attention=hard", start=tmp_path / "soft")
-
     def test_evaluated_by_each_look(self, tmp_path):
         self.train(tmp_path, "decoder.attention=hard", "training.epochs=6")
         captioner = Captioner.load(tmp_path)

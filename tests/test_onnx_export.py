@@ -166,7 +166,7 @@ def test_a_model_that_knows_its_training_set_gives_the_distance(model, exported)
         assert exported.manifest["unlike above"] is None
         assert distance == -1
     else:
-        right = model.familiarity.distances(model._encoded(batch))
+        right = model.familiarity.distances(model.encoded(batch))
         np.testing.assert_allclose(distance, right, atol=1e-4)
         assert exported.manifest["unlike above"] == model.familiarity.threshold
 

@@ -9,5 +9,6 @@ import fuzz  # noqa: F401
 import fuzz_kinds  # noqa: F401
 import install_cell  # noqa: F401
 import kills  # noqa: F401
+import release_check  # noqa: F401
 
 import exercises  # noqa: F401

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import PathDistribution
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
 from zipfile import Path as ZipPath
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+UV = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 SHOWN = ("torch", "numpy", "pillow", "matplotlib", "timm", "msgspec", "jupyterlab", "nbval")
 PHOTO = "import shutil, matplotlib.cbook as c; shutil.copy(c.get_sample_data('grace_hopper.jpg', asfileobj=False), 'photo.jpg')"
@@ -45,10 +47,14 @@ def build(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def links_that_fail(wheel: Path) -> list[str]:
-    """Relative links and pictures of the long description, which would lead nowhere outside the repository."""
+def metadata_of(wheel: Path) -> Message:
+    """A wheel's metadata; the payload is the long description."""
     info = next(entry for entry in ZipPath(wheel).iterdir() if entry.name.endswith(".dist-info"))
-    text = PathDistribution(info).metadata.get_payload()  # type: ignore[attr-defined]
+    return message_from_string((info / "METADATA").read_text(encoding="utf-8"))
+
+
+def links_that_fail(text: str) -> list[str]:
+    """Relative links and pictures of a page in Markdown, which lead nowhere outside the repository."""
     text = re.sub(r"^```.*?^```|`[^`\n]+`", "", text, flags=re.M | re.S)
     return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target and target[0] != "#"]
 
@@ -71,15 +77,14 @@ def attempt(wheel: Path, python: str, resolution: str) -> tuple[str, float]:
             "OMP_NUM_THREADS": "2",
             "VIRTUAL_ENV": str(place / "env"),
         }
-        uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
         say(
             f"uv venv --python {python} env",
-            [uv, "venv", "--quiet", "--python", python, str(place / "env")],
+            [UV, "venv", "--quiet", "--python", python, str(place / "env")],
             environment,
             place,
         )
         what = f"satlib[course] @ {wheel.resolve().as_uri()}"
-        install = [uv, "pip", "install", "--quiet", "--resolution", RESOLUTIONS[resolution], what]
+        install = [UV, "pip", "install", "--quiet", "--resolution", RESOLUTIONS[resolution], what]
         say(
             f"uv pip install --resolution {RESOLUTIONS[resolution]} 'satlib[course] @ {wheel.name}'",
             install,
@@ -87,12 +92,18 @@ def attempt(wheel: Path, python: str, resolution: str) -> tuple[str, float]:
             place,
         )
         listed = subprocess.run(
-            [uv, "pip", "freeze"], env=environment, cwd=place, capture_output=True, text=True, check=True
+            [UV, "pip", "freeze"], env=environment, cwd=place, capture_output=True, text=True, check=True
         )
         versions = dict(line.split("==") for line in listed.stdout.split() if "==" in line)
         for line in COMMANDS:
             say(line, ["bash", "-c", line], environment, empty, status=int(line == BLANK))
     return ", ".join(f"{name} {versions[name]}" for name in SHOWN), time.monotonic() - began
+
+
+def interpreter(python: str) -> str | None:
+    """The path of an interpreter, by its version, its name or its path; None if it is not on this machine."""
+    found = subprocess.run([UV, "python", "find", "--no-python-downloads", python], capture_output=True, text=True)
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def say(line: str, command: list[str], environment: dict[str, str], folder: Path, status: int = 0) -> None:
@@ -124,14 +135,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         wheel = options.wheel or build(Path(folder))
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
-        for target in links_that_fail(wheel):
+        for target in links_that_fail(str(metadata_of(wheel).get_payload())):
             failed = 1
             print(f"the long description links to {target}, which is nowhere outside the repository")
         for python in options.pythons:
+            if not (path := interpreter(python)):
+                print(f"Python {python}: not on this machine")
+                rows.append(f"| {python} | - | not on this machine, not tried | |")
+                continue
             for resolution in options.resolutions:
                 print(f"Python {python}, {resolution} versions:")
                 try:
-                    versions, seconds = attempt(wheel, python, resolution)
+                    versions, seconds = attempt(wheel, path, resolution)
                     rows.append(f"| {python} | {resolution} | {versions} | {seconds:.0f} s |")
                 except RuntimeError as error:
                     failed = 1

@@ -1,0 +1,226 @@
+"""What would be released: the distributions, their licences and links, the course that they carry, and the workflow."""
+
+import fnmatch
+import json
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import yaml
+from filelock import FileLock
+from tools_path import release_check
+
+from satlib import __version__, course_folder
+from satlib.course_files import course_files, without_outside_links
+from satlib.course_folder import RECORD, write_course
+from satlib.errors import SatlibError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+NON_COMMERCIAL = "LicenseRef-Flickr8k-Models"
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory, worker_id):
+    """The wheel, built from the source archive as for a release, once for all of pytest's processes."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "distributions"
+    with FileLock(f"{folder}.lock"):
+        if not list(folder.glob("*.whl")):
+            command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+            subprocess.run(command, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_has_the_course_the_models_and_the_licences(wheel):
+    names = set(ZipFile(wheel).namelist())
+    assert {f"satlib/_course/{name}" for name in course_files(ROOT)} <= names
+    assert "satlib/_course/notebooks/00_look.ipynb" in names
+    assert "satlib/models/flickr8k-lite02-boxes.safetensors" in names
+    assert f"satlib-{__version__}.dist-info/licenses/LICENSES/{NON_COMMERCIAL}.txt" in names
+    assert not [name for name in names if "solutions" in name or "tests" in name]  # answers stay in the repository
+
+
+def test_the_metadata_names_the_licences_and_no_link_fails(wheel):
+    folder = release_check.metadata_of(wheel)
+    assert folder["License-Expression"] == f"MIT AND {NON_COMMERCIAL}"
+    assert sorted(folder.get_all("License-File")) == ["LICENSES/LicenseRef-Flickr8k-Models.txt", "LICENSES/MIT.txt", "REUSE.toml"]  # fmt: skip
+    assert folder.get_payload().startswith("# satlib: Show, Attend and Tell")
+    assert release_check.links_that_fail(folder.get_payload()) == []
+
+
+def test_a_link_that_fails_is_seen():
+    text = "[a](docs/a.md) [b](#b) [c](https://c.org) `[d](d.md)`\n```\n[e](e.md)\n```\n![f](f.png)"
+    assert release_check.links_that_fail(text) == ["docs/a.md", "f.png"]
+
+
+def licence(path: str) -> str:
+    """A file's licence by REUSE.toml, in which the last table that fits counts."""
+    tables = tomllib.loads((ROOT / "REUSE.toml").read_text(encoding="utf-8"))["annotations"]
+    return [table["SPDX-License-Identifier"] for table in tables if fnmatch.fnmatch(path, table["path"])][-1]
+
+
+def test_each_file_has_its_licence():
+    models = {
+        path.name: licence(f"satlib/models/{path.name}") for path in (ROOT / "satlib/models").glob("*.safetensors")
+    }
+    assert models == {
+        "flickr8k-lite02-boxes.safetensors": NON_COMMERCIAL,
+        "flickr8k-lite0-soft.safetensors": NON_COMMERCIAL,
+        "flickr8k-hard-reward.safetensors": NON_COMMERCIAL,
+        "scenes-soft.safetensors": "MIT",
+        "scenes-hard.safetensors": "MIT",
+    }
+    assert {licence(name) for name in ("satlib/decoder.py", "notebooks/00_look.ipynb", "README.md")} == {"MIT"}
+    assert (ROOT / "LICENSES/MIT.txt").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert {path.stem for path in (ROOT / "LICENSES").iterdir()} == {"MIT", NON_COMMERCIAL}
+
+
+class TestLinks:
+    TEXT = "[guide](docs/a.md#b) ![shape](docs/a.png) [web](https://x.org) [here](#here) [next](notebooks/n.ipynb) `[c](d)`"
+
+    def test_lead_to_the_address_at_the_version_s_tag(self):
+        text = without_outside_links(self.TEXT, "README.md", ["notebooks/n.ipynb"], "https://h.org/o/r/", "1.2")
+        assert text == (
+            "[guide](https://h.org/o/r/blob/v1.2/docs/a.md#b) ![shape](https://h.org/o/r/raw/v1.2/docs/a.png) "
+            "[web](https://x.org) [here](#here) [next](notebooks/n.ipynb) `[c](d)`"
+        )
+
+    def test_become_text_where_nobody_knows_the_address(self):
+        text = without_outside_links(self.TEXT, "README.md", ["notebooks/n.ipynb"], None, "1.2")
+        assert text == "guide  [web](https://x.org) [here](#here) [next](notebooks/n.ipynb) `[c](d)`"
+
+    def test_are_read_from_the_page_that_has_them(self):
+        kept = "[back](../notebooks/n.ipynb) [all](../notebooks)"
+        assert without_outside_links(kept, "exercises/e.ipynb", ["notebooks/n.ipynb"], None, "1") == kept
+
+
+class TestCourse:
+    def test_is_whole_and_every_link_leads_somewhere(self, tmp_path):
+        done = write_course(tmp_path / "my course")
+        assert done == {"written": course_files(ROOT)}
+        assert len([name for name in done["written"] if re.match(r"notebooks/0\d_\w+\.ipynb", name)]) == 10
+        for name in done["written"]:
+            path = tmp_path / "my course" / name
+            if path.suffix == ".ipynb":
+                cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+                text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+            elif path.suffix == ".md":
+                text = path.read_text(encoding="utf-8")
+            else:
+                continue
+            for target in release_check.links_that_fail(text):
+                assert (path.parent / target.partition("#")[0]).exists(), f"{name}: {target}"
+
+    def test_cells_that_run_are_those_of_the_repository(self, tmp_path):
+        write_course(tmp_path)
+        for name in course_files(ROOT):
+            if name.endswith(".ipynb"):
+                ours, theirs = (
+                    [cell for cell in json.loads((root / name).read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+                    for root in (ROOT, tmp_path)
+                )  # fmt: skip
+                assert ours == theirs
+
+    def test_keeps_what_a_learner_changed_and_updates_the_rest(self, tmp_path, monkeypatch):
+        packed, folder = tmp_path / "packed", tmp_path / "course"
+        (packed / "notebooks").mkdir(parents=True)
+        for name in ("a", "b", "c"):
+            (packed / f"notebooks/{name}.ipynb").write_text(json.dumps({"cells": [], "n": name}))
+        monkeypatch.setattr(course_folder, "PACKED", packed)
+        write_course(folder)
+        mine = folder / "notebooks/a.ipynb"
+        mine.write_text("my answers")
+        (folder / "notes.txt").write_text("my notes")
+        for name in ("a", "b"):
+            (packed / f"notebooks/{name}.ipynb").write_text(json.dumps({"cells": [], "n": "new"}))
+        assert write_course(folder) == {
+            "changed by you, and left as it is": ["notebooks/a.ipynb"],
+            "brought up to date": ["notebooks/b.ipynb"],
+            "the same already": ["notebooks/c.ipynb"],
+        }
+        assert mine.read_text() == "my answers"
+        assert (folder / "notes.txt").read_text() == "my notes"
+        assert json.loads((folder / "notebooks/b.ipynb").read_text())["n"] == "new"
+        assert write_course(folder)["changed by you, and left as it is"] == ["notebooks/a.ipynb"]  # nor later
+
+    def test_a_file_that_was_there_before_is_kept(self, tmp_path):
+        (tmp_path / "exercises").mkdir()
+        (tmp_path / "exercises/conftest.py").write_text("# mine")
+        assert write_course(tmp_path)["changed by you, and left as it is"] == ["exercises/conftest.py"]
+        assert (tmp_path / "exercises/conftest.py").read_text() == "# mine"
+
+    def test_refuses_a_folder_in_place_of_a_file_and_a_broken_record(self, tmp_path):
+        (tmp_path / "one/notebooks/00_look.ipynb").mkdir(parents=True)
+        with pytest.raises(SatlibError, match="is a folder, where the course has a file"):
+            write_course(tmp_path / "one")
+        (tmp_path / "two").mkdir()
+        (tmp_path / "two" / RECORD).write_text("[1]")
+        with pytest.raises(SatlibError, match="a record of satlib course"):
+            write_course(tmp_path / "two")
+
+    def test_an_installation_without_it_says_so(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(course_folder, "PACKED", tmp_path)
+        with pytest.raises(SatlibError, match="this installation of satlib has no course"):
+            write_course(tmp_path / "course")
+
+    def test_the_address_is_that_of_the_package(self, monkeypatch):
+        class Metadata:
+            def get_all(self, name):
+                return {"Project-URL": ["Other, https://x.org", "Source, https://h.org/o/r"]}[name]
+
+        monkeypatch.setattr(course_folder, "metadata", lambda name: Metadata())
+        assert course_folder._address() == "https://h.org/o/r"
+
+        def missing(name):
+            raise metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(course_folder, "metadata", missing)
+        assert course_folder._address() is None
+
+
+class TestWorkflow:
+    JOBS = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]
+
+    def test_publishes_only_what_was_tested_and_installed(self):
+        assert set(self.JOBS["publish"]["needs"]) == {"test", "install"}
+        assert self.JOBS["install"]["needs"] == "build"
+        assert tuple(self.JOBS["install"]["strategy"]["matrix"]["python"]) == release_check.PYTHONS
+        commands = [step.get("run", "") for step in self.JOBS["publish"]["steps"]]
+        assert any("satlib/models/*.safetensors" in line for line in commands)
+        assert any("sha256sum" in line for line in commands)
+        assert any(line.startswith("gh release create") and "dist/*" in line for line in commands)
+
+    def test_its_shell_lines_hold_for_this_version(self, tmp_path):
+        """The check of the tag, the address of the links and the section of the changelog, run as they stand in the file."""
+        tag = {"GITHUB_REF_NAME": f"v{__version__}", "GITHUB_SERVER_URL": "https://h.org", "GITHUB_REPOSITORY": "o/r"}
+        for name in ("CHANGELOG.md", "pyproject.toml"):
+            (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+        (tmp_path / "satlib").mkdir()
+        (tmp_path / "satlib/__init__.py").write_bytes((ROOT / "satlib/__init__.py").read_bytes())
+
+        def run(line, **changed):
+            return subprocess.run(
+                ["bash", "-ec", line], cwd=tmp_path, env={"PATH": "/usr/bin:/bin", **tag, **changed}
+            ).returncode
+
+        lines = [step["run"] for job in ("build", "publish") for step in self.JOBS[job]["steps"] if "run" in step]
+        (checks,) = (line for line in lines if "__version__" in line)
+        (address,) = (line for line in lines if "Source" in line)
+        (section,) = (line for line in lines if line.startswith("awk"))
+        assert run(checks) == 0
+        assert run(checks, GITHUB_REF_NAME="v99.0") != 0
+        assert run(address) == 0
+        project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert project["urls"] == {"Source": "https://h.org/o/r"}
+        assert project["name"] == "satlib"
+        assert run(section) == 0
+        assert (tmp_path / "notes.md").read_text(encoding="utf-8").startswith(f"## {__version__} (")
