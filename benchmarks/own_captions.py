@@ -18,6 +18,7 @@ from pathlib import Path
 
 from satlib import datasets
 from satlib.datasets.entities import Entities
+from satlib.statistics import Statistics, differences
 
 MODEL, PHOTOGRAPHS = "flickr8k-lite0-soft", 200
 SPLITS = ("train",) * 3 + ("dev", "test")
@@ -75,12 +76,19 @@ def main() -> None:
             "from nothing": satlib("evaluate", work / "fresh", "--json", *home),
         }
         columns = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr")
-        print(f"{'':14}" + "".join(f"{column:>9}" for column in columns))
+        print("| | " + " | ".join(columns) + " |\n| ---" + " | ---:" * len(columns) + " |")
+        stored = {}
         for name, text in results.items():
-            result = json.loads(text)
-            print(f"{name:14}" + "".join(f"{result['metrics'][column]:9.1f}" for column in columns))
-            captions = json.loads(Path(result["file"]).read_text(encoding="utf-8"))["captions"]
-            print("  " + "\n  ".join(list(captions.values())[:3]))
+            metrics = json.loads(text)["metrics"]
+            print(f"| {name} | " + " | ".join(f"{metrics[column]:.1f}" for column in columns) + " |")
+            stored[name] = json.loads(Path(json.loads(text)["file"]).read_text(encoding="utf-8"))
+        of_images = {name: Statistics.of(result["statistics"]) for name, result in stored.items()}
+        for other in ("as it is", "from nothing"):
+            found = differences(of_images["continued"], of_images[other])
+            cells = ["{:+.1f} ({:.1f} to {:.1f})".format(*found[column]) for column in columns]
+            print(f"| continued, less {other} | " + " | ".join(cells) + " |")
+        for name, result in stored.items():
+            print(f"\n{name}:", *list(result["captions"].values())[:3], sep="\n  ")
 
 
 if __name__ == "__main__":

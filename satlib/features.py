@@ -59,8 +59,12 @@ class FeatureStore:
         grid, dim: (h, w) and D of the encoder that made it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: str = "satlib features RECIPE") -> None:
         """Open a finished store.
+
+        Args:
+            folder: of the store.
+            command: what makes it, for the message.
 
         Raises:
             SatlibError: the store is missing or unfinished, or its array is shorter than its manifest says.
@@ -68,7 +72,7 @@ class FeatureStore:
         self.folder = folder
         if not (folder / MANIFEST).is_file():
             state = "is not finished" if (folder / (MANIFEST + ".partial")).exists() else "does not exist"
-            raise SatlibError(f"the feature store {folder} {state}; create it with: satlib features RECIPE")
+            raise SatlibError(f"the feature store {folder} {state}; create it with: {command}")
         self.manifest, self._records = read_manifest(folder)
         self.grid: tuple[int, int] = tuple(self.manifest["grid"])
         self.dim: int = self.manifest["dim"]
@@ -195,14 +199,23 @@ def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> P
     return root / "features" / f"{name}-{encoder}-{view}".replace(":", "-").replace("/", "-")
 
 
-def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:
+def open_store(
+    root: Path,
+    data: CaptionSet,
+    encoder: Encoder,
+    view: str,
+    examples: Sequence[Example],
+    command: str = "satlib features RECIPE",
+) -> FeatureStore:
     """The store for a caption set and an encoder, checked for `examples`; a store by an older satlib is used if there is no other.
+
+    `command` makes it, and is named where it is missing.
 
     Raises:
         SatlibError: the store is missing, or does not fit (`FeatureStore.check`).
     """
     place, old = folder(root, data, encoder.name, view), _old_folder(root, data, encoder.name)
-    store = FeatureStore(old if (old / MANIFEST).is_file() and not (place / MANIFEST).is_file() else place)
+    store = FeatureStore(old if (old / MANIFEST).is_file() and not (place / MANIFEST).is_file() else place, command)
     distributed.current().from_first(lambda: store.check(encoder, data, examples, view))
     return store
 

@@ -1,6 +1,7 @@
 """One's own data: going on from a model of others, evaluating it there, and files as telephones and COCO 2017 have them."""
 
 import json
+import shlex
 
 import pytest
 import torch
@@ -95,6 +96,18 @@ class TestStarting:
 
 
 @pytest.mark.needs_java
+def test_the_command_that_computes_missing_features_is_named_in_full(own, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SATLIB_DATA", raising=False)
+    train = ["train", "own-folder", "--set", f"data.name={own}", "--start", "flickr8k-lite02-boxes"]
+    assert cli.main(train) == 2
+    command = capsys.readouterr().err.strip().split("create it with: ")[1]
+    encoder = Captioner.load(shipped.model("flickr8k-lite02-boxes")).recipe.encoder.name
+    assert command == f"satlib features own-folder --set data.name={own} --set encoder.name={encoder}"
+    assert cli.main(shlex.split(command)[1:]) == 0
+    assert cli.main([*train, "--set", "training.epochs=1", "--set", "data.min_count=1"]) == 0
+
+
 def test_another_data_set_is_evaluated_and_grounded(own, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["evaluate", "scenes-soft", "--data-set", str(own), "--split", "train", "--json", "--quiet"]) == 0

@@ -55,6 +55,9 @@ def test_the_metadata_names_the_licences_and_no_link_fails(wheel):
     assert sorted(folder.get_all("License-File")) == ["LICENSES/LicenseRef-Flickr8k-Models.txt", "LICENSES/MIT.txt", "REUSE.toml"]  # fmt: skip
     assert folder.get_payload().startswith("# satlib: Show, Attend and Tell")
     assert release_check.links_that_fail(folder.get_payload()) == []
+    required = release_check.requirements(folder)
+    assert {"torch>=2.6", "jupyterlab>=4.2", "numpy>=2.1; python_version >= '3.13'"} <= set(required)
+    assert not [line for line in required if "extra" in line or line.startswith(("ruff", "sphinx"))]
 
 
 def test_a_link_that_fails_is_seen():

@@ -53,6 +53,12 @@ def metadata_of(wheel: Path) -> Message:
     return message_from_string((info / "METADATA").read_text(encoding="utf-8"))
 
 
+def requirements(metadata: Message) -> list[str]:
+    """What the package and the course require, as lines for an installer; to it, they are then direct requirements."""
+    lines = [line.removesuffix("; extra == 'course'") for line in metadata.get_all("Requires-Dist", [])]
+    return [line for line in lines if "extra ==" not in line]
+
+
 def links_that_fail(text: str) -> list[str]:
     """Relative links and pictures of a page in Markdown, which lead nowhere outside the repository."""
     text = re.sub(r"^```.*?^```|`[^`\n]+`", "", text, flags=re.M | re.S)
@@ -83,10 +89,10 @@ def attempt(wheel: Path, python: str, resolution: str) -> tuple[str, float]:
             environment,
             place,
         )
-        what = f"satlib[course] @ {wheel.resolve().as_uri()}"
-        install = [UV, "pip", "install", "--quiet", "--resolution", RESOLUTIONS[resolution], what]
+        what = [f"satlib[course] @ {wheel.resolve().as_uri()}", *requirements(metadata_of(wheel))]
+        install = [UV, "pip", "install", "--quiet", "--resolution", RESOLUTIONS[resolution], *what]
         say(
-            f"uv pip install --resolution {RESOLUTIONS[resolution]} 'satlib[course] @ {wheel.name}'",
+            f"uv pip install --resolution {RESOLUTIONS[resolution]} 'satlib[course] @ {wheel.name}' ...",
             install,
             environment,
             place,

@@ -1,6 +1,7 @@
 """Inputs that several commands open: data sets, readers of images or annotation vectors, and trained models."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -68,7 +69,23 @@ def reader(
     if encoder is None:
         return features.Pixels(data, recipe.encoder.view)
     examples = [example for split in splits for example in data.split(split)]
-    return features.open_store(root, data, encoder, recipe.encoder.view, examples)
+    return features.open_store(root, data, encoder, recipe.encoder.view, examples, features_command(recipe, root))
+
+
+def features_command(used: "Recipe", root: Path) -> str:
+    """The command that computes the annotation vectors which a recipe needs, as its user would type it."""
+    from satlib import datasets, recipe
+
+    if used.name not in recipe.names():
+        return "satlib features RECIPE, with the same --set"
+    plain, words = recipe.load(used.name), ["satlib", "features", used.name]
+    for section, key in (("data", "name"), ("encoder", "name"), ("encoder", "view")):
+        value = getattr(getattr(used, section), key)
+        if value != getattr(getattr(plain, section), key):
+            words += ["--set", f"{section}.{key}={value}"]
+    if root != datasets.data_root(None):
+        words += ["--data", str(root)]
+    return shlex.join(words)
 
 
 def captioner(model: Path | str, options: argparse.Namespace) -> "Captioner":
