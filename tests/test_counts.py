@@ -55,7 +55,7 @@ def test_by_its_command(tmp_path):
     assert counts.read(tmp_path / "counts.tsv")["train"].images == 4000
     done = subprocess.run([*command, "nowhere", tmp_path / "x"], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "'nowhere' is neither a known data set nor" in done.stderr
+    assert "'nowhere' is neither a data set that satlib knows nor" in done.stderr
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "usage" in done.stderr

@@ -56,7 +56,7 @@ def test_the_metadata_names_the_licences_and_no_link_fails(wheel):
     assert folder.get_payload().startswith("# satlib: Show, Attend and Tell")
     assert release_check.links_that_fail(folder.get_payload()) == []
     required = release_check.requirements(folder)
-    assert {"torch>=2.6", "jupyterlab>=4.2", "numpy>=2.1; python_version >= '3.13'"} <= set(required)
+    assert {"torch>=2.6", "jupyterlab>=4.2", "scikit-image>=0.25; (python_version >= '3.13')"} <= set(required)
     assert not [line for line in required if "extra" in line or line.startswith(("ruff", "sphinx"))]
 
 

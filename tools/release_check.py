@@ -55,7 +55,7 @@ def metadata_of(wheel: Path) -> Message:
 
 def requirements(metadata: Message) -> list[str]:
     """What the package and the course require, as lines for an installer; to it, they are then direct requirements."""
-    lines = [line.removesuffix("; extra == 'course'") for line in metadata.get_all("Requires-Dist", [])]
+    lines = [re.sub(r"(;| and) extra == 'course'$", "", line) for line in metadata.get_all("Requires-Dist", [])]
     return [line for line in lines if "extra ==" not in line]
 
 

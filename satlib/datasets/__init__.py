@@ -17,6 +17,7 @@ from satlib.errors import SatlibError
 MAX_REFERENCES = 5
 SPLITS = ("train", "dev", "test")
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
+YOUR_FOLDER = "FOLDER"  # stands in the recipe own-folder for what only its user knows
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
     Args:
         name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs
             no files), the path of one of Karpathy's dataset_*.json files, the path of your own folder with a captions.csv
-            or captions.json, or the location of shards (`satlib.datasets.shards`).
+            or captions.json (both from here, or from the root), or the location of shards (`satlib.datasets.shards`).
         root: the data root; `data_root()` by default.
         require_images: raise an error if listed image files are missing (lists each folder once, opens no file).
         train_images: the number of training scenes, as in a recipe's data.train_images; 0 means the default. Other sets
@@ -131,15 +132,18 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
 
     if sharded.is_location(name):
         return sharded.Shards(name)
-    path = Path(name).expanduser()
-    if path.suffix == ".json" and path.is_file():
-        from satlib.datasets import karpathy
+    for path in (Path(name).expanduser(), root / name):
+        if path.suffix == ".json" and path.is_file():
+            from satlib.datasets import karpathy
 
-        return karpathy.load(path, root, require_images)
-    if path.is_dir():
-        from satlib.datasets import folder
+            return karpathy.load(path, root, require_images)
+        if path.is_dir():
+            from satlib.datasets import folder
 
-        return folder.load(path, require_images)
+            return folder.load(path, require_images)
+    if name == YOUR_FOLDER:
+        raise SatlibError("the recipe does not say where your photographs are; add --set data.name=PATH, with your folder")
     raise SatlibError(
-        f"{name!r} is neither a known data set nor an existing file or folder; choose from {', '.join(NAMES)} or give a path"
+        f"{name!r} is neither a data set that satlib knows nor a file or folder, here or in {root}; choose from "
+        f"{', '.join(NAMES)} or give a path"
     )
