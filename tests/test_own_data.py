@@ -99,17 +99,21 @@ class TestStarting:
 @pytest.mark.needs_java
 def test_a_folder_is_found_below_the_data_root_by_its_name(own, tmp_path, monkeypatch, capsys):
     shutil.copytree(own, tmp_path / "data" / "holiday")
-    assert datasets.load("holiday", tmp_path / "data").examples == datasets.load(str(tmp_path / "data/holiday")).examples
+    assert (
+        datasets.load("holiday", tmp_path / "data").examples == datasets.load(str(tmp_path / "data/holiday")).examples
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SATLIB_DATA", raising=False)
     assert cli.main(["data", "check", "holiday"]) == 0
     assert cli.main(["data", "check", "holidays"]) == 2
     said = capsys.readouterr().err
-    assert "'holidays' is neither a data set that satlib knows nor a file or folder, here or in data; choose from" in said
+    assert (
+        "'holidays' is neither a data set that satlib knows nor a file or folder, here or in data; choose from" in said
+    )
 
 
 def test_own_folder_without_a_folder_says_how_to_name_it(capsys):
-    assert datasets.YOUR_FOLDER == recipe.load("own-folder").data.name
+    assert recipe.load("own-folder").data.name == datasets.YOUR_FOLDER
     assert cli.main(["train", "own-folder"]) == 2
     assert "add --set data.name=PATH, with your folder" in capsys.readouterr().err
 

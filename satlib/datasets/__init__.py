@@ -142,7 +142,9 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
 
             return folder.load(path, require_images)
     if name == YOUR_FOLDER:
-        raise SatlibError("the recipe does not say where your photographs are; add --set data.name=PATH, with your folder")
+        raise SatlibError(
+            "the recipe does not say where your photographs are; add --set data.name=PATH, with your folder"
+        )
     raise SatlibError(
         f"{name!r} is neither a data set that satlib knows nor a file or folder, here or in {root}; choose from "
         f"{', '.join(NAMES)} or give a path"
