@@ -19,12 +19,13 @@
 #
 # **You will be able to**
 #
-# - see where a captioner looks at each word, for drawings, for photographs and for your own photograph;
+# - see where a captioner looks as it chooses each word, for drawings, for photographs and for your own photograph;
 # - make it look elsewhere, and predict which word changes;
-# - say what attention replaces, and why one vector for all words is not enough;
+# - say what attention replaces, and when one vector for all words is not enough;
 # - find your way through the ten notebooks.
 #
-# **Minutes**: 10 to read, 0.2 to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: nothing, and nothing to download.
+# **Minutes**: 10 to read, 0.2 to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: no other notebook; nothing to
+# download but satlib itself.
 
 # %%
 import io
@@ -90,8 +91,9 @@ for word, (on_circle, on_star) in lit.items():
 # <details><summary>Answer</summary>
 #
 # The light leaves the circle at word 6, "with", and arrives at the star at word 8, "big". At "with", both objects get
-# some of it. The model learnt this from sentences alone. How it does so is the subject of notebook 04.
-# <!-- source: from sentences alone | satlib/models/README.md -->
+# some of it. The model learnt this from drawings and their sentences alone. How it does so is the subject of notebook
+# 04.
+# <!-- source: from drawings and their sentences alone | satlib/models/README.md -->
 #
 # </details>
 
@@ -295,11 +297,12 @@ display(ipywidgets.VBox([upload, output]))
 #
 # So here the encoder stops earlier. It returns not one vector but a grid of them, the **annotation vectors**
 # $a_1, \dots, a_L$, one for each place. Before each word $t$ the decoder gives each place a weight $\alpha_{ti}$. The
-# weights are positive and sum to 1. These weights are the light that you moved. The decoder then gets one vector again,
-# the **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word.
+# weights are not negative and sum to 1. These weights are the light that you moved. The decoder then gets one vector again,
+# the **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word. The picture below shows four of the 14 words.
 
 # %%
-assert torch.allclose(caption.alphas.sum((1, 2)), torch.ones(1)), "the weights are positive and sum to 1"
+assert (caption.alphas >= 0).all()
+assert torch.allclose(caption.alphas.sum((1, 2)), torch.ones(1)), "the weights are not negative and sum to 1"
 drawings.fixed_vector_figure(scene.photo(), caption.words, caption.alphas, (3, 4, 9, 10))
 
 # %% [markdown]
@@ -425,8 +428,8 @@ for row in table.rows(()):
 # %% [markdown]
 # ## Try it
 #
-# 1. In the first scrubber, force "striped" to an empty place, and then "circle" too. How many wrong words can you get
-#    into one sentence?
+# 1. Go back to the first slider. At word 3, "striped", move the light to an empty place. Then do the same at word 5,
+#    "circle". How many wrong words can you get into one sentence?
 # 2. Caption a photograph of a dog on grass, and one of a plate of food. Which words come back whatever you show it?
 # 3. Show the photographs to the wrong model, the captioner of drawn scenes: `Scrubber(captioner, photographs)`. It
 #    answers. Do its maps look as sensible as before? What does that say about a good-looking map?

@@ -93,7 +93,7 @@ squares = [square(photo, "crop") for photo in photos]  # the paper's view: short
 pixels = torch.stack([to_tensor(each) for each in squares]).float().to(device).requires_grad_(True)
 
 trace = seeing.look(encoder, pixels, LAYERS)
-place = (7, 7)  # a gradient for the next section, while the way back is there
+place = (7, 7)  # a gradient for the next section, while autograd still holds the graph
 (gradient,) = torch.autograd.grad(trace.maps["conv5_4"][:, :, place[0], place[1]].sum(), pixels)
 trace = seeing.Trace({layer: each.detach() for layer, each in trace.maps.items()}, trace.switches, trace.sizes)
 
@@ -291,7 +291,7 @@ def nearest(picture: int, place: tuple[int, int], other: int) -> tuple[float, tu
 
 
 def patch(picture: Image.Image, place: tuple[int, int], side: int = 88) -> np.ndarray:
-    """The pixels about a place, moved inside the photograph where they would leave it."""
+    """The pixels around a place; at the border the window is shifted so that it stays inside the photograph."""
     top, left = (int(min(max(pixel - side / 2, 0), 224 - side)) for pixel in middle(place))
     return np.asarray(picture)[top : top + side, left : left + side]
 
@@ -356,7 +356,8 @@ assert (near > far + 0.25).all(), "Adjacent places are more similar than distant
 # What do the layers lose? Drawn scenes can answer, because we know the truth about every pixel. Each scene has two
 # objects, and their shapes and textures are chosen independently. At each layer, take the mean vector over the visible
 # pixels of an object. Then find the nearest object (by cosine) in the *other* scenes. Does it have the same colour? The
-# same texture? The same shape? If the vectors knew nothing, the two objects would agree only by chance.
+# same texture? The same shape? If the vectors knew nothing, an object and its nearest object would agree
+# only by chance.
 # <!-- source: shapes and textures are chosen independently | satlib/datasets/scenes.py, _kinds -->
 #
 # Here are the answers for 20 objects. The brackets are 95 % intervals, from resampling the scenes with replacement (the
@@ -413,7 +414,8 @@ figure
 #
 # The stored study also asks a second question. The nearest object only shows what *dominates* a vector. A decoder
 # learns its own weights and could pick out something weaker. So a linear classifier is trained on the vectors of nine
-# tenths of the scenes, and it names the attribute of the objects in the other tenth.
+# tenths of the scenes, and it names the attribute of the objects in the other tenth. Each tenth takes its turn, so every
+# object is named once.
 # <!-- source: nine tenths of the scenes | benchmarks/layers.py -->
 #
 # **Predict, then run.** Write down two numbers. At `conv5_4`, how many of a hundred objects have the same colour as
@@ -499,6 +501,9 @@ assert texture[4]["low"] <= 90 <= texture[4]["high"], "nine in ten of the neares
 assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"], (
     "reads less colour at conv5_4 than at conv4_4"
 )
+assert share["linear", "colour"][3]["share"] > 95, "at conv4_4 a linear classifier names nearly every colour"
+assert 60 <= share["linear", "colour"][4]["share"] < 70, "at conv5_4 only two in three"
+assert shape[0]["high"] < shape[4]["low"], "From layer to layer, colour dominates the vectors less and shape more"
 
 # %% [markdown]
 # ## A deconvnet by hand
@@ -513,7 +518,7 @@ assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"
 # | --- | --- |
 # | max pooling keeps one value of each window and records where it was: the *switch* | unpooling puts the value where the switch points, and zeros elsewhere |
 # | ReLU passes positive values | ReLU again, applied to the signal that comes *down* |
-# | convolution with filters $W$ | the transposed convolution: each value adds a copy of $W$, multiplied by the value, to the pixels it came from |
+# | convolution with filters $W$ | the transposed convolution: each value adds a copy of its own map's filter, multiplied by the value, to the places below that it came from |
 #
 # Only the second row differs from a gradient (Springenberg et al., 2014). A gradient passes where the *upward* signal
 # was positive. The deconvnet passes where the *downward* signal is positive. Biases are left out.
@@ -614,7 +619,8 @@ projections: dict[str, list[list[tuple[int, tuple[int, int], Tensor]]]] = {}
 for layer, (count, _) in SHOWN.items():
     maps = trace.maps[layer]
     peaks = maps.flatten(2).amax(2)  # (B, C): the strongest activation of each map in each photograph
-    chosen = peaks.sort(0, descending=True).values[2].argsort(descending=True)[:3].tolist()  # by their third photograph
+    # the three maps whose third-highest peak over the photographs is largest
+    chosen = peaks.sort(0, descending=True).values[2].argsort(descending=True)[:3].tolist()
     projections[layer] = [
         [
             (i, there, seeing.project(encoder, trace, layer, i, channel, there).cpu())
@@ -646,9 +652,10 @@ for axes, layer in zip(figure.subplots(4, 12), SHOWN, strict=True):
 figure
 
 # %% [markdown]
-# Each of the three maps of `conv1_2` responds to a line or an edge in one direction. `conv2_2` responds to spots and
-# bars, `conv3_4` to arcs and fine textures. At `conv4_4` the patterns have the size of parts of things. The two
-# photographs of a map differ, but their projections look alike: this is the pattern that the map responds to.
+# Each of the three maps of `conv1_2` responds to a line or an edge in one direction. `conv2_2` responds to a
+# contrast of colours, to spots and to bars, `conv3_4` to fine textures, arcs and slanted lines. At `conv4_4` the patterns
+# have the size of parts of things. The two photographs of a map differ, but their projections look alike: very much so in
+# the two lower layers, roughly in the two upper ones. This is the pattern that the map responds to.
 #
 # How large does the pattern get? Square the values of the projection. Then find the window that holds nine tenths of
 # their sum. The cell prints its side.
@@ -1094,9 +1101,11 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 #
 # - The decoder gets $L$ vectors of $D$ numbers, one for each place of the last map. VGG-19 gives 196 vectors of 512
 #   numbers.
-# - A place in the middle can see the whole picture, but half of its gradient lies within a square of four to five
-#   cells.
-# - From layer to layer the colour fades and the shape appears. Texture is there from the first layer on.
+# - A place in the middle can see the whole picture, but half of its gradient (in absolute value) lies within a square
+#   four to five cells wide.
+# - From layer to layer, colour dominates the vectors less and shape more. Texture is there from the first layer on. What
+#   no longer dominates can still be read: at `conv4_4` a linear classifier names nearly every colour, at `conv5_4` only
+#   two in three.
 # - The last map moves with the picture. Its mean hardly knows where anything is.
 # - Compare methods on the same encoder.
 # - Run a frozen encoder once, and read its vectors in every epoch.

@@ -159,7 +159,7 @@ for axis, each in zip(axes, mine.examples, strict=True):
 # > Flickr8k and Flickr30k.
 #
 # In satlib, "basic" means lower case, and words only. A word consists of letters and digits, and may have hyphens and
-# apostrophes inside. Let us write that ourselves:
+# apostrophes inside (satlib makes one exception, which comes later). Let us write that ourselves:
 
 
 # %%
@@ -218,8 +218,8 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 # can drop the period on both sides, keep it on both sides, or make the mistake of keeping it on one side.
 # <!-- source: shorter than their references | notebook 07 -->
 #
-# Let $w$ be the number of words in all scored captions, $m$ the number of those words that also occur in a reference,
-# and $N$ the number of captions. Then
+# Let $w$ be the number of words in all scored captions, $m$ the number of those words that also occur in a reference
+# (a word counts at most as often as it occurs in one reference), and $N$ the number of captions. Then
 #
 # $$\text{neither: } \frac{m}{w}, \qquad \text{both: } \frac{m+N}{w+N}, \qquad \text{scored captions only: } \frac{m}{w+N}, \qquad \text{references only: } \frac{m}{w}.$$
 #
@@ -432,7 +432,7 @@ right.grid()
 # %%
 once = (seen == 1).mean()
 print(
-    f"{once:.0%} of Flickr8k's {len(seen):,} training words are seen once; the 100 commonest make {seen[:100].sum() / seen.sum():.0%} of the text"
+    f"{once:.0%} of Flickr8k's {len(seen):,} training words are seen once; the 100 commonest make up {seen[:100].sum() / seen.sum():.0%} of the text"
 )
 assert -1.3 < slope < -1.1, "steeper than Zipf's law says"
 to_line = np.log(seen / (np.exp(height) * rank**slope))
@@ -460,7 +460,7 @@ assert len(seen) < 10_000, "the paper's 10,000 leaves out nothing of Flickr8k"
 # **Predict.** `min_count=5` removes two thirds of the words. What share of the words in new captions becomes unknown?
 
 # %%
-print("least count   words kept   output and embedding weights (m = 512)   dev words unknown")
+print("least count   words kept   output and embedding weights (512 each)   dev words unknown")
 for number_least, K, share in zip(least.tolist(), kept.tolist(), unknown, strict=True):
     print(f"{number_least:11} {K:12,} {(K + 2) * (2 * 512 + 1):29,} {share:28.1f} %")
 of_five = dict(zip(least.tolist(), zip(kept.tolist(), unknown, strict=True), strict=True))[5]
@@ -653,9 +653,10 @@ assert again != [batch.image_ids for batch in ours.epoch(4)]
 # %% [markdown]
 # ### Every caption once, or a random length?
 #
-# What if we draw the *length* uniformly, as a quick reading of the paper suggests? (The official code goes through the
-# lengths in turn, which is also uniform.) Rare lengths then get as many updates as common ones.
-# <!-- source: goes through the lengths in turn | homogeneous_data.py of github.com/kelvinxu/arctic-captions -->
+# What if we draw the *length* uniformly, as a quick reading of the paper suggests? Rare lengths then get as many updates
+# as common ones. (The official code does not do this. It takes the lengths in turn and skips those that are used up, so
+# there too every caption occurs once per epoch.)
+# <!-- source: every caption occurs once per epoch | homogeneous_data.py of github.com/kelvinxu/arctic-captions -->
 # <!-- source: rare lengths then get as many updates as common ones | by definition of a uniform draw -->
 #
 # **Predict.** Take the lengths of Flickr8k, and as many updates as one epoch has. What share of the captions is not

@@ -399,7 +399,9 @@ here = weights @ corners
 pulls = weights[:, None] * (corners - here)  # (6, 2)
 away = (corners - here).norm(dim=1)
 assert pulls.norm(dim=1).argmax() == 2 == weights.argmax(), "place 3 pulls hardest: it has the most weight"
-assert min(away[0], away[1]) > away[2], "Places 1 and 2 are farther off"
+assert min(away[1], away[4]) > away[2], "Places 2 and 5 are farther off"
+assert max(weights[1], weights[4]) < 0.05, "each has less than 5 % of the weight"
+assert set(pulls.norm(dim=1).argsort()[:2].tolist()) == {1, 4}, "they pull least"
 hull = corners[[0, 1, 2, 3, 4, 0]]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
@@ -422,8 +424,8 @@ right.set_title(r"the pull of each energy: $\alpha_k (a_k - \hat z)$")
 plt.show()
 
 # %% [markdown]
-# On the right, place 3 pulls hardest: it has the most weight, and the context is not there yet. Places 1 and 2 are
-# farther off, but they have little weight, so they pull little. So the energy of a place with little weight gets little
+# On the right, place 3 pulls hardest: it has the most weight, and the context is not there yet. Places 2 and 5 are
+# farther off, but each has less than 5 % of the weight, so they pull least. So the energy of a place with little weight gets little
 # gradient.
 
 # %% [markdown]
@@ -1056,7 +1058,7 @@ assert (moved[3:] > 0).all()
 # The second word changed, and the first three maps do not move. The fourth is the first map that depends on it.
 #
 # How far does a word move the maps? We choose the first words of captions for satlib's scenes model, in scenes where
-# one object is above the other. We try two kinds of words:
+# one object is above the other and the two differ in size. We try two kinds of words:
 #
 # - the first word, "above" or "below". *Above a star there is ...* begins with the lower object, *below a star ...*
 #   with the upper one;
@@ -1069,8 +1071,14 @@ assert (moved[3:] > 0).all()
 # far for the second?
 
 # %%
-standing = [each for each in tests if scenes.scene(each.image_id).relation in ("above", "below")]
-about = [scenes.scene(each.image_id) for each in standing]
+standing, about = [], []
+for each in tests:
+    scene = scenes.scene(each.image_id)
+    first, second = scene.objects
+    if scene.relation in ("above", "below") and first.size != second.size and first.colour != second.colour:
+        standing.append(each)
+        about.append(scene)
+print(f"{len(standing)} scenes")
 with torch.inference_mode():
     a_standing = trained.annotations(reader.read([each.image_id for each in standing]))
 
@@ -1140,7 +1148,8 @@ assert hits[1, 0] > hits[1, 1] + 0.3, 'after "below" it is the other way round'
 #
 # "Above" or "below" moves the map far more than a wrong colour does. After "above" the peak is on the lower object more
 # often than on the upper, and after "below" it is the other way round. A wrong colour hardly moves it. A likely reason:
-# after either colour, the next word is about the same object. So the maps depend on the words so far, but not on all of
+# whichever colour is given, the decoder goes on with the object that it has been looking at, so what is left to say stays
+# much the same. So the maps depend on the words so far, but not on all of
 # them to the same degree. What seems to matter is whether a word changes what is left to say.
 #
 # </details>
@@ -1169,7 +1178,7 @@ display(figure)
 # <!-- source: uses two encoders side by side, EfficientNet-Lite0 and -Lite2 | satlib/models/README.md -->
 # <!-- source: In the last stage of training, boxes showed it where the named objects are | satlib/models/README.md -->
 #
-# We let it write a caption by itself, and one that we begin with "two". Both are greedy. `satlib caption` and notebook
+# We let the captioner write one caption by itself, and one that we begin with "two". Both are greedy. `satlib caption` and notebook
 # 00 search with a beam. The beam's caption can differ, so we print it too.
 
 # %%
@@ -1226,12 +1235,13 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 #   code fail now? Train again. Does it learn as well as before, and why?
 # - **Another one:** in `look`, leave out the softmax and use the energies themselves as weights. Does it still learn?
 #   Can the context leave the hull?
-# - Replace the weights in `look` by `torch.full_like(alpha, 1 / 49)`: no attention. How many of the 200 objects are
+# - Replace the weights in `look` by `torch.full_like(alpha, 1 / 49)`: no attention. The cell that measures
+#   the gradients then stops, because the attention gets none. Go on with the next cell. How many of the 200 objects are
 #   named right now?
 # - Close the gate with `nn.init.constant_(decoder.f_beta.bias, -100)`, and call `write` as above. What does the decoder
 #   say without the context? It still knows $h_0$.
 # - Train on 100 scenes in place of 500. How many objects are named right?
-# - The scene of `a_standing[0]` has a big yellow square (print `about[0].objects`). Force a wrong *shape* with
+# - The scene of `a_standing[0]` has a big yellow circle (print `about[0].objects`). Force a wrong *shape* with
 #   `explorer.read(trained, a_standing[0], ["a", "big", "yellow", "star"])`. Does the model correct itself later, or go
 #   on as if it were true?
 

@@ -664,7 +664,7 @@ print(f"the moving average has come {100 * (1 - 0.9**10):.0f} percent of the way
 # ## Which reward teaches which look
 # <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
 #
-# The paper rewards every look with the log-likelihood of the whole sentence. But the look at word 3 cannot have helped
+# The paper rewards every look with the log-likelihood of the whole sentence. But the look for word 3 comes too late to help
 # word 1. Split the score-function term into products, each word's log-probability times each look's score,
 #
 # $$\log p(y|s,a)\, \frac{\partial \log p(s|a)}{\partial W} = \sum_{t'} \sum_t \log p(y_{t'} | s_{\le t'}, a)\; \frac{\partial \log p(s_t | s_{<t}, a)}{\partial W} ,$$
@@ -712,7 +712,7 @@ print(f"products with mean zero: {zeros} of {teach.numel()}")
 # </details>
 #
 # So leave them out, and reward look $t$ with the log-likelihood *still to come*,
-# $\sum_{t' \ge t} \log p(y_{t'} | \cdot)$. The mean does not change. But do not go further and keep only the diagonal.
+# $\sum_{t' \ge t} \log p(y_{t'} | \cdot)$. The mean does not change. But do not go so far as to keep only the diagonal.
 # A look also changes later words, through the LSTM and through the later looks.
 
 # %%
@@ -1414,9 +1414,10 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 #
 # A path of $C$ looks leaves at least $L - C$ places unvisited, so its penalty is at least $L - C$. But this is not the
 # reason. As notebook 05 showed, a constant floor has no gradient, so it does not affect training. The reason is this:
-# if you apply the penalty to $\alpha$, it favours even maps, while the bound favours sharp ones. Take 14 words on 49
-# places, each map with its peak on a place of its own, from even to one-hot. **Write down a number**: how much does the
-# penalty of the maps rise, from even to one-hot?
+# if you apply the penalty to $\alpha$, and the picture has more places than the caption has words, it punishes one-hot
+# maps. Their sum cannot be even over all places, so the maps have to spread, while the bound favours sharp ones. Take 14
+# words on 49 places, each map with its peak on a place of its own, from even to one-hot. **Write down a number**: how
+# much does the penalty of the maps rise, from even to one-hot?
 
 # %%
 L, C = 49, 14
@@ -1435,7 +1436,7 @@ for temperature in temperatures:
 assert min(of_paths) > L - C - 0.001
 assert abs(of_maps[-1] - (L - C)) < 0.01
 assert abs((of_maps[-1] - L * (1 - C / L) ** 2) - C * (1 - C / L)) < 0.01
-assert of_maps[0] < of_maps[-1] - 9, "the even maps have the lowest penalty"
+assert of_maps[0] < of_maps[-1] - 9, "of these maps the even ones have the lowest penalty"
 assert of_maps[0] == min(of_maps)
 assert of_paths[0] > of_paths[-1] + 2, "even maps have a higher mean penalty than one-hot maps"
 print(
@@ -1456,7 +1457,7 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # By 10.0. Even maps cost $L (1 - C/L)^2$, one-hot maps on different places $L - C$, and the difference is
-# $C (1 - C/L)$. So the even maps have the lowest penalty. For the paths drawn from them it is the opposite: even maps
+# $C (1 - C/L)$. So of these maps the even ones have the lowest penalty. For the paths drawn from them it is the opposite: even maps
 # have a higher mean penalty than one-hot maps. If you want to keep the looks from settling on one place too early, use
 # the entropy term.
 #

@@ -65,7 +65,7 @@ SAMPLE, SCENES = 0, 400  # which test scenes
 #
 # Two models of drawn scenes come with satlib, one with soft attention and one with hard. Both now caption 400 scenes
 # that neither was trained on. At each step we take the most probable word. A caption is right if it names both objects
-# with all their attributes and says how they are placed.
+# with all their attributes (a plain texture may go unnamed) and says how they are placed.
 # <!-- source: the most probable word | the code of this section: beam=1 -->
 #
 # **Predict, then run.** Write down a number: what percentage of the captions does each model get completely right?
@@ -333,8 +333,9 @@ plots.ground_figure(looked["soft"])
 # be shipped, so the results are stored.
 # <!-- source: the phrases of every caption | docs/training.md -->
 #
-# For each phrase, the decoder is given the words that a person wrote. The map of the phrase's last word is measured in
-# two ways:
+# For each phrase, the decoder is given the words that a person wrote, and the map of the phrase's last word is measured.
+# A second time the model writes the caption itself. Then a word is measured if it is the last word of any phrase that
+# people wrote about the photograph. These are far fewer. There are two measures:
 #
 # - **Mass**: how much of the map lies in the boxes. The control is an even map, whose mass is the area of the boxes.
 # - **Peak**: how often the largest value lies in a box. The control is the centre of the picture, which needs no model.
@@ -393,15 +394,16 @@ figure
 # For words that a person wrote:
 #
 # - In all four models the mass beats an even map. That alone does not show that the maps follow the
-#   objects: the boxes cover 31.2 % of a picture, but the centre is in a box for 54.9 % of the phrases.
+#   objects. The boxes cover 31.2 % of a picture, but the centre is in a box for 54.9 % of the phrases. So a map that
+#   always leans towards the centre could beat an even map too.
 # - Without boxes in training, no model's peak beats the centre of the picture. The hard model comes within a point of
 #   it, but its peak is nearly as often in a box when the map ignores the word.
 # - Trained with boxes (`docs/training.md`), soft attention beats the centre of the picture: 60 against 55 %. That model
 #   was shown where to look.
 #
-# With a model's own words its peaks are more often in a box, but so is the centre: 60 % for soft attention with two
-# encoders, where the centre has 65 %. There the hard model beats the centre, with 71 against 66 %, but a map that
-# ignores the word already has 69 %.
+# With a model's own words, both its peak and the centre are more often in a box. For soft attention with two encoders,
+# the peak has 60 % and the centre 65 %. With its own words, the hard model beats the centre, 71 against 66 %, but a map
+# that ignores the word already has 69 %.
 #
 # So on photographs the paper's "agree very strongly" is too strong for these models. On drawn scenes it is true.
 
@@ -421,8 +423,9 @@ assert all(true[run]["peak"] < true[run]["peak centre"] for run in (*soft, hard)
 assert true[hard]["peak"] - true[hard]["peak mean map"] < 2, "nearly as often in a box when the map ignores the word"
 assert true[hard]["peak centre"] - true[hard]["peak"] < 1, "The hard model comes within a point of it"
 assert true[boxed]["peak"] > true[boxed]["peak centre"] + 3, "soft attention beats the centre of the picture"
-assert all(own[run]["peak"] > true[run]["peak"] for run in RUNS), "its peaks are more often in a box"
-assert own[hard]["peak"] > own[hard]["peak centre"], "There the hard model beats the centre"
+assert all(own[run]["peak"] > true[run]["peak"] for run in RUNS), "both its peak and the centre are more often in a box"
+assert all(own[run]["peak centre"] > true[run]["peak centre"] for run in RUNS)
+assert own[hard]["peak"] > own[hard]["peak centre"], "the hard model beats the centre"
 
 # %% [markdown]
 # ## Mistakes, and what the maps say about them
@@ -536,9 +539,10 @@ for name, found in judged.items():
 #
 # </details>
 #
-# So a map tells you *where* the model looked for a word. It separates two kinds of mistakes. A better map left most
-# mistakes of these models uncured, so work first on the vectors and on how the decoder uses them. A map does not
-# tell you why the model misread what is there.
+# So a map tells you *where* the model looked for a word. It separates two kinds of mistakes. The map that a
+# person might draw left most mistakes of these models uncured. That suggests working first on the vectors and on how the
+# decoder uses them. (This map is not perfect: the next section shows that it also changes some true words.) A map does
+# not tell you why the model misread what is there.
 # <!-- source: left most mistakes of these models uncured | the count above -->
 
 # %% [markdown]
@@ -547,8 +551,8 @@ for name, found in judged.items():
 # <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satlib.course.steering.look_again | tests/test_steering.py::TestLookAgain::test_one_step_written_out -->
 #
 # A map beside a word could be mere decoration. Jain and Wallace (2019) found text classifiers that give the same answer
-# under very different attention. Wiegreffe and Pinter (2019) replied that the answer depends on what one calls an
-# explanation. So test the captioner. Take words that are true of one object and false of the other, and replace only
+# under very different attention. Wiegreffe and Pinter (2019) replied that whether attention is an explanation
+# depends on what one calls an explanation. So test the captioner. Take words that are true of one object and false of the other, and replace only
 # the map at that word:
 # <!-- source: depends on what one calls an explanation | Wiegreffe and Pinter (2019), abstract -->
 # <!-- source: give the same answer under very different attention | Jain and Wallace (2019), abstract -->
@@ -638,7 +642,8 @@ plt.show()
 #
 # With either model 65 % of the words follow the map to the other object. Following is the most common outcome there,
 # and far more words follow than under the map on their own object. So it matters where the new map lies, not only that
-# it is new. The words before still speak of the first object, and yet the word changes. With the drawn map on their own
+# it is new. For a colour or a shape, the words before it in the phrase still speak of its own
+# object, and yet many of these words change. With the drawn map on their own
 # object 79 % stay with soft attention and 89 % with hard; with the even map only 34 and 38 %.
 #
 # </details>
@@ -876,8 +881,8 @@ assert said[0.1] == said[1.0] != said[10.0]
 # ## The explorer
 #
 # Choose a model, a picture, a word (press it) and a temperature. Press one of the words after "say instead", or type
-# another. The words before it stay, and the model continues from there. It starts with soft attention, the first scene
-# and temperature 1.
+# another. The words before it stay, and the model continues from there. The explorer starts with soft attention, the
+# first scene and temperature 1.
 #
 # If you read this as a static page, you see no controls. The picture below shows the start.
 

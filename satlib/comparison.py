@@ -23,7 +23,7 @@ _SCORES = {
 HEADING = ("Data", "Model", "compared with", *_SCORES)
 NOTES = (
     "Differences, with their 95 % intervals by the paired bootstrap over images; none: the interval contains 0.",
-    "Compared with the paper: above, below, or within the 95 % interval of our score.",
+    'Compared with the paper: our score is above or below the published one; "within": the published one is in our 95 % interval.',
 )
 _PAPER = {"soft": "Soft-Attention", "hard": "Hard-Attention"}
 

@@ -35,6 +35,7 @@ FORMAT = "satlib features 2"  # change it whenever the result of `images.square`
 SAMPLE = 5  # images that are recomputed to check a store of the first format, which has no checksums
 TOLERANCE = 0.05  # their largest relative error; float16 and different processors cause about 0.001
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
+COMMAND = "satlib features RECIPE"  # what makes a store
 MADE_BY = ("encoder", "weights", "view")
 
 
@@ -59,12 +60,8 @@ class FeatureStore:
         grid, dim: (h, w) and D of the encoder that made it.
     """
 
-    def __init__(self, folder: Path, command: str = "satlib features RECIPE") -> None:
-        """Open a finished store.
-
-        Args:
-            folder: of the store.
-            command: what makes it, for the message.
+    def __init__(self, folder: Path, command: str = COMMAND) -> None:
+        """Open a finished store; `command`, which makes one, is for the message.
 
         Raises:
             SatlibError: the store is missing or unfinished, or its array is shorter than its manifest says.
@@ -205,11 +202,9 @@ def open_store(
     encoder: Encoder,
     view: str,
     examples: Sequence[Example],
-    command: str = "satlib features RECIPE",
+    command: str = COMMAND,
 ) -> FeatureStore:
-    """The store for a caption set and an encoder, checked for `examples`; a store by an older satlib is used if there is no other.
-
-    `command` makes it, and is named where it is missing.
+    """The store for a caption set and an encoder, checked for `examples`; an older satlib's is used if there is no other.
 
     Raises:
         SatlibError: the store is missing, or does not fit (`FeatureStore.check`).

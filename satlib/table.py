@@ -187,7 +187,7 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
         )
     if any(row.ours and row.data != "scenes" for row in rows):
         notes.append(
-            'After the encoder, its view: "whole" is the photograph squeezed to a square, "crop" its middle, as in the paper.'
+            'After the encoder\'s name stands what it sees: "whole", the photograph squeezed to a square, or "crop", its middle (the paper\'s choice).'
         )
     if "pointing" in columns:
         notes.append(
@@ -198,7 +198,7 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
         notes.append("Pointing strict: the same without tolerance: the peak is on the object's pixels.")
     if any(column in columns for column in _GROUNDED):
         notes.append(
-            "In boxes: phrases of true captions and people's boxes (Flickr30k Entities); mass: the share of the map in the boxes; peak: "
+            "In boxes: maps of phrases of the reference captions, and the boxes that people drew for them (Flickr30k Entities); mass: the share of the map in the boxes; peak: "
             "percent of phrases whose map has its peak in a box; generated peak: the same for words of generated captions."
         )
     return notes + [f"satlib{mark}: {protocol}." for protocol, mark in marks.items()]

@@ -51,7 +51,7 @@ def decoded(content: bytes | str, what: str, advice: str) -> Any:
         raw.decode()  # msgspec counts the bytes of a text, not of the file
         return msgspec.json.decode(raw)
     except UnicodeDecodeError as error:
-        raise SatlibError(f"{what} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise SatlibError(f"{what} is not UTF-8 text (byte {error.start}); save it as UTF-8, or {advice}") from error
     except RecursionError as error:
         raise SatlibError(f"{what} is not valid JSON (it is nested too deeply); {advice}") from error
     except msgspec.DecodeError as error:

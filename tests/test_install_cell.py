@@ -133,8 +133,8 @@ def test_pip_installs_from_a_real_archive(tmp_path, prefix, kind):
     """An archive as GitHub makes it (one folder at the top), and one without that folder; without network and dependencies."""
     pytest.importorskip("pip", reason="this environment was made without pip")
     pytest.importorskip("hatchling", reason="hatchling is not installed (pip install hatchling)")
-    files = ["pyproject.toml", "README.md", "LICENSE", *map(str, (ROOT / "satlib").glob("*.py"))]
-    files = [str(Path(name).relative_to(ROOT)) if Path(name).is_absolute() else name for name in files]
+    modules = [f"satlib/{path.name}" for path in (ROOT / "satlib").glob("*.py")]
+    files = ["pyproject.toml", "README.md", "LICENSE", "LICENSES", "REUSE.toml", "tools/hatch_hooks.py", *modules]
     command = [
         "git",
         "archive",

@@ -72,7 +72,7 @@ def test_a_missing_field_and_another_kind():
         (b"[-Infinity]", "x is not valid JSON (Infinity, byte 2, is not a number of JSON); again"),
         (b"[" * 100_000, "x is not valid JSON (it is nested too deeply); again"),
         (b"9" * 5000, "x is not valid JSON (Integer value out of range); again"),
-        (b'{"a": "\xff"}', "x is not UTF-8 text (byte 7); save it as UTF-8"),
+        (b'{"a": "\xff"}', "x is not UTF-8 text (byte 7); save it as UTF-8, or again"),
     ],
     ids=["empty", "cut", "NaN", "infinity", "deep", "huge", "bytes"],
 )  # fmt: skip

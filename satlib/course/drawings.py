@@ -72,7 +72,10 @@ def fixed_vector_figure(
         )
         _arrow(axis, (16.5, bottom + 16), (19.5, bottom + 16))
         _arrow(axis, (29.5, bottom + 16), (32.5, bottom + 16))
-        (_one_vector if bottom else _attention_per_word)(axis, bottom, photo, alphas[list(shown)])
+        if bottom:
+            _one_vector(axis, bottom, len(shown))
+        else:
+            _attention_per_word(axis, bottom, photo, alphas, shown)
         for place, index in enumerate(shown):
             x = _column(place)
             _box(axis, (x, bottom + 8, 9, 5), "LSTM")
@@ -88,24 +91,25 @@ def _column(place: int) -> float:
     return 55 + 11.2 * place
 
 
-def _one_vector(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -> None:
+def _one_vector(axis: Axes, bottom: float, words: int) -> None:
     """The mean of the annotation vectors, passed to every word."""
     _arrow(axis, (43.5, bottom + 16), (46.5, bottom + 16))
     shades = np.linspace(0.25, 0.95, 10)[[3, 8, 1, 6, 9, 0, 5, 2, 7, 4]]
     for i, shade in enumerate(shades):
         axis.add_patch(Rectangle((47, bottom + 11 + i), 1.6, 1, facecolor=str(shade), edgecolor=INK, linewidth=0.5))
     axis.text(47.8, bottom + 10, "their\nmean", ha="center", va="top", fontsize=10)
-    _bus(axis, (47.8, bottom + 21), bottom + 25, bottom + 13, len(alphas))
+    _bus(axis, (47.8, bottom + 21), bottom + 25, bottom + 13, words)
 
 
-def _attention_per_word(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor) -> None:
+def _attention_per_word(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor, shown: Sequence[int]) -> None:
     """Each word's attention map over all annotation vectors, and its context vector."""
-    _bus(axis, (38, bottom + 21), bottom + 28, bottom + 26, len(alphas))
-    for place, picture in enumerate(overlay.lit(photo, alphas, 2 * _SMALL)):
+    _bus(axis, (38, bottom + 21), bottom + 28, bottom + 26, len(shown))
+    pictures = overlay.lit(photo, alphas[list(shown)], 2 * _SMALL)
+    for place, (index, picture) in enumerate(zip(shown, pictures, strict=True)):
         x = _column(place)
         _inside(axis, picture, (x, bottom + 17, 9, 9))
         _arrow(axis, (x + 4.5, bottom + 17), (x + 4.5, bottom + 13))
-        axis.text(x + 5.1, bottom + 15.2, rf"$\hat{{z}}_{place + 1}$", fontsize=12, va="center")
+        axis.text(x + 5.1, bottom + 15.2, rf"$\hat{{z}}_{{{index + 1}}}$", fontsize=12, va="center")
         if place:
             _arrow(axis, (x - 2.2, bottom + 12), (x + 0.3, bottom + 17), linestyle="--", color=_CHANGED)
     axis.text(

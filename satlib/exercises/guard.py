@@ -198,14 +198,23 @@ def _time(seconds: float) -> Iterator[None]:
     # The alarm rings after `seconds`, then every quarter of that. The limit counts rings, not seconds of the clock: a process that
     # was stopped (a computer that slept, a busy server) gets one ring for all the time that it lost.
     rings, most = 0, 1 + 4 * (PATIENCE - 1)
+    answering = False
 
     def alarm(number: int, frame: FrameType | None) -> None:
-        nonlocal rings
+        nonlocal rings, answering
         rings += 1
-        # On a busy machine a second of the clock is not a second of work.
-        if (time.process_time() - worked >= 0.9 * seconds or rings >= most) and _inside(frame):
-            signal.setitimer(signal.ITIMER_REAL, 2e-4)
-            raise _TimeUp
+        if (
+            answering
+        ):  # it rings while the ring before is being answered; on a slow machine that could go on without end
+            return
+        answering = True
+        try:
+            # On a busy machine a second of the clock is not a second of work.
+            if (time.process_time() - worked >= 0.9 * seconds or rings >= most) and _inside(frame):
+                signal.setitimer(signal.ITIMER_REAL, 2e-4)
+                raise _TimeUp
+        finally:
+            answering = False
 
     began, worked = time.monotonic(), time.process_time()
     before = signal.signal(signal.SIGALRM, alarm)
