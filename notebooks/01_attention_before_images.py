@@ -282,8 +282,8 @@ assert difference < 1e-3, "Both models must then give the same logits"
 # %% [markdown]
 # ### How long a sentence can it handle?
 #
-# We measure with BLEU-4. It counts which runs of up to four words also occur in the reference, and it penalises short
-# translations (notebook 07 takes it apart). A reference needs four words to have a run of four. Orrish sentences can be
+# We measure with BLEU-4. It measures how many of the translation's runs of up to four words also occur in the
+# reference, and it penalises short translations (notebook 07 takes it apart). A reference needs four words to have a run of four. Orrish sentences can be
 # shorter, because "a" is not translated. So we use English sentences of six words or more.
 #
 # **Write down two numbers**: the BLEU-4 of the fixed vector for 6 to 8 words, and for 17 to 20 words.
@@ -488,14 +488,14 @@ axes[0].set_ylabel("second coordinate")
 axes[0].legend(loc="lower right", fontsize=9, frameon=True, facecolor="white", framealpha=1)
 
 best = {name: grid[values.argmax()] for name, values in scores.items()}
-torch.testing.assert_close(best["dot product"], torch.tensor([2.0, 2.0]))  # the far corner
+torch.testing.assert_close(best["dot product"], torch.tensor([2.0, 2.0]))  # a corner
 torch.testing.assert_close(best["additive, with these weights"], context, atol=0.05, rtol=0)  # the context itself
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Lighter is higher, and the cross is the context. The dot product chooses the far corner, in the direction of the
-# context. The hill chooses the context's own place.
+# Lighter is higher, and the cross is the context. The dot product chooses a corner: of all points, it lies
+# farthest along the direction of the context. The hill chooses the context's own place.
 #
 # </details>
 #
@@ -1035,8 +1035,8 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 # ## Try it
 #
 # 1. Translate your own sentences: `translation_world.translate("the young king ...")` gives the true Orrish. If it does
-#    not know a word, its error message names some of the words that may stand there. Draw them with `draw_lines` and
-#    `draw_alignment`. How long a sentence can each model handle?
+#    not know a word, its error message names some of the words that may stand there. Draw your sentences with
+#    `draw_lines` and `draw_alignment`. How long a sentence can each model handle?
 # 2. Train the fixed vector with `STEPS = 4000`. Or make it wider: set `hidden=128` in `Encoder` and `D=256` in
 #    `Decoder`, and in `packaged` give `Translator` `hidden=128`. Then stop after the first curve: the attention module
 #    still has its old width. Is the curve flat now, or only higher?
