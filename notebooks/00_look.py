@@ -298,7 +298,7 @@ display(ipywidgets.VBox([upload, output]))
 # So here the encoder stops earlier. It returns not one vector but a grid of them, the **annotation vectors**
 # $a_1, \dots, a_L$, one for each place. Before each word $t$ the decoder gives each place a weight $\alpha_{ti}$. The
 # weights are not negative and sum to 1. These weights are the light that you moved. The decoder then gets one vector again,
-# the **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word. The picture below shows four of the 14 words.
+# the **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word. The picture below shows some of the words.
 
 # %%
 assert (caption.alphas >= 0).all()

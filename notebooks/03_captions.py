@@ -217,6 +217,7 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 # without the penalty: the first caption of each test scene against the other four. Every caption ends with a period. We
 # can drop the period on both sides, keep it on both sides, or make the mistake of keeping it on one side.
 # <!-- source: shorter than their references | notebook 07 -->
+# <!-- source: a word counts at most as often as it occurs in one reference | the definition of BLEU, notebook 07 -->
 #
 # Let $w$ be the number of words in all scored captions, $m$ the number of those words that also occur in a reference
 # (a word counts at most as often as it occurs in one reference), and $N$ the number of captions. Then

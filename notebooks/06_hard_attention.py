@@ -1418,6 +1418,7 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 # maps. Their sum cannot be even over all places, so the maps have to spread, while the bound favours sharp ones. Take 14
 # words on 49 places, each map with its peak on a place of its own, from even to one-hot. **Write down a number**: how
 # much does the penalty of the maps rise, from even to one-hot?
+# <!-- source: more places than the caption has words | the 14 words on 49 places of the cell below -->
 
 # %%
 L, C = 49, 14

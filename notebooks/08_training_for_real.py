@@ -1234,8 +1234,8 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 #
 # <!-- index: section 4.3 | what differs between Flickr8k, Flickr30k and COCO | satlib.recipe.load | tests/test_recipes_files.py -->
 #
-# The same commands train on all three data sets. What differs is in the recipes. Here is every value that does; the
-# list below the table gives reasons for the most important ones.
+# The same commands train on all three data sets. What differs is in the recipes. Here is every value that does. The
+# list below the table gives reasons for some of them.
 
 # %%
 NAMES = ("flickr8k-soft", "flickr30k-soft", "coco-soft")

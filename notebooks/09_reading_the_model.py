@@ -395,7 +395,8 @@ figure
 #
 # - In all four models the mass beats an even map. That alone does not show that the maps follow the
 #   objects. The boxes cover 31.2 % of a picture, but the centre is in a box for 54.9 % of the phrases. So a map that
-#   always leans towards the centre could beat an even map too.
+#   only leans towards the centre could beat an even map too.
+#   <!-- source: could beat an even map too | the two numbers before it -->
 # - Without boxes in training, no model's peak beats the centre of the picture. The hard model comes within a point of
 #   it, but its peak is nearly as often in a box when the map ignores the word.
 # - Trained with boxes (`docs/training.md`), soft attention beats the centre of the picture: 60 against 55 %. That model
