@@ -494,8 +494,8 @@ torch.testing.assert_close(best["additive, with these weights"], context, atol=0
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Lighter is higher, and the cross is the context. The dot product chooses a corner, the point that goes
-# the longest way in the direction of the context. The hill chooses the context's own place.
+# Lighter is higher, and the cross is the context. The dot product goes as far in the direction of the
+# context as the square allows, to a corner. The hill chooses the context's own place.
 #
 # </details>
 #

@@ -279,8 +279,6 @@ for image, hypothesis in enumerate(decoding.greedy(tiny, a, longest)):
 print("beams of width 1, 2, 3 and 30 and greedy decoding: ours equal satlib's; width 30 equals exhaustive search")
 
 # %% [markdown]
-# From here on we decode with satlib.
-#
 # ## Sampling
 #
 # Sampling does not choose a word. It draws each word with its probability. A temperature $T$ changes the probabilities
@@ -717,8 +715,8 @@ assert abs(without[-1] - with_penalty[-1]) < 1
 #
 # <!-- index: section 5.2 | what has to be equal before two rows of a table are compared | satlib.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
 #
-# > **Paper, section 5.2.** Three things make comparison hard. The first is the encoder: GoogLeNet's or VGG's features
-# > alone lift a figure above AlexNet's, with the same decoder. The second is whether one model or an ensemble is
+# > **Paper, section 5.2.** Three things make comparison hard. The first is the encoder: with the same decoder,
+# > features of GoogLeNet or VGG alone give a higher score than AlexNet's. The second is whether one model or an ensemble is
 # > scored. The third is the split, where a data set has no official one; the paper takes published splits, and finds
 # > that they matter little.
 #
@@ -1158,7 +1156,7 @@ for metric in scores["original"]:
     above[metric] = [name for name in scores if name not in true and scores[name][metric] > limit]
     lost = 1 - limit / scores["original"][metric]
     print(
-        f"{metric:7} above the true caption in other words: {', '.join(above[metric]) or 'nothing'}; that lost {lost:.0%}"
+        f"{metric:7} above the true caption with other words: {', '.join(above[metric]) or 'nothing'}; that lost {lost:.0%}"
     )
 swapped = scores["colours swapped"]["BLEU-4"]
 print(
@@ -1175,7 +1173,7 @@ print(
 #
 # All four metrics count words that agree. None of them knows what is *true*. Swap the two colours, and the caption is
 # false: BLEU-1 does not change at all, and BLEU-4 falls from 54 to 36. Reverse the relation, and the caption says the
-# opposite: BLEU-4 and CIDEr score it higher than the true caption in other words. METEOR knows some synonyms, and still
+# opposite: BLEU-4 and CIDEr score it higher than the true caption with other words. METEOR knows some synonyms, and still
 # the other words cost it 10 %. They cost BLEU-1 9 % and BLEU-4 28 %. Where you know what is true, as here, measure that
 # too.
 
@@ -1186,7 +1184,7 @@ assert [len(above[metric]) for metric in ("BLEU-1", "BLEU-4", "CIDEr", "METEOR")
 assert abs(PROGRAM["relation reversed"] - PROGRAM["other words"]) < 0.1
 for metric in ("BLEU-4", "CIDEr"):
     assert above[metric] == ["relation reversed"], (
-        "BLEU-4 and CIDEr score it higher than the true caption in other words"
+        "BLEU-4 and CIDEr score it higher than the true caption with other words"
     )
 assert math.isclose(scores["colours swapped"]["BLEU-1"], scores["original"]["BLEU-1"])
 assert [round(scores[name]["BLEU-4"]) for name in ("original", "colours swapped")] == [54, 36], (
