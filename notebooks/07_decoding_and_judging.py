@@ -1260,7 +1260,7 @@ assert len(models) == 10
 #   references. A likely reason: there are many ways to describe a scene. The model prefers the common wording, and a
 #   reference often has a rarer one, which agrees with fewer of the others.
 # - **Flickr8k.** People score higher than each of our ten models in BLEU-1, BLEU-4, METEOR and CIDEr. In BLEU-4 the
-#   lead could be chance: 21.4 against 20.6 for the top model. In METEOR (26.5 against 22.1) and CIDEr (82.0 against
+#   lead is small: 21.4 against 20.6 for the top model. In METEOR (26.5 against 22.1) and CIDEr (82.0 against
 #   60.9) it is large. A likely reason: photographs show many different things, people name them, and a small model
 #   misses many of them.
 #
