@@ -25,7 +25,7 @@
 # - find your way through the ten notebooks.
 #
 # **Minutes**: 10 to read, 0.2 to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: no other notebook; nothing to
-# download but satlib itself.
+# download but satlib and the packages that it needs.
 
 # %%
 import io
@@ -272,7 +272,7 @@ upload = ipywidgets.FileUpload(accept="image/*", description="a photograph", mul
 def uploaded(change: dict) -> None:
     """Show what was chosen with the button."""
     output.clear_output()
-    chosen = change["new"]  # the files; from ipywidgets 7, which Colab has, by their names
+    chosen = change["new"]  # a tuple of files; in ipywidgets 7, which Colab has, a dict
     with output:
         for file in chosen.values() if isinstance(chosen, dict) else chosen:
             show(images.to_rgb(Image.open(io.BytesIO(file["content"]))))
@@ -296,9 +296,9 @@ display(ipywidgets.VBox([upload, output]))
 # > needed.
 #
 # So here the encoder stops earlier. It returns not one vector but a grid of them, the **annotation vectors**
-# $a_1, \dots, a_L$, one for each place. Before each word $t$ the decoder gives each place a weight $\alpha_{ti}$. The
-# weights are not negative and sum to 1. These weights are the light that you moved. The decoder then gets one vector again,
-# the **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word. The picture below shows some of the words.
+# $a_1, \dots, a_L$, one for each place. Before each word $t$ the decoder gives each place a weight $\alpha_{ti}$. The weights are not
+# negative and sum to 1. These weights are the light that you moved. The decoder then gets one vector again, the **context
+# vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word. The picture below shows some of the words.
 
 # %%
 assert (caption.alphas >= 0).all()

@@ -283,8 +283,9 @@ assert difference < 1e-3, "Both models must then give the same logits"
 # ### How long a sentence can it handle?
 #
 # We measure with BLEU-4. It measures how many of the translation's runs of up to four words also occur in the
-# reference, and it penalises short translations (notebook 07 takes it apart). A reference needs four words to have a run of four. Orrish sentences can be
-# shorter, because "a" is not translated. So we use English sentences of six words or more.
+# reference, and it penalises short translations (notebook 07 takes it apart). A reference needs four words to have a run
+# of four. An Orrish sentence can have fewer words than its English one, because "a" is not translated. So we use English
+# sentences of six words or more.
 #
 # **Write down two numbers**: the BLEU-4 of the fixed vector for 6 to 8 words, and for 17 to 20 words.
 
@@ -362,7 +363,7 @@ print(f"{len(said)} words for {len(long.target.split())}")
 # | input $y_i$ | $a_i$, the encoder's state at word $i$ | $a_i$, the features of place $i$ |
 # | context $c$ | $s_{t-1}$, the decoder's state | $h_{t-1}$, the decoder's state |
 # | score $e_i$, weight $\alpha_i$ | $e_{ti}$, $\alpha_{ti}$ at word $t$ | $e_{ti}$, $\alpha_{ti}$ at word $t$ |
-# | output $z$ | context vector $z_t$ (their $c_t$) | context vector $\hat{z}_t$ |
+# | output $z$ | context vector $z_t$ (Bahdanau et al. write $c$) | context vector $\hat{z}_t$ |
 #
 # In Python:
 
@@ -392,8 +393,8 @@ torch.testing.assert_close(look.alpha[0], weights)
 
 # %% [markdown]
 # Multiply the context by a number, and all dot-product scores are multiplied by it. **Write down two points**: where is
-# $z$ with 0, and where with 30? In the picture, the dots are the inputs, larger with more weight. The arrow is the
-# context, and the star is $z$.
+# $z$ with 0, and where with 30? In the picture, the dots are the inputs, larger with more weight. The arrow has the
+# direction of the context, and the star is $z$.
 
 # %%
 figure, axes = plt.subplots(1, 4, figsize=(10, 2.8), dpi=90, layout="constrained", sharey=True)
@@ -755,7 +756,8 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 # <!-- index: claim: attention without recurrence solves long-term memory | scores a(h_t) of each input alone, weighted mean, no recurrent network | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
 #
 # Raffel and Ellis (2015) keep attention and drop the recurrent network. Each input $x_t$ becomes $h_t$ on its own. The
-# score has no context, only a learned direction. Their $c$ is the output, our $z$:
+# score has no context, only a learned direction. Their $c$ is not a context. It is the weighted mean that
+# attention returns, which we call $z$:
 #
 # $$ h_t = \mathrm{LReLU}(W_{xh} x_t + b_{xh}), \quad e_t = a(h_t) = W_{hc} h_t + b_{hc}, \quad \alpha_t = \frac{\exp e_t}{\sum_k \exp e_k},
 # \quad c = \sum_t \alpha_t h_t, $$
@@ -878,7 +880,7 @@ assert plain[-1] > mean[-1] + 0.3, "attention gives more right answers than the 
 #
 # At length 200 attention gives more right answers than the plain mean. In the sequence on the right, the two tall bars
 # stand at the marked numbers. The plain mean gives each number the same weight, marked or not, and that weight depends
-# on the length. Its network fits one length: the curve peaks at 50.
+# on the length. So its network cannot do well at all lengths: the curve peaks at 50.
 #
 # </details>
 #

@@ -503,7 +503,9 @@ assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"
 )
 assert share["linear", "colour"][3]["share"] > 95, "at conv4_4 a linear classifier names nearly every colour"
 assert 60 <= share["linear", "colour"][4]["share"] < 70, "at conv5_4 only two in three"
-assert shape[0]["high"] < shape[4]["low"], "From layer to layer, colour dominates the vectors less and shape more"
+assert all(upper["share"] <= lower["share"] for lower, upper in itertools.pairwise(colour)), (
+    "From layer to layer, colour dominates the vectors less"
+)
 
 # %% [markdown]
 # ## A deconvnet by hand
@@ -950,7 +952,7 @@ assert shapes["vgg19"] == (14, 14, 512)
 assert len(PACKAGED) == 3, "weights of three encoders come with the installation"
 
 # %% [markdown]
-# **Predict, then run.** On Flickr8k, which adds more BLEU-4 (notebook 01): a better encoder, or attention instead of
+# **Predict, then run.** Which adds more BLEU-4 (notebook 01) on Flickr8k: a better encoder, or attention instead of
 # one mean vector? Write down both gains before you read them off the right panel below.
 
 # %%
@@ -992,8 +994,8 @@ figure
 
 # %%
 figures = np.array(list(SEED_TABLE.values()))
-assert (figures[0] < figures[1:].min(0)).all(), "AlexNet is last in all five scores"
-assert (figures[-1] > figures[:-1].max(0)).all(), "ResNet-152 is first in all five"
+assert (figures[0] < figures[1:].min(0)).all(), "it is last in all five of their scores"
+assert (figures[-1] > figures[:-1].max(0)).all(), "it is first in all five"
 (alex_h, alex_w, _), (vgg_h, vgg_w, vgg_d), (res_h, res_w, res_d) = (
     shapes[name] for name in ("alexnet", "vgg19", "resnet152")
 )
@@ -1016,12 +1018,12 @@ assert min(by_encoder) > max(by_attention), "the better encoder adds more BLEU-4
 #
 # There are two lessons.
 #
-# - The content of the vectors matters more here than the size of the grid. AlexNet has almost as many places as VGG-19,
-#   but AlexNet is last in all five scores. ResNet-152 has a quarter of the places, with four times as many numbers
-#   each, and ResNet-152 is first in all five.
+# - In the results of Sun et al., the content of the vectors matters more than the size of the grid. AlexNet has almost
+#   as many places as VGG-19, but it is last in all five of their scores (`SEED_TABLE`). ResNet-152 has a quarter of the
+#   places, with four times as many numbers each, and it is first in all five.
 # - Compare methods on the same encoder. If both the method and the encoder change, you cannot tell which of them
 #   helped.
-# <!-- source: matters more here than the size of the grid | Sun et al., table of encoders -->
+# <!-- source: matters more than the size of the grid | Sun et al., table of encoders -->
 
 # %% [markdown]
 # ## Extract once
@@ -1103,9 +1105,9 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 #   numbers.
 # - A place in the middle can see the whole picture, but half of its gradient (in absolute value) lies within a square
 #   four to five cells wide.
-# - From layer to layer, colour dominates the vectors less and shape more. Texture is there from the first layer on. What
-#   no longer dominates can still be read: at `conv4_4` a linear classifier names nearly every colour, at `conv5_4` only
-#   two in three.
+# - From layer to layer, colour dominates the vectors less. Shape dominates them more, up to `conv4_4`. Texture is there
+#   from the first layer on. What no longer dominates can still be read: at `conv4_4` a linear classifier names nearly
+#   every colour, at `conv5_4` only two in three.
 # - The last map moves with the picture. Its mean hardly knows where anything is.
 # - Compare methods on the same encoder.
 # - Run a frozen encoder once, and read its vectors in every epoch.

@@ -289,7 +289,7 @@ assert 13.5 < w / N < 14.5, "about 14 words"
 assert 85.5 < no_penalty["no period"] < 86.5, "will be about 86"
 
 # %% [markdown]
-# The dashed line marks the score without periods.
+# The next picture shows the same scores. Its dashed line marks the score without periods.
 
 # %%
 figure, axis = plt.subplots(figsize=(8.4, 2.4), layout="constrained")
@@ -452,7 +452,7 @@ assert len(seen) < 10_000, "the paper's 10,000 leaves out nothing of Flickr8k"
 #
 # </details>
 #
-# ### What do you lose with rare words?
+# ### What do you lose when you leave rare words out?
 #
 # A word that occurs once is hard to learn, and it has a cost: one row of the embedding and one row of the output layer.
 # If the embedding has 512 dimensions, these are about a thousand numbers. `min_count` leaves rare words out. The

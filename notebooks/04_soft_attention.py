@@ -63,9 +63,10 @@ plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right"
 # %% [markdown]
 # ## What the decoder is given
 #
-# > **Paper, section 3.1.1.** The encoder turns an image into $L$ annotation vectors, one for each part of the image, of $D$ dimensions each:
-# > $a = \{a_1, \dots, a_L\}$, $a_i \in \mathbb{R}^D$. They come from a convolutional layer and not from a fully connected one, so that the
-# > decoder can favour some parts of the image over others. The caption is $y = \{y_1, \dots, y_C\}$, words out of a vocabulary of $K$.
+# > **Paper, section 3.1.1.** The encoder turns an image into $L$ annotation vectors, one for each part of the image, of
+# > $D$ dimensions each: $a = \{a_1, \dots, a_L\}$, $a_i \in \mathbb{R}^D$. They come from a convolutional layer and not
+# > from a fully connected one, so that the decoder can favour some parts of the image over others. The caption is
+# > $y = \{y_1, \dots, y_C\}$, words out of a vocabulary of $K$.
 #
 # Here is a photograph, and the output of the paper's encoder for it. VGG-19 gives $L = 14 \cdot 14 = 196$ places with
 # $D = 512$ numbers each. The decoder never sees a pixel. It has only the table on the right.
@@ -115,7 +116,8 @@ a = 2 * torch.randn(L, D)  # the annotation vectors of one image
 # ## Before the first word: the initial state
 # <!-- index: section 3.1.2 | h_0 and c_0: two MLPs of the mean annotation vector | satlib.decoder.Decoder.initial_state | tests/test_decoder.py::test_initial_state_reads_the_mean_annotation_vector -->
 #
-# > **Paper, section 3.1.2.** Two separate networks predict the initial memory and the initial hidden state from the average annotation vector:
+# > **Paper, section 3.1.2.** Two separate networks predict the initial memory and the initial hidden state from the
+# > average annotation vector:
 # > $$c_0 = f_{init,c}\Big(\frac1L \sum_{i=1}^L a_i\Big), \qquad h_0 = f_{init,h}\Big(\frac1L \sum_{i=1}^L a_i\Big).$$
 #
 # The paper says "MLP" and gives no details. The official code has a hidden layer with a ReLU, and a tanh at the end. We
@@ -146,7 +148,8 @@ assert (init_h(torch.randn(L, D).mean(0)) - h).abs().max() > 0.1  # another imag
 # <!-- index: equation 4 | energies e_ti = f_att(a_i, h_{t-1}) | satlib.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
 # <!-- index: claim: each place is asked alone | the relevance of a part is computed without looking at the other parts | satlib.attention.AdditiveEnergy | tests/test_soft_attention.py::test_each_place_is_asked_alone -->
 #
-# > **Paper, equation 4.** A model $f_{att}$, a multilayer perceptron that sees the previous hidden state, scores each place:
+# > **Paper, equation 4.** A model $f_{att}$, a multilayer perceptron that sees the previous hidden state, scores each
+# > place:
 # > $$e_{ti} = f_{att}(a_i, h_{t-1}).$$
 #
 # The state asks a question, and each place answers with one number, its *energy*. The perceptron has one hidden layer:
@@ -351,9 +354,11 @@ display(ipywidgets.VBox([slider, screen]))
 # <!-- index: equation 6 | context vector z_t = phi({a_i}, {alpha_ti}) | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 # <!-- index: equation 13 | soft attention takes the expectation: E[z_t] = sum_i alpha_ti a_i | satlib.attention.SoftAttention | tests/test_soft_attention.py::test_the_context_is_the_expectation_over_sampled_places -->
 #
-# > **Paper, equation 6.** Weights and annotation vectors give the context vector, by a function that returns a single vector: $\hat z_t = \phi(\{a_i\}, \{\alpha_{ti}\})$.
+# > **Paper, equation 6.** Weights and annotation vectors give the context vector, by a function that returns a single
+# > vector: $\hat z_t = \phi(\{a_i\}, \{\alpha_{ti}\})$.
 # >
-# > **Paper, section 4.2, equation 13.** Where hard attention samples one place $s_t$ for each word, soft attention takes the expectation of the context vector:
+# > **Paper, section 4.2, equation 13.** Where hard attention samples one place $s_t$ for each word, soft attention takes
+# > the expectation of the context vector:
 # > $$\mathbb{E}_{p(s_t|a)}[\hat z_t] = \sum_{i=1}^L \alpha_{ti} a_i .$$
 #
 # An expectation is a sum over all possible cases, each multiplied by its probability. Here there are six cases: $s_t$
@@ -425,15 +430,16 @@ plt.show()
 
 # %% [markdown]
 # On the right, place 3 pulls hardest: it has the most weight, and the context is not there yet. Places 2 and 5 are
-# farther off, but each has less than 5 % of the weight, so they pull least. So the energy of a place with little weight gets little
-# gradient.
+# farther off, but each has less than 5 % of the weight, so they pull least. So the energy of a place with little weight
+# gets little gradient.
 
 # %% [markdown]
 # ## How much of the context to use: the gate
 # <!-- index: section 4.2.1 | gate beta_t = sigma(f_beta(h_{t-1})), a scalar on the context | satlib.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
 #
-# > **Paper, section 4.2.1.** From the previous state the model also predicts a scalar gate, $\beta_t = \sigma(f_\beta(h_{t-1}))$, and the context becomes
-# > $\phi(\{a_i\}, \{\alpha_i\}) = \beta_t \sum_i \alpha_i a_i$. It lets the decoder weigh, at each word, the language against the image.
+# > **Paper, section 4.2.1.** From the previous state the model also predicts a scalar gate,
+# > $\beta_t = \sigma(f_\beta(h_{t-1}))$, and the context becomes $\phi(\{a_i\}, \{\alpha_i\}) = \beta_t \sum_i \alpha_i a_i$. It
+# > lets the decoder weigh, at each word, the language against the image.
 #
 # Weights that sum to one cannot say "nothing here helps". The gate can. In the official code, and here, the gated
 # vector goes to *both* the LSTM and the output layer.
@@ -977,7 +983,8 @@ display(figure)
 # ## The gate, word by word
 # <!-- index: claim: the gate is larger where an object is described | measured by kind of word, on scenes | satlib.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
 #
-# > **Paper, section 4.2.1.** The gating variable, as far as the authors could see from examples, is larger when the decoder describes an object in the image.
+# > **Paper, section 4.2.1.** The gating variable, as far as the authors could see from examples, is larger when the
+# > decoder describes an object in the image.
 #
 # We can measure this. The scenes model writes a caption for each test scene. We group all the words by kind.
 #
@@ -1034,7 +1041,8 @@ plt.show()
 # ## Where it looks next depends on the words so far
 # <!-- index: claim: where it looks next depends on the words so far | forced words move the maps, from the second word after them on | satlib.course.explorer.read | tests/test_soft_attention.py::test_a_word_moves_the_maps_from_the_second_after_it -->
 #
-# > **Paper, section 3.1.2.** The hidden state varies as the output goes on: *where* the network looks next depends on the sequence of words already generated.
+# > **Paper, section 3.1.2.** The hidden state varies as the output goes on: *where* the network looks next depends on the
+# > sequence of words already generated.
 #
 # Which words count? Follow a word through your class. `step` computes $\alpha_t$ from $h_{t-1}$, and $h_{t-1}$ was
 # computed from $E y_{t-2}$. The previous word, $y_{t-1}$, enters in equation 1, after the decoder has looked. So the
@@ -1057,8 +1065,9 @@ assert (moved[3:] > 0).all()
 # %% [markdown]
 # The second word changed, and the first three maps do not move. The fourth is the first map that depends on it.
 #
-# How far does a word move the maps? We choose the first words of captions for satlib's scenes model, in scenes where
-# one object is above the other and the two differ in size. We try two kinds of words:
+# How far does a word move the maps? We give satlib's scenes model the beginning of a caption, and read its maps. The
+# scenes are those where one object is above the other, and the two differ in size and in colour. We try two kinds of
+# words:
 #
 # - the first word, "above" or "below". *Above a star there is ...* begins with the lower object, *below a star ...*
 #   with the upper one;
@@ -1178,8 +1187,8 @@ display(figure)
 # <!-- source: uses two encoders side by side, EfficientNet-Lite0 and -Lite2 | satlib/models/README.md -->
 # <!-- source: In the last stage of training, boxes showed it where the named objects are | satlib/models/README.md -->
 #
-# We let the captioner write one caption by itself, and one that we begin with "two". Both are greedy. `satlib caption` and notebook
-# 00 search with a beam. The beam's caption can differ, so we print it too.
+# We let the captioner write one caption by itself, and one that we begin with "two". Both are greedy. `satlib caption`
+# and notebook 00 search with a beam. The beam's caption can differ, so we print it too.
 
 # %%
 captioner = Captioner.load(shipped.model())

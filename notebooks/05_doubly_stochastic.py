@@ -234,9 +234,10 @@ plt.show()
 # training can go below that. Only the table with 49 words becomes doubly stochastic. (The figure shows the penalty
 # *above its floor*, so you can see each one go down.)
 #
-# The coverage becomes even in all cases. The maps need not become even. Those that started sharp have become
-# somewhat broader, but stay far from even: different words look mainly at different places. So there are two ways to satisfy the penalty: *look at everything at every word*, or *look
-# somewhere else at each word*. Training will show which way our decoders take.
+# The coverage becomes even in all cases. The maps need not become even. Those that started sharp have become somewhat
+# broader, but stay far from even: different words look mainly at different places. So there are two ways to satisfy the
+# penalty: *look at everything at every word*, or *look somewhere else at each word*. Training will show which way our
+# decoders take.
 #
 # </details>
 
@@ -248,12 +249,12 @@ plt.show()
 #
 # $$\frac{\text{penalty}}{\text{cross-entropy}} = \frac{(L - C)^2}{L\, C \ln K} .$$
 #
-# The paper has VGG-19's $L = 196$ places and a vocabulary of $K = 10{,}000$. A caption of Flickr8k has about 11.9
+# The paper has VGG-19's $L = 196$ places and a vocabulary of $K = 10{,}000$. A caption of Flickr8k has about 11.8
 # words, the end mark included.
 #
 # **Predict, then run.** Which part is larger at the start, and by what factor?
 #
-# <!-- source: about 11.9 words | notebook 03, captions of Flickr8k; satlib/datasets/flickr8k-counts.tsv -->
+# <!-- source: about 11.8 words | notebook 03, captions of Flickr8k; satlib/datasets/flickr8k-counts.tsv -->
 
 
 # %%
@@ -261,14 +262,14 @@ def ratio(C, L=196, K=10_000):
     return (L - C) ** 2 / (L * C * math.log(K))
 
 
-for C in (8, 10, 11.9, 14, 20):
+for C in (8, 10, 11.8, 14, 20):
     print(f"C = {C:4}: {ratio(C):.2f}")
-assert ratio(11.9) > 1, "the penalty is the larger part: 1.58 times the cross-entropy"
+assert round(ratio(11.8), 2) == 1.59, "the penalty is the larger part: 1.59 times the cross-entropy"
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# At the start, the penalty is the larger part: 1.58 times the cross-entropy for a caption of 11.9 words.
+# At the start, the penalty is the larger part: 1.59 times the cross-entropy for a caption of 11.8 words.
 #
 # </details>
 #
@@ -385,8 +386,8 @@ plt.show()
 # ## With and without
 # <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of trainings with lambda = 0, 0.1 and 1 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 #
-# Now we train several decoders that differ only in $\lambda$, with one random seed. To keep the trainings short, the
-# encoder is the trained one of the scenes model, frozen, and its annotation vectors are computed once. All decoders
+# Now we train several decoders that differ only in $\lambda$, with one random seed. To keep the runs short, we take
+# the trained encoder of the scenes model, frozen, and compute its annotation vectors once. All decoders
 # start from the same random weights and see the same batches. The loss is equation 14, in one line.
 
 # %%
@@ -482,7 +483,7 @@ plt.show()
 
 # %% [markdown]
 # Now look at the maps. The slider chooses $\lambda$. On the left is the coverage of one caption, lit where $m_i$ is
-# large. Beside it is the map of a word that names a colour. The trainings are done, so the slider only looks up
+# large. Beside it is the map of a word that names a colour. Training is finished, so the slider only looks up
 # results. The static figure after it shows three values of $\lambda$. Its lower part shows the sorted shares of the
 # 49 places, averaged over all test captions. A value of 1 is the even share.
 
@@ -549,11 +550,11 @@ plt.show()
 # the penalty. A likely reason is that a scene's caption describes one object after the other and does not name the
 # clutter at all.
 #
-# This does not contradict the paper, where the penalty improved the results. Photographs differ from our scenes:
-# perhaps their captions mention more of what they show. So do not copy $\lambda$ from one data set to another. satlib's
-# recipes use $\lambda = 0$ for scenes. For COCO they use $\lambda = 1$ in equation 14: the official code's number, but not
-# its strength, as the table under "Its scale" shows. For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows
-# the paper's training.
+# This does not contradict the paper, where the penalty improved the results. Photographs differ from our scenes: perhaps
+# their captions mention more of what they show. So do not copy $\lambda$ from one data set to another. satlib's recipes
+# use $\lambda = 0$ for scenes. For COCO they use $\lambda = 1$ in equation 14: the official code's number, but not its
+# strength, as the table under "Its scale" shows. For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the
+# paper's training.
 #
 # <!-- source: their captions mention more of what they show | an explanation, not measured here -->
 # <!-- source: For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the paper's training | satlib/recipes -->
@@ -577,7 +578,8 @@ plt.show()
 # > gives. Let $n_{t,i}$ be $n_t = L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)$ with $\hat z_t$ set to $a_i$. The normalised
 # > weighted geometric mean (NWGM) of the softmax over places is
 # > $$\mathrm{NWGM}[p(y_t = k | a)] = \frac{\prod_i \exp(n_{t,k,i})^{p(s_{t,i} = 1|a)}}{\sum_j \prod_i \exp(n_{t,j,i})^{p(s_{t,i} = 1|a)}} = \frac{\exp(\mathbb{E}[n_{t,k}])}{\sum_j \exp(\mathbb{E}[n_{t,j}])},$$
-# > and by a result of Baldi and Sadowski (2014) it approximates the expectation. So soft attention approximately maximises the marginal likelihood.
+# > and by a result of Baldi and Sadowski (2014) it approximates the expectation. So soft attention approximately
+# > maximises the marginal likelihood.
 #
 # This is a chain of three links, and we can measure each one:
 #
@@ -806,7 +808,7 @@ temperatures = (0.03, 0.3, 0.6, 1, 1.5, 2.5, 5, 100)
 precise = copy.deepcopy(trained.decoder).double()
 at = {T: torch.cat([word_by_word(steered(precise, T), batch) for batch in captions]) for T in temperatures}
 for values in at.values():
-    assert (values[:, 7] > values[:, 5:7].max(1).values - 1e-9).all(), "never below either of them"
+    assert (values[:, 7] > values[:, 5:7].max(1).values - 1e-9).all(), "never below that of NWGM or of the marginal"
 
 means = torch.stack([values.mean(0) for values in at.values()])  # (temperatures, 8)
 natural = means[temperatures.index(1)]
@@ -846,11 +848,12 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The bound's NLL is never below either of them, as it must be. As trained, soft attention differs from the exact
-# marginal, on average, by a few hundredths in total variation, and in NLL by a few hundredths of a nat per word. In NLL it is nearer to the marginal than the bound is.
-# The first link is the better one; most of the error comes from a geometric mean in place of an arithmetic one. With
-# sharper maps the error is smaller, because one place has nearly all the weight. With blurred maps it is larger: places
-# that disagree share the weight. (With nearly even maps, at the right edge of the figure, the error comes down again.)
+# As it must be, the bound's NLL is never below that of NWGM or of the marginal. As trained, soft attention differs from
+# the exact marginal, on average, by a few hundredths in total variation, and in NLL by a few hundredths of a nat per
+# word. In NLL it is nearer to the marginal than the bound is. The first link is the better one; most of the error comes
+# from a geometric mean in place of an arithmetic one. With sharper maps the error is smaller, because one place has
+# nearly all the weight. With blurred maps it is larger: places that disagree share the weight. (With nearly even maps, at
+# the right edge of the figure, the error comes down again.)
 #
 # As trained, soft attention's own NLL is the lowest of the four. That is no surprise, because training minimised it.
 # The approximation explains how the two kinds of attention are related. It does not say which one to train.

@@ -328,8 +328,8 @@ assert len(reached) == 0, "none of the 4 tensors"
 # </details>
 #
 # The derivative is zero. Keep the dart fixed and change one weight $w$ of the attention. The probabilities change
-# smoothly, but the drawn place stays the same until the border between two places passes the dart. In the figure all
-# paths lie end to end on the line from 0 to 1, so one dart picks a whole path. You see $\log p(y|s,a)$ for three darts,
+# smoothly, but the drawn place stays the same until the border between two places passes the dart. To make the figure,
+# we lay all paths end to end on the line from 0 to 1, so that one dart picks a whole path. You see $\log p(y|s,a)$ for three darts,
 # and $L_s$, the mean over all darts.
 
 # %%
@@ -664,8 +664,8 @@ print(f"the moving average has come {100 * (1 - 0.9**10):.0f} percent of the way
 # ## Which reward teaches which look
 # <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
 #
-# The paper rewards every look with the log-likelihood of the whole sentence. But the look for word 3 comes too late to help
-# word 1. Split the score-function term into products, each word's log-probability times each look's score,
+# The paper rewards every look with the log-likelihood of the whole sentence. But the look for word 3 comes too late to
+# help word 1. Split the score-function term into products, each word's log-probability times each look's score,
 #
 # $$\log p(y|s,a)\, \frac{\partial \log p(s|a)}{\partial W} = \sum_{t'} \sum_t \log p(y_{t'} | s_{\le t'}, a)\; \frac{\partial \log p(s_t | s_{<t}, a)}{\partial W} ,$$
 #
@@ -835,8 +835,8 @@ assert left_over["to-come", "moving-average"] > left_over["sentence", "moving-av
 # 6.4 nats. The other samples leave less than the moving average leaves, because they measure how hard this caption is.
 # They cost $N$ passes of the decoder for each caption.
 #
-# Compare the two rows with the moving average. Under the moving average the reward to come leaves more than the
-# sentence's reward. So the gain that we saw on one caption may not carry over. Measure before you choose.
+# Now look at the two rows whose baseline is the moving average. Under the moving average the reward to come leaves more
+# than the sentence's reward. So the gain that we saw on one caption may not carry over. Measure before you choose.
 #
 # </details>
 
@@ -1457,10 +1457,10 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# By 10.0. Even maps cost $L (1 - C/L)^2$, one-hot maps on different places $L - C$, and the difference is
-# $C (1 - C/L)$. So of these maps the even ones have the lowest penalty. For the paths drawn from them it is the opposite: even maps
-# have a higher mean penalty than one-hot maps. If you want to keep the looks from settling on one place too early, use
-# the entropy term.
+# By 10.0. Even maps cost $L (1 - C/L)^2$, one-hot maps on different places $L - C$, and the difference is $C (1 - C/L)$.
+# So of these maps the even ones have the lowest penalty. For the paths drawn from them it is the opposite: even maps have
+# a higher mean penalty than one-hot maps. If you want to keep the looks from settling on one place too early, use the
+# entropy term.
 #
 # </details>
 #

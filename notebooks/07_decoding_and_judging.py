@@ -698,6 +698,7 @@ axis.set(xlabel="words kept of each caption", ylabel="BLEU-4, percent", ylim=(0,
 axis.legend(frameon=False, loc="lower right")
 print(f"four words: {without[0]:.0f} without the penalty, {with_penalty[0]:.0f} with it")
 print(f"whole captions: {without[-1]:.0f} without, {with_penalty[-1]:.0f} with")
+assert max(len(line.split()) for line in generated.values()) <= kept_words[-1]  # so the last ones are whole
 assert without[0] > without[-1], "higher than that of the whole captions"
 assert right({image_id: " ".join(line.split()[:4]) for image_id, line in generated.items()}) == 0
 assert abs(without[-1] - with_penalty[-1]) < 1
@@ -715,10 +716,10 @@ assert abs(without[-1] - with_penalty[-1]) < 1
 #
 # <!-- index: section 5.2 | what has to be equal before two rows of a table are compared | satlib.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
 #
-# > **Paper, section 5.2.** Three things make comparison hard. The first is the encoder: with the same decoder,
-# > features of GoogLeNet or VGG alone give a higher score than AlexNet's. The second is whether one model or an ensemble is
-# > scored. The third is the split, where a data set has no official one; the paper takes published splits, and finds
-# > that they matter little.
+# > **Paper, section 5.2.** Three things make comparison hard. The first is the encoder: with the same decoder, merely
+# > replacing AlexNet's features with those of GoogLeNet or VGG gives a higher score. The second is whether one model or
+# > an ensemble is scored. The third is the split, where a data set has no official one; the paper takes published splits,
+# > and finds that they matter little.
 #
 # This notebook adds five more: how captions are cut into tokens, the penalty, the number of references, the beam, and
 # whether the captions were *generated*. If one of them differs, a difference between two scores may say nothing about
@@ -932,7 +933,7 @@ for axis, (one, other) in zip(axes, [split_pairs[0], split_pairs[1], split_pairs
 #   partners where a word has several possible ones. Synonyms and paraphrases add possible partners.
 #   <!-- source: it rounds the weight of a partner that is not the same word down to 0 | meteor-1.5.jar in pycocoevalcap, class Aligner, method resolve, instruction d2i -->
 #
-# Next we score 120 captions of the scenes with the METEOR by hand, each against four references. One warning: nltk has
+# Next we score 120 captions of the scenes with our own METEOR, each against four references. One warning: nltk has
 # a `meteor_score` too, with other parameters.
 
 # %%
@@ -975,9 +976,9 @@ assert [round(100 - score) for score in PAIRS["a big star | a large star"]] == [
 # ## CIDEr, by hand
 #
 # CIDEr asks whether a caption says what people said about *this* picture, rather than what they say about any picture.
-# It treats a caption as a vector with one entry per $n$-gram, $n = 1, \dots, 4$. An entry is tf-idf: the $n$-gram's
-# count, times $\log(\text{pictures} / \text{pictures whose references have it})$. The score is the cosine with the
-# vector of each reference, averaged over the references and over $n$, and multiplied by 10.
+# For each $n = 1, \dots, 4$ it turns a caption into a vector with one entry per $n$-gram. An entry is tf-idf: the
+# $n$-gram's count, times $\log(\text{pictures} / \text{pictures whose references have it})$. The score is the cosine with
+# the vector of each reference, averaged over the references and over $n$, and multiplied by 10.
 #
 # **CIDEr-D** is what the COCO tools compute under the name CIDEr. It adds two things:
 #
@@ -1420,8 +1421,8 @@ assert at[0] > at[2] + 0.3
 # </details>
 #
 # Now two real examples on Flickr8k. Left and middle: a training by likelihood, epoch by epoch
-# (`satlib train flickr8k-lite02-soft`, its stored log). Right: two models with the same vocabulary, one trained by
-# likelihood, and one trained further with rewards for its own captions (stored by
+# (`satlib train flickr8k-lite02-soft`, its stored log). Right: two different models with the same vocabulary. One
+# was trained by likelihood alone, the other first by likelihood and then with rewards for its own captions (stored by
 # `python benchmarks/judging.py --data data`). The encoder and the attention differ too: the first has
 # EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention.
 # <!-- source: the first has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention | satlib/recipes/flickr8k-lite0-soft.toml and satlib/recipes/flickr8k-hard-reward.toml -->
@@ -1483,7 +1484,7 @@ assert np.ptp(x[4:]) < 0.01
 #
 # ## Try it
 #
-# 1. **Multiply without logarithms.** In `beam`, leave out `math.log` and keep `+`. Which caption of the table comes out
+# 1. **Forget the logarithm.** In `beam`, leave out `math.log` and keep `+`, so that probabilities are added. Which caption of the table comes out
 #    first, and why is it always a long one?
 # 2. **Mix up the parents.** In `beam`, let every candidate take its words from `living[0]`. Which assertion notices?
 #    Would you have noticed by reading captions?
@@ -1493,8 +1494,8 @@ assert np.ptp(x[4:]) < 0.01
 #    whose BLEU-4 against the same four is higher every time. What did you use?
 # 5. **Forget to clip.** In `bleu`, add `sum(count for gram, count in ngrams(words, k + 1).items() if gram in most)` to
 #    `agree[k]` instead. What BLEU-1 without the penalty does a captioner get that says "a a a a a"?
-# 6. **Trick METEOR.** Find a false caption for "a big red star above a small blue circle" with a METEOR by hand above
-#    50.
+# 6. **Trick METEOR.** Find a false caption for "a big red star above a small blue circle" that our own METEOR scores
+#    above 50.
 #
 # ## What to remember
 #

@@ -19,7 +19,7 @@
 # **You will be able to**
 #
 # - type the commands for a full training on a Colab T4, on an A100 or H100, and on several GPUs;
-# - say what a training step costs in operations, in memory and in hours, and see where its time goes;
+# - say what a training step costs in operations and memory, and an epoch in hours, and see where a step's time goes;
 # - use gradient accumulation, clipping, and the 16-bit format that your card supports;
 # - stop a training anywhere and resume it bit for bit;
 # - write a training step for several processes, and show that it computes the gradients of one process;
@@ -532,7 +532,7 @@ assert torch.finfo(torch.bfloat16).smallest_normal == torch.finfo(torch.float32)
 # <!-- source: compute capability 8.0 | CUDA C++ Programming Guide, compute capabilities -->
 # <!-- source: A T4 has 7.5. PyTorch *emulates* bf16 there | tests/test_device.py -->
 #
-# **Predict.** Which of these cards get bf16?
+# **Predict.** Which of these cards get bf16: V100, T4, A100, L4, H100?
 
 # %%
 CARDS = {"V100": (7, 0), "T4": (7, 5), "A100": (8, 0), "L4": (8, 9), "H100": (9, 0)}  # their compute capability
@@ -757,9 +757,9 @@ assert_close(moved, torch.full((3,), eta), rtol=1e-2, atol=0.0)
 #
 # </details>
 #
-# How the run goes on also depends on other state: the random numbers (for dropout), how many batches of the epoch are done,
-# the step of the learning rate's schedule, the moving average of the weights, the loss scale of fp16, and the epoch that
-# is best so far. satlib's checkpoint holds all of it in one file, which is written atomically. The order of the
+# How the run goes on also depends on other state: the random numbers (for dropout), how many batches of the epoch are
+# done, the step of the learning rate's schedule, the moving average of the weights, the loss scale of fp16, and the epoch
+# that is best so far. satlib's checkpoint holds all of it in one file, which is written atomically. The order of the
 # batches need not be saved, because seed and epoch determine it.
 #
 # Now the real thing. While it reads features, `Stopping` sends its own process the signal that a cluster sends before
@@ -1000,7 +1000,8 @@ for there, here in zip(log("two"), log("one"), strict=True):
 assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"), "far less than another seed"
 
 # %% [markdown]
-# The number of processes changes the weights only by rounding errors, far less than another seed does.
+# The number of processes changes the weights only by rounding errors, far less than another seed does. One rounding is
+# at the dotted line; the roundings of all steps add up.
 #
 # In each step the ranks exchange one number for each weight. The work of a step is divided by the number of ranks, and
 # the exchange is not. Therefore use larger batches with more GPUs.
@@ -1061,7 +1062,8 @@ for name, value in start.state_dict().items():
         kind = "BatchNorm: scale and shift"
     else:
         kind = "BatchNorm: running mean and variance"
-    if "classifier" not in name:  # the head of ImageNet's classes, which nothing uses
+    # Neither the head of ImageNet's classes, which nothing uses, nor BatchNorm's counter of batches.
+    if "classifier" not in name and key != "num_batches_tracked":
         kinds[kind].append((after[name] - value).abs().max().item())
 
 figure, axis = plt.subplots(figsize=(7.2, 2.4), layout="constrained")
@@ -1208,7 +1210,7 @@ for encoder, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
         print(f"{encoder:20} {score:7} {gain:+.1f} ({low:+.1f} to {high:+.1f})")
 assert all(gained["VGG-19", score] for score in ("BLEU-4", "METEOR")), "slightly ahead of one mean vector"
 assert not any(gained["VGG-19", score] for score in ("BLEU-1", "CIDEr")), "no difference is certain"
-assert not gained["EfficientNet-Lite0", "BLEU-4"], "with EfficientNet-Lite0 it is not"
+assert not gained["EfficientNet-Lite0", "BLEU-4"], "with EfficientNet-Lite0 it is not ahead either"
 on_scenes = {line.name: float(line.figures["exact match"]) for line in lines if line.data == "scenes"}
 print("scenes, exact match in percent:", on_scenes)
 assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scenes["scenes-hard"])
@@ -1225,9 +1227,10 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 #   <!-- source: was computed with another tokenizer | Xu et al. (2015), section 5.1 -->
 # - **The interval.** It covers the choice of test images. It does not cover the seed of the training.
 # - **Attention or not.** On photographs, with VGG-19, soft attention is slightly ahead of one mean vector ("none") in
-#   BLEU-4 and METEOR, and in BLEU-1 and CIDEr no difference is certain. In an earlier pair of trainings with the same recipes it was not, and with EfficientNet-Lite0 it is not.
-#   So few runs cannot say more. On scenes, where a caption has to bind colours to places, attention decides.
-#   <!-- source: In an earlier pair of trainings with the same recipes it was not | docs/results.md -->
+#   BLEU-4 and METEOR, and in BLEU-1 and CIDEr no difference is certain. In an earlier pair of trainings with the same
+#   recipes, soft attention was not ahead, and with EfficientNet-Lite0 it is not ahead either. So few runs cannot say
+#   more. On scenes, where a caption has to bind colours to places, attention decides.
+#   <!-- source: In an earlier pair of trainings with the same recipes, soft attention was not ahead | docs/results.md -->
 
 # %% [markdown]
 # ## What changes with the data
@@ -1268,8 +1271,8 @@ assert differ["decoder.hidden"] == [512, 512, 1800]
 # Some of these are mistakes that people make. Make them on purpose.
 #
 # 1. **Forget the random state.** Copy `work / "stopped"` after the stop, set the tensor `random` of its checkpoint to
-#    `torch.get_rng_state()` (`read_safetensors`, `write_safetensors`) and resume. Which assertion notices? Does it with
-#    `decoder.dropout=0`?
+#    `torch.get_rng_state()` (`read_safetensors`, `write_safetensors`) and resume. Which assertion notices? Does it
+#    still notice with `decoder.dropout=0`?
 # 2. **Train in bf16 throughout.** Use `captioner.bfloat16()`, annotation vectors in bf16, and Adam with a learning rate
 #    of $10^{-4}$. What share of the weights moves in a step? And at $10^{-2}$?
 # 3. **Clip before the last pass.** In the cell about accumulation, clip after each of the four passes. In what

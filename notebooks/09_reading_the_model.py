@@ -189,8 +189,9 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 #
 # <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 #
-# > **Paper, section 5.4.** VGG's maps shrink only where it pools, four times by two: $224 / 2^4 = 14$. To draw the
-# > weights they are enlarged by the factor $2^4 = 16$, and a Gaussian filter imitates the size of a receptive field.
+# > **Paper, section 5.4.** VGG's maps shrink only where it pools, up to this layer four times by two: $224 / 2^4 = 14$.
+# > To draw the weights they are enlarged by the factor $2^4 = 16$, and a Gaussian filter imitates the size of a receptive
+# > field.
 #
 # We need a real map of that size. Take VGG-19's $196$ vectors of a photograph. Use one of them as the question: the
 # vector at the cat's eye (outlined). The energy of a place is $30$ times its cosine with the question, and equation 5
@@ -334,8 +335,8 @@ plots.ground_figure(looked["soft"])
 # <!-- source: the phrases of every caption | docs/training.md -->
 #
 # For each phrase, the decoder is given the words that a person wrote, and the map of the phrase's last word is measured.
-# A second time the model writes the caption itself. Then a word is measured if it is the last word of any phrase that
-# people wrote about the photograph. These are far fewer. There are two measures:
+# In a second measurement the model writes the caption itself. Then a word is measured if it is the last word of any
+# phrase that people wrote about the photograph. Far fewer words are measured this way. There are two measures:
 #
 # - **Mass**: how much of the map lies in the boxes. The control is an even map, whose mass is the area of the boxes.
 # - **Peak**: how often the largest value lies in a box. The control is the centre of the picture, which needs no model.
@@ -439,7 +440,8 @@ assert own[hard]["peak"] > own[hard]["peak centre"], "the hard model beats the c
 # Back to scenes. A false word can have two causes. Either the model **looked wrong**: its peak was not on the
 # object that the phrase is about. Or it **looked right and named wrong**.
 #
-# **Predict, then run.** Write down a number: what percentage of the false words looked right?
+# **Predict, then run.** Write down a number: for what percentage of the false words did the model look
+# right?
 
 # %%
 judged = {
@@ -553,8 +555,8 @@ for name, found in judged.items():
 #
 # A map beside a word could be mere decoration. Jain and Wallace (2019) found text classifiers that give the same answer
 # under very different attention. Wiegreffe and Pinter (2019) replied that whether attention is an explanation
-# depends on what one calls an explanation. So test the captioner. Take words that are true of one object and false of the other, and replace only
-# the map at that word:
+# depends on what one calls an explanation. So test the captioner. Take a word that is true of one
+# object and false of the other, and replace only the map at that word:
 # <!-- source: depends on what one calls an explanation | Wiegreffe and Pinter (2019), abstract -->
 # <!-- source: give the same answer under very different attention | Jain and Wallace (2019), abstract -->
 #
@@ -643,8 +645,8 @@ plt.show()
 #
 # With either model 65 % of the words follow the map to the other object. Following is the most common outcome there,
 # and far more words follow than under the map on their own object. So it matters where the new map lies, not only that
-# it is new. For a colour or a shape, the words before it in the phrase still speak of its own
-# object, and yet many of these words change. With the drawn map on their own
+# it is new. Before a colour or a shape, the earlier words of the phrase still speak of its
+# own object, and yet many of these colours and shapes change. With the drawn map on their own
 # object 79 % stay with soft attention and 89 % with hard; with the even map only 34 and 38 %.
 #
 # </details>
@@ -899,8 +901,8 @@ show
 show.figure()
 
 # %% [markdown]
-# The same from code: `read` gives the model's own caption, and with forced words it continues from them. Here we force
-# one word, the first colour: it becomes the colour of the other object.
+# The same from code: `read` gives the model's own caption, and with forced words it continues from them. Here we keep
+# the words before the first colour and change that colour into the one of the other object.
 #
 # **Predict, then run.** The picture is unchanged. Which shape does the model name next?
 
