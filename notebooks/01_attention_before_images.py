@@ -284,8 +284,8 @@ assert difference < 1e-3, "Both models must then give the same logits"
 #
 # We measure with BLEU-4. It measures how many of the translation's runs of up to four words also occur in the
 # reference, and it penalises short translations (notebook 07 takes it apart). A reference needs four words to have a run
-# of four. An Orrish sentence can have fewer words than its English one, because "a" is not translated. So we use English
-# sentences of six words or more.
+# of four. Orrish has no word for "a", so its sentences can have few words. So we use English sentences of six words or
+# more.
 #
 # **Write down two numbers**: the BLEU-4 of the fixed vector for 6 to 8 words, and for 17 to 20 words.
 
