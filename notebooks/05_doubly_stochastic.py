@@ -558,7 +558,7 @@ plt.show()
 #
 # <!-- source: their captions mention more of what they show | an explanation, not measured here -->
 # <!-- source: For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the paper's training | satlib/recipes -->
-# <!-- source: For COCO they use $\lambda = 1$ | satlib/recipes/coco-soft.toml -->
+# <!-- source: For COCO they use $\lambda = 1$ | satlib/recipes/coco-soft.toml; alpha_c in evaluate_coco.py of github.com/kelvinxu/arctic-captions -->
 #
 # </details>
 
@@ -595,7 +595,7 @@ plt.show()
 # we normalise, which leaves $\exp(\mathbb{E}[n_k])$.
 #
 # `marginal.every_place` runs the decoder's next step $L$ times, each time with the vector of one place. We try it on
-# satlib's tiny decoder, which has 4 places, 5 words and random weights.
+# satlib's tiny decoder, which has 4 places, a vocabulary of 5 words, and random weights.
 
 # %%
 tiny, a_tiny, caption_tiny = estimators.tiny(0)  # 4 places, 5 words, double precision
@@ -866,9 +866,9 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # ### A whole caption, all paths
 #
 # So far all places of a word shared one past: the state of soft attention. Over a whole caption the earlier places are
-# random too. With 4 places and 3 words there are $4^3 = 64$ paths, and `estimators.every_path` runs all of them. We
-# take ten decoders with large random weights, so that the places matter. We run each at several temperatures, to get
-# maps from sharp to even.
+# random too. With 4 places and a caption of 3 words there are $4^3 = 64$ paths, and `estimators.every_path` runs all of
+# them. We take ten decoders with large random weights, so that the places matter. We run each at several temperatures, to
+# get maps from sharp to even.
 # <!-- source: large random weights, so that the places matter | satlib/estimators.py, tiny -->
 #
 # **Predict, then run.** Is $\log p(y|a)$ by soft attention above or below the exact sum? Write down a number: in what

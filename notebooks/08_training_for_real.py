@@ -1165,7 +1165,7 @@ assert again == history  # the same command resumes the search, here at its end
 # <!-- index: section 5.3 | Table 1 with satlib's own rows | satlib.table.rows | tests/test_table.py -->
 #
 # When the training is done, `satlib evaluate` captions the test split, scores the captions, and writes a file.
-# `satlib table` prints such files below the published rows. Here is our small model; the arguments are those that
+# `satlib table` prints such files below the published rows. First we evaluate our small model; the arguments are those that
 # you would type.
 
 # %%
@@ -1238,7 +1238,7 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 # <!-- index: section 4.3 | what differs between Flickr8k, Flickr30k and COCO | satlib.recipe.load | tests/test_recipes_files.py -->
 #
 # The same commands train on all three data sets. What differs is in the recipes. Here is every value that does. The
-# list below the table gives reasons for some of them.
+# list below the table gives the reason for the size of the model, and advice for choosing other values.
 
 # %%
 NAMES = ("flickr8k-soft", "flickr30k-soft", "coco-soft")

@@ -182,16 +182,17 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # next.
 # <!-- source: the share of the weight that changes its place | satlib/evaluation.py, maps -->
 #
-# The figures of a paper show chosen examples. So the next sections count, wherever we know the truth.
+# The figures of a paper show chosen examples. So, after a section on how a map is drawn, we count, wherever
+# we know the truth.
 
 # %% [markdown]
 # ## How a map is drawn
 #
 # <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 #
-# > **Paper, section 5.4.** VGG's maps shrink only where it pools, up to this layer four times by two: $224 / 2^4 = 14$.
-# > To draw the weights they are enlarged by the factor $2^4 = 16$, and a Gaussian filter imitates the size of a receptive
-# > field.
+# > **Paper, section 5.4.** VGG's maps shrink only where it pools. Before the layer whose vectors are used, it pools
+# > four times, and each time halves width and height: $224 / 2^4 = 14$. To draw the weights they are enlarged by the
+# > factor $2^4 = 16$, and a Gaussian filter imitates the size of a receptive field.
 #
 # We need a real map of that size. Take VGG-19's $196$ vectors of a photograph. Use one of them as the question: the
 # vector at the cat's eye (outlined). The energy of a place is $30$ times its cosine with the question, and equation 5
@@ -645,8 +646,8 @@ plt.show()
 #
 # With either model 65 % of the words follow the map to the other object. Following is the most common outcome there,
 # and far more words follow than under the map on their own object. So it matters where the new map lies, not only that
-# it is new. Before a colour or a shape, the earlier words of the phrase still speak of its
-# own object, and yet many of these colours and shapes change. With the drawn map on their own
+# it is new. When a colour or a shape is due, the size before it already speaks of the
+# word's own object, and yet many of these colours and shapes change. With the drawn map on their own
 # object 79 % stay with soft attention and 89 % with hard; with the even map only 34 and 38 %.
 #
 # </details>
@@ -937,8 +938,8 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 #
 # 1. In the explorer, take a scene and change the *first* shape. Which later words change, and which follow the picture
 #    again?
-# 2. Turn the temperature up to 30 with soft and then with hard attention. Which of them keeps its colours longer? Why?
-#    (Notebook 06.)
+# 2. Turn the temperature up step by step to 30, with soft and then with hard attention. Which model names the right
+#    colours up to a higher temperature? Why? (Notebook 06.)
 # 3. Show a photograph to the captioner of scenes. Do its maps look less convincing? Compare with notebook 00.
 # 4. Play the pointing game with the peak of the *smoothed* map. How much does each model's hit rate change?
 # 5. Compare "peak on the object" of two models without the control "ignoring the word". Which conclusion changes?
