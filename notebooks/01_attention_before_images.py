@@ -593,9 +593,9 @@ assert curves["additive attention"][-1] > curves["fixed vector"][-1] + 25, (
 # ### Your own sentence pairs
 #
 # Put a file `pairs.tsv` in the data folder: `data/`, or the folder that the environment variable SATLIB_DATA names.
-# Each line is a sentence, a tab and its translation. The Tatoeba project's sentences come in this form for many
-# languages. The next cell then trains both translators on it, on a GPU if there is one. This takes a long time.
-# <!-- source: sentences come in this form for many languages | the docstring of read_pairs, satlib/course/translation.py -->
+# Each line is a sentence, a tab and its translation. Further columns are ignored. Sentence pairs from the
+# Tatoeba project come in this form for many languages. The next cell then trains both translators on it, on a GPU if there is one. This takes a long time.
+# <!-- source: come in this form for many languages | the docstring of read_pairs, satlib/course/translation.py -->
 
 # %%
 files = [folder / "pairs.tsv" for folder in (data_root(), Path("../data")) if (folder / "pairs.tsv").is_file()]
@@ -880,7 +880,8 @@ assert plain[-1] > mean[-1] + 0.3, "attention gives more right answers than the 
 #
 # At length 200 attention gives more right answers than the plain mean. In the sequence on the right, the two tall bars
 # stand at the marked numbers. The plain mean gives each number the same weight, marked or not, and that weight depends
-# on the length. So its network cannot do well at all lengths: the curve peaks at 50.
+# on the length. To undo this, the network would have to multiply by the length. Ours has not learned
+# that: its curve peaks at 50.
 #
 # </details>
 #

@@ -241,7 +241,7 @@ assert best not in properties
 # %% [markdown]
 # ## The same on satlib's decoder
 #
-# A decoder with random weights and five words is such a table too, one table for each picture. satlib's functions
+# A decoder with random weights and a vocabulary of five is such a table too, one table for each picture. satlib's functions
 # decode many pictures at once and keep the LSTM's state. Their captions must be those of our functions. The best
 # caption of a beam of width 30 must also be that of exhaustive search.
 
@@ -417,8 +417,8 @@ print(f"samples of {paths[0].stem} with a higher probability than the beam of 5:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 14 of the 50. A beam of width 5 is far from exhaustive search: it dropped the beginnings of all these captions on the
-# way. A beam of width 50 finds captions with a higher probability than the beam of width 5. And they are shorter.
+# 14 of the 50. A beam of width 5 is far from exhaustive search: somewhere on the way, at a beginning or at the end mark, it
+# dropped every one of these captions. A beam of width 50 finds captions with a higher probability than the beam of width 5. And they are shorter.
 #
 # </details>
 
@@ -1364,9 +1364,9 @@ assert real["forced, all"]["BLEU-4"] < real["generated, all"]["BLEU-4"] - 5, "fo
 
 # %% [markdown]
 # Against all five references, forced words lose 7 points of BLEU-4, and 1.5 of BLEU-1. A high BLEU-1 beside a low
-# BLEU-4 may be a sign of forced words. A public re-implementation with VGG-19 reports 64.8 and 15.5, and it measured
-# forced words.
-# <!-- source: reports 64.8 and 15.5, and it measured forced words | the re-implementation's own table, quoted in notebook 02 -->
+# BLEU-4 may be a sign of forced words. A public re-implementation with VGG-19 (notebook 02) reports a BLEU-1 of 64.8 and a
+# BLEU-4 of 15.5, and it measured forced words.
+# <!-- source: reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5, and it measured forced words | the re-implementation's own table, quoted in notebook 02 -->
 #
 # ## Likelihood and BLEU disagree
 #
@@ -1484,8 +1484,8 @@ assert np.ptp(x[4:]) < 0.01
 #
 # ## Try it
 #
-# 1. **Forget the logarithm.** In `beam`, leave out `math.log` and keep `+`, so that probabilities are added. Which caption of the table comes out
-#    first, and why is it always a long one?
+# 1. **Forget the logarithm.** In `beam`, leave out `math.log` and keep `+`, so that probabilities are
+#    added. Which caption of the table comes out first with width 2, and which with width 9? Why is it a long one?
 # 2. **Mix up the parents.** In `beam`, let every candidate take its words from `living[0]`. Which assertion notices?
 #    Would you have noticed by reading captions?
 # 3. **Report forced words.** Suppose that a table shows only the forced words' scores against all five references.
