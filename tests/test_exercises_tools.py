@@ -1,6 +1,7 @@
 """Exercises from solutions: what is generated, what a learner's work is safe from, and what `satlib check` says of it."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -193,6 +194,14 @@ def test_check(tmp_path, capsys):
     assert found["troubles"] == []
 
 
+def kernels():
+    """The kernels that this process has started and that are alive: their process numbers."""
+    if shutil.which("pgrep") is None:
+        pytest.skip("no pgrep on the PATH (apt install procps)")
+    command = ["pgrep", "-P", str(os.getpid()), "-f", "ipykernel_launcher"]
+    return set(subprocess.run(command, capture_output=True, text=True).stdout.split())
+
+
 def test_a_dead_kernel_and_an_endless_cell_cost_their_own_exercise_alone(tmp_path, capsys, monkeypatch):
     """Those after them are judged with what the learner has defined outside the exercises."""
     monkeypatch.setattr(running, "CELL_SECONDS", 20)
@@ -206,8 +215,9 @@ def test_a_dead_kernel_and_an_endless_cell_cost_their_own_exercise_alone(tmp_pat
         "def softmax_of_mean(alpha, n):\n    return torch.softmax(mine * (alpha[:, None] @ n)[:, 0], 1)",
     )
     nbformat.write(notebook, tmp_path / "mine.ipynb")
-    began = time.monotonic()
+    began, before = time.monotonic(), kernels()
     assert cli.main(["check", str(tmp_path / "mine.ipynb"), "--only", ",".join(SIX)]) == 1
+    assert kernels() == before, "no kernel is left behind, not even the one in an endless loop"
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split(maxsplit=4) for line in lines if line.startswith("  5.")]
     states = ["done", "wrong", "done", "wrong", "done", "done"]

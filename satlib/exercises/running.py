@@ -111,9 +111,12 @@ def _kernel(notebook: NotebookNode, folder: Path) -> Iterator[NotebookClient]:
         iopub_timeout=OUTPUT_SECONDS,
         startup_timeout=START_SECONDS,
         allow_errors=True,
+        shutdown_kernel="immediate",  # it may be in an endless loop
         resources={"metadata": {"path": str(folder)}},
     )
-    with client.setup_kernel(stderr=subprocess.DEVNULL):  # of the kernel itself; what cells print comes as a message
+    # nbclient leaves a kernel alive if it did not make the manager itself, hence cleanup_kc. stderr is that of the kernel itself;
+    # what cells print comes as a message.
+    with client.setup_kernel(cleanup_kc=True, stderr=subprocess.DEVNULL):
         yield client
 
 
