@@ -627,7 +627,6 @@ h_0, c_0, _ = small.start(a[None])  # a batch of one image
 by_class = small.step(a[None], h_0, c_0, Ey[None])
 for mine, its in zip((logits, alpha, h_1, c_1), by_class, strict=True):
     assert_close(its[0], mine)
-torch.set_grad_enabled(True)
 print("logits, weights, state and memory: the same by hand and by the class")
 
 # %% [markdown]
@@ -653,6 +652,7 @@ print("logits, weights, state and memory: the same by hand and by the class")
 # shows the length of each gradient, relative to the weights.
 
 # %%
+torch.set_grad_enabled(True)  # from here on we train
 trained = Captioner.load(shipped.model("scenes-soft"))
 data = scenes.load(500, 0, 100)
 reader = Pixels(data)

@@ -203,9 +203,8 @@ def _time(seconds: float) -> Iterator[None]:
     def alarm(number: int, frame: FrameType | None) -> None:
         nonlocal rings, answering
         rings += 1
-        if (
-            answering
-        ):  # it rings while the ring before is being answered; on a slow machine that could go on without end
+        # A ring may come while the one before is being answered; on a slow machine that could go on without end.
+        if answering:
             return
         answering = True
         try:
