@@ -122,7 +122,7 @@ assert (zeros < 0.96).all()
 #
 # Here is one vector: that of the cell on one of the cat's eyes. On the right are the three feature maps with its
 # largest numbers.
-# <!-- source: the three feature maps with its largest numbers | the code of this section: the vector sorted, its first three -->
+# <!-- here: the three feature maps with its largest numbers | the code of this section: the vector sorted, its first three -->
 
 # %%
 cat, eye = names.index("chelsea"), (5, 3)
@@ -594,8 +594,8 @@ figure
 # it in one feature map; the same after unpooling, at twice the resolution and mostly zero; after the ReLU; and the
 # pixels. Violet is positive, orange and brown are negative, white is zero. The cell checks that `seeing.project` gives
 # the same numbers.
-# <!-- source: at twice the resolution | the code of this cell: max pooling by 2 -->
-# <!-- source: gives the same numbers | the assertion assert_close in this cell -->
+# <!-- here: at twice the resolution | the code of this cell: max pooling by 2 -->
+# <!-- here: gives the same numbers | the assertion assert_close in this cell -->
 
 # %% [markdown]
 # ## What layers see
@@ -693,7 +693,7 @@ assert all(each[-1] <= by_hand[layer] for layer, each in extent.items())
 # as another photograph*.
 # <!-- source: five pictures | Zeiler and Fergus (2014), figure 5 -->
 # <!-- source: as different as another photograph | satlib/course/seeing.py, change -->
-# <!-- source: the other four | five photographs in this notebook -->
+# <!-- here: the other four | five photographs in this notebook -->
 #
 # The network gets a window of 160 pixels instead of 224, cut from the photograph. When the picture moves, the border
 # shows more of the photograph, not a black edge.
@@ -1111,7 +1111,7 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # - The last map moves with the picture. Its mean hardly knows where anything is.
 # - Compare methods on the same encoder.
 # - Run a frozen encoder once, and read its vectors in every epoch.
-# <!-- source: half of its gradient | this notebook, section "What a place can see" -->
+# <!-- here: half of its gradient | this notebook, section "What a place can see" -->
 # <!-- source: 196 vectors of 512 numbers | section 4.3 of the paper -->
 #
 # ## References

@@ -658,7 +658,7 @@ assert again != [batch.image_ids for batch in ours.epoch(4)]
 # as common ones. (The official code does not do this. It takes the lengths in turn and skips those that are used up, so
 # there too every caption occurs once per epoch.)
 # <!-- source: every caption occurs once per epoch | homogeneous_data.py of github.com/kelvinxu/arctic-captions -->
-# <!-- source: rare lengths then get as many updates as common ones | by definition of a uniform draw -->
+# <!-- here: rare lengths then get as many updates as common ones | by definition of a uniform draw -->
 #
 # **Predict.** Take the lengths of Flickr8k, and as many updates as one epoch has. What share of the captions is not
 # used at all?
@@ -704,7 +704,7 @@ assert unseen > 0.5, "More than half of the captions are not used"
 #
 # **Predict.** Suppose that captions are batched at random, 64 at a time, and padded to the length of the longest one in
 # their batch. What share of all steps is padding, for Flickr8k?
-# <!-- source: the longest one in their batch | definition of the padding below -->
+# <!-- here: the longest one in their batch | definition of the padding below -->
 
 
 # %%

@@ -231,7 +231,7 @@ plt.show()
 # $W$. Both are planes: make $a_i$ two times as long, and the energy doubles. The landscapes of the two perceptrons
 # bend. They also saturate: an energy cannot exceed the sum of $|v|$, however long the vector is. You will soon see what
 # a plain dot product does with VGG-19's long vectors.
-# <!-- source: make a_i two times as long, and the energy doubles | the linear energies of the cell above, compared with those of 2 * plane -->
+# <!-- here: make a_i two times as long, and the energy doubles | the linear energies of the cell above, compared with those of 2 * plane -->
 #
 # </details>
 
@@ -317,7 +317,7 @@ assert cosines.view(14, 14)[:, 10:].max() > cosines.quantile(0.95)  # the other 
 # About 100 percent: H = 5.26 of 5.28. Energies that differ by less than 1 hardly separate 196 places, so the weighted
 # mean is close to the plain mean of all the vectors. At $T = 0.1$ the framed eye stands out, and the other eye a
 # little. At $T = 0.03$ fewer places are left.
-# <!-- source: differ by less than 1 | cosines of vectors after a ReLU lie between 0 and 1 -->
+# <!-- here: differ by less than 1 | cosines of vectors after a ReLU lie between 0 and 1 -->
 #
 # The raw dot product rewards long vectors, not only similar ones. Nearly all its weight goes to one place, and that is
 # not even the place that we asked about. Such a softmax is saturated: it has almost no gradient to learn from. So
@@ -390,7 +390,7 @@ assert_close(z, alpha @ a)
 #
 # If a context more like $a_k$ would have made the next word likelier, training raises the energy of place $k$. So the
 # words alone teach the decoder where to look.
-# <!-- source: more like a_k would have made the next word likelier | the chain rule, in the formula before it -->
+# <!-- here: more like a_k would have made the next word likelier | the chain rule, in the formula before it -->
 
 # %%
 jacobian = torch.autograd.functional.jacobian(lambda e: torch.softmax(e, 0) @ a, e)  # (D, L)
@@ -734,7 +734,7 @@ for epoch in range(EPOCHS):
 # Teacher forcing is for training. To write a caption, the decoder gets its own last word. The function below is
 # *greedy*: it takes the most probable word at each step. Then we count. An object is named right if one phrase of the
 # caption has its colour and its shape. To measure luck, we compare each caption with the *next* scene.
-# <!-- source: takes the most probable word | the argmax of the function below -->
+# <!-- here: takes the most probable word | the argmax of the function below -->
 
 
 # %%
@@ -792,7 +792,7 @@ assert curves[-20:, 1].mean() < np.log(49) / 2, "below half of that"
 # The decoder names what it sees, far above luck: about nine objects of ten. (Your run may differ by a few, because
 # rounding differs between machines.) The loss does not ask for sharp maps. But they begin even, at $\ln 49$, and end
 # below half of that. So it seems that looking at few places helps to predict the words.
-# <!-- source: about nine objects of ten | the count printed above, bounded by its assertion -->
+# <!-- here: about nine objects of ten | the count printed above, bounded by its assertion -->
 #
 # </details>
 #
@@ -972,7 +972,7 @@ display(figure)
 # None of the other temperatures does better than $T = 1$. Blurring costs far more than sharpening. On average
 # over the words, one place is nearly enough. In the pictures, the probability of the colour drops as the map blurs. A
 # likely reason: the mean of all places does not say which colour goes with which shape.
-# <!-- source: one place is nearly enough | the small loss at T = 0.01, printed above -->
+# <!-- here: one place is nearly enough | the small loss at T = 0.01, printed above -->
 #
 # A sharp map need not be a good one. It shows that the decoder relies on few places, not that they are the right
 # places. To find out, check where the peak is, as above.
@@ -1035,7 +1035,7 @@ plt.show()
 #
 # Be careful with such numbers. A gate of 0.6 scales a vector, and the next layer can scale it back. So compare gates
 # only within one model.
-# <!-- source: a gate of 0.6 | an example; equation 1 multiplies the gated context by T -->
+# <!-- here: a gate of 0.6 | an example; equation 1 multiplies the gated context by T -->
 
 # %% [markdown]
 # ## Where it looks next depends on the words so far
@@ -1270,7 +1270,7 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 #   place mattered for a word, move the weight elsewhere and see whether the word changes (notebook 09).
 # <!-- source: a class of about 50 lines | the class SoftAttentionDecoder, tests/test_notebooks.py -->
 # <!-- source: softmax (5), a weighted mean (6, 13), and a gate. An ordinary LSTM step (1 to 3) and the word (7) follow | numbers of equations in the paper -->
-# <!-- source: if more of its vector would have made the true word likelier | the chain rule, under "Why it learns where to look" -->
+# <!-- here: if more of its vector would have made the true word likelier | the chain rule, under "Why it learns where to look" -->
 
 # %% [markdown]
 # ## References

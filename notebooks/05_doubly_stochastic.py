@@ -104,7 +104,7 @@ assert coverage.max() > 5 * C / L, "several times its even share"
 #
 # More than half of the places get little. A few places get several times their even share. In the picture they lie on
 # the two objects or beside them.
-# <!-- source: their even share | C / L, printed above -->
+# <!-- here: their even share | C / L, printed above -->
 #
 # </details>
 
@@ -150,8 +150,8 @@ assert_close(by_hand, doubly_stochastic_penalty(alphas[None])[0])  # satlib's ta
 #    $\sum_i m_i^2 = \sum_t \lVert \alpha_t \rVert^2 + \sum_{t \ne u} \alpha_t \cdot \alpha_u$. The first sum is large
 #    for sharp maps. The second is large when the maps of two words overlap.
 #
-# <!-- source: The best it can do | the identity above: a sum of squares is 0 only where every m_i is C/L -->
-# <!-- source: cannot give each place 1 | the identity above: the m_i sum to C -->
+# <!-- here: The best it can do | the identity above: a sum of squares is 0 only where every m_i is C/L -->
+# <!-- here: cannot give each place 1 | the identity above: the m_i sum to C -->
 
 # %%
 torch.manual_seed(0)
@@ -179,8 +179,8 @@ assert_close(m.square().sum(), overlaps.diagonal().sum() + (overlaps.sum() - ove
 # **Predict, then run.** There are 49 places. Where does the penalty end for 14 words? Write down a number (use the
 # formula). And must the maps become even?
 #
-# <!-- source: fewer words than places, as many, and more | the three sizes in the cell below -->
-# <!-- source: We run the first case twice | the list of cases in the cell below -->
+# <!-- here: fewer words than places, as many, and more | the three sizes in the cell below -->
+# <!-- here: We run the first case twice | the list of cases in the cell below -->
 
 
 # %%
@@ -377,8 +377,8 @@ plt.show()
 # - The last form has no effect: over places, the maps sum to one already. Nothing fails, and the log shows a penalty of
 #   zero. So make one check in any code: *does the penalty change when the maps do?*
 #
-# <!-- source: It runs from 0 to 19 | the table printed above, rounded -->
-# <!-- source: grows with the batch | the official code, and the assertion B / L above -->
+# <!-- here: It runs from 0 to 19 | the table printed above, rounded -->
+# <!-- here: grows with the batch | the official code, and the assertion B / L above -->
 #
 # </details>
 
@@ -438,8 +438,8 @@ decoders = {weight: train(weight) for weight in LAMBDAS}
 # **Predict, then run.** Write down three numbers. Without the penalty the decoder ignores most of the 49 places. What
 # percentage? What percentage at $\lambda = 1$? And does the NLL go up or down, by how many nats?
 #
-# <!-- source: less than half of the even share | the definition in the cell below -->
-# <!-- source: ignores most of the 49 places | the number printed by the cell below -->
+# <!-- here: less than half of the even share | the definition in the cell below -->
+# <!-- here: ignores most of the 49 places | the number printed by the cell below -->
 
 
 # %%
@@ -556,7 +556,7 @@ plt.show()
 # strength, as the table under "Its scale" shows. For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the
 # paper's training.
 #
-# <!-- source: their captions mention more of what they show | an explanation, not measured here -->
+# <!-- here: their captions mention more of what they show | an explanation, not measured here -->
 # <!-- source: For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the paper's training | satlib/recipes -->
 # <!-- source: For COCO they use $\lambda = 1$ | satlib/recipes/coco-soft.toml; alpha_c in evaluate_coco.py of github.com/kelvinxu/arctic-captions -->
 #
@@ -651,7 +651,7 @@ assert near < far, "nearer to the geometric mean than to the marginal"
 # **Predict, then run.** We make 100 tiny decoders with different random weights. Write down a number: in how many is
 # soft attention nearer to the NWGM than to the marginal?
 #
-# <!-- source: the word is almost ruled out altogether | the definition: a product is small where one factor is near 0 -->
+# <!-- here: the word is almost ruled out altogether | the definition: a product is small where one factor is near 0 -->
 
 
 # %%
@@ -688,7 +688,7 @@ plt.show()
 #
 # In the great majority of the decoders, but not in all of them: the red diamonds below the dotted line are the
 # exceptions. So in these random decoders soft attention usually follows the geometric mean, but there is no guarantee.
-# <!-- source: In the great majority of the decoders | the count printed above -->
+# <!-- here: In the great majority of the decoders | the count printed above -->
 #
 # </details>
 #
@@ -751,7 +751,7 @@ plt.show()
 # Slope 2 for all lines, at the left end: each of these errors is of second order. Near $\varepsilon = 1$, on the right,
 # some lines bend: the expansion holds for small $\varepsilon$. So soft attention is a good approximation *if the places
 # that share the weight say similar things*, or if one place has all the weight.
-# <!-- source: Slope 2 for all lines, at the left end | the slopes printed above, rounded -->
+# <!-- here: Slope 2 for all lines, at the left end | the slopes printed above, rounded -->
 #
 # </details>
 #
@@ -774,7 +774,7 @@ plt.show()
 #
 # **Predict, then run.** So the bound's NLL is at or above those two. Is soft attention's NLL above or below the
 # marginal's? Write down their difference, in nats per word.
-# <!-- source: sum to at most one | the inequality of arithmetic and geometric means -->
+# <!-- here: sum to at most one | the inequality of arithmetic and geometric means -->
 
 
 # %%
@@ -945,7 +945,7 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 # - In our trained model, soft attention is nearer to the marginal than the bound is. (Hard attention maximises that
 #   bound.) Soft attention itself is no bound.
 #
-# <!-- source: from 0 to 12 on the paper's scale | the table printed under "Its scale" -->
+# <!-- here: from 0 to 12 on the paper's scale | the table printed under "Its scale" -->
 
 # %% [markdown]
 # ## References

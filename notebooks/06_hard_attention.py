@@ -1277,7 +1277,7 @@ plt.show()
 # But this run does not prove that the bound is the reason. There is no control, such as more training with soft
 # attention. It is one seed. And we picked the settings of the loop in short trials on these same held-out scenes, so
 # the improvement may look larger here than it would on new scenes.
-# <!-- source: larger here than it would on new scenes | a caution about selection, not a measurement -->
+# <!-- here: larger here than it would on new scenes | a caution about selection, not a measurement -->
 #
 # </details>
 
@@ -1293,7 +1293,7 @@ plt.show()
 #
 # **Write down a number**: the caption has 15 words; for how many of them is the hard map sharper?
 # <!-- source: the same words in the same columns | figure 3 of the paper -->
-# <!-- source: the same caption (teacher forcing), so column by column they look for the same word | notebook 06, the next cell: one tensor of ids for both models -->
+# <!-- here: the same caption (teacher forcing), so column by column they look for the same word | notebook 06, the next cell: one tensor of ids for both models -->
 
 # %%
 picture = scenes.scene(examples[0].image_id)
@@ -1418,7 +1418,7 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 # maps. Their sum cannot be even over all places, so the maps have to spread, while the bound favours sharp ones. Take 14
 # words on 49 places, each map with its peak on a place of its own, from even to one-hot. **Write down a number**: how
 # much does the penalty of the maps rise, from even to one-hot?
-# <!-- source: more places than the caption has words | the 14 words on 49 places of the cell below -->
+# <!-- here: more places than the caption has words | the 14 words on 49 places of the cell below -->
 
 # %%
 L, C = 49, 14

@@ -561,7 +561,7 @@ if place.type != "cuda":
 #
 # We can round by hand. Take the bits of a float32, add half the gap (ties go to the even neighbour), and cut off the
 # lower 16 bits.
-# <!-- source: add half the gap | the code of this section: 0x7FFF and the last bit that stays -->
+# <!-- here: add half the gap | the code of this section: 0x7FFF and the last bit that stays -->
 
 
 # %%
@@ -1263,7 +1263,7 @@ assert differ["decoder.hidden"] == [512, 512, 1800]
 # - **Disk.** If the features do not fit, `encoder.train = true` reads pixels, but it also trains the encoder
 #   and runs it in every epoch.
 # <!-- source: learns Flickr8k's 30,000 captions by heart | docs/not-reproduced.md -->
-# <!-- source: an epoch of COCO has many more of them | section "Hours" of this notebook -->
+# <!-- here: an epoch of COCO has many more of them | section "Hours" of this notebook -->
 
 # %% [markdown]
 # ## Try it

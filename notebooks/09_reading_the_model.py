@@ -66,7 +66,7 @@ SAMPLE, SCENES = 0, 400  # which test scenes
 # Two models of drawn scenes come with satlib, one with soft attention and one with hard. Both now caption 400 scenes
 # that neither was trained on. At each step we take the most probable word. A caption is right if it names both objects
 # with all their attributes (a plain texture may go unnamed) and says how they are placed.
-# <!-- source: the most probable word | the code of this section: beam=1 -->
+# <!-- here: the most probable word | the code of this section: beam=1 -->
 #
 # **Predict, then run.** Write down a number: what percentage of the captions does each model get completely right?
 
@@ -255,7 +255,7 @@ plt.show()
 # The smooth map is prettier, but it shows less: the squares at each eye become one soft spot. The blur is a reminder
 # that a vector sees more than its own square. So draw the smooth map, but measure on the grid.
 # <!-- source: a vector sees more than its own square | notebook 02, "What a place can see" -->
-# <!-- source: it shows less | the figure above -->
+# <!-- here: it shows less | the figure above -->
 
 # %% [markdown]
 # ## The pointing game
@@ -267,7 +267,7 @@ plt.show()
 # How strongly? Take a word that says something true of an object. Is the peak of its map on that object? That is the
 # *pointing game* (Zhang et al., 2016). The grid of these models is 7 by 7, so a cell is 32 pixels wide. The peak counts
 # as a hit if the middle of its cell is within 15 pixels of the object, about half a cell. By hand, for one word:
-# <!-- source: about half a cell | the code of this section: 15 of 32 pixels -->
+# <!-- here: about half a cell | the code of this section: 15 of 32 pixels -->
 
 # %%
 example = right[0]
@@ -398,7 +398,7 @@ figure
 # - In all four models the mass beats an even map. That alone does not show that the maps follow the
 #   objects. The boxes cover 31.2 % of a picture, but the centre is in a box for 54.9 % of the phrases. So a map that
 #   only leans towards the centre could beat an even map too.
-#   <!-- source: could beat an even map too | the two numbers before it -->
+#   <!-- here: could beat an even map too | the two numbers before it -->
 # - Without boxes in training, no model's peak beats the centre of the picture. The hard model comes within a point of
 #   it, but its peak is nearly as often in a box when the map ignores the word.
 # - Trained with boxes (`docs/training.md`), soft attention beats the centre of the picture: 60 against 55 %. That model
@@ -547,7 +547,7 @@ for name, found in judged.items():
 # person might draw left most mistakes of these models uncured. That suggests working first on the vectors and on how the
 # decoder uses them. (This map is not perfect: the next section shows that it also changes some true words.) A map does
 # not tell you why the model misread what is there.
-# <!-- source: left most mistakes of these models uncured | the count above -->
+# <!-- here: left most mistakes of these models uncured | the count above -->
 
 # %% [markdown]
 # ## Is attention an explanation?
@@ -953,7 +953,7 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # - Most mistakes on scenes are mistakes of naming, not of looking.
 # - For words about an object the map is a cause: move it, and many words follow. Articles do not need their own map.
 # <!-- source: hits less often than the centre of the picture | satlib/results/flickr8k-lite02-soft/ground-test.json -->
-# <!-- source: Most mistakes on scenes | this notebook, section "Mistakes, and what the maps say about them" -->
+# <!-- here: Most mistakes on scenes | this notebook, section "Mistakes, and what the maps say about them" -->
 #
 # ## References
 #

@@ -6,8 +6,9 @@ A notebook's text says what its cells show, and cells change. So each number and
   number of three digits or more may be shown anywhere in the notebook; or
 - chosen: it is a literal in the code of that section; or
 - asserted: it is in words that an assertion of the notebook quotes, `assert soft < hard, "soft is faster than hard"`; or
-- sourced: it is in words that a mark in the same cell quotes: `<!-- source: published in 2015 | Xu et al., ICML 2015 -->`. Paths
-  of this repository and notebooks that a mark names have to exist.
+- marked: it is in words that a mark in the same cell quotes, with what holds them. `<!-- source: published in 2015 | Xu et al.,
+  ICML 2015 -->` names something outside the notebook, which lists these marks at its end, under "Notes". `<!-- here: three sizes |
+  the cell below -->` names something in it. Paths of this repository and notebooks that a mark names have to exist.
 
 Questions, goals, the tasks under "Try it", quotations of the paper, code, formulas, references and the names of things (VGG-19,
 section 3.1) claim nothing.
@@ -58,8 +59,8 @@ _EXEMPT = re.compile(
     r"|[^.!?:\n]*\n?[^.!?:\n]*\?",  # questions
     re.DOTALL | re.MULTILINE,
 )
-_SOURCE = re.compile(r"<!--\s*source:\s*(?P<words>.+?)\s*\|\s*(?P<origin>.+?)\s*-->", re.DOTALL)
-_SILENT_SECTION = re.compile(r"^## (?:Try it|References|Exercises)$.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"<!--\s*(?P<kind>source|here):\s*(?P<words>.+?)\s*\|\s*(?P<origin>.+?)\s*-->", re.DOTALL)
+_SILENT_SECTION = re.compile(r"^## (?:Try it|References|Notes|Exercises)$.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _SPECIFIC = 3  # digits from which a number is taken as shown wherever it is shown in the notebook
 
 
@@ -182,12 +183,12 @@ def _claims_of(
     held: list[tuple[int, int, str]] = [
         (*span, f"asserted in cell {cell}") for words, cell in quoted for span in text.spans(words)
     ]
-    for match in _SOURCE.finditer(chunk):
-        _check_origin(match["origin"])
-        spans = text.spans(_plain(match["words"]))
+    for kind, words, origin in marks(chunk):
+        _check_origin(origin)
+        spans = text.spans(_plain(words))
         if not spans:
-            raise ValueError(f"cell {index}: the source mark quotes {match['words']!r}, which the cell does not say")
-        held += [(*span, f"source: {' '.join(match['origin'].split())}") for span in spans]
+            raise ValueError(f"cell {index}: the {kind} mark quotes {words!r}, which the cell does not say")
+        held += [(*span, f"{kind}: {origin}") for span in spans]
     for match in sorted([*NUMBER.finditer(text.plain), *COMPARISON.finditer(text.plain)], key=lambda m: m.start()):
         first, end = match.span()
         if text.exempt(first, end):
@@ -212,6 +213,11 @@ def _shown(match: re.Match[str], evidence: _Evidence, everything: _Evidence) -> 
             if match[3] and abs(100 * number - value) <= 0.5000001 * 10**-decimals and number <= 1:
                 return f"{verb} in cell {cell}"
     return None
+
+
+def marks(text: str) -> list[tuple[str, str, str]]:
+    """(kind, words, origin) of each mark in a cell's text, in order: kind is "source" or "here"."""
+    return [tuple(" ".join(part.split()) for part in mark.groups()) for mark in _MARK.finditer(text)]
 
 
 def _check_origin(origin: str) -> None:

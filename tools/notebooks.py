@@ -55,16 +55,16 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
 
 
 def generate(source: Path) -> NotebookNode:
-    """The notebook of a source, not executed: its cells, with the opening after the first and its exercises after the last."""
-    notebook = jupytext.read(source)
-    notebook.cells = numbered([*lesson(source), *exercises_cell(source)], source.stem[:2])
+    """The notebook of a source, not executed: its cells, with the opening after the first, and notes and exercises at the end."""
+    notebook, cells = jupytext.read(source), lesson(source)
+    notebook.cells = numbered([*cells, *notes_cell(cells), *exercises_cell(source)], source.stem[:2])
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat_minor = 5
     return notebook
 
 
 def lesson(source: Path) -> list[NotebookNode]:
-    """A notebook's cells without the last, which links to its exercises."""
+    """A notebook's cells without its notes and the links to its exercises."""
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
     return numbered([first, *opening(f"notebooks/{source.stem}.ipynb"), *rest], source.stem[:2])
 
@@ -88,6 +88,19 @@ def parted(cell: NotebookNode) -> list[NotebookNode]:
             parts.append([])
         parts[-1].append(line)
     return [nbformat.v4.new_markdown_cell("\n".join(part).strip(), metadata=cell.metadata) for part in parts]
+
+
+def notes_cell(cells: list[NotebookNode]) -> list[NotebookNode]:
+    """A folded list of what the source marks of the cells quote, each with its origin; none if there is no such mark."""
+    marked = [mark for cell in cells if cell.cell_type == "markdown" for mark in claims.marks(cell.source)]
+    lines = "\n".join(f'- "{words}": {origin}' for kind, words, origin in marked if kind == "source")
+    if not lines:
+        return []
+    text = (
+        "## Notes\n\n<details><summary>Where statements come from that no cell of this notebook shows</summary>\n\n"
+        f"{lines}\n\n</details>"
+    )
+    return [nbformat.v4.new_markdown_cell(text)]
 
 
 PROJECT = "exercises/10_project.ipynb"
