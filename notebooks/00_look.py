@@ -25,7 +25,7 @@
 # - find your way through the ten notebooks.
 #
 # **Minutes**: 10 to read, 0.2 to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: no other notebook; nothing to
-# download but satlib and the packages that it needs.
+# download but satlib, the course's Python package, and the packages that it needs.
 
 # %%
 import io
@@ -126,8 +126,8 @@ assert forced[3].words == [word if i != 3 else "red" for i, word in enumerate(ca
 #
 # The circle becomes a star, and blue becomes red. Each time, only that word changes. The last sentence describes a
 # striped red circle that is not there. So here the light is not decoration. It affects which word the model chooses.
-# Notebook 09 tests this on hundreds of scenes, and finds words that the light does not affect.
-# <!-- source: on hundreds of scenes | notebook 09 -->
+# Notebook 09 tests this on a hundred scenes, and finds words that the light does not affect.
+# <!-- source: on a hundred scenes | notebook 09 -->
 # <!-- source: words that the light does not affect | notebook 09 -->
 #
 # </details>
@@ -165,8 +165,11 @@ assert set(said) <= {"blue", "red", "green", "orange", "purple", "yellow"}, "it 
 # %% [markdown]
 # ## Is it right about other scenes?
 #
-# One scene proves little. In drawn scenes a program can check each caption: both objects, their sizes, colours, shapes
-# and textures, and where they are relative to each other. A caption with one wrong word counts as wrong.
+# One scene proves little. In drawn scenes a program can check each caption. Every scene has two objects to describe.
+# The grey shapes, the twigs and the small specks are clutter, which no caption names. A caption is right if it names
+# both objects with their sizes, colours, shapes and textures, and says where one is relative to the other. One wrong
+# word makes it wrong.
+# <!-- source: which no caption names | satlib/datasets/scenes.py -->
 #
 # **Predict first.** Take twelve test scenes; the scene above is one of them. Write down a number: how many captions are
 # right in every word?
@@ -199,7 +202,7 @@ plots.attention_figure(twelve[wrong].photo(), captions[wrong].words, captions[wr
 # things are.
 # <!-- source: mostly of people and dogs | Hodosh et al., JAIR 2013 -->
 # <!-- source: 6,000 photographs | satlib/models/README.md -->
-# <!-- source: boxes drawn by people | satlib/recipes/flickr8k-lite02-boxes.toml -->
+# <!-- source: boxes drawn by people | satlib/models/README.md -->
 #
 # Here are five photographs that it has never seen. They are not from Flickr8k, but come with scikit-image.
 # <!-- source: that it has never seen | satlib/models/README.md -->
@@ -342,8 +345,8 @@ assert not torch.equal(z, also)
 # more into it. So we compare trained models. satlib comes with stored scores of models that were trained on the same
 # pictures, once with attention and once with the mean in its place. (They were made with `satlib train` and `satlib
 # evaluate`.) The photograph models, `flickr8k-lite0` below, use the encoder EfficientNet-Lite0.
-# <!-- source: trained on the same pictures | satlib/results -->
-# <!-- source: the encoder EfficientNet-Lite0 | satlib/models/README.md -->
+# <!-- source: trained on the same pictures | satlib/recipes/scenes-none.toml and satlib/recipes/flickr8k-lite0-none.toml -->
+# <!-- source: the encoder EfficientNet-Lite0 | satlib/recipes/flickr8k-lite0-soft.toml -->
 #
 # **Predict first.** With attention, 86 % of the captions of scenes are right in every word. Write down a number: how
 # many are right with the mean? And for photographs: how many points of BLEU-4 does the mean cost? (BLEU-4 compares a
@@ -391,7 +394,7 @@ drawings.course_map(
 # | 00 | [Look](00_look.ipynb) | you are here |
 # | 01 | [Attention before images](01_attention_before_images.ipynb) | where attention comes from: a translator that squeezes a sentence into one vector; then attention in general |
 # | 02 | [Features](02_features.ipynb) | the encoder: what its layers see, what they forget, and which encoder to choose |
-# | 03 | [Captions](03_captions.ipynb) | words, vocabulary, the data sets, and batches of one length |
+# | 03 | [Captions](03_captions.ipynb) | words, vocabulary, the data sets, and batches of captions of equal length |
 # | 04 | [Soft attention](04_soft_attention.ipynb) | the decoder, equation by equation; training it; the gate $\beta$ |
 # | 05 | [Doubly stochastic](05_doubly_stochastic.ipynb) | a penalty that makes the model look everywhere, and when soft attention is a good approximation of hard attention |
 # | 06 | [Hard attention](06_hard_attention.ipynb) | one place at a time: a bound, samples, and how to reduce their variance |

@@ -593,9 +593,10 @@ assert curves["additive attention"][-1] > curves["fixed vector"][-1] + 25, (
 # ### Your own sentence pairs
 #
 # Put a file `pairs.tsv` in the data folder: `data/`, or the folder that the environment variable SATLIB_DATA names.
-# Each line is a sentence, a tab and its translation. Further columns are ignored. Sentence pairs from the
-# Tatoeba project come in this form for many languages. The next cell then trains both translators on it, on a GPU if there is one. This takes a long time.
-# <!-- source: come in this form for many languages | the docstring of read_pairs, satlib/course/translation.py -->
+# Each line is a sentence, a tab and its translation. Further columns are ignored. Sentence pairs from the Tatoeba
+# project are published in this form. The next cell then trains both translators on it, on a GPU if there is one. This
+# takes a long time.
+# <!-- source: are published in this form | satlib/course/translation.py, read_pairs -->
 
 # %%
 files = [folder / "pairs.tsv" for folder in (data_root(), Path("../data")) if (folder / "pairs.tsv").is_file()]

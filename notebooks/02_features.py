@@ -81,7 +81,7 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # ReLU. It is the paper's layer. Each photograph is cropped to its middle, as in the paper. (satlib's own training runs
 # squeeze the whole photograph into the square instead.)
 # <!-- source: cropped to its middle, as in the paper | section 5.4 of the paper -->
-# <!-- source: squeeze the whole photograph into the square | satlib/images.py, square -->
+# <!-- source: squeeze the whole photograph into the square | docs/recipes.md, encoder.view; the recipes in satlib/recipes -->
 #
 # **Predict, then run.** Write down a number: what share of the 196 x 512 numbers is exactly zero?
 
@@ -174,8 +174,8 @@ figure
 #
 # <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satlib.course.seeing.receptive_field | tests/test_seeing.py::TestReceptiveField::test_vgg19 -->
 #
-# > **Paper, section 5.4.** VGG-19 stacks $3 \times 3$ filters, so its maps shrink only where it pools. There are four
-# > poolings by 2 between the $224 \times 224$ pixels and the map: $224 / 2^4 = 14$. To draw the attention
+# > **Paper, section 5.4.** VGG-19 stacks $3 \times 3$ filters, and its maps shrink only where it pools. There are
+# > four poolings by 2 between the $224 \times 224$ pixels and the map: $224 / 2^4 = 14$. To draw the attention
 # > weights on the photograph, the paper enlarges them $2^4 = 16$ times and smooths them with a Gaussian, because the
 # > receptive fields are large.
 #
@@ -354,10 +354,10 @@ assert (near > far + 0.25).all(), "Adjacent places are more similar than distant
 # > matters: attention.
 #
 # What do the layers lose? Drawn scenes can answer, because we know the truth about every pixel. Each scene has two
-# objects, and their shapes and textures are chosen independently. At each layer, take the mean vector over the visible
-# pixels of an object. Then find the nearest object (by cosine) in the *other* scenes. Does it have the same colour? The
-# same texture? The same shape? If the vectors knew nothing, an object and its nearest object would agree
-# only by chance.
+# objects. An object's shape tells you nothing about its texture: they are chosen independently. At each layer, take
+# the mean vector over the visible pixels of an object. Then find the nearest object (by cosine) in the *other*
+# scenes. Does it have the same colour? The same texture? The same shape? If the vectors knew nothing, an object and
+# its nearest object would agree only by chance.
 # <!-- source: shapes and textures are chosen independently | satlib/datasets/scenes.py, _kinds -->
 #
 # Here are the answers for 20 objects. The brackets are 95 % intervals, from resampling the scenes with replacement (the
@@ -502,7 +502,7 @@ assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"
     "reads less colour at conv5_4 than at conv4_4"
 )
 assert share["linear", "colour"][3]["share"] > 95, "at conv4_4 a linear classifier names nearly every colour"
-assert 60 <= share["linear", "colour"][4]["share"] < 70, "at conv5_4 only two in three"
+assert round(share["linear", "colour"][4]["share"]) == 63, "at conv5_4 only 63 in a hundred"
 assert all(upper["share"] <= lower["share"] for lower, upper in itertools.pairwise(colour)), (
     "From layer to layer, colour dominates the vectors less"
 )
@@ -961,10 +961,7 @@ figure = plots.NotebookFigure(figsize=(8.8, 2.9), layout="constrained")
 left_axis, right_axis = figure.subplots(1, 2, width_ratios=(1.4, 1))
 for name, figures in SEED_TABLE.items():
     left_axis.plot(took[name], figures[3], "o", color="C0")
-    h, w, d = shapes[name]
-    left_axis.annotate(
-        f"{name}\n{h}x{w}x{d}", (took[name], figures[3]), (5, -9), textcoords="offset points", fontsize=7
-    )
+    left_axis.annotate(name, (took[name], figures[3]), (6, -3), textcoords="offset points", fontsize=8)
 left_axis.set(
     xlabel="ms per picture, one core of this CPU",
     xlim=(0, 1.35 * max(took[name] for name in SEED_TABLE)),
@@ -996,13 +993,6 @@ figure
 figures = np.array(list(SEED_TABLE.values()))
 assert (figures[0] < figures[1:].min(0)).all(), "it is last in all five of their scores"
 assert (figures[-1] > figures[:-1].max(0)).all(), "it is first in all five"
-(alex_h, alex_w, _), (vgg_h, vgg_w, vgg_d), (res_h, res_w, res_d) = (
-    shapes[name] for name in ("alexnet", "vgg19", "resnet152")
-)
-assert alex_h * alex_w > 0.8 * vgg_h * vgg_w, "AlexNet has almost as many places as VGG-19"
-assert (4 * res_h * res_w, res_d) == (vgg_h * vgg_w, 4 * vgg_d), (
-    "a quarter of the places, with four times as many numbers each"
-)
 by_encoder = [ours[lite] - ours[vgg] for vgg, lite in zip(*pairs.values(), strict=True)]
 by_attention = [ours[soft] - ours[none] for none, soft in pairs.values()]
 print(f"BLEU-4 gained by another encoder: {by_encoder[0]:.1f} (mean), {by_encoder[1]:.1f} (soft attention)")
@@ -1018,12 +1008,12 @@ assert min(by_encoder) > max(by_attention), "the better encoder adds more BLEU-4
 #
 # There are two lessons.
 #
-# - In the results of Sun et al., the content of the vectors matters more than the size of the grid. AlexNet has almost
-#   as many places as VGG-19, but it is last in all five of their scores (`SEED_TABLE`). ResNet-152 has a quarter of the
-#   places, with four times as many numbers each, and it is first in all five.
+# - The content of the vectors matters. Sun et al. average each encoder's map to $14 \times 14$ places, so all their
+#   grids have the same size. AlexNet is last in all five of their scores (`SEED_TABLE`), and ResNet-152 is first in all
+#   five.
 # - Compare methods on the same encoder. If both the method and the encoder change, you cannot tell which of them
 #   helped.
-# <!-- source: matters more than the size of the grid | Sun et al., table of encoders -->
+# <!-- source: average each encoder's map to $14 \times 14$ places | Sun et al., their repository, code/resnet_encoder.py and its neighbours -->
 
 # %% [markdown]
 # ## Extract once
@@ -1037,8 +1027,8 @@ assert min(by_encoder) > max(by_attention), "the better encoder adds more BLEU-4
 # <!-- source: it computes only that one | tests/test_features.py, test_only_what_is_new_or_changed_is_computed_and_a_line_says_so -->
 # <!-- source: a photograph has the same vectors in every epoch | the encoder is in evaluation mode: tests/test_encoders.py -->
 #
-# **Predict, then run.** Write down two numbers: how many milliseconds does VGG-19 take for one photograph here? And how
-# many does it take to read the stored 200 kB?
+# **Predict, then run.** Write down two numbers. How many milliseconds does it take here to open one photograph, crop it,
+# and run VGG-19 on it? And how many to read the stored 200 kB?
 
 # %%
 few = CaptionSet(
@@ -1105,9 +1095,9 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 #   numbers.
 # - A place in the middle can see the whole picture, but half of its gradient (in absolute value) lies within a square
 #   four to five cells wide.
-# - From layer to layer, colour dominates the vectors less. Shape dominates them more, up to `conv4_4`. Texture is there
-#   from the first layer on. What no longer dominates can still be read: at `conv4_4` a linear classifier names nearly
-#   every colour, at `conv5_4` only two in three.
+# - From layer to layer, colour dominates the vectors less. Shape dominates them more, up to `conv4_4`. Texture is
+#   there from the first layer on. What no longer dominates can still be read: at `conv4_4` a linear classifier names
+#   nearly every colour, at `conv5_4` only 63 in a hundred.
 # - The last map moves with the picture. Its mean hardly knows where anything is.
 # - Compare methods on the same encoder.
 # - Run a frozen encoder once, and read its vectors in every epoch.

@@ -32,6 +32,7 @@ import csv
 import math
 import random
 import re
+import shutil
 import tempfile
 import textwrap
 import time
@@ -47,6 +48,7 @@ from satlib import demo, metrics, plots
 from satlib.batching import Batch, Pair, SameLengthBatches, pairs
 from satlib.datasets import MAX_REFERENCES, Example, counts, find_root, load, scenes
 from satlib.decoder import Decoder, DecoderConfig
+from satlib.errors import SatlibError
 from satlib.images import open_photo
 from satlib.objectives import negative_log_likelihood, word_losses
 from satlib.text import END, UNKNOWN, Vocabulary, tokenise
@@ -90,8 +92,8 @@ plt.show()
 # > captions in excess of five are left out, so that the three sets have the same number of references.
 #
 # <!-- source: 6,000 / 1,000 / 1,000 | Hodosh et al., JAIR 2013; docs/data.md -->
-# <!-- source: 29,000 / 1,014 / 1,000 | Karpathy and Fei-Fei, CVPR 2015; docs/data.md -->
-# <!-- source: 113,287 / 5,000 / 5,000 | Karpathy and Fei-Fei, CVPR 2015; docs/data.md -->
+# <!-- source: 29,000 / 1,014 / 1,000 | Karpathy's files of splits; docs/data.md -->
+# <!-- source: 113,287 / 5,000 / 5,000 | Karpathy's files of splits; docs/data.md -->
 # <!-- source: 8 : 1 : 1 | tests/test_datasets.py -->
 #
 # | data set | pictures: train / dev / test | who makes the splits | how to get it |
@@ -150,7 +152,18 @@ for axis, each in zip(axes, mine.examples, strict=True):
 # </details>
 #
 # No picture may be in two splits. Otherwise the model is tested on pictures that it has been trained on. satlib refuses
-# such a folder (the last "Try it" below).
+# such a folder:
+
+# %%
+both = shutil.copytree(own, own.parent / "both")
+with open(both / "captions.csv", "a", newline="", encoding="utf-8") as file:
+    csv.writer(file).writerow(("coffee.png", "A cup of coffee.", "test"))  # it is in dev already
+try:
+    load(str(both))
+except SatlibError as refused:
+    print(str(refused).replace(str(both.parent), "..."))
+else:
+    raise AssertionError("satlib refuses such a folder")
 
 # %% [markdown]
 # ## Words
@@ -217,10 +230,10 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 # without the penalty: the first caption of each test scene against the other four. Every caption ends with a period. We
 # can drop the period on both sides, keep it on both sides, or make the mistake of keeping it on one side.
 # <!-- source: shorter than their references | notebook 07 -->
-# <!-- source: a word counts at most as often as it occurs in one reference | the definition of BLEU, notebook 07 -->
+# <!-- source: a word counts at most as often as it occurs in any single reference | the definition of BLEU, notebook 07 -->
 #
 # Let $w$ be the number of words in all scored captions, $m$ the number of those words that also occur in a reference
-# (a word counts at most as often as it occurs in one reference), and $N$ the number of captions. Then
+# (a word counts at most as often as it occurs in any single reference), and $N$ the number of captions. Then
 #
 # $$\text{neither: } \frac{m}{w}, \qquad \text{both: } \frac{m+N}{w+N}, \qquad \text{scored captions only: } \frac{m}{w+N}, \qquad \text{references only: } \frac{m}{w}.$$
 #
@@ -318,11 +331,11 @@ if flickr8k is not None:
 
 # %% [markdown]
 # Nobody changed a caption, yet the score moved by several points. For scale: in Table 1 of the paper, soft attention
-# has a BLEU-1 of 67 on Flickr8k, and the older Log Bilinear model has 65.6. A period on both sides is an easy word that
-# every caption gets right. The lower the score is without it, the more it adds. With a period on the scored side only,
-# each caption has one more word, and it is wrong. With a period on the references' side only, the share of correct
-# words stays the same, but the references are longer, and the brevity penalty lowers the score. So a score means little
-# without its **protocol**: how both sides were split. satlib prints the protocol with every evaluation:
+# has a BLEU-1 of 67 on Flickr8k, and the older Log Bilinear model has 65.6. A period on both sides is an easy word
+# that every caption gets right. The lower the score is without it, the more it adds. With a period on the scored side
+# only, each caption has one more word, and it is wrong. With a period on the references' side only, the share of
+# correct words stays the same, but the references are longer, and the brevity penalty lowers the score. So a score
+# means little without its **protocol**: how both sides were split. satlib's scores carry their protocol with them:
 #
 # <!-- source: a BLEU-1 of 67 on Flickr8k, and the older Log Bilinear model has 65.6 | Table 1 of Xu et al., 2015 -->
 
@@ -513,9 +526,8 @@ assert moved / len(honest) > 0.5
 # %% [markdown]
 # The leak has four effects. The output layer has more than a thousand rows whose words do not occur in training.
 # Perplexities are computed over another set of words, so they cannot be compared. Trained weights do not fit the
-# vocabulary of a correct run. And the share of unknown words, which would tell you how well the training captions cover
-# the test captions, becomes zero. `satlib.datasets` keeps the splits apart, and `satlib train` gives
-# `Vocabulary.from_captions` only training captions.
+# vocabulary of a correct run. And the share of unknown words, which would tell you how well the training captions
+# cover the test captions, becomes zero. `satlib train` builds its vocabulary from training captions only.
 # <!-- source: only training captions | satlib/training_data.py -->
 #
 # ## Batches of one length
@@ -793,9 +805,10 @@ assert 1.5 < ratio < 3, "random batches take about twice the time"
 #
 # ### No mask
 #
-# Padding is not only slow. If it gets into the loss, the loss looks too good: after the first end mark, the next one is
-# easy to predict. A batch of mixed lengths therefore needs a mask wherever we sum, and forgetting the mask raises no
-# error. Here a decoder trains for a moment without the mask. Then we compare the mean loss with and without padding.
+# Padding is not only slow. Short captions are padded with end marks. If these get into the loss, the loss looks too
+# good: after the first end mark, the others are easy to predict. A batch of mixed lengths therefore needs a mask
+# wherever we sum, and forgetting the mask raises no error. Here a decoder trains for a moment without the mask. Then
+# we compare the mean loss with and without padding.
 
 # %%
 torch.manual_seed(SEED)

@@ -187,13 +187,14 @@ assert moved.tolist() == [i == 2 for i in range(L)]
 # $$e_{ti} = \begin{cases} a_i^\top h_{t-1} & \text{dot} \\ a_i^\top W h_{t-1} & \text{general} \\ v \cdot \tanh(W [a_i; h_{t-1}]) & \text{concat} \end{cases}$$
 #
 # *Dot* has no weights, and needs $D = n$. *General* learns one matrix that translates between states and places.
-# *Concat* is the perceptron above without the bias: its $W$ is $W_a$ and $W_h$, side by side.
+# *Concat* is the perceptron above without the bias: its $W$ is $W_a$ and $W_h$, side by side. The perceptron with the
+# bias, which is equation 4's here, is called *additive*.
 #
 # How do they differ? Take annotation vectors with two dimensions and keep the state fixed. Then we can draw the energy
 # of every possible $a_i$ as a landscape. The arrow is the state.
 #
 # **Predict, then run.** *Dot* must be a plane that slopes up along the arrow. How many of the other three landscapes
-# bend?
+# (*general*, *concat*, *additive*) bend?
 
 # %%
 torch.manual_seed(4)
@@ -430,7 +431,7 @@ plt.show()
 
 # %% [markdown]
 # On the right, place 3 pulls hardest: it has the most weight, and the context is not there yet. Places 2 and 5 are
-# farther off, but each has less than 5 % of the weight, so they pull least. So the energy of a place with little weight
+# farther off, but each has less than 5 % of the weight, so they pull least. The energy of a place with little weight
 # gets little gradient.
 
 # %% [markdown]
@@ -646,7 +647,7 @@ print("logits, weights, state and memory: the same by hand and by the class")
 # decoder is trained on the test scenes.
 # <!-- source: captioned scenes that include our training scenes | satlib/recipes/scenes-soft.toml, its first 500 -->
 # <!-- source: 7 × 7 places of 128 dimensions | satlib/networks.py -->
-# <!-- source: Neither the scenes model nor our decoder is trained on the test scenes | satlib/training.py -->
+# <!-- source: Neither the scenes model nor our decoder is trained on the test scenes | satlib/training.py, train; the training loop of this notebook -->
 #
 # First, which parts get a gradient? We send part of a batch through the encoder and the decoder, and back. The figure
 # shows the length of each gradient, relative to the weights.
@@ -685,7 +686,7 @@ parts = {
     "output, $L_o$": decoder.L_o.weight,
 }
 reach = {name: (weight.grad.norm() / weight.norm()).item() for name, weight in parts.items()}
-assert min(reach.values()) > 0, "Every part gets a gradient"
+assert min(reach.values()) > 0, "Every part in the figure gets a gradient"
 assert reach["attention, $W_h$"] < 0.3 * min(reach["attention, $W_a$"], reach["attention, $v$"]), (
     "The gradient of $W_h$ is smaller than those of $W_a$ and $v$"
 )
@@ -701,9 +702,10 @@ axis.set(xscale="log", xlabel="length of the gradient / length of the weights")
 plt.show()
 
 # %% [markdown]
-# Every part gets a gradient, even the first layer of the encoder. The gradient of $W_h$ is smaller than those of $W_a$
-# and $v$. There are two likely reasons. The state is still small at the start. And $W_h h_{t-1}$ is the same for all
-# places. If the tanh were linear, it would add the same number to all energies, and the softmax would ignore it.
+# Every part in the figure gets a gradient, even the first layer of the encoder. The gradient of $W_h$ is smaller than
+# those of $W_a$ and $v$. There are two likely reasons. The state is still small at the start. And $W_h h_{t-1}$ is
+# the same for all places. If the tanh were linear, it would add the same number to all energies, and the softmax
+# would ignore it.
 #
 # Now train the decoder. The encoder stays frozen, as in the paper. So its vectors are computed only once: the cell
 # above has done it.
@@ -889,8 +891,9 @@ print(" ".join(read_by_satlib.words))
 # <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.ground.look_up | tests/test_ground.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
 # One picture is not enough evidence. So take all the captions of your decoder on the test scenes, and every word in
-# them that names an object or says something true of it. Is the peak of the word's map on that object? We compare it
-# with two baselines: a random place, and the mean of all maps of the same caption, which ignores the word.
+# them that names an object or says something true of it. Is the peak of the word's map on that object, or within 15
+# pixels of it? (The picture is 224 pixels wide.) We compare it with two baselines: a random place, and the mean of
+# all maps of the same caption, which ignores the word.
 #
 # **Predict, then run.** Write down a number: for what percentage of these words is the peak on the right object?
 
@@ -1187,8 +1190,8 @@ display(figure)
 # <!-- source: uses two encoders side by side, EfficientNet-Lite0 and -Lite2 | satlib/models/README.md -->
 # <!-- source: In the last stage of training, boxes showed it where the named objects are | satlib/models/README.md -->
 #
-# We let the captioner write one caption by itself, and one that we begin with "two". Both are greedy. `satlib caption`
-# and notebook 00 search with a beam. The beam's caption can differ, so we print it too.
+# We let the captioner write one caption by itself, and one that we begin with "two". Both are greedy. `satlib
+# caption` searches with a beam. The beam's caption can differ, so we print it too.
 
 # %%
 captioner = Captioner.load(shipped.model())
@@ -1268,7 +1271,7 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 #   left to say moved the map far. A wrong colour did not.
 # - A map shows where the weight was. To know whether the peaks are on the named objects, count them. To know whether a
 #   place mattered for a word, move the weight elsewhere and see whether the word changes (notebook 09).
-# <!-- source: a class of about 50 lines | the class SoftAttentionDecoder, tests/test_notebooks.py -->
+# <!-- source: a class of about 50 lines | tests/test_soft_attention.py, which counts the lines of SoftAttentionDecoder -->
 # <!-- source: softmax (5), a weighted mean (6, 13), and a gate. An ordinary LSTM step (1 to 3) and the word (7) follow | numbers of equations in the paper -->
 # <!-- here: if more of its vector would have made the true word likelier | the chain rule, under "Why it learns where to look" -->
 

@@ -550,11 +550,11 @@ plt.show()
 # the penalty. A likely reason is that a scene's caption describes one object after the other and does not name the
 # clutter at all.
 #
-# This does not contradict the paper, where the penalty improved the results. Photographs differ from our scenes: perhaps
-# their captions mention more of what they show. So do not copy $\lambda$ from one data set to another. satlib's recipes
-# use $\lambda = 0$ for scenes. For COCO they use $\lambda = 1$ in equation 14: the official code's number, but not its
-# strength, as the table under "Its scale" shows. For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the
-# paper's training.
+# This does not contradict the paper, where the penalty improved the results. Photographs differ from our scenes:
+# perhaps their captions mention more of what they show. So do not copy $\lambda$ from one data set to another. satlib's
+# recipes use $\lambda = 0$ for scenes. For COCO they use $\lambda = 1$ in equation 14: the official code's number, but
+# not its strength, as the table under "Its scale" shows. For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe
+# follows the paper's training.
 #
 # <!-- here: their captions mention more of what they show | an explanation, not measured here -->
 # <!-- source: For Flickr8k they use 0, 0.01 or 0.02, and 1 where a recipe follows the paper's training | satlib/recipes -->
@@ -842,18 +842,21 @@ assert natural[1] < 0.1, "on average, by a few hundredths in total variation"
 assert natural[3] < 0.5 * natural[2], "the first link is the better one; most of the error comes from a geometric mean"
 assert means[0, 1] < 0.5 * natural[1], "With sharper maps the error is smaller"
 assert means[temperatures.index(2.5), 1] > 1.5 * natural[1], "With blurred maps it is larger"
+gap = (means[:, 4] - means[:, 6]).abs()
+assert gap.argmax() == len(gap) - 1, "the gap between soft attention and the marginal is largest there"
 assert natural[4] == natural[4:8].min(), "As trained, soft attention's own NLL is the lowest of the four"
 assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "nearer to the marginal than the bound is"
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# As it must be, the bound's NLL is never below that of NWGM or of the marginal. As trained, soft attention differs from
-# the exact marginal, on average, by a few hundredths in total variation, and in NLL by a few hundredths of a nat per
-# word. In NLL it is nearer to the marginal than the bound is. The first link is the better one; most of the error comes
-# from a geometric mean in place of an arithmetic one. With sharper maps the error is smaller, because one place has
-# nearly all the weight. With blurred maps it is larger: places that disagree share the weight. (With nearly even maps, at
-# the right edge of the figure, the error comes down again.)
+# As it must be, the bound's NLL is never below that of NWGM or of the marginal. As trained, soft attention differs
+# from the exact marginal, on average, by a few hundredths in total variation, and in NLL by a few hundredths of a nat
+# per word. In NLL it is nearer to the marginal than the bound is. The first link is the better one; most of the error
+# comes from a geometric mean in place of an arithmetic one. With sharper maps the error is smaller, because one place
+# has nearly all the weight. With blurred maps it is larger: places that disagree share the weight. (With nearly even
+# maps, at the right edge of the left panel, the total variation comes down again. In NLL, the gap between soft
+# attention and the marginal is largest there.)
 #
 # As trained, soft attention's own NLL is the lowest of the four. That is no surprise, because training minimised it.
 # The approximation explains how the two kinds of attention are related. It does not say which one to train.

@@ -767,7 +767,9 @@ for kind, (N, baselines) in itertools.product(("sentence", "to-come"), groups):
 
 for kind, (N, (none, *others)) in itertools.product(("sentence", "to-come"), groups):
     for baseline in others:
-        assert table[kind, N, baseline] < 0.75 * table[kind, N, none], "every baseline has less noise than none"
+        assert table[kind, N, baseline] < 0.75 * table[kind, N, none], (
+            "each of the three baselines has less noise than no baseline"
+        )
 for (kind, N, baseline), noise in table.items():
     if kind == "to-come":
         assert noise < table["sentence", N, baseline]
@@ -778,8 +780,8 @@ print(f"factor: {table['sentence', 1, 'none'] / table['sentence', 1, 'moving-ave
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# By a factor of about 12. Here every baseline has less noise than none. The other three differ little. This case has
-# only one caption, so a baseline cannot adapt to easy and hard ones.
+# By a factor of about 12. Here each of the three baselines has less noise than no baseline. The three differ little.
+# This case has only one caption, so a baseline cannot adapt to easy and hard ones.
 #
 # </details>
 
@@ -1151,8 +1153,8 @@ def hard_loss(output, captions, baseline, lambda_r, lambda_e):
 # training from scratch. The encoder stays frozen. The decoder starts with the same weights, but uses hard attention and
 # is trained further. A scene's annotation vectors are computed once. The 60 test scenes are held out: no network was
 # trained on them.
-# <!-- source: the same weights | satlib/decoder.py: a soft and a hard decoder have one set of weights -->
-# <!-- source: no network was trained on them | satlib/recipes/scenes-soft.toml, satlib/models/README.md -->
+# <!-- here: the same weights | load_state_dict in the cell below -->
+# <!-- source: no network was trained on them | satlib/training.py, train; the training loop of this notebook -->
 
 # %%
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
@@ -1211,12 +1213,13 @@ print(f"loss {ours:.4f} by hand, {theirs:.4f} by satlib; {len(gradients[0])} gra
 #
 # ## Train hard attention on this page
 #
-# The loop is short: draw a batch, flip a coin per image, follow the gradient of the surrogate. We set $\lambda_r = 0.1$
-# and $\lambda_e = 0$. So the score-function term has a tenth of the weight that equation 11 gives it: another bias,
-# chosen for less noise. Every 50 steps we measure on the held-out scenes. *Under sampled places* is the mean of
-# $\log p(y|\tilde s,a)$, an estimate of $L_s$. At the start the weights are those of the soft model, but the places are
-# sampled. The mean of $\log p(y|\tilde s,a)$ is then −10.74 nats per caption, and the mean entropy of a map is 1.58
-# nats. (An even map has 3.89 nats.) **Write down two numbers**: what will both be at the end?
+# The loop is short: draw a batch, flip a coin per image, follow the gradient of the surrogate. We set $\lambda_r =
+# 0.1$ and $\lambda_e = 0$. So the score-function term has a tenth of the weight that equation 11 gives it: another
+# bias, chosen for less noise. Every 50 steps we measure on the held-out scenes. In the output, "under sampled places"
+# stands for the mean of $\log p(y|\tilde s,a)$, an estimate of $L_s$. At the start the weights are those of the soft
+# model, but the places are sampled. The mean of $\log p(y|\tilde s,a)$ is then −10.74 nats per caption, and the mean
+# entropy of a map is 1.58 nats. (An even map has 3.89 nats.) **Write down two numbers**: what will both be at the
+# end?
 
 
 # %%
@@ -1286,10 +1289,10 @@ plt.show()
 # <!-- index: claim: hard maps are sharper than soft ones | entropy, movement and the pointing game of both, trained on the same scenes | satlib.evaluation.maps | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 # <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.plots.compare_figure | tests/test_plots.py -->
 #
-# The paper's figure 3 shows a photograph with soft attention above and hard below, with the same words in the same
-# columns. We do the same with the model that we started from and the one that we trained. Both read the same caption
-# (teacher forcing), so column by column they look for the same word. The hard model draws no place here: it reads the
-# mean context $\sum_i \alpha_{ti} a_i$.
+# The paper's figure 3 (figure 2 on arXiv) shows a photograph with soft attention above and hard below, with the same
+# words in the same columns. We do the same with the model that we started from and the one that we trained. Both read
+# the same caption (teacher forcing), so column by column they look for the same word. The hard model draws no place
+# here: it reads the mean context $\sum_i \alpha_{ti} a_i$.
 #
 # **Write down a number**: the caption has 15 words; for how many of them is the hard map sharper?
 # <!-- source: the same words in the same columns | figure 3 of the paper -->

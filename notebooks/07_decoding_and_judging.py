@@ -792,8 +792,9 @@ assert limits["EfficientNet-Lite0 or VGG-19"][0] > 0
 # METEOR compares the caption with one reference at a time and keeps the best score. It takes four steps.
 #
 # 1. **Align.** A word's partner is the same word, or a word with the same stem ("runs", "running"). A word can have
-#    only one partner. Among all alignments, prefer many partners that are the same word, then few chunks, then short
-#    distances. A *chunk* is a run of words whose partners are a run too. A beam search looks for the alignment.
+#    only one partner. A word with just one possible partner, wanted by no other word, takes it. Other words may stay
+#    alone. Among the alignments that are left, prefer many partners that are the same word, then few chunks, then
+#    short distances. A *chunk* is a run of words whose partners are a run too. A beam search looks for the alignment.
 # 2. **Weight.** Function words ("a", "the", "of") weigh 0.25, other words 0.75. A partner with only the same stem
 #    counts 0.6.
 # 3. **Precision and recall.** $P$ is the share of the caption's weight that has partners, $R$ the share of the
@@ -929,9 +930,9 @@ for axis, (one, other) in zip(axes, [split_pairs[0], split_pairs[1], split_pairs
 #   little: the score is more than twice as high.
 # - **Stems count, synonyms need tables.** "big" for "large" costs 77 points by hand and 9 in the whole program.
 # - **The program has its quirks.** With all it knows, it gives 0.00 to "two dogs are running". While it searches for an
-#   alignment, it rounds the weight of a partner that is not the same word down to 0. So it may drop such
+#   alignment, it rounds the weight of a single word whose partner is another word down to 0. So it may drop such
 #   partners where a word has several possible ones. Synonyms and paraphrases add possible partners.
-#   <!-- source: it rounds the weight of a partner that is not the same word down to 0 | meteor-1.5.jar in pycocoevalcap, class Aligner, method resolve, instruction d2i -->
+#   <!-- source: it rounds the weight of a single word whose partner is another word down to 0 | meteor-1.5.jar in pycocoevalcap, class Aligner, method resolve, instruction d2i -->
 #
 # Next we score 120 captions of the scenes with our own METEOR, each against four references. One warning: nltk has
 # a `meteor_score` too, with other parameters.
@@ -1366,7 +1367,7 @@ assert real["forced, all"]["BLEU-4"] < real["generated, all"]["BLEU-4"] - 5, "fo
 # Against all five references, forced words lose 7 points of BLEU-4, and 1.5 of BLEU-1. A high BLEU-1 beside a low
 # BLEU-4 may be a sign of forced words. A public re-implementation with VGG-19 (notebook 02) reports a BLEU-1 of 64.8 and a
 # BLEU-4 of 15.5, and it measured forced words.
-# <!-- source: reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5, and it measured forced words | the re-implementation's own table, quoted in notebook 02 -->
+# <!-- source: reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5, and it measured forced words | Sun et al. (notebook 02): the table in their README; code/training.py, val_epoch -->
 #
 # ## Likelihood and BLEU disagree
 #
@@ -1420,11 +1421,12 @@ assert at[0] > at[2] + 0.3
 #
 # </details>
 #
-# Now two real examples on Flickr8k. Left and middle: a training by likelihood, epoch by epoch
-# (`satlib train flickr8k-lite02-soft`, its stored log). Right: two different models with the same vocabulary. One
-# was trained by likelihood alone, the other first by likelihood and then with rewards for its own captions (stored by
-# `python benchmarks/judging.py --data data`). The encoder and the attention differ too: the first has
-# EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention.
+# Now two real examples on Flickr8k. Left and middle: a training by likelihood, epoch by epoch (`satlib train
+# flickr8k-lite02-soft`, its stored log). Right: two different models with the same vocabulary. One was trained by
+# likelihood alone. The other learned from the first one's probabilities as well, and then from rewards for its own
+# captions (stored by `python benchmarks/judging.py --data data`). The encoder and the attention differ too: the first
+# has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention.
+# <!-- source: learned from the first one's probabilities as well, and then from rewards for its own captions | docs/results.md, satlib/results/flickr8k-hard-reward/recipe.toml -->
 # <!-- source: the first has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention | satlib/recipes/flickr8k-lite0-soft.toml and satlib/recipes/flickr8k-hard-reward.toml -->
 
 # %%

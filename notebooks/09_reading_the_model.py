@@ -24,7 +24,7 @@
 # - compare such measurements on photographs with the centre of the picture;
 # - tell a mistake of looking from a mistake of naming;
 # - test whether a map causes its word;
-# - steer a captioner: its temperature, its words, its model.
+# - change a captioner's temperature and its words, and see what follows.
 #
 # **Minutes**: 13 to read, 0.8 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: notebook 04 (soft attention) and
 # the idea of hard attention from notebook 06; nothing to download. Where Flickr8k is present, the gallery shows its
@@ -102,7 +102,7 @@ for name in models:
 # If a caption is wrong, which word is to blame? Each phrase is compared with both objects. We take it to be about
 # the object that fits more of its words. The words that are false of that object are the **mistakes**
 # (`ground.scene_mistakes`).
-# <!-- source: the object that fits more of its words | satlib/ground.py, scene_mistakes -->
+# <!-- source: the object that fits more of its words | satlib/datasets/scenes.py, mentions -->
 #
 # The figure shows four right captions above and four wrong ones below. False words are in orange italics, and the truth
 # is below them. Can you see a reason in the picture?
@@ -190,9 +190,9 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 #
 # <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 #
-# > **Paper, section 5.4.** VGG's maps shrink only where it pools. Before the layer whose vectors are used, it pools
-# > four times, and each time halves width and height: $224 / 2^4 = 14$. To draw the weights they are enlarged by the
-# > factor $2^4 = 16$, and a Gaussian filter imitates the size of a receptive field.
+# > **Paper, section 5.4.** VGG's feature maps shrink only where it pools. Before the layer whose vectors are used, it
+# > pools four times, and each time halves width and height: $224 / 2^4 = 14$. To draw the weights they are enlarged by
+# > the factor $2^4 = 16$, and a Gaussian filter imitates the size of a receptive field.
 #
 # We need a real map of that size. Take VGG-19's $196$ vectors of a photograph. Use one of them as the question: the
 # vector at the cat's eye (outlined). The energy of a place is $30$ times its cosine with the question, and equation 5
@@ -325,7 +325,7 @@ plots.ground_figure(looked["soft"])
 # The right panel shows something else: much of the weight lies outside the object. Only 40 % of soft attention's weight
 # is on the object's pixels, and 45 % of hard attention's. In the example by hand the peak is at the edge of the object.
 # A vector sees more than its own square. So a map does not outline an object.
-# <!-- source: a vector sees more than its own square | notebook 02, "What a place can see" -->
+# <!-- source: a vector sees more than its own square | satlib/networks.py: one vector sees 126 pixels, its square has 32 -->
 
 # %% [markdown]
 # ## The same on photographs
@@ -387,9 +387,9 @@ figure
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The centre of the picture is in a box for 55 % of the phrases. The peak of soft attention is in one for 44 % with one
-# encoder and for 48 % with two. **Without boxes in training, soft attention hits less often than the centre of the
-# picture.**
+# The centre of the picture is in a box for 55 % of the phrases. The peak of soft attention is in one for 44 % with
+# one encoder (EfficientNet-Lite0) and for 48 % with two (Lite0 and Lite2, side by side). **Without boxes in training,
+# soft attention hits less often than the centre of the picture.**
 #
 # </details>
 #
@@ -645,10 +645,10 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # With either model 65 % of the words follow the map to the other object. Following is the most common outcome there,
-# and far more words follow than under the map on their own object. So it matters where the new map lies, not only that
-# it is new. When a colour or a shape is due, the size before it already speaks of the
-# word's own object, and yet many of these colours and shapes change. With the drawn map on their own
-# object 79 % stay with soft attention and 89 % with hard; with the even map only 34 and 38 %.
+# and far more words follow than under the map on their own object. So it matters where the new map lies, not only
+# that it is new. The sentence so far often describes the word's own object already ("a big"), and yet many colours
+# and shapes change. With the drawn map on their own object 79 % stay with soft attention and 89 % with hard; with the
+# even map only 34 and 38 %.
 #
 # </details>
 #
@@ -656,11 +656,12 @@ plt.show()
 #
 # - Under the map that a *person* might draw on the right object not all words stay, but far more than under an even
 #   map.
-# - Colour and size follow more often than shape, and shape more often than texture. Most captions do not name a plain
-#   texture. So on a plain object the model may say the next word instead, which does not count as following.
+# - Colour and size follow more often than shape, and shape more often than texture. The scenes' captions often leave
+#   a plain texture out. So on a plain object the model may say the next word instead, which does not count as
+#   following.
 # - Under an even map some words stay. Their own map does not explain these. The sentence so far, what the LSTM has
 #   already read, or the mean of all vectors is enough for them.
-# <!-- source: Most captions do not name a plain texture | satlib/datasets/scenes_grammar.py, the phrase of a plain object -->
+# <!-- source: often leave a plain texture out | satlib/datasets/scenes_grammar.py, the phrase of a plain object -->
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 for name in models:
@@ -949,10 +950,11 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # - A map shows where the model looked for a word, on a coarse grid. It does not outline the object, and it does not
 #   prove that the word is true.
 # - Count, with controls: chance, the centre of the picture, a map that ignores the word.
-# - On photographs, soft attention without boxes in training hits less often than the centre of the picture.
+# - On photographs, at the words that a person wrote, the peak of soft attention without boxes in training is in a box
+#   less often than the centre of the picture.
 # - Most mistakes on scenes are mistakes of naming, not of looking.
 # - For words about an object the map is a cause: move it, and many words follow. Articles do not need their own map.
-# <!-- source: hits less often than the centre of the picture | satlib/results/flickr8k-lite02-soft/ground-test.json -->
+# <!-- source: is in a box less often than the centre of the picture | satlib/results, the files ground-test.json -->
 # <!-- here: Most mistakes on scenes | this notebook, section "Mistakes, and what the maps say about them" -->
 #
 # ## References

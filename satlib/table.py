@@ -183,11 +183,13 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
         )
     if "entropy" in columns:
         notes.append(
-            "Entropy of the maps in nats (uniform 7x7 map: 3.89, 14x14: 5.28); movement: total variation between words, 0 to 1."
+            "Entropy: of the maps, in nats (an even 7x7 map has 3.89, an even 14x14 map 5.28). Movement: how far the map moves from one "
+            "word to the next, by total variation, 0 to 1."
         )
     if any(row.ours and row.data != "scenes" for row in rows):
         notes.append(
-            'After the encoder\'s name stands what it sees: "whole", the photograph squeezed to a square, or "crop", its middle (the paper\'s choice).'
+            'The word after the encoder\'s name says what it sees: "whole" is the whole photograph, squeezed to a square; "crop" is its '
+            "middle (the paper's choice)."
         )
     if "pointing" in columns:
         notes.append(
@@ -198,10 +200,15 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
         notes.append("Pointing strict: the same without tolerance: the peak is on the object's pixels.")
     if any(column in columns for column in _GROUNDED):
         notes.append(
-            "In boxes: maps of phrases of the reference captions, and the boxes that people drew for them (Flickr30k Entities); mass: the share of the map in the boxes; peak: "
-            "percent of phrases whose map has its peak in a box; generated peak: the same for words of generated captions."
+            "The last three columns compare maps with the boxes that people drew for the phrases of the reference captions (Flickr30k "
+            "Entities). Mass in boxes: the share of a phrase's map that lies in its boxes. Peak in box: percent of phrases whose map "
+            "has its peak in a box. Generated peak: the same for words of generated captions."
         )
-    return notes + [f"satlib{mark}: {protocol}." for protocol, mark in marks.items()]
+    # "COCO tools: PTB tokenizer, ..., on both sides": one colon is enough in a sentence.
+    protocols = {mark: protocol.replace(": ", ", ", 1) for protocol, mark in marks.items()}
+    return notes + [
+        f'Protocol of the rows with "satlib{mark}": {each} (captions and references).' for mark, each in protocols.items()
+    ]
 
 
 def _laid_out(

@@ -113,6 +113,23 @@ class TestSources:
         text = "<!-- source: a year earlier than the other | Mnih et al., NeurIPS 2014 -->\nIt is a year earlier than the other."
         assert found(text) == [("than", "source: Mnih et al., NeurIPS 2014")]
 
+    def test_a_here_mark_holds_them_too(self):
+        text = "<!-- here: a year earlier\nthan the other | the\ncell below -->\nIt is a year earlier than the other."
+        assert found(text) == [("than", "here: the cell below")]
+
+    def test_the_notebook_lists_its_sources_at_its_end_and_nothing_else(self):
+        cells = notebook(
+            "# 0. T\n\n<!-- source: a year\nearlier | Mnih et al., 2014 -->\nA year earlier.",
+            ("2 + 2", "4"),
+            "<!-- here: more than three | the cell above -->\nIt is more than three.\n<!-- source: exactly | tests/README.md -->\nExactly.",
+        ).cells
+        (notes,) = notebooks.notes_cell(cells)
+        assert notes.source.startswith("## Notes\n")
+        listed = [line for line in notes.source.splitlines() if line.startswith("- ")]
+        assert listed == ['- "a year earlier": Mnih et al., 2014', '- "exactly": tests/README.md']
+        assert found("It is there.", notes.source) == []  # a list of claims claims nothing itself
+        assert notebooks.notes_cell(cells[1:2]) == []
+
     def test_words_that_are_not_there_are_a_fault(self):
         with pytest.raises(ValueError, match="which the cell does not say"):
             found("<!-- source: two years earlier | X, 2014 -->\nIt is a year earlier.")

@@ -463,7 +463,7 @@ TASKS = (
     Task(
         id="3.6",
         name="inputs_and_targets",
-        title="What goes in, what is asked for",
+        title="What goes in, what should come out",
         difficulty=2,
         minutes=5,
         equation="section 3.1.2",

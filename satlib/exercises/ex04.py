@@ -203,7 +203,7 @@ TASKS = (
     Task(
         id="4.1",
         name="energies",
-        title="The question to each place",
+        title="A score for each place",
         difficulty=2,
         minutes=8,
         equation="equation 4",
@@ -579,7 +579,7 @@ TASKS = (
     Task(
         id="4.8",
         name="attend",
-        title="Soft attention, to be trained",
+        title="Soft attention as a module",
         difficulty=2,
         minutes=8,
         equation="equations 5, 6 and 13",
@@ -662,7 +662,7 @@ TASKS = (
         id="4.9",
         name="train",
         kind="bug",
-        title="A training that learns nothing",
+        title="A training run that learns nothing",
         difficulty=2,
         minutes=5,
         equation="section 4.3",
@@ -707,7 +707,7 @@ TASKS = (
     Task(
         id="4.10",
         name="training_step",
-        title="One step of a training",
+        title="One training step",
         difficulty=2,
         minutes=8,
         equation="section 4.3",

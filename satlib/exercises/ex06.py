@@ -300,7 +300,7 @@ TASKS = (
     Task(
         id="6.2",
         name="log_p_path",
-        title="How likely was this way of looking?",
+        title="How likely was this path?",
         difficulty=1,
         minutes=4,
         equation="section 4.1",
@@ -613,7 +613,7 @@ TASKS = (
     Task(
         id="6.7",
         name="entropy",
-        title="How undecided is a map?",
+        title="How uncertain is a map?",
         difficulty=1,
         minutes=4,
         equation="section 4.1",
@@ -729,7 +729,7 @@ TASKS = (
     Task(
         id="6.9",
         name="estimator",
-        title="The estimator, all of it",
+        title="The whole estimator",
         difficulty=3,
         minutes=20,
         equation="section 4.1, the final learning rule",
@@ -812,7 +812,7 @@ TASKS = (
     Task(
         id="6.10",
         name="expected_estimate",
-        title="Right on the average",
+        title="Right on average",
         difficulty=2,
         minutes=8,
         equation="equation 12",
@@ -1012,7 +1012,7 @@ TASKS = (
             "b": "an interval that contains 0 shows no difference; it does not show that there is none",
             "c": "the intervals are about the photographs; each row is one training, and another seed moves it too",
         },
-        title="Hard against soft, by their rows",
+        title="Hard against soft, from the table",
         difficulty=1,
         minutes=3,
         equation="section 5.3",

@@ -1117,7 +1117,7 @@ TASKS = (
             "c": "the beam would make generated captions better, not the others",
             "d": "nothing was learnt from the test photographs: it is the test's own words that are given away",
         },
-        title="A BLEU of teacher forcing",
+        title="BLEU under teacher forcing",
         difficulty=1,
         minutes=3,
         equation="section 5.2",

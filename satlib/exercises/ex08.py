@@ -361,7 +361,7 @@ TASKS = (
     Task(
         id="8.3",
         name="whole_gradient",
-        title="The gradients come together",
+        title="Combining the gradients",
         difficulty=2,
         minutes=8,
         equation="notebook 08, several processes",
@@ -409,7 +409,7 @@ TASKS = (
     Task(
         id="8.4",
         name="clipped",
-        title="A step that is not too long",
+        title="Limit the step",
         difficulty=2,
         minutes=8,
         equation="Pascanu et al., section 3.2",
@@ -561,7 +561,7 @@ TASKS = (
         id="8.6",
         name="in_two_parts",
         kind="bug",
-        title="Resumed, and yet another training",
+        title="Resumed, but not the same run",
         difficulty=2,
         minutes=5,
         equation="notebook 08, stopped and resumed",

@@ -590,7 +590,7 @@ TASKS = (
     Task(
         id="9.5",
         name="mass_on",
-        title="How much of a map is on a thing?",
+        title="How much of a map is on an object?",
         difficulty=2,
         minutes=8,
         equation="notebook 09",
@@ -725,7 +725,7 @@ TASKS = (
     Task(
         id="9.7",
         name="reading",
-        title="A wrong caption, read",
+        title="Reading a wrong caption",
         difficulty=1,
         minutes=5,
         equation="section 5.4, figure 5",
