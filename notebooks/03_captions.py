@@ -528,7 +528,7 @@ assert moved / len(honest) > 0.5
 # Perplexities are computed over another set of words, so they cannot be compared. Trained weights do not fit the
 # vocabulary of a correct run. And the share of unknown words, which would tell you how well the training captions
 # cover the test captions, becomes zero. `satlib train` builds its vocabulary from training captions only.
-# <!-- source: only training captions | satlib/training_data.py -->
+# <!-- source: from training captions only | satlib/training_data.py -->
 #
 # ## Batches of one length
 #

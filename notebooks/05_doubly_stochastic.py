@@ -924,15 +924,17 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 # ## Try it
 #
 # - **A mistake to make on purpose:** in `train`, put the penalty on the wrong axis, `(1 -
-#   output.alphas.sum(2)).square().sum(1)`. Nothing fails until the assertions. Which number in `results` gives it away?
-# - **Another one:** keep equation 14's penalty, but divide the NLL by the caption's length. Which $\lambda$ of the
-#   table do you have now? Does $\lambda = 0.1$ behave as 1 did?
+#   output.alphas.sum(2)).square().sum(1)`. Run that cell and the next one. Nothing fails until the assertions. Which
+#   lines of the output give it away?
+# - **Another one:** keep equation 14's penalty, but divide the NLL by the caption's length: `nll /
+#   batch.captions.shape[1]`. Which form in the table under "Its scale" is this? Compare $\lambda = 0.1$ with $\lambda =
+#   1$ before the change: is the coverage nearly the same? Is the NLL?
 # - In `train`, write the penalty with $\tau = 5$, `(5 - output.alphas.sum(1)).square().sum(1)`, and confirm that
-#   `results` do not change, up to rounding.
+#   `results` hardly change. (Rounding errors grow during training.)
 # - In `go_downhill`, add $0.5 \sum_t H[\alpha_t]$ to what is minimised. Leave out the assertions, because the penalty
 #   now stays above its floor. The maps have to be sharp *and* share out the places: the second way.
-# - Draw the bar chart for the tiny decoder with seed 3. It is one of the exceptions. Which word makes the
-#   difference?
+# - Draw the bar chart with `estimators.tiny(3)`, one of the exceptions. (The last assertion of the cell then fails.) At
+#   which word is soft attention close to the marginal, and far above the NWGM?
 
 # %% [markdown]
 # ## What to remember

@@ -1470,13 +1470,18 @@ plt.show()
 # ## Try it
 #
 # 1. **Flip the sign.** In the cell of equation 12 write `samples = likelihood - reward[:, None] * path_score`. One
-# commit of the official file (`00f7f00`) lacks the minus sign that another (`de281ce`) has. Which assertion stops you?
-# 2. **Update the baseline first.** In `learn`, move the line `b = 0.9 * b + ...` above `off = ...`, with one sampled
-# path instead of eight. By how much does the expected gradient shrink? (Hint: $R - (0.9\,b + 0.1\,R) = 0.9\,(R - b)$.)
-# 3. **Forget `detach`.** In `hard_loss` write `reward = log_p_caption`. Which assertion stops you? What is now the
-# gradient's extra term?
-# 4. **Another case.** Set `CASE` to another number up to 4. Which conclusions stand?
-# 5. **No mix.** In the training loop set `coin` to all false. Do the maps get even sharper? What happens to the curve
+#    commit of the official file (`00f7f00`) lacks the minus sign that another (`de281ce`) has. Which assertion stops
+#    you?
+# 2. **Update the baseline first.** Let the baseline include the path just drawn: `b_new = 0.9 * mean_reward + 0.1 *
+#    reward`. Compare the length of `p @ ((reward - b_new)[:, None] * path_score)` with that of `score_term`. By how
+#    much does the expected gradient shrink, and why? (Hint: $R - (0.9\,b + 0.1\,R) = 0.9\,(R - b)$.) Do this right
+#    below the figure with the parabola.
+# 3. **Forget `detach`.** In `hard_loss` write `reward = log_p_caption`. Run this cell and the next. Which assertion
+#    stops you? What is now the gradient's extra term?
+# 4. **Another case.** Set `CASE` to another number up to 4 and run the notebook up to the Gumbel-softmax. Two
+#    assertions stop you; go on with the next cell each time. Which two conclusions depend on the case?
+# 5. **No mix.** In the training loop write `coin = torch.zeros(B, dtype=torch.bool)`. Run the cell that makes `hard`
+#    again first, so that training starts from the soft weights. Do the maps get even sharper? What happens to the curve
 #    of the likelihood?
 #
 # ## What to remember

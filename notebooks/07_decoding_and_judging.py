@@ -1486,16 +1486,19 @@ assert np.ptp(x[4:]) < 0.01
 #
 # ## Try it
 #
-# 1. **Forget the logarithm.** In `beam`, leave out `math.log` and keep `+`, so that probabilities are
-#    added. Which caption of the table comes out first with width 2, and which with width 9? Why is it a long one?
-# 2. **Mix up the parents.** In `beam`, let every candidate take its words from `living[0]`. Which assertion notices?
-#    Would you have noticed by reading captions?
-# 3. **Report forced words.** Suppose that a table shows only the forced words' scores against all five references.
-#    Which of them would make a reader suspicious?
+# 1. **Forget the logarithm.** In `beam`, leave out `math.log` and keep `+`, so that probabilities are added. Run the
+#    cell, and look at `beam(story, 2, 5)[0][0]` and `beam(story, 9, 5)[0][0]`. Why are these long captions?
+# 2. **Mix up the parents.** In `beam`, let every candidate take its words from `living[0][0]`. On the table this ends
+#    in a `KeyError`, because there is no such beginning. A decoder answers for any beginning. Run the cell that
+#    compares `beam` with satlib's decoder: which assertion notices?
+# 3. **Report forced words.** Look at the stored result on photographs. Suppose that a table shows only the line
+#    "forced, all". Which of its two numbers would make a reader suspicious?
 # 4. **Beat every reference.** Score each reference of the first test scene against the other four. Write a caption
 #    whose BLEU-4 against the same four is higher every time. What did you use?
 # 5. **Forget to clip.** In `bleu`, add `sum(count for gram, count in ngrams(words, k + 1).items() if gram in most)` to
-#    `agree[k]` instead. What BLEU-1 without the penalty does a captioner get that says "a a a a a"?
+#    `agree[k]` instead. The cell then stops, because the result no longer agrees with nltk's. What is the BLEU-1 of a
+#    captioner that always says "a a a a a", `bleu([5 * ["a"]] * 120, split[1], 1, penalty=False)`? And what was it
+#    before?
 # 6. **Trick METEOR.** Find a false caption for "a big red star above a small blue circle" that our own METEOR scores
 #    above 50.
 #

@@ -1204,13 +1204,13 @@ plt.show()
 ours = {line.name: line.evaluation["statistics"] for line in flickr8k if line.ours}
 certain = {}  # is 0 outside the interval?
 print("what soft attention gains over one mean vector on Flickr8k, and its 95 % interval:")
-for encoder, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-lite0-")):
+for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-lite0-")):
     differences = statistics.differences(ours[pair + "soft"], ours[pair + "none"])
     for score in ("BLEU-1", "BLEU-4", "METEOR", "CIDEr"):
         gain, low, high = differences[score + " (no brevity penalty)" * score.startswith("BLEU")]
-        certain[encoder, score] = not low < 0 < high
-        print(f"{encoder:20} {score:7} {gain:+.1f} ({low:+.1f} to {high:+.1f})")
-        if (encoder, score) in (("VGG-19", "BLEU-4"), ("VGG-19", "METEOR")):
+        certain[network, score] = not low < 0 < high
+        print(f"{network:20} {score:7} {gain:+.1f} ({low:+.1f} to {high:+.1f})")
+        if (network, score) in (("VGG-19", "BLEU-4"), ("VGG-19", "METEOR")):
             assert low > 0, "slightly ahead of one mean vector"
 assert not any(certain["VGG-19", score] for score in ("BLEU-1", "CIDEr")), "no difference is certain"
 assert not any(certain["EfficientNet-Lite0", score] for score in ("BLEU-1", "BLEU-4", "METEOR", "CIDEr")), (
@@ -1286,19 +1286,22 @@ assert by_epoch[-1]["dev_nll"] > by_epoch[7]["dev_nll"] + 0.2, "while the NLL on
 #
 # Some of these are mistakes that people make. Make them on purpose.
 #
-# 1. **Forget the random state.** Copy `work / "stopped"` after the stop, set the tensor `random` of its checkpoint to
-#    `torch.get_rng_state()` (`read_safetensors`, `write_safetensors`) and resume. Which assertion notices? Does it
-#    still notice with `decoder.dropout=0`?
+# 1. **Forget the random state.** A run that has finished cannot be stopped, so begin at the top of the notebook. In the
+#    cell that stops the training, put this before `resumed = ...`: read the checkpoint of `work / "stopped"`, call
+#    `torch.manual_seed(1)`, set the checkpoint's tensor `random` to `torch.get_rng_state()`, and write it back (`from
+#    satlib.weight_files import write_safetensors`). Which assertion notices? Does it still notice with
+#    `decoder.dropout=0.0` in `BASE`?
 # 2. **Train in bf16 throughout.** Use `captioner.bfloat16()`, annotation vectors in bf16, and Adam with a learning rate
 #    of $10^{-4}$. What share of the weights moves in a step? And at $10^{-2}$?
-# 3. **Clip before the last pass.** In the cell about accumulation, clip after each of the four passes. In what
-#    direction does the gradient point now?
-# 4. **Thaw the statistics.** Set `encoder.frozen_statistics=false` in the fine-tuning cell. How far do the running
-#    means move?
-# 5. **Kill a process.** Start a `torchrun` training in a terminal and `kill -9` one of the processes. What does the
-#    other say? Start it again.
-# 6. **Choose on few images.** Search with a dev split of 4 images (`scenes.load(dev=4)`). Compare the best trial's dev
-#    NLL with its NLL on 200 other scenes.
+# 3. **Clip before the last pass.** In `accumulated`, put `nn.utils.clip_grad_norm_(captioner.decoder.parameters(),
+#    0.5)` after `.backward()`, inside the loop. (The first assertion then stops the cell.) What is
+#    `nn.functional.cosine_similarity(accumulated(16), accumulated(64), dim=0)`? Why is it no longer 1?
+# 4. **Thaw the statistics.** In the fine-tuning cell, add `"encoder.frozen_statistics=false"` to `TUNED`, and write
+#    `work / "thawed"` for `work / "tuned"`, twice. How far do the running means and variances move? (The last assertion
+#    then fails.)
+# 5. **Kill a process.** Type `torchrun --nproc-per-node 2 -m satlib train scenes-soft --checkpoint-every 10` in a
+#    terminal. After a minute, find its two Python processes with `ps` and end one of them with `kill -9`. What does the
+#    other say? Type the command again: where does the training resume?
 
 # %% [markdown]
 # ## What to remember

@@ -937,13 +937,18 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # %% [markdown]
 # ## Try it
 #
-# 1. In the explorer, take a scene and change the *first* shape. Which later words change, and which follow the picture
-#    again?
-# 2. Turn the temperature up step by step to 30, with soft and then with hard attention. Which model names the right
-#    colours up to a higher temperature? Why? (Notebook 06.)
-# 3. Show a photograph to the captioner of scenes. Do its maps look less convincing? Compare with notebook 00.
-# 4. Play the pointing game with the peak of the *smoothed* map. How much does each model's hit rate change?
-# 5. Compare "peak on the object" of two models without the control "ignoring the word". Which conclusion changes?
+# 1. In the explorer, take "scene 2" with soft attention, and change the first shape to "circle". Which later words
+#    change? Are they still true of the picture?
+# 2. Turn the temperature up step by step in each of the five scenes, with soft and then with hard attention. In how
+#    many scenes does hard attention keep both colours right up to a higher temperature than soft? In how many is it the
+#    other way round? Which model's maps are sharper to begin with?
+# 3. In the explorer, show the cup of coffee to a captioner of scenes. Do its maps look less convincing than those of
+#    the photograph model?
+# 4. Play the pointing game with the smoothed map. For every word in `ground.scene_targets`, take the pixel where
+#    `overlay.upsample(alphas)[target.index]` is largest, and keep the 15 pixels. How much does each model's hit rate
+#    change?
+# 5. In the table of photographs, under "words a person wrote", compare the peaks of soft attention with two encoders
+#    and of hard attention. Then subtract "ignoring the word" from both. Which conclusion changes?
 #
 # ## What to remember
 #
