@@ -394,7 +394,7 @@ drawings.course_map(
 # | 00 | [Look](00_look.ipynb) | you are here |
 # | 01 | [Attention before images](01_attention_before_images.ipynb) | where attention comes from: a translator that squeezes a sentence into one vector; then attention in general |
 # | 02 | [Features](02_features.ipynb) | the encoder: what its layers see, what they forget, and which encoder to choose |
-# | 03 | [Captions](03_captions.ipynb) | words, vocabulary, the data sets, and batches of captions of equal length |
+# | 03 | [Captions](03_captions.ipynb) | words, vocabulary, the data sets, and batches without padding |
 # | 04 | [Soft attention](04_soft_attention.ipynb) | the decoder, equation by equation; training it; the gate $\beta$ |
 # | 05 | [Doubly stochastic](05_doubly_stochastic.ipynb) | a penalty that makes the model look everywhere, and when soft attention is a good approximation of hard attention |
 # | 06 | [Hard attention](06_hard_attention.ipynb) | one place at a time: a bound, samples, and how to reduce their variance |
@@ -436,8 +436,9 @@ for row in table.rows(()):
 # 2. Caption a photograph of a dog on grass, and one of a plate of food. Which words come back whatever you show it?
 # 3. Show the photographs to the wrong model, the captioner of drawn scenes: `Scrubber(captioner, photographs)`. It
 #    answers. Do its maps look as sensible as before? What does that say about a good-looking map?
-# 4. A mistake to make on purpose: give `plots.attention_figure` the maps of another caption of the same length. Does
-#    the picture tell you that they do not belong together?
+# 4. A mistake to make on purpose: call `plots.attention_figure(scene.photo(), caption.words, captions[0].alphas)`. The
+#    maps are those of another caption of the same length. Does the picture tell you that they do not belong to this
+#    one?
 # 5. Turn a photograph upside down (`show(photographs["chelsea"].rotate(180))`). Which words stay, and where does the
 #    model look?
 #

@@ -1039,19 +1039,25 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 # ## Try it
 #
 # 1. Translate your own sentences: `translation_world.translate("the young king ...")` gives the true Orrish. If it does
-#    not know a word, its error message names some of the words that may stand there. Draw your sentences with
-#    `draw_lines` and `draw_alignment`. How long a sentence can each model handle?
+#    not know a word, its error message names some of the words that may stand there. Draw a sentence with `draw_lines`,
+#    and the attention model's translation, `translation.translate(attentive, [sentence])[0]`, with `draw_alignment`.
+#    (The fixed vector has no weights to draw.) How long a sentence can each model handle?
 # 2. Train the fixed vector with `STEPS = 4000`. Or make it wider: set `hidden=128` in `Encoder` and `D=256` in
 #    `Decoder`, and in `packaged` give `Translator` `hidden=128`. Then stop after the first curve: the attention module
 #    still has its old width. Is the curve flat now, or only higher?
-# 3. A mistake to make: in `Encoder.forward` leave out the packing: `a, last = self.gru(self.embedding(x))`. What does
-#    the backward direction read first? `compare` stops the notebook: how did it find the mistake?
-# 4. Another one: let the mask be true everywhere. Why does `compare` find this mistake only in the model with
-#    attention?
-# 5. Share the memory's embeddings, `self.C = self.A`. What do the two matrices look like now? Remove `T_A`. Which
-#    answers become wrong?
-# 6. Ask the feed-forward network for the *first* marked number alone. Why can it not learn this? What would you add to
-#    its inputs?
+# 3. A mistake to make: in `Encoder.forward`, replace the three lines of the packing by `a, last =
+#    self.gru(self.embedding(x))`. Run this cell and the ones after it, up to `compare`. What does the backward
+#    direction read first? `compare` stops the notebook: how did it find the mistake?
+# 4. Another one: put the packing back, and let the mask in `Encoder.forward` be true everywhere: `mask =
+#    torch.ones(a.shape[:2], dtype=torch.bool)`. Run the cells that train and compare both models again. Why does
+#    `compare` find this mistake only in the model with attention?
+# 5. Share the memory's embeddings: put `self.C = self.A` at the end of `__init__`. What do the two matrices look like
+#    now? Undo that, and remove `T_A` from both sums, in `forward` and at the end of the cell. An assertion of the
+#    training cell then fails, after the numbers. Which answers are wrong? Look at stories that name the person once,
+#    twice and so on: `(x[:, :, 0] == q[:, None]).sum(1)` counts.
+# 6. Ask the feed-forward network for the *first* marked number alone: let `addition` return `0.5 + numbers.gather(1,
+#    marked.min(1, keepdim=True).values).squeeze(1) / 4`. (An assertion then fails, after the numbers.) Why can it not
+#    learn this? What would you add to its inputs?
 #
 # ## What to remember
 #

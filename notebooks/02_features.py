@@ -358,7 +358,7 @@ assert (near > far + 0.25).all(), "Adjacent places are more similar than distant
 # the mean vector over the visible pixels of an object. Then find the nearest object (by cosine) in the *other*
 # scenes. Does it have the same colour? The same texture? The same shape? If the vectors knew nothing, an object and
 # its nearest object would agree only by chance.
-# <!-- source: shapes and textures are chosen independently | satlib/datasets/scenes.py, _kinds -->
+# <!-- source: they are chosen independently | satlib/datasets/scenes.py, _kinds -->
 #
 # Here are the answers for 20 objects. The brackets are 95 % intervals, from resampling the scenes with replacement (the
 # *bootstrap*).
@@ -1077,15 +1077,18 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 # %% [markdown]
 # ## Try it
 #
-# 1. **Other places.** Change `queries` to places of your own: the handlebar, the nose, the spoon. Which of them find
-#    something similar, and what is the cosine of those that do not?
+# 1. **Other places.** Put three places of your own into `queries`, such as the cat's nose, the motorcycle's handlebar
+#    and the spoon beside the coffee (`names.index("coffee")`), and run its cell. (The cell after it checks the old
+#    ones.) Which of them find something similar, and what is the cosine of those that do not?
 # 2. **Turn the deconvnet into a gradient.** In the deconvnet by hand, gate by the *upward* signal: write `above *
-#    (first > 0)` in place of `above.relu()`. Which assertion fails? What changes in the pictures for `conv4_4` if you
-#    do the same in `seeing.project`?
-# 3. **Lose the switches.** In `unpooled`, always put the value at the top left, and remove the assertion that now fails.
-#    What changes on the tiny network? Why would more be lost on VGG-19, with four poolings below `conv5_4`?
-# 4. **Leave out the division.** In `seeing.change`, do not divide. Why can the curves of different layers no longer
-#    share one axis?
+#    (first > 0)` in place of `above.relu()`. Which assertion fails? Then draw gradients under "What layers see": write
+#    `torch.autograd.grad(seeing.look(encoder, pixels[i : i + 1], [layer]).maps[layer][0, channel, *there],
+#    pixels)[0][i].cpu()` in place of `seeing.project(...).cpu()`. What changes in the pictures for `conv4_4`?
+# 3. **Lose the switches.** In `unpooled`, always put the value at the top left, and remove the assertion that now
+#    fails. What changes on the tiny network? Why would more be lost on VGG-19, with four poolings below `conv5_4`?
+# 4. **Leave out the division.** Copy the function `change` from `satlib/course/seeing.py` into a cell without `/
+#    others`, and add `seeing.change = change`. Leave out `axis.set_ylim(0, 1.2)`, and run the two cells of the curves
+#    again. Why can the curves of different layers no longer share one axis?
 # 5. **More scenes.** Set `SCENES = 40`. Compare the intervals with those of the stored study. How does their width
 #    depend on the number of scenes?
 #

@@ -155,7 +155,7 @@ for axis, each in zip(axes, mine.examples, strict=True):
 # such a folder:
 
 # %%
-both = shutil.copytree(own, own.parent / "both")
+both = shutil.copytree(own, Path(tempfile.mkdtemp()) / "both")
 with open(both / "captions.csv", "a", newline="", encoding="utf-8") as file:
     csv.writer(file).writerow(("coffee.png", "A cup of coffee.", "test"))  # it is in dev already
 try:
@@ -838,18 +838,17 @@ assert flattered < honest - 0.05, "the loss looks too good"
 #
 # ## Try it
 #
-# 1. **Give the test captions to the vocabulary** (`training + [...]`, with the captions of the test split) and look at
-#    `vocabulary.hash`. Does it change? Do the test scenes bring new words, or only a new order? Load only 20 training
-#    scenes and try again.
-# 2. **Break ties by chance**: in `vocabulary_of`, sort by count alone, over `set(...)`. Run it in two processes. Which
-#    ids differ?
-# 3. **Cut before you sort**: in `cut`, shuffle all pairs first and cut pieces of 64 without looking at lengths. Which
+# 1. **Give the test captions to the vocabulary.** In a new cell, build `leaky = Vocabulary.from_captions(training +
+#    [...])`, with the captions of the test split. Compare its `hash` and `words` with those of `vocabulary`: new words,
+#    or only a new order? Then load only 20 training scenes, and try again.
+# 2. **Break ties by chance.** With the 20 scenes, let `vocabulary_of` sort `set(counted)` by count alone. (Its check
+#    then fails.) Print `vocabulary_of(training)`, restart the kernel, and do it again. Which ids differ?
+# 3. **Cut before you sort.** In `cut`, shuffle all pairs first and cut pieces of 64 without looking at lengths. Which
 #    assertion catches it?
-# 4. **Sort instead of grouping**: make batches of neighbours in order of length, padded to their longest. How much
-#    padding is left at 64? What do you lose if you do not shuffle these batches?
+# 4. **Sort instead of grouping.** In `padding`, set `order = np.sort(of)`, run the cell, and print `shares`. (The next
+#    cell's assertions then fail.) How much padding is left at 64? What do you lose if you do not shuffle these batches?
 # 5. **Make your own folder** with ten photographs and leave the column `split` out. Does each split get a photograph?
 #    If not, what does the message tell you to do?
-# 6. **Put one picture into two splits** of that folder. What does satlib say?
 #
 # ## What to remember
 #

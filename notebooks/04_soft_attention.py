@@ -265,9 +265,9 @@ assert (H.diff() < 0).all(), "The lower the temperature, the sharper the map"
 assert maps[-1].argmax() == e.argmax()
 
 figure, axes = plt.subplots(1, 5, figsize=(9.2, 2), sharey=True, layout="constrained")
-for axis, T, map_, spread in zip(axes, temperatures, maps, H, strict=True):
+for axis, temperature, map_, spread in zip(axes, temperatures, maps, H, strict=True):
     axis.bar(range(1, L + 1), map_, color=BLUE)
-    axis.set(title=f"T = {T}\nH = {spread:.2f}", xlabel="place", xticks=range(1, L + 1), ylim=(0, 1))
+    axis.set(title=f"T = {temperature}\nH = {spread:.2f}", xlabel="place", xticks=range(1, L + 1), ylim=(0, 1))
 axes[0].set_ylabel("weight")
 plt.show()
 
@@ -550,6 +550,7 @@ L_h, L_z, L_o = nn.Linear(n, m), nn.Linear(D, m, bias=False), nn.Linear(m, K)
 logits = L_o(Ey + L_h(h_1) + L_z(z))
 p = logits.exp() / logits.exp().sum()
 print("p(next word) =", p.numpy().round(2))
+by_hand = logits, alpha, h_1, c_1  # to compare with the class below
 
 # %% [markdown]
 # Then the loop repeats: the new state scores the places for the next word. A caption starts from $h_0$ and a zero
@@ -626,7 +627,7 @@ for name, part in ours.items():
 
 h_0, c_0, _ = small.start(a[None])  # a batch of one image
 by_class = small.step(a[None], h_0, c_0, Ey[None])
-for mine, its in zip((logits, alpha, h_1, c_1), by_class, strict=True):
+for mine, its in zip(by_hand, by_class, strict=True):
     assert_close(its[0], mine)
 print("logits, weights, state and memory: the same by hand and by the class")
 
@@ -892,8 +893,8 @@ print(" ".join(read_by_satlib.words))
 #
 # One picture is not enough evidence. So take all the captions of your decoder on the test scenes, and every word in
 # them that names an object or says something true of it. Is the peak of the word's map on that object, or within 15
-# pixels of it? (The picture is 224 pixels wide.) We compare it with two baselines: a random place, and the mean of
-# all maps of the same caption, which ignores the word.
+# pixels of it? We compare it with two baselines: a random place, and the mean of all maps of the same caption, which
+# ignores the word.
 #
 # **Predict, then run.** Write down a number: for what percentage of these words is the peak on the right object?
 
@@ -963,10 +964,10 @@ axis.plot(temperatures, nll, "-o", color=BLUE)
 axis.set(xscale="log", xlabel="temperature T", ylabel="NLL, nats per word", ylim=(0, None))
 axis.axvline(1, color=plots.INK, linestyle=":")
 axis.annotate("as trained", (1, 0.1), (6, 0), textcoords="offset points")
-for axis, (T, reading) in zip(below.subplots(1, 4), said.items(), strict=True):
+for axis, (temperature, reading) in zip(below.subplots(1, 4), said.items(), strict=True):
     axis.imshow(overlay.lit(photo, reading.alphas[index : index + 1], 112)[0])
     axis.set_axis_off()
-    axis.set_title(f"T = {T}: p({reading.words[index]}) = {reading.probabilities[index]:.2f}", fontsize=9)
+    axis.set_title(f"T = {temperature}: p({reading.words[index]}) = {reading.probabilities[index]:.2f}", fontsize=9)
 display(figure)
 
 # %% [markdown]
@@ -1243,15 +1244,17 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 # Where you change the class, run its cell and the cells of the training again. Assertions about the old numbers may
 # then fail, after the new numbers are printed.
 #
-# - **A mistake to make on purpose:** in `step`, swap two names: `i, f, g, o = self.T(...)`. Which checks against other
-#   code fail now? Train again. Does it learn as well as before, and why?
-# - **Another one:** in `look`, leave out the softmax and use the energies themselves as weights. Does it still learn?
-#   Can the context leave the hull?
-# - Replace the weights in `look` by `torch.full_like(alpha, 1 / 49)`: no attention. The cell that measures
-#   the gradients then stops, because the attention gets none. Go on with the next cell. How many of the 200 objects are
+# - **A mistake to make on purpose:** in `step`, swap two names: `i, f, g, o = self.T(...)`. Run the cell with the parts
+#   by hand again, too, and the comparison with satlib's decoder. Which of these checks fail? Does it learn as well as
+#   before, and why?
+# - **Another one:** in `look`, use the energies themselves as weights: `alpha = e`. The cell that measures the
+#   gradients then stops; go on with the next cell. (The entropy is now nan.) Does it still learn? Print `alphas.min()`
+#   and `alphas.sum(2)` after the training: can the context leave the hull?
+# - Replace the weights in `look` by `torch.full_like(alpha, 1 / 49)`: no attention. The cell that measures the
+#   gradients then stops, because the attention gets none. Go on with the next cell. How many of the 200 objects are
 #   named right now?
 # - Close the gate with `nn.init.constant_(decoder.f_beta.bias, -100)`, and call `write` as above. What does the decoder
-#   say without the context? It still knows $h_0$.
+#   say without the context? It still knows $h_0$. (Train again afterwards.)
 # - Train on 100 scenes in place of 500. How many objects are named right?
 # - The scene of `a_standing[0]` has a big yellow circle (print `about[0].objects`). Force a wrong *shape* with
 #   `explorer.read(trained, a_standing[0], ["a", "big", "yellow", "star"])`. Does the model correct itself later, or go

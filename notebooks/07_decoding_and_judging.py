@@ -1426,7 +1426,7 @@ assert at[0] > at[2] + 0.3
 # likelihood alone. The other learned from the first one's probabilities as well, and then from rewards for its own
 # captions (stored by `python benchmarks/judging.py --data data`). The encoder and the attention differ too: the first
 # has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention.
-# <!-- source: learned from the first one's probabilities as well, and then from rewards for its own captions | docs/results.md, satlib/results/flickr8k-hard-reward/recipe.toml -->
+# <!-- source: learned from the first one's probabilities as well, and then from rewards for its own captions | docs/results.md; satlib/recipes/flickr8k-hard-reward.toml -->
 # <!-- source: the first has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention | satlib/recipes/flickr8k-lite0-soft.toml and satlib/recipes/flickr8k-hard-reward.toml -->
 
 # %%
