@@ -436,9 +436,8 @@ for row in table.rows(()):
 # 2. Caption a photograph of a dog on grass, and one of a plate of food. Which words come back whatever you show it?
 # 3. Show the photographs to the wrong model, the captioner of drawn scenes: `Scrubber(captioner, photographs)`. It
 #    answers. Do its maps look as sensible as before? What does that say about a good-looking map?
-# 4. A mistake to make on purpose: call `plots.attention_figure(scene.photo(), caption.words, captions[0].alphas)`. The
-#    maps are those of another caption of the same length. Does the picture tell you that they do not belong to this
-#    one?
+# 4. A mistake to make on purpose: call `plots.attention_figure(scene.photo(), caption.words, captions[0].alphas)`.
+#    These maps come from another scene. Does the picture tell you that they do not belong to this one?
 # 5. Turn a photograph upside down (`show(photographs["chelsea"].rotate(180))`). Which words stay, and where does the
 #    model look?
 #

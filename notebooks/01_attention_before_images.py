@@ -1058,6 +1058,7 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 # 6. Ask the feed-forward network for the *first* marked number alone: let `addition` return `0.5 + numbers.gather(1,
 #    marked.min(1, keepdim=True).values).squeeze(1) / 4`. (An assertion then fails, after the numbers.) Why can it not
 #    learn this? What would you add to its inputs?
+# <!-- source: its error message names some of the words that may stand there | tests/test_translation.py -->
 #
 # ## What to remember
 #

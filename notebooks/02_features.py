@@ -680,7 +680,7 @@ assert all(upper > 1.5 * lower for lower, upper in itertools.pairwise(typical[1:
 assert all(each[-1] <= by_hand[layer] for layer, each in extent.items())
 
 # %% [markdown]
-# Here too the pattern grows from layer to layer.
+# In these numbers, as in the figure, the pattern grows from layer to layer.
 
 # %% [markdown]
 # ## Invariance, layer by layer
@@ -952,8 +952,9 @@ assert shapes["vgg19"] == (14, 14, 512)
 assert len(PACKAGED) == 3, "weights of three encoders come with the installation"
 
 # %% [markdown]
-# **Predict, then run.** Which adds more BLEU-4 (notebook 01) on Flickr8k: a better encoder, or attention instead of
-# one mean vector? Write down both gains before you read them off the right panel below.
+# **Predict, then run.** Which adds more BLEU-4 (notebook 01) on Flickr8k: a better encoder (EfficientNet-Lite0 instead
+# of VGG-19), or attention instead of one mean vector? Write down both gains before you read them off the right panel
+# below.
 
 # %%
 ours = measured("Flickr8k", "BLEU-4")
@@ -1008,12 +1009,12 @@ assert min(by_encoder) > max(by_attention), "the better encoder adds more BLEU-4
 #
 # There are two lessons.
 #
-# - The content of the vectors matters. Sun et al. average each encoder's map to $14 \times 14$ places, so all their
+# - The content of the vectors matters. Sun et al. resize each encoder's map to $14 \times 14$ places, so all their
 #   grids have the same size. AlexNet is last in all five of their scores (`SEED_TABLE`), and ResNet-152 is first in all
 #   five.
 # - Compare methods on the same encoder. If both the method and the encoder change, you cannot tell which of them
 #   helped.
-# <!-- source: average each encoder's map to $14 \times 14$ places | Sun et al., their repository, code/resnet_encoder.py and its neighbours -->
+# <!-- source: resize each encoder's map to $14 \times 14$ places | Sun et al., their repository, code/resnet_encoder.py and its neighbours -->
 
 # %% [markdown]
 # ## Extract once
@@ -1086,9 +1087,9 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 #    pixels)[0][i].cpu()` in place of `seeing.project(...).cpu()`. What changes in the pictures for `conv4_4`?
 # 3. **Lose the switches.** In `unpooled`, always put the value at the top left, and remove the assertion that now
 #    fails. What changes on the tiny network? Why would more be lost on VGG-19, with four poolings below `conv5_4`?
-# 4. **Leave out the division.** Copy the function `change` from `satlib/course/seeing.py` into a cell without `/
-#    others`, and add `seeing.change = change`. Leave out `axis.set_ylim(0, 1.2)`, and run the two cells of the curves
-#    again. Why can the curves of different layers no longer share one axis?
+# 4. **Leave out the division.** Copy the function `change` from `satlib/course/seeing.py` into a cell, delete `/
+#    others` from it, and add `seeing.change = change`. Leave out `axis.set_ylim(0, 1.2)`, and run the two cells of the
+#    curves again. Why can the curves of different layers no longer share one axis?
 # 5. **More scenes.** Set `SCENES = 40`. Compare the intervals with those of the stored study. How does their width
 #    depend on the number of scenes?
 #

@@ -220,6 +220,7 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 # Neither choice is *right*. What matters is to make the same choice everywhere. That takes care: satlib trains on the
 # words of this tokenizer, but published scores are computed on the words of another one (the Penn Treebank's, in the
 # COCO tools).
+# <!-- source: published scores are computed on the words of another one | notebook 07; pycocoevalcap, tokenizer/ptbtokenizer.py -->
 #
 # ## The same tokenizer on both sides
 #

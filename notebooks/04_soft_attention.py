@@ -895,6 +895,7 @@ print(" ".join(read_by_satlib.words))
 # them that names an object or says something true of it. Is the peak of the word's map on that object, or within 15
 # pixels of it? We compare it with two baselines: a random place, and the mean of all maps of the same caption, which
 # ignores the word.
+# <!-- source: or within 15 pixels of it | satlib/ground.py -->
 #
 # **Predict, then run.** Write down a number: for what percentage of these words is the peak on the right object?
 
@@ -1244,9 +1245,9 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 # Where you change the class, run its cell and the cells of the training again. Assertions about the old numbers may
 # then fail, after the new numbers are printed.
 #
-# - **A mistake to make on purpose:** in `step`, swap two names: `i, f, g, o = self.T(...)`. Run the cell with the parts
-#   by hand again, too, and the comparison with satlib's decoder. Which of these checks fail? Does it learn as well as
-#   before, and why?
+# - **A mistake to make on purpose:** in `step`, swap two names: `i, f, g, o = self.T(...)`. Run two more cells again:
+#   the one that compares the class with our parts by hand, and the one that compares it with satlib's decoder. Which
+#   checks fail? Does it learn as well as before, and why?
 # - **Another one:** in `look`, use the energies themselves as weights: `alpha = e`. The cell that measures the
 #   gradients then stops; go on with the next cell. (The entropy is now nan.) Does it still learn? Print `alphas.min()`
 #   and `alphas.sum(2)` after the training: can the context leave the hull?

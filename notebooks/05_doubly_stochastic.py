@@ -927,8 +927,8 @@ assert above not in (0, len(differences)), "soft attention is no bound, neither 
 #   output.alphas.sum(2)).square().sum(1)`. Run that cell and the next one. Nothing fails until the assertions. Which
 #   lines of the output give it away?
 # - **Another one:** keep equation 14's penalty, but divide the NLL by the caption's length: `nll /
-#   batch.captions.shape[1]`. Which form in the table under "Its scale" is this? Compare $\lambda = 0.1$ with $\lambda =
-#   1$ before the change: is the coverage nearly the same? Is the NLL?
+#   batch.captions.shape[1]`. Which form in the table under "Its scale" is this? Compare the new results at $\lambda =
+#   0.1$ with those at $\lambda = 1$ from before the change: is the coverage nearly the same? Is the NLL?
 # - In `train`, write the penalty with $\tau = 5$, `(5 - output.alphas.sum(1)).square().sum(1)`, and confirm that
 #   `results` hardly change. (Rounding errors grow during training.)
 # - In `go_downhill`, add $0.5 \sum_t H[\alpha_t]$ to what is minimised. Leave out the assertions, because the penalty

@@ -366,8 +366,8 @@ assert (smooth.diff() == 0).sum() == 0
 # <!-- index: equation 11 | gradient of L_s: a likelihood term and a score-function term, summed over paths | satlib.estimators.path_gradients | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
 #
 # So we differentiate the sum itself. Two things depend on the weights $W$: the probability of a path, and the
-# probability of the caption along it. The product rule gives two terms. Then $\partial p = p\, \partial \log p$ turns
-# the second term into a mean under $p$ again.
+# probability of the caption along it. The product rule gives two terms. In the one that differentiates $p(s|a)$, the
+# identity $\partial p = p\, \partial \log p$ makes a mean under $p$ again.
 #
 # > **Paper, equation 11.**
 # > $$\frac{\partial L_s}{\partial W} = \sum_s p(s|a) \left[ \frac{\partial \log p(y|s,a)}{\partial W}
@@ -1051,11 +1051,11 @@ assert found.bias > off_by(mixed), "a larger bias than the mix"
 # ### Gumbel-softmax, for comparison
 # <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satlib.estimators.GumbelAttention | tests/test_hard.py::TestLooking::test_gumbel_gradient_is_that_of_the_relaxed_sample -->
 #
-# There is another way to draw from $\alpha$: add Gumbel noise to the energies and take the largest. The
-# *straight-through* trick (Jang et al., 2017) uses the drawn place in the forward pass, and a softmax of the noisy
-# energies in the backward pass. It needs no reward, no score and no baseline. It is biased, because the backward pass
-# differentiates another function.
-# <!-- source: take the largest | Jang et al., 2017, section 2 -->
+# There is another way to draw from $\alpha$: add Gumbel noise to the energies ($-\log(-\log u)$, with $u$ uniform
+# between 0 and 1) and take the place with the largest sum. The *straight-through* trick (Jang et al., 2017) uses the
+# drawn place in the forward pass, and a softmax of the noisy energies in the backward pass. It needs no reward, no
+# score and no baseline. It is biased, because the backward pass differentiates another function.
+# <!-- source: take the place with the largest sum | Jang et al., 2017, section 2 -->
 #
 # More captions reduce noise, not bias. If the captions are independent, the error of a minibatch's gradient is
 # $\sqrt{\text{bias}^2 + \text{noise}^2 / B}$. For the moving average we assume that it has reached the mean reward.
@@ -1414,6 +1414,7 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 #
 # Equation 14 adds $\lambda \sum_i (1 - \sum_t \alpha_{ti})^2$: it asks for even attention over all places in the course
 # of a caption. In satlib it is off for hard attention unless you ask for it.
+# <!-- source: it is off for hard attention unless you ask for it | docs/recipes.md, objective.doubly_stochastic -->
 #
 # A path of $C$ looks leaves at least $L - C$ places unvisited, so its penalty is at least $L - C$. But this is not the
 # reason. As notebook 05 showed, a constant floor has no gradient, so it does not affect training. The reason is this:
@@ -1469,17 +1470,17 @@ plt.show()
 #
 # ## Try it
 #
-# 1. **Flip the sign.** In the cell of equation 12 write `samples = likelihood - reward[:, None] * path_score`. One
-#    commit of the official file (`00f7f00`) lacks the minus sign that another (`de281ce`) has. Which assertion stops
-#    you?
+# 1. **Flip the sign.** In the cell of equation 12 write `samples = likelihood - reward[:, None] * path_score`. Which
+#    assertion stops you? (The official file minimises, so there the same slip is a missing minus sign: commit `00f7f00`
+#    lacks it, and `de281ce` has it.)
 # 2. **Update the baseline first.** Let the baseline include the path just drawn: `b_new = 0.9 * mean_reward + 0.1 *
 #    reward`. Compare the length of `p @ ((reward - b_new)[:, None] * path_score)` with that of `score_term`. By how
 #    much does the expected gradient shrink, and why? (Hint: $R - (0.9\,b + 0.1\,R) = 0.9\,(R - b)$.) Do this right
 #    below the figure with the parabola.
 # 3. **Forget `detach`.** In `hard_loss` write `reward = log_p_caption`. Run this cell and the next. Which assertion
 #    stops you? What is now the gradient's extra term?
-# 4. **Another case.** Set `CASE` to another number up to 4 and run the notebook up to the Gumbel-softmax. Two
-#    assertions stop you; go on with the next cell each time. Which two conclusions depend on the case?
+# 4. **Another case.** Set `CASE` to another number up to 4 and run the notebook up to the Gumbel-softmax. Where an
+#    assertion stops you, go on with the next cell. Which conclusions depend on the case?
 # 5. **No mix.** In the training loop write `coin = torch.zeros(B, dtype=torch.bool)`. Run the cell that makes `hard`
 #    again first, so that training starts from the soft weights. Do the maps get even sharper? What happens to the curve
 #    of the likelihood?

@@ -486,6 +486,7 @@ assert correct[0] > correct[3] + 10 > correct[4] + 20, "higher temperatures cost
 # So a captioner that has to be right should not sample. Sampling serves other purposes. It gives many different
 # captions of one picture. And it is part of training methods that reward what was drawn: notebook 06 draws places, and
 # `satlib train flickr8k-soft-reward` draws words.
+# <!-- source: `satlib train flickr8k-soft-reward` draws words | satlib/reward.py -->
 #
 # ## Length, and what a wider beam does to it
 #
@@ -711,6 +712,7 @@ assert abs(without[-1] - with_penalty[-1]) < 1
 # </details>
 #
 # So a BLEU without the penalty needs the captions' length beside it. `satlib evaluate` reports BLEU with and without.
+# <!-- source: `satlib evaluate` reports BLEU with and without | notebook 08, the output of satlib evaluate -->
 #
 # ## Before two rows are compared
 #
@@ -930,9 +932,9 @@ for axis, (one, other) in zip(axes, [split_pairs[0], split_pairs[1], split_pairs
 #   little: the score is more than twice as high.
 # - **Stems count, synonyms need tables.** "big" for "large" costs 77 points by hand and 9 in the whole program.
 # - **The program has its quirks.** With all it knows, it gives 0.00 to "two dogs are running". While it searches for an
-#   alignment, it rounds the weight of a single word whose partner is another word down to 0. So it may drop such
-#   partners where a word has several possible ones. Synonyms and paraphrases add possible partners.
-#   <!-- source: it rounds the weight of a single word whose partner is another word down to 0 | meteor-1.5.jar in pycocoevalcap, class Aligner, method resolve, instruction d2i -->
+#   alignment, it rounds the value of a match between two different words (0.6 for a stem) down to 0. So where a word
+#   has several possible partners, it may drop such a match. Synonyms and paraphrases add possible partners.
+#   <!-- source: it rounds the value of a match between two different words (0.6 for a stem) down to 0 | meteor-1.5.jar in pycocoevalcap, class Aligner, method resolve, instruction d2i -->
 #
 # Next we score 120 captions of the scenes with our own METEOR, each against four references. One warning: nltk has
 # a `meteor_score` too, with other parameters.
@@ -1074,6 +1076,7 @@ assert kept_share["CIDEr-D"] < 0.2
 #
 # Take a reference, damage it, and score it against the other four. From here on, "CIDEr" is CIDEr-D times 100, as it is
 # for `satlib evaluate`. For each kind of damage we know whether the caption is still true:
+# <!-- source: CIDEr-D times 100 | satlib/metrics.py -->
 #
 # | | true? | example |
 # | --- | --- | --- |
@@ -1492,7 +1495,7 @@ assert np.ptp(x[4:]) < 0.01
 #    in a `KeyError`, because there is no such beginning. A decoder answers for any beginning. Run the cell that
 #    compares `beam` with satlib's decoder: which assertion notices?
 # 3. **Report forced words.** Look at the stored result on photographs. Suppose that a table shows only the line
-#    "forced, all". Which of its two numbers would make a reader suspicious?
+#    "forced, all". Would its BLEU-1 alone make a reader suspicious? And its BLEU-4 beside it?
 # 4. **Beat every reference.** Score each reference of the first test scene against the other four. Write a caption
 #    whose BLEU-4 against the same four is higher every time. What did you use?
 # 5. **Forget to clip.** In `bleu`, add `sum(count for gram, count in ngrams(words, k + 1).items() if gram in most)` to

@@ -113,6 +113,7 @@ print(f"computing on: {place.type}")
 #
 # On **several GPUs**, `torchrun` starts one process for each. `training.batch_size` counts the captions of all
 # processes together:
+# <!-- source: counts the captions of all processes together | docs/scaling.md -->
 #
 # ```
 # torchrun --nproc-per-node 8 -m satlib features coco-soft
@@ -331,6 +332,7 @@ assert 90 < longer < 100, "Nearly 100: there are 19 times as many captions, and 
 #
 # The features of COCO take 25 GB. satlib reads each image's vectors from the file when a batch needs them, so the
 # training does not need that much memory.
+# <!-- source: reads each image's vectors from the file when a batch needs them | satlib/features.py -->
 
 # %% [markdown]
 # ## Where a step's time goes
@@ -496,6 +498,7 @@ print(f"without the division: {(accumulated(16, divide=False).norm() / once.norm
 # **Clipping** limits the length of the gradient. If its norm over all weights exceeds a limit, every gradient is
 # multiplied by the same factor, so the direction stays. It has to come after the last pass and before the step. satlib
 # clips by default: `training.clip = 5`.
+# <!-- source: satlib clips by default | docs/recipes.md, training.clip -->
 
 # %%
 limit = 0.5
@@ -532,6 +535,7 @@ assert torch.finfo(torch.bfloat16).smallest_normal == torch.finfo(torch.float32)
 # bf16 where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs.
 # <!-- source: compute capability 8.0 | CUDA C++ Programming Guide, compute capabilities -->
 # <!-- source: A T4 has 7.5. PyTorch *emulates* bf16 there | github.com/pytorch/pytorch/pull/148322 -->
+# <!-- source: it takes bf16 where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs | satlib/device.py, precision; tests/test_device.py -->
 #
 # **Predict.** Which of these cards get bf16: V100, T4, A100, L4, H100?
 
@@ -618,6 +622,7 @@ assert worst["bfloat16"].max() <= 2**-8
 # remedy for float16 is **loss scaling**: multiply the loss by a power of two, so that more gradients lie in the range,
 # and divide them by it before the step. `torch.amp.GradScaler` does that and adapts the factor: when a gradient
 # overflows, it skips the step and lowers the factor.
+# <!-- source: when a gradient overflows, it skips the step and lowers the factor | PyTorch's documentation of torch.amp.GradScaler -->
 
 # %%
 captioner = Captioner.load(work / "whole").train()
@@ -652,8 +657,9 @@ assert lost["bfloat16"] == 0, "bfloat16 loses none, so it needs no scaling"
 # %% [markdown]
 # Scaling saves most of them. bfloat16 loses none, so it needs no scaling.
 #
-# But a bf16 number has 8 significant bits, which is too few for sums and for weights. Count to a thousand in steps of
-# one, and train a weight of 1 with a hundred steps of 0.001.
+# But a bf16 number has only 8 significant bits (a leading 1 that is not stored, and 7 bits of fraction), which is too
+# few for sums and for weights. Count to a thousand in steps of one, and train a weight of 1 with a hundred steps of
+# 0.001.
 #
 # **Predict.** What do you get in bf16? Write down both numbers.
 
@@ -688,6 +694,7 @@ assert output.dtype == torch.bfloat16
 #   softmax in float32.
 # <!-- source: autocast also computes softmax in float32 | PyTorch's autocast op reference -->
 # <!-- source: The products are usually summed in float32 inside the hardware | Kalamkar et al. (2019), section 3; PyTorch's notes on numerical accuracy -->
+# <!-- source: `satlib.objectives` converts before it sums | satlib/objectives.py, word_losses -->
 #
 # Does a training in bf16 come out differently? For comparison we also train in float32 with another seed.
 
@@ -762,6 +769,7 @@ assert_close(moved, torch.full((3,), eta), rtol=1e-2, atol=0.0)
 # done, the step of the learning rate's schedule, the moving average of the weights, the loss scale of fp16, and the epoch
 # that is best so far. satlib's checkpoint holds all of it in one file, which is written atomically. The order of the
 # batches need not be saved, because seed and epoch determine it.
+# <!-- source: holds all of it in one file, which is written atomically | satlib/checkpoint.py; tests/test_resuming.py -->
 #
 # Now the real thing. While it reads features, `Stopping` sends its own process the signal that a cluster sends before
 # it takes a machine away (SIGTERM). Then we make the same call again. For comparison, another run starts from the
@@ -1030,6 +1038,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # <!-- source: Flickr8k has 6,000 training images | satlib/datasets/flickr8k-counts.tsv -->
 #
 # The recipe `flickr8k-lite0-tuned` has these settings. Its effect on Flickr8k has not been measured yet. To try it:
+# <!-- source: has these settings | satlib/recipes/flickr8k-lite0-tuned.toml -->
 #
 # ```
 # satlib train flickr8k-lite0-soft
@@ -1214,7 +1223,7 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
             assert low > 0, "slightly ahead of one mean vector"
 assert not any(certain["VGG-19", score] for score in ("BLEU-1", "CIDEr")), "no difference is certain"
 assert not any(certain["EfficientNet-Lite0", score] for score in ("BLEU-1", "BLEU-4", "METEOR", "CIDEr")), (
-    "with EfficientNet-Lite0 none is"
+    "With EfficientNet-Lite0, no difference is certain either"
 )
 on_scenes = {line.name: float(line.figures["exact match"]) for line in lines if line.data == "scenes"}
 print("scenes, exact match in percent:", on_scenes)
@@ -1233,8 +1242,8 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 # - **The interval.** It covers the choice of test images. It does not cover the seed of the training.
 # - **Attention or not.** On photographs, with VGG-19, soft attention is slightly ahead of one mean vector ("none") in
 #   BLEU-4 and METEOR, and in BLEU-1 and CIDEr no difference is certain. In an earlier pair of trainings with the same
-#   recipes no difference was certain, and with EfficientNet-Lite0 none is. So few runs cannot say more. On scenes,
-#   where a caption has to bind colours to places, attention decides.
+#   recipes no difference was certain. With EfficientNet-Lite0, no difference is certain either. So few runs cannot say
+#   more. On scenes, where a caption has to bind colours to places, attention decides.
 #   <!-- source: In an earlier pair of trainings with the same recipes no difference was certain | docs/results.md -->
 
 # %% [markdown]
@@ -1287,12 +1296,13 @@ assert by_epoch[-1]["dev_nll"] > by_epoch[7]["dev_nll"] + 0.2, "while the NLL on
 # Some of these are mistakes that people make. Make them on purpose.
 #
 # 1. **Forget the random state.** A run that has finished cannot be stopped, so begin at the top of the notebook. In the
-#    cell that stops the training, put this before `resumed = ...`: read the checkpoint of `work / "stopped"`, call
-#    `torch.manual_seed(1)`, set the checkpoint's tensor `random` to `torch.get_rng_state()`, and write it back (`from
-#    satlib.weight_files import write_safetensors`). Which assertion notices? Does it still notice with
-#    `decoder.dropout=0.0` in `BASE`?
-# 2. **Train in bf16 throughout.** Use `captioner.bfloat16()`, annotation vectors in bf16, and Adam with a learning rate
-#    of $10^{-4}$. What share of the weights moves in a step? And at $10^{-2}$?
+#    cell that stops the training, put four lines before `resumed = ...`: `header, tensors = read_safetensors(path)`
+#    with the path of the checkpoint, `torch.manual_seed(1)`, `tensors["random"] = torch.get_rng_state()`, and
+#    `write_safetensors(path, tensors, header)` (`from satlib.weight_files import write_safetensors`). Which assertion
+#    notices? Does it still notice with `decoder.dropout=0.0` in `BASE`?
+# 2. **Train in bf16 throughout.** Below the histogram of the gradients, take one step with `captioner.bfloat16()`,
+#    annotation vectors in bf16, and Adam with a learning rate of $10^{-4}$. What share of the decoder's weights moves?
+#    And at $10^{-2}$?
 # 3. **Clip before the last pass.** In `accumulated`, put `nn.utils.clip_grad_norm_(captioner.decoder.parameters(),
 #    0.5)` after `.backward()`, inside the loop. (The first assertion then stops the cell.) What is
 #    `nn.functional.cosine_similarity(accumulated(16), accumulated(64), dim=0)`? Why is it no longer 1?
@@ -1300,8 +1310,8 @@ assert by_epoch[-1]["dev_nll"] > by_epoch[7]["dev_nll"] + 0.2, "while the NLL on
 #    `work / "thawed"` for `work / "tuned"`, twice. How far do the running means and variances move? (The last assertion
 #    then fails.)
 # 5. **Kill a process.** Type `torchrun --nproc-per-node 2 -m satlib train scenes-soft --checkpoint-every 10` in a
-#    terminal. After a minute, find its two Python processes with `ps` and end one of them with `kill -9`. What does the
-#    other say? Type the command again: where does the training resume?
+#    terminal. After a minute, find the two processes that torchrun has started (not torchrun itself) with `ps`, and end
+#    one of them with `kill -9`. What does the other say? Type the command again: where does the training resume?
 
 # %% [markdown]
 # ## What to remember

@@ -656,9 +656,9 @@ plt.show()
 #
 # - Under the map that a *person* might draw on the right object not all words stay, but far more than under an even
 #   map.
-# - Colour and size follow more often than shape, and shape more often than texture. The scenes' captions often leave
-#   a plain texture out. So on a plain object the model may say the next word instead, which does not count as
-#   following.
+# - Colour and size follow more often than shape, and shape more often than texture. The scenes' captions often leave a
+#   plain texture out. So when the map moves to a plain object, the model may skip the texture and say the word after
+#   it, such as the colour. That does not count as following.
 # - Under an even map some words stay. Their own map does not explain these. The sentence so far, what the LSTM has
 #   already read, or the mean of all vectors is enough for them.
 # <!-- source: often leave a plain texture out | satlib/datasets/scenes_grammar.py, the phrase of a plain object -->
@@ -942,11 +942,11 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # 2. Turn the temperature up step by step in each of the five scenes, with soft and then with hard attention. In how
 #    many scenes does hard attention keep both colours right up to a higher temperature than soft? In how many is it the
 #    other way round? Which model's maps are sharper to begin with?
-# 3. In the explorer, show the cup of coffee to a captioner of scenes. Do its maps look less convincing than those of
-#    the photograph model?
+# 3. In the explorer, show a photograph to a captioner of scenes. Do its maps look less convincing than those of the
+#    photograph model?
 # 4. Play the pointing game with the smoothed map. For every word in `ground.scene_targets`, take the pixel where
-#    `overlay.upsample(alphas)[target.index]` is largest, and keep the 15 pixels. How much does each model's hit rate
-#    change?
+#    `overlay.upsample(alphas)[target.index]` is largest, and keep the tolerance of 15 pixels. How much does each
+#    model's hit rate change?
 # 5. In the table of photographs, under "words a person wrote", compare the peaks of soft attention with two encoders
 #    and of hard attention. Then subtract "ignoring the word" from both. Which conclusion changes?
 #

@@ -124,11 +124,13 @@ def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
         evaluation = _read(path)
         if split is None or evaluation["split"] == split:
             ours.append(_row(evaluation, path))
-    models = [(row.data, row.model) for row in ours]
-    # Two runs of one recipe are distinguished by their folders.
+    recipes = [(row.data, row.evaluation["recipe"]) for row in ours]
+    # Runs of one recipe are distinguished by their folders, under whose names the table of differences has them.
     ours_named = [
-        replace(row, model=f"{row.model} [{row.name}]") if models.count((row.data, row.model)) > 1 else row
-        for row in ours
+        replace(row, model=f"{row.model} [{row.name}]")
+        if recipes.count((row.data, recipe)) > 1 and row.name != recipe
+        else row
+        for row, (_, recipe) in zip(ours, recipes, strict=True)
     ]
     others = sorted({row.data for row in ours_named} - _PUBLISHED.keys())
     table = []
@@ -207,7 +209,8 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
     # "COCO tools: PTB tokenizer, ..., on both sides": one colon is enough in a sentence.
     protocols = {mark: protocol.replace(": ", ", ", 1) for protocol, mark in marks.items()}
     return notes + [
-        f'Protocol of the rows with "satlib{mark}": {each} (captions and references).' for mark, each in protocols.items()
+        f'Protocol of the rows with "satlib{mark}": {each} (captions and references).'
+        for mark, each in protocols.items()
     ]
 
 

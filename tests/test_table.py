@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from satlib import comparison, metrics, table
+from satlib import comparison, metrics, shipped, table
 from satlib.errors import SatlibError
 
 SCORES = {
@@ -87,6 +87,15 @@ def test_two_runs_of_a_recipe_are_told_apart_by_folder(tmp_path):
     assert [row.model[-9:] for row in rows if row.ours] == ["5 [first]", " [second]"]
 
 
+def test_a_row_and_its_differences_have_one_name():
+    """A reader of the table of differences finds each of its names in the table of scores."""
+    rows = table.rows(shipped.evaluations())
+    compared = [line[1] for line in comparison.compare(rows)]
+    assert "flickr8k-hard-distilled" in compared
+    for name in compared:
+        assert any(row.model.startswith(f"satlib: {name},") or row.model.endswith(f"[{name}]") for row in rows)
+
+
 def test_length_normalisation_is_named(tmp_path):
     rows = table.rows([write(tmp_path, length_normalisation=0.7)])
     assert any("beam 5, normalised 0.7" in row.model for row in rows)
@@ -126,8 +135,9 @@ def test_teachers_and_averaged_models_are_named(tmp_path):
 def test_the_protocols_stand_below(tmp_path):
     paths = [write(tmp_path, "a"), write(tmp_path, "b", recipe="b", protocol=metrics.WITHOUT_JAVA)]
     text = table.render(table.rows(paths))
-    assert f"satlib: {metrics.PTB}." in text
-    assert f"satlib*: {metrics.WITHOUT_JAVA}." in text
+    said = "COCO tools, PTB tokenizer, lower case, no punctuation, on both sides (captions and references)."
+    assert f'Protocol of the rows with "satlib": {said}' in text
+    assert 'Protocol of the rows with "satlib*": no Java, nltk\'s Treebank tokenizer' in text
     assert "beam 5*" in line_of(text, "satlib: b,")
     assert "*" not in line_of(text, "satlib: flickr8k-soft")
     assert "without brevity penalty" in text
