@@ -660,6 +660,7 @@ assert lost["bfloat16"] == 0, "bfloat16 loses none, so it needs no scaling"
 # But a bf16 number has only 8 significant bits (a leading 1 that is not stored, and 7 bits of fraction), which is too
 # few for sums and for weights. Count to a thousand in steps of one, and train a weight of 1 with a hundred steps of
 # 0.001.
+# <!-- here: 7 bits of fraction | the table of formats, under "Which precision your card supports" -->
 #
 # **Predict.** What do you get in bf16? Write down both numbers.
 
