@@ -1055,9 +1055,9 @@ assert spread(reading[:, rooms]) > 2 * spread(reading[:, people]), "the contents
 #    now? Undo that, and remove `T_A` from both sums, in `forward` and at the end of the cell. An assertion of the
 #    training cell then fails, after the numbers. Which answers are wrong? Look at stories that name the person once,
 #    twice and so on: `(x[:, :, 0] == q[:, None]).sum(1)` counts.
-# 6. Ask the feed-forward network for the *first* marked number alone: let `addition` return `0.5 + numbers.gather(1,
-#    marked.min(1, keepdim=True).values).squeeze(1) / 4`. (An assertion then fails, after the numbers.) Why can it not
-#    learn this? What would you add to its inputs?
+# 6. Ask the feed-forward network for the *first* marked number alone: in `addition`, write `0.5 + numbers.gather(1,
+#    marked.min(1, keepdim=True).values).squeeze(1) / 4` in place of `0.5 + (numbers * marks).sum(1) / 4`. (An assertion
+#    then fails, after the numbers.) Why can it not learn this? What would you add to its inputs?
 # <!-- source: its error message names some of the words that may stand there | tests/test_translation.py -->
 #
 # ## What to remember

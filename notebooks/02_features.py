@@ -354,10 +354,10 @@ assert (near > far + 0.25).all(), "Adjacent places are more similar than distant
 # > matters: attention.
 #
 # What do the layers lose? Drawn scenes can answer, because we know the truth about every pixel. Each scene has two
-# objects. An object's shape tells you nothing about its texture: they are chosen independently. At each layer, take
-# the mean vector over the visible pixels of an object. Then find the nearest object (by cosine) in the *other*
-# scenes. Does it have the same colour? The same texture? The same shape? If the vectors knew nothing, an object and
-# its nearest object would agree only by chance.
+# objects; the grey shapes, twigs and specks are clutter. An object's shape tells you nothing about its texture: they
+# are chosen independently. At each layer, take the mean vector over the visible pixels of an object. Then find the
+# nearest object (by cosine) in the *other* scenes. Does it have the same colour? The same texture? The same shape? If
+# the vectors knew nothing, an object and its nearest object would agree only by chance.
 # <!-- source: they are chosen independently | satlib/datasets/scenes.py, _kinds -->
 #
 # Here are the answers for 20 objects. The brackets are 95 % intervals, from resampling the scenes with replacement (the

@@ -188,7 +188,7 @@ assert moved.tolist() == [i == 2 for i in range(L)]
 #
 # *Dot* has no weights, and needs $D = n$. *General* learns one matrix that translates between states and places.
 # *Concat* is the perceptron above without the bias: its $W$ is $W_a$ and $W_h$, side by side. The perceptron with the
-# bias, which is equation 4's here, is called *additive*.
+# bias, which we use for equation 4, is called *additive*.
 #
 # How do they differ? Take annotation vectors with two dimensions and keep the state fixed. Then we can draw the energy
 # of every possible $a_i$ as a landscape. The arrow is the state.
@@ -1248,9 +1248,9 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 # - **A mistake to make on purpose:** in `step`, swap two names: `i, f, g, o = self.T(...)`. Run two more cells again:
 #   the one that compares the class with our parts by hand, and the one that compares it with satlib's decoder. Which
 #   checks fail? Does it learn as well as before, and why?
-# - **Another one:** in `look`, use the energies themselves as weights: `alpha = e`. The cell that measures the
-#   gradients then stops; go on with the next cell. (The entropy is now nan.) Does it still learn? Print `alphas.min()`
-#   and `alphas.sum(2)` after the training: can the context leave the hull?
+# - **Another one:** in `look`, use the energies themselves as weights: `alpha = e`. Where an assertion stops you, go on
+#   with the next cell. (The logarithm in the entropy may give nan.) Does it still learn? Print `alphas.min()` and
+#   `alphas.sum(2)` after the training: can the context leave the hull?
 # - Replace the weights in `look` by `torch.full_like(alpha, 1 / 49)`: no attention. The cell that measures the
 #   gradients then stops, because the attention gets none. Go on with the next cell. How many of the 200 objects are
 #   named right now?

@@ -334,7 +334,7 @@ assert abs(at_start["summed over the wrong axis"]) < 1e-20
 assert_close(same_as["mean over places, mean over words"], C / L)
 assert_close(same_as["sum over places, mean over words"], float(C))
 assert_close(same_as["official code: sum over the batch"], B / L)
-assert abs(same_as["16/196 in place of 1"] - 1) < 1e-6, "The first and the fifth form are the same training"
+assert abs(same_as["16/196 in place of 1"] - 1) < 1e-6, "The first and the fifth form train the same model"
 
 names = list(FORMS)[::-1]
 figure, axis = plt.subplots(figsize=(8.4, 2.8), layout="constrained")
@@ -369,8 +369,8 @@ plt.show()
 # Here is how to derive one entry: with means over places and words, the penalty is divided by $L$ and the cross-entropy
 # by $C$, so the weight is $C/L = 12/196 = 0.061$ of the paper's.
 #
-# - The first and the fifth form are *the same training*, although the first column differs. The target 16/196, the
-#   even share for 16 words, looks gentle, because its penalty starts near zero. But $\tau$ does nothing.
+# - The first and the fifth form *train the same model*, although the first column differs. The target 16/196, the even
+#   share for 16 words, looks gentle, because its penalty starts near zero. But $\tau$ does nothing.
 # - In the official code's form the penalty grows with the batch, because it sums over the images. In the second and the
 #   third form the equivalent $\lambda$ changes with the length of the caption, because they divide the cross-entropy by
 #   the number of words.
@@ -384,7 +384,7 @@ plt.show()
 
 # %% [markdown]
 # ## With and without
-# <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of trainings with lambda = 0, 0.1 and 1 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
+# <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of training runs with lambda = 0, 0.1 and 1 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 #
 # Now we train several decoders that differ only in $\lambda$, with one random seed. To keep the runs short, we take
 # the trained encoder of the scenes model, frozen, and compute its annotation vectors once. All decoders
@@ -772,8 +772,8 @@ plt.show()
 # NWGM either. The bound is $\ln \prod_i p_i^{\alpha_i}$. Over all words these products sum to at most one, so
 # normalising does not lower them.
 #
-# **Predict, then run.** So the bound's NLL is at or above those two. Is soft attention's NLL above or below the
-# marginal's? Write down their difference, in nats per word.
+# **Predict, then run.** So the bound's NLL is at or above those two. As trained, is soft attention's NLL above or below
+# the marginal's? Write down their difference, in nats per word.
 # <!-- here: sum to at most one | the inequality of arithmetic and geometric means -->
 
 

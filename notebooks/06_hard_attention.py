@@ -230,7 +230,7 @@ posterior = (paths.log_p_path + paths.log_p_caption - paths.log_likelihood).deta
 kl = (p * (p.log() - posterior)).sum()
 assert_close(p.sum().item(), 1.0)
 assert_close(paths.log_likelihood - paths.bound, kl)
-for seed in range(20):  # twenty other decoders, images and captions
+for seed in range(1, 21):  # twenty other decoders, images and captions
     with torch.no_grad():
         other = every_path(*tiny(seed))
     assert other.bound < other.log_likelihood
@@ -847,10 +847,10 @@ assert left_over["to-come", "moving-average"] > left_over["sentence", "moving-av
 # <!-- index: claim: hard attention is less stable to train than soft | the same ascent by the exact gradient, and by samples with and without a baseline | satlib.estimators.every_path | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
 # We train the attention and freeze everything else: 100 steps of Adam, with eight sampled paths per step. We compare
-# the exact gradient, which we can compute only because the case is tiny, with three baselines, three seeds each. For
-# each we average $L_s$ over all steps. The *gain* is $L_s$ at the end minus $L_s$ at the start, for the exact
-# gradient. **Write down a number**: how far does the average without a baseline lie below that of the exact gradient,
-# as a share of the gain?
+# the exact gradient, which we can compute only because the case is tiny, with sampled ones: with other samples as the
+# baseline, with the moving average, and without a baseline, three seeds each. For each we average $L_s$ over all steps.
+# The *gain* is $L_s$ at the end minus $L_s$ at the start, for the exact gradient. **Write down a number**: how far does
+# the average without a baseline lie below that of the exact gradient, as a share of the gain?
 
 
 # %%
@@ -1402,9 +1402,9 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Between 77 and 82 percent. The soft model has 87 percent. With 60 scenes and one training of each model, such small
-# differences do not show which is better. In each row the rate of pointing is more than three times chance. And the
-# full training agrees with ours: its maps are sharper than the soft model's.
+# Between 77 and 82 percent. The soft model has 87 percent. With 60 scenes and one training run for each model, such
+# small differences do not show which is better. In each row the rate of pointing is more than three times chance. And
+# the full training agrees with ours: its maps are sharper than the soft model's.
 #
 # </details>
 
@@ -1472,7 +1472,7 @@ plt.show()
 #
 # 1. **Flip the sign.** In the cell of equation 12 write `samples = likelihood - reward[:, None] * path_score`. Which
 #    assertion stops you? (The official file minimises, so there the same slip is a missing minus sign: commit `00f7f00`
-#    lacks it, and `de281ce` has it.)
+#    lacks the minus sign, and `de281ce` has it.)
 # 2. **Update the baseline first.** Let the baseline include the path just drawn: `b_new = 0.9 * mean_reward + 0.1 *
 #    reward`. Compare the length of `p @ ((reward - b_new)[:, None] * path_score)` with that of `score_term`. By how
 #    much does the expected gradient shrink, and why? (Hint: $R - (0.9\,b + 0.1\,R) = 0.9\,(R - b)$.) Do this right

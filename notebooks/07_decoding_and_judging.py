@@ -362,13 +362,13 @@ def bars_at(T: float) -> Figure:
     return figure
 
 
-live(ipywidgets.FloatLogSlider(value=1.0, min=-2, max=1, step=0.1, description="T"), bars_at)
+live(ipywidgets.FloatLogSlider(value=1.0, min=-2, max=0.3, step=0.1, description="T"), bars_at)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # Greedy decoding's caption takes everything. A low temperature sharpens each *word's* distribution, and that is what
-# greedy decoding looks at. A higher temperature spreads the probability more evenly over the captions.
+# greedy decoding looks at. Up to $T = 2$, a higher temperature spreads the probability more evenly over the captions.
 #
 # </details>
 
@@ -1374,7 +1374,7 @@ assert real["forced, all"]["BLEU-4"] < real["generated, all"]["BLEU-4"] - 5, "fo
 #
 # ## Likelihood and BLEU disagree
 #
-# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL; real trainings, where NLL stands still or gets worse and BLEU goes on | satlib.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
+# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL; real training runs, where NLL stands still or gets worse and BLEU goes on | satlib.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
 #
 # > **Paper, section 4.3.** Late in training the correlation between the validation set's log-likelihood and BLEU breaks
 # > down. BLEU is what is reported, so BLEU on the validation set chooses the model.
@@ -1424,7 +1424,7 @@ assert at[0] > at[2] + 0.3
 #
 # </details>
 #
-# Now two real examples on Flickr8k. Left and middle: a training by likelihood, epoch by epoch (`satlib train
+# Now two real examples on Flickr8k. Left and middle: a training run on likelihood, epoch by epoch (`satlib train
 # flickr8k-lite02-soft`, its stored log). Right: two different models with the same vocabulary. One was trained by
 # likelihood alone. The other learned from the first one's probabilities as well, and then from rewards for its own
 # captions (stored by `python benchmarks/judging.py --data data`). The encoder and the attention differ too: the first
@@ -1475,9 +1475,9 @@ assert rewarded["NLL"] > likelihood["NLL"] + 0.2, "is a quarter of a nat per wor
 assert np.ptp(x[4:]) < 0.01
 
 # %% [markdown]
-# - **One training.** In the first four epochs NLL and BLEU-4 agree: both get better, with a correlation of -1.00. Then
-#   the agreement ends. NLL is best at epoch 6 and BLEU-4 at epoch 8. But look at the sizes: from epoch 5 on, NLL moves
-#   by 0.008 and BLEU-4 by 0.26. Either choice is fine here.
+# - **One training run.** In the first four epochs NLL and BLEU-4 agree: both get better, with a correlation of -1.00.
+#   Then the agreement ends. NLL is best at epoch 6 and BLEU-4 at epoch 8. But look at the sizes: from epoch 5 on, NLL
+#   moves by 0.008 and BLEU-4 by 0.26. Either choice is fine here.
 # - **Two models.** The model trained with rewards is a quarter of a nat per word worse. In BLEU-4 the two models cannot
 #   be told apart: the interval of their difference contains 0. The encoder and the attention differ too, so this pair
 #   does not show what the rewards alone do. Rewards ask for captions that agree with people's. NLL asks for

@@ -18,10 +18,10 @@
 #
 # **You will be able to**
 #
-# - type the commands for a full training on a Colab T4, on an A100 or H100, and on several GPUs;
+# - type the commands for a full training run on a Colab T4, on an A100 or H100, and on several GPUs;
 # - say what a training step costs in operations and memory, and an epoch in hours, and see where a step's time goes;
 # - use gradient accumulation, clipping, and the 16-bit format that your card supports;
-# - stop a training anywhere and resume it bit for bit;
+# - stop a training run anywhere and resume it bit for bit;
 # - write a training step for several processes, and show that it computes the gradients of one process;
 # - fine-tune the encoder;
 # - search for hyperparameters, evaluate the model, and read the table of results.
@@ -89,7 +89,7 @@ print(f"computing on: {place.type}")
 # %% [markdown]
 # ## What to type
 #
-# These are the commands of a whole training, from nothing to a row in the table. On a **Colab T4**, choose
+# These are the commands for a whole training run, from nothing to a row in the table. On a **Colab T4**, choose
 # *Runtime, Change runtime type, T4 GPU*, and put an exclamation mark before each line:
 #
 # ```
@@ -393,12 +393,12 @@ print(f"matrix products: {shares['matrix products']:.0f} %")
 # operations too slowly, or the data arrive late. Try larger batches first.
 
 # %% [markdown]
-# ## A small real training
+# ## A small real training run
 #
-# For the rest of this notebook we need complete trainings that last seconds. We use 64 drawn scenes for training, 12
-# for dev and 12 for test, written into a folder like photographs. The encoder is as cheap as possible. It divides the
-# picture into $7 \times 7$ places. A place's annotation vector is its own pixels, averaged to $4 \times 4$ points of
-# three colours. So $L = 49$ and $D = 48$.
+# For the rest of this notebook we need complete training runs that last seconds. We use 64 drawn scenes for training,
+# 12 for dev and 12 for test, written into a folder like photographs. The encoder is as cheap as possible. It divides
+# the picture into $7 \times 7$ places. A place's annotation vector is its own pixels, averaged to $4 \times 4$ points
+# of three colours. So $L = 49$ and $D = 48$.
 
 # %%
 folder.save(scenes.load(train=64, dev=12, test=12, seed=SEED), work / "small")
@@ -551,7 +551,7 @@ if place.type != "cuda":
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# A100, L4 and H100. On a T4 the choice is fp16. If a training in fp16 gives trouble, `training.precision = "float32"`
+# A100, L4 and H100. On a T4 the choice is fp16. If training in fp16 gives trouble, `training.precision = "float32"`
 # works everywhere.
 #
 # </details>
@@ -602,9 +602,7 @@ axis.set(xlabel="the number", ylabel="largest relative error", ylim=(1e-4, 2))
 axis.legend(loc="upper center")
 plt.show()
 small = x[torch.from_numpy(x).half().numpy() == 0].max()
-print(
-    f"float16 rounds numbers up to {small:.0e} to zero, and numbers above {torch.finfo(torch.float16).max:,.0f} to infinity"
-)
+print(f"float16 rounds numbers up to {small:.0e} to zero; its largest number is {torch.finfo(torch.float16).max:,.0f}")
 middle = (x.reshape(-1, 40)[:, 0] > 1e-4) & (x.reshape(-1, 40)[:, -1] < 1e4)
 assert worst["float16"][middle].max() < worst["bfloat16"][middle].min() / 4, "float16 is more exact than bfloat16"
 assert worst["float16"].max() == 1, "far outside this range, float16 loses everything"
@@ -613,8 +611,10 @@ assert worst["bfloat16"].max() <= 2**-8
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Near $3 \times 10^{-8}$. Between $10^{-4}$ and $10^{4}$ float16 is more exact than bfloat16. Far
-# outside this range, float16 loses everything.
+# Near $3 \times 10^{-8}$. Below the smallest normal number, $6 \times 10^{-5}$, float16 still has *subnormal* numbers,
+# with fewer and fewer bits. Between $10^{-4}$ and $10^{4}$ float16 is more exact than bfloat16. Far outside this range,
+# float16 loses everything.
+# <!-- here: smallest normal number | the table of formats, under "Which precision your card supports" -->
 #
 # </details>
 #
@@ -697,7 +697,7 @@ assert output.dtype == torch.bfloat16
 # <!-- source: The products are usually summed in float32 inside the hardware | Kalamkar et al. (2019), section 3; PyTorch's notes on numerical accuracy -->
 # <!-- source: `satlib.objectives` converts before it sums | satlib/objectives.py, word_losses -->
 #
-# Does a training in bf16 come out differently? For comparison we also train in float32 with another seed.
+# Does training in bf16 come out differently? For comparison we also train in float32 with another seed.
 
 # %%
 train("bf16", "training.precision=bf16")
@@ -716,7 +716,7 @@ assert all(value.dtype == torch.float32 for value in weights("bf16").values())
 assert max(gaps.values()) < 0.03, "bf16 and float32 end within 3 percent of each other, and so do two seeds"
 
 # %% [markdown]
-# On this training, bf16 and float32 end within 3 percent of each other, and so do two seeds. On a CPU, satlib's `auto`
+# In this run, bf16 and float32 end within 3 percent of each other, and so do two seeds. On a CPU, satlib's `auto`
 # computes in float32.
 
 # %% [markdown]
@@ -772,9 +772,9 @@ assert_close(moved, torch.full((3,), eta), rtol=1e-2, atol=0.0)
 # batches need not be saved, because seed and epoch determine it.
 # <!-- source: holds all of it in one file, which is written atomically | satlib/checkpoint.py; tests/test_resuming.py -->
 #
-# Now the real thing. While it reads features, `Stopping` sends its own process the signal that a cluster sends before
-# it takes a machine away (SIGTERM). Then we make the same call again. For comparison, another run starts from the
-# *weights* that the stopped one had after epoch 1.
+# Now the real thing. We give the training a reader of features, `Stopping`. After some batches it sends its own process
+# the signal that a cluster sends before it takes a machine away (SIGTERM). Then we make the same call again. For
+# comparison, another run starts from the *weights* that the stopped one had after epoch 1.
 
 
 # %%
@@ -838,7 +838,7 @@ assert distance("weights only", "whole") > 0.01
 # <!-- source: On a GPU, some operations do not give the same bits in every run | PyTorch's documentation of torch.use_deterministic_algorithms -->
 
 # %% [markdown]
-# ## Several processes, one training
+# ## Several processes, one training run
 #
 # <!-- index: claim: gradients averaged over processes are those of one | weighted by their rows; two gloo processes against one | satlib.distributed.Ranks | tests/test_distributed.py::TestEquality::test_soft -->
 #
@@ -981,9 +981,10 @@ assert errors["plain"][-1] < 1e-12, "With 7 ranks both are right"
 # %% [markdown]
 # With 7 ranks both are right, because each rank then has one caption.
 #
-# Now a whole training. Two processes on this machine train what one process trains. `satlib.course.processes` starts
-# them as `torchrun` does. Dropout is off, because each rank draws its own masks. For comparison, we again train with
-# another seed.
+# Now a whole training run. Two processes on this machine train what one process trains. `satlib.course.processes`
+# starts them as `torchrun` does. Dropout is off, because each rank draws its own masks. For comparison, we again train
+# with another seed.
+# <!-- source: each rank draws its own masks | docs/scaling.md -->
 
 # %%
 SURE = ("decoder.dropout=0.0", "training.epochs=2")
@@ -1116,6 +1117,7 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # satlib encoders --runs runs
 # ```
 # <!-- source: Encoders differ in the size of their vectors' values, and large values saturate an untrained LSTM | satlib/scaling.py -->
+# <!-- source: the training measures the root mean square of the vectors and scales it to about 1 | satlib/scaling.py -->
 
 # %% [markdown]
 # ## A search for hyperparameters
@@ -1125,7 +1127,7 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # > **Paper, section 4.3.** Dropout and early stopping on BLEU were the only regularisation; a hyperparameter service
 # > (Whetlab) helped to choose values for the Flickr8k experiments.
 #
-# `satlib tune` searches with Optuna. A *trial* is a training with values that a sampler proposes from the scores of
+# `satlib tune` searches with Optuna. A *trial* is a training run with values that a sampler proposes from the scores of
 # earlier trials. Once four trials have finished, a trial that is worse than the median of the earlier ones after the
 # same epoch is *pruned*: it stops there. Only the dev split judges. If you choose by the test split, its scores no
 # longer tell how the model does on new images.
@@ -1242,17 +1244,17 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 #   <!-- source: was computed with another tokenizer | metrics.py and ref/ of github.com/kelvinxu/arctic-captions -->
 # - **The interval.** It covers the choice of test images. It does not cover the seed of the training.
 # - **Attention or not.** On photographs, with VGG-19, soft attention is slightly ahead of one mean vector ("none") in
-#   BLEU-4 and METEOR, and in BLEU-1 and CIDEr no difference is certain. In an earlier pair of trainings with the same
-#   recipes no difference was certain. With EfficientNet-Lite0, no difference is certain either. So few runs cannot say
-#   more. On scenes, where a caption has to bind colours to places, attention decides.
-#   <!-- source: In an earlier pair of trainings with the same recipes no difference was certain | docs/results.md -->
+#   BLEU-4 and METEOR, and in BLEU-1 and CIDEr no difference is certain. In an earlier pair of training runs with the
+#   same recipes no difference was certain. With EfficientNet-Lite0, no difference is certain either. So few runs cannot
+#   say more. On scenes, where a caption has to bind colours to places, attention decides.
+#   <!-- source: In an earlier pair of training runs with the same recipes no difference was certain | docs/results.md -->
 
 # %% [markdown]
 # ## What changes with the data
 #
 # <!-- index: section 4.3 | what differs between Flickr8k, Flickr30k and COCO | satlib.recipe.load | tests/test_recipes_files.py -->
 #
-# The same commands train on all three data sets. What differs is in the recipes. Here is every value that does. The
+# The same commands train on all three data sets. What differs is in the recipes. Here is every value that differs. The
 # list below the table gives the reason for the size of the model, and advice for choosing other values.
 
 # %%
@@ -1317,11 +1319,12 @@ assert by_epoch[-1]["dev_nll"] > by_epoch[7]["dev_nll"] + 0.2, "while the NLL on
 # %% [markdown]
 # ## What to remember
 #
-# - Work out what a training costs before you rent a card: count operations to estimate the time, and kept bytes to
+# - Work out what a training run costs before you rent a card: count operations to estimate the time, and kept bytes to
 #   choose the batch size.
 # - Divide the loss by the number of passes when you accumulate, and weight it by the rows when you distribute.
 # - bf16 has float32's range and needs no loss scaling. fp16 needs it. Of the two, a T4 has only fp16 in hardware.
-# - A training is its weights, the optimiser's means, the random state, and its place in the epoch. Save them together.
+# - The state of a training run is its weights, the optimiser's means, the random state, and its place in the epoch.
+#   Save them together.
 # - A tuned encoder gets a small learning rate and keeps its batch statistics.
 # - Choose on dev. Report test with its interval.
 

@@ -644,11 +644,11 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With either model 65 % of the words follow the map to the other object. Following is the most common outcome there,
-# and far more words follow than under the map on their own object. So it matters where the new map lies, not only
-# that it is new. The sentence so far often describes the word's own object already ("a big"), and yet many colours
-# and shapes change. With the drawn map on their own object 79 % stay with soft attention and 89 % with hard; with the
-# even map only 34 and 38 %.
+# With either model 65 % of the words follow the map to the other object. That is the most common outcome. When the new
+# map lies on their own object, far fewer words change to what is true of the other (4 and 1 %). So it matters where the
+# new map lies, not only that it is new. The sentence so far often describes the word's own object already ("a big"),
+# and yet many colours and shapes change. With the drawn map on their own object 79 % stay with soft attention and 89 %
+# with hard; with the even map only 34 and 38 %.
 #
 # </details>
 #
@@ -659,16 +659,16 @@ plt.show()
 # - Colour and size follow more often than shape, and shape more often than texture. The scenes' captions often leave a
 #   plain texture out. So when the map moves to a plain object, the model may skip the texture and say the word after
 #   it, such as the colour. That does not count as following.
-# - Under an even map some words stay. Their own map does not explain these. The sentence so far, what the LSTM has
-#   already read, or the mean of all vectors is enough for them.
+# - Under an even map some words stay. Their own map does not explain these. The sentence so far, the context vectors of
+#   earlier words (which the LSTM remembers), or the mean of all vectors is enough for them.
 # <!-- source: often leave a plain texture out | satlib/datasets/scenes_grammar.py, the phrase of a plain object -->
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 for name in models:
     moved = {verdict: share(name, "on the other object", verdict) for verdict in OUTCOMES}
-    assert max(moved, key=moved.get) == OUTCOMES[1], "Following is the most common outcome"
+    assert max(moved, key=moved.get) == OUTCOMES[1], "That is the most common outcome"
     assert moved[OUTCOMES[1]] > 4 * share(name, "on its own object", OUTCOMES[1]), (
-        "far more words follow than under the map on their own object"
+        "far fewer words change to what is true of the other"
     )
     of_kind = {
         kind: share(name, "on the other object", OUTCOMES[1], kind) for kind in ("size", "colour", "shape", "texture")
@@ -752,9 +752,9 @@ for name, found in groups.items():
 #
 # </details>
 #
-# Articles have wider maps than words about an object, and their peaks are far more often on no object. Articles do
-# not need a map of their own. Surprisingly, words of relation almost always stay as well: the sentence so far, what the
-# LSTM has already read, or the mean of all vectors is enough.
+# Articles have wider maps than words about an object, and their peaks are far more often on no object. Articles do not
+# need a map of their own. Surprisingly, words of relation almost always stay as well: the sentence so far, the context
+# vectors of earlier words, or the mean of all vectors is enough.
 #
 # So do not read meaning into the map of "a". A region that is no object can matter, but test it as above. Do not just
 # read it off the picture.

@@ -1,4 +1,4 @@
-"""Figures of attention (section 5.4), of trainings and searches: for the screen, a notebook or a PNG file.
+"""Figures of attention (section 5.4), of training runs and searches: for the screen, a notebook or a PNG file.
 
 Figures are matplotlib objects made without pyplot: no window, no global state, and the same input gives the same bytes. Lines
 differ by marker and dash as well as by colour, so figures are readable without colour vision.

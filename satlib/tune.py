@@ -1,4 +1,4 @@
-"""Hyperparameter search with Optuna (section 4.3 mentions one): each trial is a training, scored on the dev split.
+"""Hyperparameter search with Optuna (section 4.3 mentions one): each trial is a training run, scored on the dev split.
 
 A search is a folder: `journal.log` (Optuna's own record, read when the search resumes), a run for each trial, `history.json`,
 `history.png`, and `best.toml`, the best recipe so far. Trials that fall behind the median are pruned, and so are trials whose

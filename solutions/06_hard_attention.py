@@ -383,7 +383,7 @@ def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Te
 # ## 6.13
 #
 # Two models with the same encoder, `flickr8k-soft` and `flickr8k-hard`, on 1,000 test photographs. These are the
-# differences (hard less soft) with 95 % intervals; they come from docs/not-reproduced.md. Each row is one training.
+# differences (hard less soft) with 95 % intervals; they come from docs/not-reproduced.md. Each row is one training run.
 #
 # | BLEU-1 | BLEU-4 | METEOR | CIDEr |
 # | ---: | ---: | ---: | ---: |

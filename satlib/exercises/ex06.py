@@ -1010,7 +1010,7 @@ TASKS = (
         wrong={
             "a": "the paper's table says so of its own models; the rows of these two models do not",
             "b": "an interval that contains 0 shows no difference; it does not show that there is none",
-            "c": "the intervals are about the photographs; each row is one training, and another seed moves it too",
+            "c": "the intervals are about the photographs; each row is one training run, and another seed moves it too",
         },
         title="Hard against soft, from the table",
         difficulty=1,

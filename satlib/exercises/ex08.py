@@ -313,7 +313,7 @@ TASKS = (
         difficulty=2,
         minutes=8,
         equation="notebook 08, several processes",
-        after="Several processes, one training",
+        after="Several processes, one training run",
         reference=rows_of,
         cases=lambda: [(8, 2), (10, 4), (7, 3), (5, 1), (2, 4)],
         observe=_deal,
@@ -365,7 +365,7 @@ TASKS = (
         difficulty=2,
         minutes=8,
         equation="notebook 08, several processes",
-        after="Several processes, one training",
+        after="Several processes, one training run",
         reference=whole_gradient,
         cases=lambda: [
             (numbers(3, 4), torch.tensor([4, 4, 2])),
