@@ -757,17 +757,17 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 # <!-- index: claim: attention without recurrence solves long-term memory | scores a(h_t) of each input alone, weighted mean, no recurrent network | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
 #
 # Raffel and Ellis (2015) keep attention and drop the recurrent network. Each input $x_t$ becomes $h_t$ on its own. The
-# score has no context, only a learned direction. Their $c$ is not a context. It is the weighted mean that
-# attention returns, which we call $z$:
+# score has no context, only a learned direction:
 #
 # $$ h_t = \mathrm{LReLU}(W_{xh} x_t + b_{xh}), \quad e_t = a(h_t) = W_{hc} h_t + b_{hc}, \quad \alpha_t = \frac{\exp e_t}{\sum_k \exp e_k},
 # \quad c = \sum_t \alpha_t h_t, $$
 # $$ s = \mathrm{LReLU}(W_{cs} c + b_{cs}), \qquad y = W_{sy} s + b_{sy} $$
 #
-# (LReLU is the leaky ReLU. They put a $\tanh$ around the score; we leave it out.) One of their test tasks is
-# *addition* (Hochreiter and Schmidhuber, 1997). The input is a long sequence of random numbers, two of them marked. The
-# answer is $0.5 + (m_1 + m_2) / 4$, where $m_1$ and $m_2$ are the marked numbers. A prediction is right if it is within
-# 0.04 of the answer.
+# The $c$ in these formulas is not a context. It is the weighted mean that attention returns, which we call $z$. (LReLU
+# is the leaky ReLU. They put a $\tanh$ around the score; we leave it out.) One of their test tasks is *addition*
+# (Hochreiter and Schmidhuber, 1997). The input is a long sequence of random numbers, two of them marked. The answer is
+# $0.5 + (m_1 + m_2) / 4$, where $m_1$ and $m_2$ are the marked numbers. A prediction is right if it is within 0.04 of
+# the answer.
 
 
 # %%

@@ -476,8 +476,8 @@ figure
 # more candidates that match in shape, texture *and* colour. So compare layers within one study. Do not compare shares
 # across studies.
 #
-# So the paper's worry is justified, at least for colour: even a linear classifier fitted on hundreds of objects reads
-# less colour at `conv5_4` than at `conv4_4`.
+# The paper worries about the top layer. For colour, some of the loss has happened already at `conv5_4`, the layer that
+# the paper uses: even a linear classifier fitted on hundreds of objects reads less colour there than at `conv4_4`.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 share = {
@@ -499,7 +499,7 @@ assert all(lower["high"] < upper["low"] for lower, upper in itertools.pairwise(s
 assert min(each["low"] for each in texture[:4]) > 95
 assert texture[4]["low"] <= 90 <= texture[4]["high"], "nine in ten of the nearest objects have the same texture"
 assert share["linear", "colour"][4]["high"] < share["linear", "colour"][3]["low"], (
-    "reads less colour at conv5_4 than at conv4_4"
+    "reads less colour there than at conv4_4"
 )
 assert share["linear", "colour"][3]["share"] > 95, "at conv4_4 a linear classifier names nearly every colour"
 assert round(share["linear", "colour"][4]["share"]) == 63, "at conv5_4 only 63 in a hundred"
@@ -604,7 +604,8 @@ figure
 #
 # Now the same on VGG-19. Each row of the figure is a layer. For each layer we take three feature maps that respond
 # strongly in at least three of our photographs. Each map gets four panels, two for each of two photographs: the
-# projection of the map's peak, and the photograph at the same pixels.
+# projection of the map's peak, and the photograph at the same pixels. The panels of the four rows are 12, 24, 64 and
+# 120 pixels wide.
 #
 # We leave out `conv5_4`. Zeiler and Fergus choose the strongest activations from a whole validation set. Five
 # photographs are enough for edges and textures. They are too few for the last layer, where Zeiler and Fergus find

@@ -173,8 +173,8 @@ assert_close(m.square().sum(), overlaps.diagonal().sum() + (overlaps.sum() - ove
 # ### Only the penalty, no decoder
 #
 # What maps would the penalty alone produce? We make the energies themselves the parameters, without any decoder or
-# words, and minimise the penalty by gradient descent. Three cases: fewer words than places, as many, and more. We
-# run the first case twice: from sharp maps, and from nearly even ones.
+# caption, and minimise the penalty by gradient descent. A "word" is here just a row of the table. Three cases: fewer
+# words than places, as many, and more. We run the first case twice: from sharp maps, and from nearly even ones.
 #
 # **Predict, then run.** There are 49 places. Where does the penalty end for 14 words? Write down a number (use the
 # formula). And must the maps become even?

@@ -773,8 +773,8 @@ assert_close(moved, torch.full((3,), eta), rtol=1e-2, atol=0.0)
 # <!-- source: holds all of it in one file, which is written atomically | satlib/checkpoint.py; tests/test_resuming.py -->
 #
 # Now the real thing. We give the training a reader of features, `Stopping`. After some batches it sends its own process
-# the signal that a cluster sends before it takes a machine away (SIGTERM). Then we make the same call again. For
-# comparison, another run starts from the *weights* that the stopped one had after epoch 1.
+# the signal that a cluster sends before it takes a machine away (SIGTERM). Then we call it again with the ordinary
+# reader. For comparison, another run starts from the *weights* that the stopped one had after epoch 1.
 
 
 # %%
@@ -844,7 +844,8 @@ assert distance("weights only", "whole") > 0.01
 #
 # With several GPUs, each runs a process (a *rank*) with a copy of the model. A batch is divided among the ranks, each
 # computes the gradient of its rows, the gradients are averaged, and all copies take the same step. PyTorch's
-# `DistributedDataParallel` (DDP) does the averaging. Here is such a step without satlib's training loop, in one file:
+# `DistributedDataParallel` (DDP) does the averaging. Here it is without satlib's training loop, in one file that stops
+# at the averaged gradients:
 
 # %%
 # %%capture
@@ -1271,7 +1272,7 @@ for section, keys_of in recipes[0].items():
 print(f"training captions: Flickr8k {captions_of_flickr:,}, COCO {5 * TRAINED['COCO'][0]:,}")
 assert differ["decoder.hidden"] == [512, 512, 1800]
 
-LARGER = "flickr8k-paper-soft"  # Flickr8k with the paper's own settings; its log comes with satlib
+LARGER = "flickr8k-paper-soft"  # Flickr8k with the size, the optimiser and lambda of the paper and its code; its log comes with satlib
 units = recipe.load(LARGER).decoder.hidden
 lines_of_log = (Path(shipped.__file__).parent / "results" / LARGER / training.LOG).read_text().splitlines()
 by_epoch = [each for each in map(json.loads, lines_of_log) if each["event"] == "epoch"]

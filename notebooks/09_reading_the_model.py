@@ -21,7 +21,7 @@
 #
 # - draw an attention map the way the paper does, and say what the drawing changes;
 # - measure whether words look at what they name, against chance and against a map that ignores the word;
-# - compare such measurements on photographs with the centre of the picture;
+# - compare such measurements on photographs with a rule that always points at the centre of the picture;
 # - tell a mistake of looking from a mistake of naming;
 # - test whether a map causes its word;
 # - change a captioner's temperature and its words, and see what follows.

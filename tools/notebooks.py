@@ -97,7 +97,7 @@ def notes_cell(cells: list[NotebookNode]) -> list[NotebookNode]:
     if not lines:
         return []
     text = (
-        "## Notes\n\n<details><summary>Where statements come from that no cell of this notebook shows</summary>\n\n"
+        "## Notes\n\n<details><summary>Sources of statements that no cell of this notebook shows</summary>\n\n"
         f"{lines}\n\n</details>"
     )
     return [nbformat.v4.new_markdown_cell(text)]
