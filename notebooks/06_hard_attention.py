@@ -1419,9 +1419,10 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 # A path of $C$ looks leaves at least $L - C$ places unvisited, so its penalty is at least $L - C$. But this is not the
 # reason. As notebook 05 showed, a constant floor has no gradient, so it does not affect training. The reason is this:
 # if you apply the penalty to $\alpha$, and the picture has more places than the caption has words, it punishes one-hot
-# maps. Their sum cannot be even over all places, so the maps have to spread, while the bound favours sharp ones. Take 14
-# words on 49 places, each map with its peak on a place of its own, from even to one-hot. **Write down a number**: how
-# much does the penalty of the maps rise, from even to one-hot?
+# maps. Their sum cannot be even over all places, so the maps have to spread, while the bound favours sharp ones. Take
+# 14 words on 49 places. Each map has its peak on a place of its own, and we sharpen all maps together, step by step,
+# from almost even to one-hot. **Write down a number**: how much does the penalty of the maps rise, from even to
+# one-hot?
 # <!-- here: more places than the caption has words | the 14 words on 49 places of the cell below -->
 
 # %%

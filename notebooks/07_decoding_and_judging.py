@@ -1426,10 +1426,11 @@ assert at[0] > at[2] + 0.3
 # </details>
 #
 # Now two real examples on Flickr8k. Left and middle: a training run on likelihood, epoch by epoch (`satlib train
-# flickr8k-lite02-soft`, its stored log). Right: two different models with the same vocabulary. One was trained by
-# likelihood alone. The other was trained on the references and on the first one's word probabilities (*distillation*),
-# and then on rewards for its own captions (stored by `python benchmarks/judging.py --data data`). The encoder and the
-# attention differ too: the first has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention.
+# flickr8k-lite02-soft`, its stored log). Right: two different models with the same vocabulary (results stored by
+# `python benchmarks/judging.py --data data`). One was trained by likelihood alone. The other was trained on the
+# references and on the first one's word probabilities (*distillation*), and then on rewards for its own captions. The
+# encoder and the attention differ too: the first has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard
+# attention.
 # <!-- source: and then on rewards for its own captions | docs/results.md; satlib/recipes/flickr8k-hard-reward.toml -->
 # <!-- source: the first has EfficientNet-Lite0 and soft attention, the second VGG-19 and hard attention | satlib/recipes/flickr8k-lite0-soft.toml and satlib/recipes/flickr8k-hard-reward.toml -->
 
@@ -1500,9 +1501,8 @@ assert np.ptp(x[4:]) < 0.01
 # 4. **Beat every reference.** Score each reference of the first test scene against the other four. Write a caption
 #    whose BLEU-4 against the same four is higher every time. Which weakness of BLEU did you use?
 # 5. **Forget to clip.** In `bleu`, add `sum(count for gram, count in ngrams(words, k + 1).items() if gram in most)` to
-#    `agree[k]` instead. The cell then stops, because the result no longer agrees with nltk's. What is the BLEU-1 of a
-#    captioner that always says "a a a a a", `bleu([5 * ["a"]] * 120, split[1], 1, penalty=False)`? And what was it
-#    before?
+#    `agree[k]` instead. Why does the cell stop? What is the BLEU-1 of a captioner that always says "a a a a a",
+#    `bleu([5 * ["a"]] * 120, split[1], 1, penalty=False)`? And what was it before?
 # 6. **Trick METEOR.** Find a false caption for "a big red star above a small blue circle" that our own METEOR scores
 #    above 50.
 #

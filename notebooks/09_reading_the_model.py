@@ -940,8 +940,8 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # 1. In the explorer, take "scene 2" with soft attention, and change the first shape to "circle". Which later words
 #    change? Are they still true of the picture?
 # 2. Turn the temperature up step by step in each of the five scenes, with soft and then with hard attention. In how
-#    many scenes does hard attention keep both colours right up to a higher temperature than soft? In how many is it the
-#    other way round? Which model's maps are sharper to begin with?
+#    many scenes does hard attention name both colours correctly up to a higher temperature than soft attention does? In
+#    how many is it the other way round? Which model's maps are sharper to begin with?
 # 3. In the explorer, show a photograph to a captioner of scenes. Do its maps look less convincing than those of the
 #    photograph model?
 # 4. Play the pointing game with the smoothed map. For every word in `ground.scene_targets`, take the pixel where
