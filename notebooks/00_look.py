@@ -24,7 +24,7 @@
 # - say what attention replaces, and when one vector for all words is not enough;
 # - find your way through the ten notebooks.
 #
-# **Minutes**: 10 to read, 0.2 to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: no other notebook; nothing to
+# **Minutes**: 15 to read, 0.2 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: no other notebook; nothing to
 # download but satlib, the course's Python package, and the packages that it needs.
 
 # %%

@@ -27,7 +27,7 @@
 # - read an alignment matrix, and compare it with the truth and with two baselines;
 # - recognise attention in a network without recurrence and in a memory network.
 #
-# **Minutes**: 14 to read, 0.9 to run on two CPU cores. **Memory**: 0.9 GB. **Needs**: no earlier notebook; nothing to
+# **Minutes**: 30 to read, 0.9 to run on two CPU cores. **Memory**: 1.1 GB. **Needs**: no earlier notebook; nothing to
 # download.
 
 # %%

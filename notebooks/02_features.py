@@ -25,7 +25,7 @@
 # - measure what changes at each layer when the picture is moved, enlarged or turned;
 # - compare encoders, and run a frozen encoder once instead of in every epoch.
 #
-# **Minutes**: 16 to read, 0.7 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: no earlier notebook; nothing to
+# **Minutes**: 35 to read, 0.8 to run on two CPU cores. **Memory**: 1.9 GB. **Needs**: no earlier notebook; nothing to
 # download.
 
 # %%

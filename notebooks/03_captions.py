@@ -24,7 +24,7 @@
 # - build a vocabulary from the training captions, and say what you lose when you leave rare words out;
 # - make batches of captions of one length, as section 4.3 of the paper does, and say how much work that saves.
 #
-# **Minutes**: 12 to read, 0.3 to run on two CPU cores. **Memory**: 0.8 GB. **Needs**: nothing, and nothing to download.
+# **Minutes**: 25 to read, 0.3 to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: nothing, and nothing to download.
 # If you have Flickr8k, the notebook uses its captions too.
 
 # %%

@@ -26,7 +26,7 @@
 # - read attention maps, and test whether they mean what they seem to mean;
 # - show by experiment which words decide where the decoder looks next.
 #
-# **Minutes**: 30 to read, 0.9 to run on two CPU cores. **Memory**: 1.4 GB. **Needs**: notebook 02 for what annotation
+# **Minutes**: 45 to read, 0.7 to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 02 for what annotation
 # vectors are; nothing to download.
 
 # %%

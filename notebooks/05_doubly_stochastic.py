@@ -27,7 +27,7 @@
 # - derive the normalised weighted geometric mean of section 4.2, and measure how far soft attention is from the exact
 #   marginal.
 #
-# **Minutes**: 20 to read, 1.1 to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: notebook 04; nothing to download.
+# **Minutes**: 30 to read, 0.8 to run on two CPU cores. **Memory**: 1.1 GB. **Needs**: notebook 04; nothing to download.
 
 # %%
 import copy

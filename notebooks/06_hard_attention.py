@@ -26,7 +26,7 @@
 # - write the paper's training loss in a few lines and train a decoder with it;
 # - compare the maps of soft and hard attention word by word.
 #
-# **Minutes**: 20 to read, 1.0 to run on two CPU cores. **Memory**: 1.1 GB. **Needs**: notebook 04 for the decoder;
+# **Minutes**: 45 to read, 0.8 to run on two CPU cores. **Memory**: 1.2 GB. **Needs**: notebook 04 for the decoder;
 # nothing to download.
 
 # %%

@@ -24,7 +24,7 @@
 # - compute BLEU, METEOR and CIDEr by hand, and name a mistake that each of them misses;
 # - tell scores of generated captions from scores under teacher forcing, and say why likelihood and BLEU disagree.
 #
-# **Minutes**: 20 to read, 1.0 to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03 for words and
+# **Minutes**: 45 to read, 0.7 to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebook 03 for words and
 # references, 04 for the model; nothing to download. Where Java is installed, METEOR's own program checks the METEOR
 # that you build.
 

@@ -26,7 +26,7 @@
 # - fine-tune the encoder;
 # - search for hyperparameters, evaluate the model, and read the table of results.
 #
-# **Minutes**: 19 to read, 1.2 to run on two CPU cores. **Memory**: 2.0 GB. **Needs**: notebooks 03 and 04; nothing to
+# **Minutes**: 40 to read, 0.8 to run on two CPU cores. **Memory**: 2.3 GB. **Needs**: notebooks 03 and 04; nothing to
 # download.
 
 # %%

@@ -26,7 +26,7 @@
 # - test whether a map causes its word;
 # - change a captioner's temperature and its words, and see what follows.
 #
-# **Minutes**: 13 to read, 0.8 to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: notebook 04 (soft attention) and
+# **Minutes**: 30 to read, 0.7 to run on two CPU cores. **Memory**: 2.0 GB. **Needs**: notebook 04 (soft attention) and
 # the idea of hard attention from notebook 06; nothing to download. Where Flickr8k is present, the gallery shows its
 # photographs.
 

@@ -35,6 +35,8 @@ def test_a_notebook_has_its_form(source):
     assert "**You will be able to**" in first.source
     budget = r"\*\*Minutes\*\*: \d+ to read, \d+(\.\d+)? to run on two CPU cores\. \*\*Memory\*\*: \d+\.\d GB\. \*\*Needs\*\*: "
     assert re.search(budget, first.source)
+    stated = int(re.search(r"\*\*Minutes\*\*: (\d+) to read", first.source)[1])
+    assert abs(stated - notebooks.minutes_to_read(notebook)) <= 5
     opening = install_cell.opening(f"notebooks/{source.stem}.ipynb")
     assert [cell.source for cell in rest[: len(opening)]] == [cell.source for cell in opening]
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
