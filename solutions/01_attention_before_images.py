@@ -16,7 +16,8 @@
 # Scores, a softmax, a weighted mean: the attention of notebook 01, before there is any image. Write each function, run
 # its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and the solution.
 #
-# Shapes: $B$ sentences of $L$ words, each with an annotation vector of $D$ dimensions.
+# Shapes: $B$ sentences of $L$ words (in 1.4: $B$ memories of $L$ sentences, with one question each), each with an
+# annotation vector of $D$ dimensions.
 
 # %%
 import torch
@@ -138,7 +139,7 @@ def hop(m: Tensor, c: Tensor, u: Tensor) -> Tensor:
 # This function collects the alignment matrix of one sentence. Before each word the decoder's state asks all places,
 # $\alpha_t = \mathrm{softmax}(a\, s_{t-1})$, and then `step` gives the next state from the word before, the context and
 # the state. But something is odd in every matrix that it makes: the first two rows are alike, and each later row shows
-# where the word *before* should have looked. Find the bug and mend it.
+# where the word *before* should have looked. Find the bug and fix it.
 #
 # The lines below the function try it on a decoder that wants to move on by one place at each step. The 1s should be on
 # the diagonal.
@@ -170,7 +171,8 @@ places = 5 * torch.eye(4)
 print(alignment(places, places[0], torch.zeros(4, 1), lambda Ey, z, s: s.roll(1)).round())
 
 # %% [markdown] tags=["hint"]
-# Go through the first two turns of the loop by hand. With which state does word 1 ask, and with which word 2?
+# Go through the first two turns of the loop by hand. Which state does word 1 ask with, and which state does word 2 ask
+# with?
 
 # %% [markdown]
 # ## 1.6
@@ -184,7 +186,7 @@ print(alignment(places, places[0], torch.zeros(4, 1), lambda Ey, z, s: s.roll(1)
 def new_weight() -> float:
     """Exercise 1.6: the first word's weight, to two decimals."""
     # BEGIN SOLUTION
-    return 0.95  # the ratio to another word was 0.71 / 0.10 = 7.4; now it is 7.4 squared, 55; and 55 / (55 + 3) = 0.95
+    return 0.95  # the ratio to another word was exp(2) = 7.4; now it is exp(4) = 55; and 55 / (55 + 3) = 0.95
     # END SOLUTION
 
 

@@ -55,7 +55,7 @@ def places(maps: Tensor) -> Tensor:
 #
 # Place $i$ of a grid, counted from 0, is a cell of the square picture. Where is the middle of that cell, in pixels from
 # the upper left corner? The picture begins at 0 and ends at `size`, so the middle of its first pixel is at 0.5.
-# (Exercise 9.4 calls that middle 0.)
+# (Exercise 9.4 uses another convention: there the middle of the first pixel is at 0.)
 
 
 # %%
@@ -115,8 +115,8 @@ def receptive_field(layers: list[tuple[int, int]]) -> int:
 # ## 2.4
 #
 # A deconvnet goes from an activation back to pixels. On its way it undoes max pooling: each value goes where the
-# maximum of its window was (the *switch*), and the rest of the window is 0. `pooled` is the input of the pooling, which
-# has windows of 2 x 2 and stride 2. No window has two equal numbers.
+# maximum of its window was (the *switch*), and the rest of the window is 0. `pooled` is the map that was pooled: the
+# pooling's input, which has windows of 2 x 2 and stride 2. No window has two equal numbers.
 
 
 # %%
@@ -130,8 +130,8 @@ def unpool(values: Tensor, pooled: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `repeat_interleave(2, dim)` says each number twice. Spread the window's maximum over its window: where it equals `pooled` is the switch.
-# (`functional.max_pool2d` with `return_indices=True` is another way.)
+# `repeat_interleave(2, dim)` writes each number twice in a row along `dim`. Spread the window's maximum over its
+# window: where it equals `pooled` is the switch. (`functional.max_pool2d` with `return_indices=True` is another way.)
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -210,7 +210,7 @@ print(differs[4:11, 4:11].int(), differs.sum().item(), sep="\n")
 #
 # This function computes the annotation vectors of many photographs, to be stored. The network has batch normalisation
 # layers and is frozen. So the vectors of a photograph should not depend on the other photographs. But with another
-# `size` of the batches they come out differently, as the lines below the function show. Find the bug and mend it.
+# `size` of the batches they come out differently, as the lines below the function show. Find the bug and fix it.
 
 
 # %%
@@ -236,4 +236,4 @@ print(f"largest difference between batches of 2 and of 3: {difference:.4f}")
 
 # %% [markdown] tags=["hint"]
 # `torch.no_grad()` turns off gradients and nothing else. What does a batch normalisation layer do in training, and how
-# does it know that this is no training?
+# does it know that it is not being trained?

@@ -30,8 +30,9 @@ from satlib.exercises import check, reference
 # %% [markdown]
 # ## 3.1
 #
-# Split a caption into words of lower-case letters and digits, without punctuation. An apostrophe or a hyphen belongs to
-# a word if it is inside it (dog's, t-shirt). Anywhere else it is punctuation (a dog - 'big' and brown).
+# Split a caption into words of the letters a to z, in lower case, and digits, without punctuation. A single apostrophe
+# or hyphen between two letters or digits belongs to the word (dog's, t-shirt). Anywhere else it is punctuation (a dog -
+# 'big' and brown).
 
 
 # %%
@@ -112,13 +113,13 @@ def encode(caption: list[str], known: list[str]) -> list[int]:
 #
 # > **Paper, section 4.3.** A step takes as long as the longest caption of its batch, so batches are made of captions of one length.
 #
-# You get the length of each caption. Return the batches, each a list of the captions' numbers. Every caption occurs
+# You get the length of each caption. Return the batches, each a list of caption indices, from 0. Every caption occurs
 # once, a batch has captions of one length and at most `size` of them, and there are no more batches than needed.
 
 
 # %%
 def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
-    """Exercise 3.4: batches, each a list of numbers of captions. lengths[i]: of caption i."""
+    """Exercise 3.4: batches, each a list of caption indices. lengths[i]: the length of caption i."""
     # BEGIN SOLUTION
     groups = defaultdict(list)
     for i, length in enumerate(lengths):
@@ -132,13 +133,12 @@ def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
 
 
 # %% [markdown] tags=["hint"]
-# First collect the numbers of all captions of each length. Then cut each list into pieces. A slice may reach beyond the
+# First collect the indices of all captions of each length. Then cut each list into pieces. A slice may reach beyond the
 # end of a list.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# for each length: the numbers of all captions of that length
-# cut each of these lists into pieces of at most `size`
+# for each length: the indices of all captions of that length cut each of these lists into pieces of at most `size`
 # ```
 
 # %% [markdown]
@@ -169,16 +169,17 @@ def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
 # %% [markdown]
 # ## 3.6
 #
-# In training the decoder does not read its own words. Before each word it gets the *true* word before it. This is
-# called teacher forcing. So each caption is used twice, the second time shifted by one: as what is asked for, and as
-# what goes in. satlib has no start mark. As long as there is no word, the input is a vector of zeros.
+# In training the decoder does not read its own words. To produce each word, it is given the *true* previous word. This
+# is called teacher forcing. So each caption is used twice, the second time shifted by one: as what is asked for, and as
+# what goes in. satlib has no start mark. At the first step there is no previous word, so the input is a vector of
+# zeros.
 
 
 # %%
 def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
-    """Exercise 3.6: the embedded words before each word (B, C, m), and the words that are asked for (B, C).
+    """Exercise 3.6: the embedding of the word before each word (B, C, m), and the words that are asked for (B, C).
 
-    captions: (B, C), ids of one length, each row with its end mark at the end. E: (K, m), the embeddings.
+    captions: (B, C), the ids of captions of equal length, each row with its end mark at the end. E: (K, m), the embeddings.
     """
     # BEGIN SOLUTION
     inputs = torch.zeros(*captions.shape, E.shape[1])
@@ -201,16 +202,16 @@ def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
 # %% [markdown]
 # ## 3.7
 #
-# What if batches did mix lengths? Say that captions have 6 to 16 words, the end mark included, and every length is as
-# frequent. In each batch the captions are filled up to the longest of them. With batches of 2, about 14 % of all steps
-# are padding. Which share is it with batches of 64?
+# What if batches did mix lengths? Say that captions have 6 to 16 words, the end mark included, and all lengths are
+# equally frequent. In each batch the captions are filled up to the longest of them. With batches of 2, about 14 % of
+# all steps are padding. What is the share with batches of 64?
 
 
 # %%
 def padding_of_64() -> float:
     """Exercise 3.7: the share of padding, between 0 and 1."""
     # BEGIN SOLUTION
-    return 1 - 11 / 16  # the longest of 64 has almost always 16 words, and the mean is 11
+    return 1 - 11 / 16  # the longest of 64 almost always has 16 words, and the mean is 11
     # END SOLUTION
 
 

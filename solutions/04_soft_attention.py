@@ -14,8 +14,9 @@
 # # Exercises 4. Soft attention
 #
 # You write the decoder of notebook 04, equation by equation. Write each function, run its cell, and run the check below
-# it: it says in a line what is right or wrong. Under each check you can unfold a hint, pseudocode and the solution. The
-# cell after that replaces your function by satlib's, so you can go on whatever you have written.
+# it: it says in a line what is right or wrong. Under each check you can unfold a hint, pseudocode and the solution.
+# Where later cells need your function, the cell after that replaces it by satlib's, so you can go on whatever you have
+# written.
 #
 # Shapes: $B$ images of $L$ places of $D$ dimensions; the state has $n$, an embedding $m$, the vocabulary $K$.
 
@@ -319,7 +320,7 @@ print(f"loss at the first step {losses[0]:.2f}, at the fortieth {losses[-1]:.2f}
 #
 # Now a step of your own. `model(a, captions)` gives logits $(B, C, K)$ and maps, by teacher forcing: the logits at
 # position $t$ are already those of the caption's word $t$. Take the mean cross-entropy over all words of the batch,
-# make one step, and return the loss of before the step. The check calls it three times, so the loss should fall.
+# make one step, and return the loss from before the step. The check calls it three times, so the loss should fall.
 
 
 # %%
@@ -374,8 +375,9 @@ def why_it_learns() -> str:
 # ## Explore: Another score
 #
 # Two ways to score the places of 64 small pictures: the paper's network, and a dot product of the place with a
-# projected state. Which learns faster? Which has sharper maps? Change the learning rate and the number of steps before
-# you believe it, and try a score of your own.
+# projected state. Which learns faster? Which has sharper maps? Before you believe the answer, write a training loop
+# whose learning rate and number of steps you can change, and let `forward` keep its `alpha`. Then try a score of your
+# own.
 
 
 # %%

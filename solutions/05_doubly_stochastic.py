@@ -167,15 +167,15 @@ def geometric(alpha: Tensor, p: Tensor) -> Tensor:
 # %% [markdown]
 # ## 5.6
 #
-# Why is the NWGM interesting? If each $p_i$ is a softmax of logits $n_i$, you need no place's own distribution: the
-# NWGM is *one* softmax, of the expected logits. Write that. The check compares it with the NWGM.
+# Why is the NWGM interesting? If each $p_i$ is a softmax of logits $n_i$, you do not need the distributions of the
+# individual places: the NWGM is *one* softmax, of the expected logits. Write that. The check compares it with the NWGM.
 #
 # $$\mathrm{NWGM} = \mathrm{softmax}\Big(\sum_{i=1}^L \alpha_i n_i\Big)$$
 
 
 # %%
 def softmax_of_mean(alpha: Tensor, n: Tensor) -> Tensor:
-    """Exercise 5.6: the NWGM (B, K) in one pass. alpha: (B, L). n: (B, L, K)."""
+    """Exercise 5.6: the NWGM (B, K) by one softmax. alpha: (B, L). n: (B, L, K)."""
     # BEGIN SOLUTION
     expected = torch.einsum("bl,blk->bk", alpha, n)
     return torch.softmax(expected, dim=1)
@@ -212,14 +212,14 @@ def what_it_asks() -> str:
 
 
 # %% [markdown] tags=["hint"]
-# Look at 1, 2 and 3 in the notebook's section "What it asks for", and at the maps after 250 steps.
+# Look at points 1, 2 and 3 in the notebook's section "What it asks for", and at the maps after 250 steps.
 
 # %% [markdown]
 # ## 5.8
 #
 # In one batch the captions have different lengths. The short ones are filled up, and the decoder makes a map for every
-# step, for the padding too. This function is used in a training, and something is odd: a caption of two words in a
-# batch of long ones gets a *smaller* penalty than the same caption alone. Find the bug and mend it.
+# step, for the padding too. This function is used in a training run, and something is odd: a caption of two words in a
+# batch of long ones gets a *smaller* penalty than the same caption alone. Find the bug and fix it.
 
 
 # %%
@@ -240,9 +240,9 @@ def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
 # %% [markdown]
 # ## Explore: How much lambda?
 #
-# The cell below lets the penalty and one other wish act on free energies. The other wish is that each of 12 words puts
-# its weight on a place of its own choice. Change $\lambda$ from 0 to 10. When does the penalty begin to win? What
-# happens to a word whose place another word wants too? Draw what you find.
+# The cell below lets the penalty and one other wish act on energies that are themselves the parameters. The other wish
+# is that each of 12 words puts its weight on a place of its own choice. Change $\lambda$ from 0 to 10. When does the
+# penalty begin to win? What happens to a word whose place another word wants too? Draw what you find.
 
 # %%
 wanted = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3, 3, 4, 5, 6])  # the place that each of 12 words would like, of 49
@@ -266,5 +266,5 @@ for weight in (0.0, 0.1, 1.0):
 # - tries at least five values of $\lambda$ and draws the weight at the wanted places against $\lambda$;
 # - says for which words the penalty changes the map first, and why;
 # - compares the coverage with the even share 12/49;
-# - says what the decoder's words would play the part of here;
+# - says what plays the part of the other wish in a real decoder;
 # - names one thing that this toy leaves out.

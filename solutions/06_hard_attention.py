@@ -17,7 +17,8 @@
 # Write each function, run its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and
 # the solution.
 #
-# Shapes: $B$ captions of $C$ words, $L$ places; $s_t$ is a place, by number; $N$ samples of a caption.
+# Shapes: $B$ captions of $C$ words, $L$ places; $s_t$ is the place drawn at word $t$ ($s_{ti} = 1$ if it is place $i$);
+# $N$ samples of a caption.
 
 # %%
 import torch
@@ -29,7 +30,7 @@ from satlib.exercises import check, reference
 # ## 6.1
 #
 # Lay the weights end to end on a line from 0 to 1. Place 0 begins at 0. A dart hits the line at a number between 0 and
-# 1. Which place does it hit?
+# 1. Which place does it hit? (A dart exactly on an edge hits the place that begins there.)
 #
 # $$p(s_{ti} = 1 \mid s_{j<t}, a) = \alpha_{ti}$$
 
@@ -44,7 +45,7 @@ def draw(alpha: Tensor, darts: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `cumsum` gives the place's right edges. The number of edges at or below the dart is the number of places that it flew
+# `cumsum` gives the places' right edges. The number of edges at or below the dart is the number of places that it flew
 # past.
 
 # %% [markdown] tags=["pseudocode"]
@@ -98,7 +99,7 @@ def bound(log_p_path: Tensor, log_p_caption: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# A mean of log p(y|s,a), each path weighed by its probability.
+# A mean of log p(y|s,a), each path weighted by its probability.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -253,7 +254,8 @@ def mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
 #
 # $$\log p(y \mid \tilde s, a) \;+\; \lambda_r\, \big(\log p(y \mid \tilde s, a) - b\big) \sum_t \log \alpha_{t, \tilde s_t} \;+\; \lambda_e \sum_t H[\alpha_t]$$
 #
-# with the bracket a number, not a function of the weights. The loss is minus the mean of this over the batch.
+# with the bracket treated as a constant: no gradient flows through it. The loss is minus the mean of this over the
+# batch.
 
 
 # %%
@@ -275,19 +277,18 @@ def estimator(
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# likelihood = sum over the words of log_p_word                  (B,)
-# advantage = likelihood - baseline, cut off from the graph      (B,)
-# log_p_places = log p of the drawn places, over the words       (B,)
-# spread = entropy of the maps, over the words                   (B,)
-# loss = - mean of likelihood + lambda_r * advantage * log_p_places + lambda_e * spread
+# likelihood = sum over the words of log_p_word                  (B,) advantage = likelihood - baseline, cut off from
+# the graph      (B,) log_p_places = log p of the drawn places, over the words       (B,) spread = entropy of the maps,
+# over the words                   (B,) loss = - mean of (likelihood + lambda_r * advantage * log_p_places + lambda_e *
+# spread)
 # ```
 
 # %% [markdown]
 # ## 6.10
 #
-# Show that the estimate is right on the average. Take one word, with energies $e$, weights
-# $\alpha = \mathrm{softmax}(e)$ and a reward $r_i$ for each place. A sample that drew place $i$ gives the estimate
-# $(r_i - b)\, \partial \log \alpha_i / \partial e$. Compute its mean over all places, each as often as it is drawn:
+# Show that the estimate is right on average. Take one word, with energies $e$, weights $\alpha = \mathrm{softmax}(e)$
+# and a reward $r_i$ for each place. A sample that drew place $i$ gives the estimate $(r_i - b)\, \partial \log \alpha_i
+# / \partial e$. Compute its mean over all places, each as often as it is drawn:
 #
 # $$\sum_i \alpha_i\, (r_i - b)\, \frac{\partial \log \alpha_i}{\partial e}, \qquad \frac{\partial \log \alpha_i}{\partial e_j} = [i = j] - \alpha_j .$$
 
@@ -330,21 +331,25 @@ for baseline in (0.0, -6.0, 100.0):
 # ## 6.11
 #
 # **Predict, then run.** Four places with the weights 1/4 each. Their rewards are -10, -11, -12 and -13. One sample
-# estimates the gradient, once with $b = 0$ and once with $b = -11.5$, the mean reward. What is the variance with the
-# baseline, as a share of the variance without? A rough number is enough, such as 0.2.
+# estimates the gradient with respect to the energies, as in 6.10, once with $b = 0$ and once with $b = -11.5$, the mean
+# reward. The variance is the sum over the gradient's components. What is it with the baseline, as a share of that
+# without? A rough number is enough, such as 0.2.
 
 
 # %%
 def share() -> float:
     """Exercise 6.11: the variance with b = -11.5, divided by the variance with b = 0."""
     # BEGIN SOLUTION
-    return 1.25 / 133.5  # the mean squares of the rewards, less the baseline and as they are
+    # Mean squares of the rewards with and without the baseline, times the squared length 3/4 of a score; off both comes the
+    # squared length of the mean gradient, 0.3125.
+    return (1.25 * 0.75 - 0.3125) / (133.5 * 0.75 - 0.3125)
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# The estimate is the reward, less the baseline, times the same vector. By about how much are the rewards off zero, and
-# by how much off their mean? The variance goes with the square.
+# The estimate is the reward, less the baseline, times a vector that depends on the place but not on the baseline, and
+# that is equally long for all four places. By about how much are the rewards off zero, and by how much off their mean?
+# The variance goes with the square.
 
 # %% [markdown]
 # Now run it.
@@ -363,7 +368,7 @@ print(f"share {variances[1] / variances[0]:.4f}")
 #
 # A loss whose gradient should be minus the paper's estimate, for $N$ sampled paths: the likelihood's own gradient, and
 # the advantage times that of $\log p(\tilde s \mid a)$. Without attention's part the training works. With it, the
-# decoder behaves as if the likelihood mattered less on unlikely paths, or more. Find the bug.
+# decoder learns less from unlikely paths, and on very unlikely ones it learns to *lower* the likelihood. Find the bug.
 
 
 # %%
@@ -383,7 +388,8 @@ def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Te
 # ## 6.13
 #
 # Two models with the same encoder, `flickr8k-soft` and `flickr8k-hard`, on 1,000 test photographs. These are the
-# differences (hard less soft) with 95 % intervals; they come from docs/not-reproduced.md. Each row is one training run.
+# differences (hard less soft) with 95 % intervals; they come from docs/not-reproduced.md. Each of the two models was
+# trained once.
 #
 # | BLEU-1 | BLEU-4 | METEOR | CIDEr |
 # | ---: | ---: | ---: | ---: |
@@ -412,8 +418,9 @@ def what_the_rows_show() -> str:
 # ## Explore: Samples or baselines?
 #
 # A smaller variance can be bought with more samples or with a better baseline. The cell below measures the first. Add
-# the second: for each number of samples, take the mean of the *other* samples as a baseline (exercise 6.6). How many
-# samples without a baseline equal two with one? Does the answer depend on the rewards?
+# the second: for 2, 4 and 8 samples, take the mean of the *other* samples as a baseline (exercise 6.6). Draw the
+# variance against the number of samples, with and without the baseline. How many samples without a baseline have the
+# same variance as two samples with it? Does the answer depend on the rewards? What does each cost?
 
 # %%
 alpha, reward = torch.softmax(torch.tensor([0.5, -1.0, 2.0, 0.0]), 0), torch.tensor([-10.0, -11.0, -12.0, -13.0])

@@ -35,7 +35,7 @@ END = "(end)"
 
 
 def story(prefix: tuple[str, ...]) -> dict[str, float]:
-    """A model to try yours with: story(()) is what may come first."""
+    """A small model to try your searches on: story(()) is what may come first."""
     table = {
         (): {"a": 0.6, "the": 0.4},
         ("a",): {"dog": 0.4, "cat": 0.35, "bird": 0.25},
@@ -192,7 +192,7 @@ def clipped_precision(caption: list[str], references: list[list[str]], n: int) -
 # ## 7.5
 #
 # Precision alone rewards short captions. So the COCO tools' BLEU has a penalty for captions that are too short. With
-# $c$ words, and $r$ the length of the reference whose length is closest to $c$ (the shorter of two as close):
+# $c$ words, and $r$ the length of the reference whose length is closest to $c$ (if two are equally close, the shorter):
 #
 # $$\mathrm{BP} = \begin{cases} 1 & c \ge r \\ \exp(1 - r / c) & c < r \end{cases}$$
 
@@ -214,16 +214,16 @@ def brevity_penalty(length: int, references: list[int]) -> float:
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# r = the closest reference length, the shorter of two as close
-# 1 if length >= r, else exp(1 - r / length)
+# r = the closest reference length (if two are equally close, the shorter) 1 if length >= r, else exp(1 - r / length)
 # ```
 
 # %% [markdown]
 # ## 7.6
 #
-# BLEU of a corpus, without the brevity penalty, as in the paper's Table 1. Hits and n-grams are counted over *all*
-# captions before they are divided; then the geometric mean of the precisions of $n = 1, \dots, N$. A caption's hits are
-# `clipped_precision` times its number of n-grams. If one precision is 0, BLEU is 0.
+# BLEU of a corpus, without the brevity penalty, as in Table 1 of *Show, Attend and Tell*. Hits and n-grams are counted
+# over *all* captions before they are divided; then the geometric mean of the precisions of $n = 1, \dots, N$. A
+# caption's hits are `clipped_precision` times its number of n-grams. If one precision is 0, BLEU is 0. At least one
+# caption has $N$ words.
 #
 # $$\mathrm{BLEU}_N = \Big(\prod_{n=1}^N \frac{\sum_{\text{captions}} \mathrm{hits}_n}{\sum_{\text{captions}} \text{n-grams}_n}\Big)^{1/N}$$
 
@@ -258,8 +258,8 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -
 # %% [markdown]
 # ## 7.7
 #
-# A beam search that runs, and something is wrong with it: it seldom returns a short caption, and with a wider beam its
-# captions become *less* probable on some models, although it looks at more of them. Find the bug.
+# A beam search that runs, and something is wrong with it: it seldom returns a short caption, even where a short one is
+# more probable than the one that it returns. Find the bug.
 
 
 # %%
@@ -360,7 +360,7 @@ def meteor_core(pairs: list[tuple[int, int]], said: int, wanted: int) -> float:
 # ## 7.10
 #
 # In notebook 07, against the reference that was fed, the words of teacher forcing have a higher BLEU-1 than the
-# captions that the same model generates. Yet few of them are sentences. Why is their BLEU-1 higher?
+# captions that the same model generates. Yet few of the forced lines are sentences. Why is their BLEU-1 higher?
 #
 # - **a.** At each step the model is given the reference's true words so far. It cannot go astray, and many words follow from
 #   the one before.

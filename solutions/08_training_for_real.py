@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Exercises 8. Training for real
 #
-# What changes when numbers have 8 significant bits, when several processes share a batch, and when a training has to
-# stop or resume by itself? Write each function, run its cell, and run the check below it. Under each check you can
+# What changes when numbers have 8 significant bits, when several processes share a batch, and when a training run has
+# to stop or resume by itself? Write each function, run its cell, and run the check below it. Under each check you can
 # unfold a hint, pseudocode and the solution.
 
 # %%
@@ -33,8 +33,8 @@ from satlib.exercises import check, reference
 #
 # $$\sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2$$
 #
-# consists of sums and of small differences. Where must float32 begin, so that nothing is lost that is in the maps?
-# Return the penalty in float32.
+# consists of sums and of small differences. Where must float32 begin, so that nothing in the maps is lost? Return the
+# penalty in float32.
 
 
 # %%
@@ -51,16 +51,15 @@ def precise_penalty(alphas: Tensor) -> Tensor:
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# make float32 of the maps
-# share = sum over the words; then as in exercise 5.2
+# convert the maps to float32 share = sum over the words; then as in exercise 5.2
 # ```
 
 # %% [markdown]
 # ## 8.2
 #
 # A batch is shared among processes: rank $r$ of `size` takes some of its rows. No row may be left out or taken twice,
-# and no process may get two rows more than another, because the slowest decides how long a step takes. Which rows does
-# rank $r$ take?
+# and no process may get more than one row more than any other, because the slowest decides how long a step takes. Which
+# rows does rank $r$ take? Any such division will do.
 
 
 # %%
@@ -84,7 +83,7 @@ def rows_of(rows: int, rank: int, size: int) -> list[int]:
 #
 # Each rank has the gradient $g_r$ of *its* mean loss, over its $n_r$ rows. What is the gradient of the mean over all
 # rows? (Frameworks average over the ranks. With unequal rows that is a different gradient. A rank may even have no
-# rows.)
+# rows; its gradient is then zero.)
 
 
 # %%
@@ -109,7 +108,7 @@ def whole_gradient(gradients: Tensor, rows: Tensor) -> Tensor:
 #
 # Sometimes a batch gives such a large gradient that one step ruins the model. Clip it: if the norm of *all* gradients
 # together, as one long vector, is above the limit, make all of them smaller by the same factor, so that the norm is the
-# limit. The direction stays. Shorter gradients, zeros too, stay as they are.
+# limit. The direction stays. If the norm is not above the limit, all gradients stay as they are. It may be zero.
 
 
 # %%
@@ -145,7 +144,7 @@ def clipped(gradients: list[Tensor], most: float) -> list[Tensor]:
 
 # %%
 def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
-    """Exercise 8.5: (best epoch, last epoch), from 1. scores: of all epochs that there could be."""
+    """Exercise 8.5: (best epoch, last epoch), from 1. scores: one for each epoch, as if training never stopped early."""
     # BEGIN SOLUTION
     best = 1
     for epoch in range(1, len(scores) + 1):
@@ -171,8 +170,8 @@ def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
 # %% [markdown]
 # ## 8.6
 #
-# A training is stopped and resumed in a new process. It should go on as if it had never stopped. It does not: after the
-# stop the losses are different. Find the bug.
+# A training run is stopped and resumed in a new process. It should go on as if it had never stopped. It does not: after
+# the stop the losses are different. Find the bug.
 #
 # `begin(problem)` returns a new model and its optimiser, Adam. `steps` makes some steps and returns their losses.
 
@@ -200,7 +199,7 @@ def steps(model: torch.nn.Module, optimiser: torch.optim.Optimizer, problem: tup
 
 # %%
 def in_two_parts(problem: tuple, first: int, second: int) -> list[float]:
-    """Exercise 8.6: the losses of `first` steps, a stop, and `second` steps more."""
+    """Exercise 8.6: the losses of `first` steps and, after a stop, of `second` more steps."""
     model, optimiser = begin(problem)
     losses = steps(model, optimiser, problem, first)
     # BEGIN SOLUTION

@@ -248,7 +248,7 @@ def reading() -> tuple[int, str, str]:
 # %% [markdown]
 # ## 9.8
 #
-# Which finding shows that a map *explains* its word, and does not only lie beside it?
+# Which finding shows that a map *explains* its word, and does not merely accompany it?
 #
 # - **a.** The map at a word is moved to the other object by force, and the word changes to what is true there.
 # - **b.** The peak of the map lies on the object that the word names.

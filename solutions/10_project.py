@@ -47,7 +47,7 @@ print(f"{len(batches)} batches; annotation vectors {tuple(vectors.a.shape)}; {le
 # ## What you start from
 #
 # `Blind` is a small decoder. At every word it reads the same vector, the mean of all places. `weights` is the only
-# method that would have to know better.
+# method that you need to change to give it an attention.
 
 
 # %%
@@ -211,7 +211,7 @@ def what_shows_it() -> str:
 #
 # Change one thing, and measure it with `score` for at least three seeds: a gate (exercise 4.4), the doubly stochastic
 # penalty (5.2), a temperature, two maps at each word, hard attention with the estimator of chapter 6, fewer training
-# scenes. Does it name more objects? Does it look better? Here is a start.
+# scenes. Does it name more objects? Are its peaks more often on the right object? Here is a start.
 
 # %%
 few = [score(blind)]  # put in your own decoders, each trained from another seed

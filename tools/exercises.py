@@ -135,7 +135,8 @@ def _closing(
         _cell(f'check("{asked.id}", {asked.name})', asked.id, "check"),
         new_markdown_cell("\n".join(folded)),
     ]
-    if any(cell.cell_type == "code" and re.search(rf"\b{asked.name}\b", cell.source) for cell in later):
+    # Called, that is: a parameter or a variable of the same name needs nothing.
+    if any(cell.cell_type == "code" and re.search(rf"(?<!def )\b{asked.name}\(", cell.source) for cell in later):
         said = f"# Later cells need {asked.name}: whatever you have written, from here on it is satlib's own."
         closing.append(_cell(f'{said}\n{asked.name} = reference("{asked.id}")', asked.id, "catch-up"))
     return closing

@@ -386,7 +386,7 @@ TASKS = (
             "captions are counted from 0: caption 0 is the first": lambda lengths, size: [
                 [i + 1 for i in batch] for batch in _batches(lengths, size)
             ],
-            "these are lengths: the captions' numbers are wanted": lambda lengths, size: [
+            "these are lengths: the captions' indices are wanted": lambda lengths, size: [
                 [lengths[i] for i in batch] for batch in _batches(lengths, size)
             ],
             "only neighbours are together: captions of one length may stand anywhere": _neighbours,
@@ -411,7 +411,7 @@ TASKS = (
         title="A loss that does not count padding",
         difficulty=2,
         minutes=4,
-        equation="notebook 03, what it spares you",
+        equation="notebook 03, what batches of one length spare you",
         after="No mask",
         reference=word_loss,
         cases=lambda: [

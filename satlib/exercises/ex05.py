@@ -380,7 +380,7 @@ TASKS = (
     Task(
         id="5.6",
         name="softmax_of_mean",
-        title="The same in one pass",
+        title="The same with one softmax",
         difficulty=2,
         minutes=4,
         equation="section 4.2.1",
