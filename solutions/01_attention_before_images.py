@@ -14,10 +14,11 @@
 # # Exercises 1. Attention before images
 #
 # Scores, a softmax, a weighted mean: the attention of notebook 01, before there is any image. Write each function, run
-# its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and the solution.
+# its cell, and run the check below it. Under each check you can unfold a hint, the solution and, where you write a
+# whole function, pseudocode.
 #
-# Shapes: $B$ sentences of $L$ words (in 1.4: $B$ memories of $L$ sentences, with one question each), each with an
-# annotation vector of $D$ dimensions.
+# Shapes: $B$ sentences of $L$ words; each word has an annotation vector of $D$ dimensions. (In 1.4: $B$ memories of $L$
+# sentences, with one question for each memory.)
 
 # %%
 import torch
@@ -138,8 +139,8 @@ def hop(m: Tensor, c: Tensor, u: Tensor) -> Tensor:
 #
 # This function collects the alignment matrix of one sentence. Before each word the decoder's state asks all places,
 # $\alpha_t = \mathrm{softmax}(a\, s_{t-1})$, and then `step` gives the next state from the word before, the context and
-# the state. But something is odd in every matrix that it makes: the first two rows are alike, and each later row shows
-# where the word *before* should have looked. Find the bug and fix it.
+# the state. But something is odd in every matrix that it makes: the first two rows are alike. In the example below,
+# each later row shows where the word *before* should have looked. Find the bug and fix it.
 #
 # The lines below the function try it on a decoder that wants to move on by one place at each step. The 1s should be on
 # the diagonal.

@@ -15,7 +15,7 @@
 #
 # A photograph becomes a table of vectors. Which row is which part of the picture, what can it see, and how do you get
 # back to pixels? Write each function, run its cell, and run the check below it. Under each check you can unfold a hint,
-# pseudocode and the solution.
+# the solution and, where you write a whole function, pseudocode.
 
 # %%
 import torch
@@ -115,8 +115,8 @@ def receptive_field(layers: list[tuple[int, int]]) -> int:
 # ## 2.4
 #
 # A deconvnet goes from an activation back to pixels. On its way it undoes max pooling: each value goes where the
-# maximum of its window was (the *switch*), and the rest of the window is 0. `pooled` is the map that was pooled: the
-# pooling's input, which has windows of 2 x 2 and stride 2. No window has two equal numbers.
+# maximum of its window was (the *switch*), and the rest of the window is 0. `pooled` is the pooling's input, the map
+# before it was pooled. The pooling has windows of 2 x 2 and stride 2. No window has two equal numbers.
 
 
 # %%

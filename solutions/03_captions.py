@@ -14,8 +14,8 @@
 # # Exercises 3. Captions
 #
 # Sentences become batches of numbers. No word may be lost, and none may be counted that nobody said. Write each
-# function, run its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and the
-# solution.
+# function, run its cell, and run the check below it. Under each check you can unfold a hint, the solution and, where
+# you write a whole function, pseudocode.
 
 # %%
 import random
@@ -59,7 +59,7 @@ def words(caption: str) -> list[str]:
 #
 # A vocabulary of $K$ words has two special ones (the end mark, the unknown word) and the $K - 2$ most frequent words of
 # the *training* captions, the most frequent first. Words that are equally frequent are in alphabetical order, so the
-# order of the captions does not matter. Use your `words`.
+# order of the captions does not matter. Use `words`.
 
 
 # %%
@@ -138,7 +138,8 @@ def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# for each length: the indices of all captions of that length cut each of these lists into pieces of at most `size`
+# for each length: the indices of all captions of that length
+# cut each of these lists into pieces of at most `size`
 # ```
 
 # %% [markdown]

@@ -14,9 +14,9 @@
 # # Exercises 4. Soft attention
 #
 # You write the decoder of notebook 04, equation by equation. Write each function, run its cell, and run the check below
-# it: it says in a line what is right or wrong. Under each check you can unfold a hint, pseudocode and the solution.
-# Where later cells need your function, the cell after that replaces it by satlib's, so you can go on whatever you have
-# written.
+# it: it says in a line what is right or wrong. Under each check you can unfold a hint, the solution and, where you
+# write a whole function, pseudocode. Where later cells need your function, a cell after the check replaces it with
+# satlib's, so you can go on whatever you have written.
 #
 # Shapes: $B$ images of $L$ places of $D$ dimensions; the state has $n$, an embedding $m$, the vocabulary $K$.
 
@@ -87,7 +87,7 @@ def weights(e: Tensor) -> Tensor:
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# take each row's largest energy off the row
+# subtract each row's largest energy from the row
 # alpha = exp(e) / (sum of exp(e) over the places, for each image)
 # ```
 
@@ -254,9 +254,9 @@ def teacher_forced(
 # ## 4.8
 #
 # Put 4.2 and 4.3 together: energies and annotation vectors in, context vectors and weights out. Gradients must flow
-# back from both into the energies. That is how a network learns where to look. As in 4.2, energies may be large. Yours
-# can be put into satlib's decoder and trained:
-# `satlib train scenes-soft --attention exercises/04_soft_attention.ipynb:attend`.
+# back from both into the energies. That is how a network learns where to look. As in 4.2, energies may be large. Your
+# function can be put into satlib's decoder and trained: `satlib train scenes-soft --attention
+# exercises/04_soft_attention.ipynb:attend`.
 
 
 # %%
@@ -282,8 +282,9 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 # %% [markdown]
 # ## 4.9
 #
-# This is a small network with attention. One of five places has the answer, and a mark in its vector shows which. The
-# training below runs without an error, but the loss stays at 1.4. That is $\ln 4$, the loss of a guess. Find the bug.
+# A small network with attention, `Pointer`, is trained here. One of five places has the answer, and a mark in its
+# vector shows which. The training below runs without an error, but the loss stays at 1.4. That is $\ln 4$, the loss of
+# a guess. Find the bug and fix it.
 
 
 # %%
@@ -374,10 +375,10 @@ def why_it_learns() -> str:
 # %% [markdown]
 # ## Explore: Another score
 #
-# Two ways to score the places of 64 small pictures: the paper's network, and a dot product of the place with a
-# projected state. Which learns faster? Which has sharper maps? Before you believe the answer, write a training loop
-# whose learning rate and number of steps you can change, and let `forward` keep its `alpha`. Then try a score of your
-# own.
+# Two ways to score the places of the pictures of 4.9: the paper's network (`Pointer`, in
+# `satlib/exercises/training_steps.py`), and a scaled dot product of the projected place and the projected state. Which
+# learns faster? Which has sharper maps? Before you believe the answer, write a training loop whose learning rate and
+# number of steps you can change, and let each `forward` keep its `alpha`. Then try a score of your own.
 
 
 # %%

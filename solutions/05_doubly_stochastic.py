@@ -15,7 +15,7 @@
 #
 # The penalty of equation 14, and the average that soft attention approximates. Many programs get one of them wrong by a
 # sum over the wrong axis. Write each function, run its cell, and run the check below it. Under each check you can
-# unfold a hint, pseudocode and the solution.
+# unfold a hint, the solution and, where you write a whole function, pseudocode.
 #
 # Shapes: $B$ captions of $C$ words, $L$ places, $K$ words in the vocabulary.
 

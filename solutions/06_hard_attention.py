@@ -14,8 +14,8 @@
 # # Exercises 6. Hard attention
 #
 # You write a draw, its probability, the bound and the estimator of its gradient, term by term, and then all of it.
-# Write each function, run its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and
-# the solution.
+# Write each function, run its cell, and run the check below it. Under each check you can unfold a hint, the solution
+# and, where you write a whole function, pseudocode.
 #
 # Shapes: $B$ captions of $C$ words, $L$ places; $s_t$ is the place drawn at word $t$ ($s_{ti} = 1$ if it is place $i$);
 # $N$ samples of a caption.
@@ -277,10 +277,11 @@ def estimator(
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# likelihood = sum over the words of log_p_word                  (B,) advantage = likelihood - baseline, cut off from
-# the graph      (B,) log_p_places = log p of the drawn places, over the words       (B,) spread = entropy of the maps,
-# over the words                   (B,) loss = - mean of (likelihood + lambda_r * advantage * log_p_places + lambda_e *
-# spread)
+# likelihood = sum over the words of log_p_word                  (B,)
+# advantage = likelihood - baseline, cut off from the graph      (B,)
+# log_p_places = log p of the drawn places, over the words       (B,)
+# spread = entropy of the maps, over the words                   (B,)
+# loss = - mean of (likelihood + lambda_r * advantage * log_p_places + lambda_e * spread)
 # ```
 
 # %% [markdown]
@@ -340,8 +341,8 @@ for baseline in (0.0, -6.0, 100.0):
 def share() -> float:
     """Exercise 6.11: the variance with b = -11.5, divided by the variance with b = 0."""
     # BEGIN SOLUTION
-    # Mean squares of the rewards with and without the baseline, times the squared length 3/4 of a score; off both comes the
-    # squared length of the mean gradient, 0.3125.
+    # The mean squares of the rewards with and without the baseline, each times the squared length of a score, 0.75. Then
+    # subtract the squared length of the mean gradient, 0.3125, from each.
     return (1.25 * 0.75 - 0.3125) / (133.5 * 0.75 - 0.3125)
     # END SOLUTION
 
@@ -368,7 +369,8 @@ print(f"share {variances[1] / variances[0]:.4f}")
 #
 # A loss whose gradient should be minus the paper's estimate, for $N$ sampled paths: the likelihood's own gradient, and
 # the advantage times that of $\log p(\tilde s \mid a)$. Without attention's part the training works. With it, the
-# decoder learns less from unlikely paths, and on very unlikely ones it learns to *lower* the likelihood. Find the bug.
+# decoder learns less from unlikely paths, and on very unlikely ones it learns to *lower* the likelihood. Find the bug
+# and fix it.
 
 
 # %%

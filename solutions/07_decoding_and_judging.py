@@ -15,7 +15,7 @@
 #
 # A model returns probabilities of next words. A search turns them into a caption, and a score says how good it is. You
 # write the searches and the scores. Run each cell, and run the check below it. Under each check you can unfold a hint,
-# pseudocode and the solution.
+# the solution and, where you write a whole function, pseudocode.
 #
 # Here a model is a function. `next_words(prefix)` takes the words so far as a tuple, `()` at the beginning, and returns
 # a dict from next word to probability. A caption ends with the word `END`.
@@ -214,7 +214,8 @@ def brevity_penalty(length: int, references: list[int]) -> float:
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# r = the closest reference length (if two are equally close, the shorter) 1 if length >= r, else exp(1 - r / length)
+# r = the closest reference length (if two are equally close, the shorter)
+# 1 if length >= r, else exp(1 - r / length)
 # ```
 
 # %% [markdown]
@@ -259,7 +260,7 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -
 # ## 7.7
 #
 # A beam search that runs, and something is wrong with it: it seldom returns a short caption, even where a short one is
-# more probable than the one that it returns. Find the bug.
+# more probable than the one that it returns. Find the bug and fix it.
 
 
 # %%
@@ -292,7 +293,7 @@ def best_caption(next_words: Callable[[tuple[str, ...]], dict[str, float]], widt
 # ## 7.8
 #
 # Somebody's BLEU is higher than everybody else's. Here is the heart of it. With the references "the dog in the grass",
-# "the dog" and "the grass", it gives the caption "the the the the" a precision of 1. Find the bug.
+# "the dog" and "the grass", it gives the caption "the the the the" a precision of 1. Find the bug and fix it.
 
 
 # %%
@@ -359,8 +360,9 @@ def meteor_core(pairs: list[tuple[int, int]], said: int, wanted: int) -> float:
 # %% [markdown]
 # ## 7.10
 #
-# In notebook 07, against the reference that was fed, the words of teacher forcing have a higher BLEU-1 than the
-# captions that the same model generates. Yet few of the forced lines are sentences. Why is their BLEU-1 higher?
+# In notebook 07, the words predicted under teacher forcing have a higher BLEU-1, against the reference that was fed in,
+# than the captions that the same model generates. Yet few of the forced lines are sentences. Why is their BLEU-1
+# higher?
 #
 # - **a.** At each step the model is given the reference's true words so far. It cannot go astray, and many words follow from
 #   the one before.

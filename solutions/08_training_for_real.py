@@ -15,7 +15,7 @@
 #
 # What changes when numbers have 8 significant bits, when several processes share a batch, and when a training run has
 # to stop or resume by itself? Write each function, run its cell, and run the check below it. Under each check you can
-# unfold a hint, pseudocode and the solution.
+# unfold a hint, the solution and, where you write a whole function, pseudocode.
 
 # %%
 import copy
@@ -51,7 +51,8 @@ def precise_penalty(alphas: Tensor) -> Tensor:
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# convert the maps to float32 share = sum over the words; then as in exercise 5.2
+# convert the maps to float32
+# share = sum over the words; then as in exercise 5.2
 # ```
 
 # %% [markdown]
@@ -108,7 +109,7 @@ def whole_gradient(gradients: Tensor, rows: Tensor) -> Tensor:
 #
 # Sometimes a batch gives such a large gradient that one step ruins the model. Clip it: if the norm of *all* gradients
 # together, as one long vector, is above the limit, make all of them smaller by the same factor, so that the norm is the
-# limit. The direction stays. If the norm is not above the limit, all gradients stay as they are. It may be zero.
+# limit. The direction stays. If the norm is not above the limit, all gradients stay as they are. The norm may be zero.
 
 
 # %%
@@ -135,7 +136,7 @@ def clipped(gradients: list[Tensor], most: float) -> list[Tensor]:
 # %% [markdown]
 # ## 8.5
 #
-# > **Paper, section 4.3.** The model that is kept is the one with the best BLEU on held-out captions, and training stops early by it.
+# > **Paper, section 4.3.** The model that is kept is the one with the best BLEU on held-out captions, and early stopping uses the same score.
 #
 # After each epoch there is a score. Higher is better; an equal score is not. Training stops after `patience` epochs in
 # a row without a better score, or when the scores end. Which epoch was the best, and which the last? Count epochs from
@@ -171,7 +172,7 @@ def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
 # ## 8.6
 #
 # A training run is stopped and resumed in a new process. It should go on as if it had never stopped. It does not: after
-# the stop the losses are different. Find the bug.
+# the stop the losses are different. Find the bug and fix it.
 #
 # `begin(problem)` returns a new model and its optimiser, Adam. `steps` makes some steps and returns their losses.
 

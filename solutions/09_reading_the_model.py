@@ -14,8 +14,8 @@
 # # Exercises 9. Reading the model
 #
 # Draw a map over a picture, measure whether it is on the thing that a word names, and read a caption that is wrong.
-# Write each function, run its cell, and run the check below it. Under each check you can unfold a hint, pseudocode and
-# the solution.
+# Write each function, run its cell, and run the check below it. Under each check you can unfold a hint, the solution
+# and, where you write a whole function, pseudocode.
 
 # %%
 import json
@@ -190,8 +190,9 @@ def mass_on(alpha: Tensor, mask: Tensor) -> float:
 # %% [markdown]
 # ## 9.6
 #
-# A model may caption well and yet show the same map at every word. Measure how far the map moves from each word to the next: half the sum of absolute differences
-# (total variation), 0 if it stays, 1 if nothing of it stays where it was.
+# A model may caption well and yet show the same map at every word. Measure how much of the map moves from each word to
+# the next: half the sum of absolute differences (total variation), 0 if it stays, 1 if nothing of it stays where it
+# was.
 #
 # $$\frac12 \sum_{i=1}^L |\alpha_{t+1,i} - \alpha_{ti}|$$
 

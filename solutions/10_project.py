@@ -46,8 +46,8 @@ print(f"{len(batches)} batches; annotation vectors {tuple(vectors.a.shape)}; {le
 # %% [markdown]
 # ## What you start from
 #
-# `Blind` is a small decoder. At every word it reads the same vector, the mean of all places. `weights` is the only
-# method that you need to change to give it an attention.
+# `Blind` is a small decoder. At every word it reads the same vector, the mean of all places. To give it an attention,
+# you need to change only `weights`, and to add new parameters in `__init__`.
 
 
 # %%
@@ -135,8 +135,8 @@ print(f"without attention: {score(blind)} of 200 objects named right")
 # $(B, C, L)$, where $C$ is the number of words of the longest caption or more. A map sums to 1 over the places.
 #
 # You may change whatever you like: `weights` alone, or everything. Train before you call the check. `score` tells you
-# how far you are. The check asks for 160 of 200 objects, and for maps with their peak on the object at half of the
-# words.
+# how far you are with the objects; for the maps, run the check. The check asks for 160 of 200 objects, and for maps
+# with their peak on the object at half of the words.
 
 
 # %%
@@ -209,9 +209,9 @@ def what_shows_it() -> str:
 # %% [markdown]
 # ## Explore: Make it better
 #
-# Change one thing, and measure it with `score` for at least three seeds: a gate (exercise 4.4), the doubly stochastic
-# penalty (5.2), a temperature, two maps at each word, hard attention with the estimator of chapter 6, fewer training
-# scenes. Does it name more objects? Are its peaks more often on the right object? Here is a start.
+# Change one thing: add a gate (exercise 4.4), the doubly stochastic penalty (5.2), a temperature, two maps at each
+# word, or hard attention with the estimator of chapter 6; or use fewer training scenes. Measure it with `score` for at
+# least three seeds. Does it name more objects? Are its peaks more often on the right object? Here is a start.
 
 # %%
 few = [score(blind)]  # put in your own decoders, each trained from another seed
