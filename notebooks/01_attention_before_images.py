@@ -733,7 +733,7 @@ display(ipywidgets.VBox([slider, output]))
 # On a page without widgets, look at these three temperatures.
 
 # %%
-figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), dpi=80, layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(11, 4.4), dpi=80, layout="constrained")
 for axis, T in zip(axes, (0.5, 1.0, 4.0)):
     draw_alignment(axis, sentence, at(T), f"T = {T}")
 group = [pair for pair in test_pairs if len(pair.source.split()) >= 6]

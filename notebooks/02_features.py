@@ -444,7 +444,7 @@ for (attribute, figures), colour, marker, dashes in looks:
         bars = [middles - [each[layer]["low"] for layer in LAYERS], [each[layer]["high"] for layer in LAYERS] - middles]
         style = {"color": colour, "marker": marker, "linestyle": dashes, "markersize": 5, "capsize": 3}
         axis.errorbar(range(5), middles, np.abs(bars), label=attribute, **style)
-    axes[0].axhline(figures["chance"], color=colour, linestyle=":", linewidth=1)
+    axes[0].plot((0, 4), 2 * (figures["chance"],), ":", color=colour, marker=marker, markersize=3, linewidth=1)
 for axis, title in zip(
     axes, ("nearest object in another scene: the same ...", "a linear classifier names the ..."), strict=True
 ):
@@ -464,7 +464,8 @@ figure
 #
 # </details>
 #
-# In the left panel, dotted lines mark chance, in the colour of each attribute. The bars are 95 % intervals.
+# In the left panel, dotted lines mark chance, with the colour and the marker of each attribute. The bars are 95 %
+# intervals.
 #
 # - **Colour fades.** In the first layer the nearest object has the same colour. In the last layer, colour no longer
 #   dominates. But a linear classifier still reads more of it than the nearest object shows.

@@ -425,9 +425,10 @@ left.set_title("the context as the map sharpens")
 left.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, frameon=False)
 right.plot(*here, "o", color=BLUE, markersize=9, zorder=4)
 for pull in 1.8 * pulls:
-    right.annotate("", (here + pull).tolist(), here.tolist(), arrowprops={"color": RED, "width": 1, "headwidth": 6})
+    right.annotate("", (here + pull).tolist(), here.tolist(), arrowprops={"color": RED, "width": 1, "headwidth": 5})
 right.set_title(r"the pull of each energy: $\alpha_k (a_k - \hat z)$")
 plt.show()
+print("length of each pull:", ", ".join(f"place {k} {length:.2f}" for k, length in enumerate(pulls.norm(dim=1), 1)))
 
 # %% [markdown]
 # On the right, place 3 pulls hardest: it has the most weight, and the context is not there yet. Places 2 and 5 are
@@ -457,8 +458,7 @@ z = beta * z
 # <!-- index: equation 3 | state h_t = o_t tanh(c_t) | satlib.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
 #
 # > **Paper, equations 1 to 3.** With $E y_{t-1}$ the embedding of the word before,
-# > $$\begin{pmatrix} i_t \\ f_t \\ o_t \\ g_t \end{pmatrix} = \begin{pmatrix} \sigma \\ \sigma \\ \sigma \\ \tanh \end{pmatrix} T \begin{pmatrix} E y_{t-1} \\ h_{t-1} \\ \hat z_t \end{pmatrix}, \qquad
-# > c_t = f_t \odot c_{t-1} + i_t \odot g_t, \qquad h_t = o_t \odot \tanh(c_t).$$
+# > $$\begin{pmatrix} i_t \\ f_t \\ o_t \\ g_t \end{pmatrix} = \begin{pmatrix} \sigma \\ \sigma \\ \sigma \\ \tanh \end{pmatrix} T \begin{pmatrix} E y_{t-1} \\ h_{t-1} \\ \hat z_t \end{pmatrix}, \qquad c_t = f_t \odot c_{t-1} + i_t \odot g_t, \qquad h_t = o_t \odot \tanh(c_t).$$
 #
 # Here $T$ is a linear layer, not the temperature. Its input is three vectors one below the other: the word before, the
 # state, and the context. Its output is cut into four pieces of $n$ numbers.
@@ -1021,7 +1021,7 @@ assert max(spread_of["colour"], spread_of["shape"], spread_of["size"]) < spread_
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 2.8), sharey=True, layout="constrained")
 for axis, values, colour, marker in ((left, betas, BLUE, "o"), (right, spreads, RED, "D")):
     for height, kind in enumerate(kinds):
-        axis.plot(np.quantile(values[kind], (0.1, 0.9)), (height, height), color=colour, linewidth=3, alpha=0.35)
+        axis.plot(np.quantile(values[kind], (0.1, 0.9)), (height, height), color=colour, linewidth=3, alpha=0.65)
         axis.plot(np.mean(values[kind]), height, marker, color=colour, markersize=8)
 left.set_yticks(range(len(kinds)), [f"{kind} ({len(betas[kind])})" for kind in kinds])
 left.set(title=r"gate $\beta$: mean, and where 80 % lie", xlim=(0.3, 1.02))

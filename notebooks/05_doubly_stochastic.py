@@ -476,7 +476,7 @@ figure, axes = plt.subplots(1, 5, figsize=(10, 2.3), layout="constrained")
 tops = (49, 100, 3.9, 1, max(nll))
 for axis, name, top in zip(axes, results[0], tops, strict=True):
     axis.plot(range(len(LAMBDAS)), [results[weight][name] for weight in LAMBDAS], "-o", color=BLUE)
-    axis.set_xticks(range(len(LAMBDAS)), [f"{weight:g}" for weight in LAMBDAS], fontsize=8)
+    axis.set_xticks(range(len(LAMBDAS)), [f"{weight:g}" for weight in LAMBDAS], fontsize=9)
     axis.set(xlabel="λ", ylim=(0, 1.15 * top))
     axis.set_title(name, fontsize=10)
 plt.show()

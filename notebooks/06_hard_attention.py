@@ -370,8 +370,7 @@ assert (smooth.diff() == 0).sum() == 0
 # identity $\partial p = p\, \partial \log p$ makes a mean under $p$ again.
 #
 # > **Paper, equation 11.**
-# > $$\frac{\partial L_s}{\partial W} = \sum_s p(s|a) \left[ \frac{\partial \log p(y|s,a)}{\partial W}
-# > + \log p(y|s,a)\, \frac{\partial \log p(s|a)}{\partial W} \right] .$$
+# > $$\frac{\partial L_s}{\partial W} = \sum_s p(s|a) \left[ \frac{\partial \log p(y|s,a)}{\partial W} + \log p(y|s,a)\, \frac{\partial \log p(s|a)}{\partial W} \right] .$$
 #
 # The first term is the *likelihood* term. It teaches the decoder to predict the words, given where it looked. The
 # second is the *score-function* term. It makes good paths more likely. With so few paths we can compute both, and check
@@ -463,8 +462,7 @@ print(f"share of the score-function term in the attention: {100 * share:.0f} per
 # <!-- source: on 196 places | section 4.3 of the paper: 14 x 14 annotation vectors -->
 #
 # > **Paper, equation 12.** Draw $\tilde s^n_t \sim \mathrm{Multinoulli}_L(\{\alpha_i\})$ for $n = 1, \dots, N$ and take
-# > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W}
-# > + \log p(y|\tilde s^n,a)\, \frac{\partial \log p(\tilde s^n|a)}{\partial W} \right] .$$
+# > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \log p(y|\tilde s^n,a)\, \frac{\partial \log p(\tilde s^n|a)}{\partial W} \right] .$$
 #
 # In reinforcement learning this rule is called REINFORCE (Williams, 1992):
 #
@@ -921,8 +919,7 @@ plt.show()
 #
 # > **Paper, section 4.1.** To reduce the variance further, the entropy $H[s]$ of the looks is added. The whole learning
 # > rule is then
-# > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W}
-# > + \lambda_r \big(\log p(y|\tilde s^n,a) - b\big) \frac{\partial \log p(\tilde s^n|a)}{\partial W} + \lambda_e \frac{\partial H[\tilde s^n]}{\partial W} \right] ,$$
+# > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \lambda_r \big(\log p(y|\tilde s^n,a) - b\big) \frac{\partial \log p(\tilde s^n|a)}{\partial W} + \lambda_e \frac{\partial H[\tilde s^n]}{\partial W} \right] ,$$
 # > with weights $\lambda_r$ and $\lambda_e$ chosen on held-out data.
 #
 # A model that is sure of one place does not try the others. The entropy term rewards it for spreading its probability.

@@ -356,14 +356,14 @@ RUNS = {
 }
 stored = {run: json.loads((results / run / "ground-test.json").read_text())["entities"] for run in RUNS}
 print(
-    f"{'test split, percent':26} {'phrases':>8} {'mass':>6} {'even':>6} {'peak':>6} {'centre':>7} {'ignoring the word':>18}"
+    f"{'test split, percent':28} {'phrases':>8} {'mass':>6} {'even':>6} {'peak':>6} {'centre':>7} {'ignoring the word':>18}"
 )
 for kind in ("true", "generated"):
     print(f"{'words a person wrote' if kind == 'true' else 'words of the model'}")
     for run, title in RUNS.items():
         each = stored[run][kind]["all"]
         print(
-            f"  {title:24} {each['phrases']:8,} {each['mass']:6.1f} {each['mass even']:6.1f} {each['peak']:6.1f} "
+            f"  {title:26} {each['phrases']:8,} {each['mass']:6.1f} {each['mass even']:6.1f} {each['peak']:6.1f} "
             f"{each['peak centre']:7.1f} {each['peak mean map']:18.1f}"
         )
 

@@ -26,6 +26,20 @@ def test_a_notebook_is_what_its_source_gives_run_once_from_top_to_bottom(source)
     assert notebooks.problems(source) == []
 
 
+@pytest.mark.parametrize(
+    "path", [p for f in ("notebooks", "exercises", "solutions") for p in sorted((ROOT / f).glob("*.ipynb"))]
+)
+def test_a_quoted_formula_is_on_one_line(path):
+    """JupyterLab takes formulas out of the text first, so the mark of a quotation inside one would be shown as "greater than"."""
+    formulas = [
+        found[0]
+        for cell in nbformat.read(path, 4).cells
+        if cell.cell_type == "markdown"
+        for found in re.finditer(r"\$\$.*?\$\$", cell.source, re.DOTALL)
+    ]
+    assert [formula for formula in formulas if re.search(r"\n\s*>", formula)] == []
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_a_notebook_has_its_form(source):
     """A title with its number, what one will be able to do, the budget, how satlib is installed, and the closing sections."""
