@@ -185,12 +185,12 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
         )
     if "entropy" in columns:
         notes.append(
-            "Entropy: of the maps, in nats (an even 7x7 map has 3.89, an even 14x14 map 5.28). Movement: how far the map moves from one "
-            "word to the next, by total variation, 0 to 1."
+            "Entropy: of the maps, in nats (an even 7x7 map has 3.89, an even 14x14 map 5.28). Movement: how much of the map moves from "
+            "one word to the next (total variation, 0 to 1)."
         )
     if any("@" in row.model or "+" in row.model for row in rows):
         notes.append(
-            '"A@288+B@288": two encoders side by side, each of which sees the photograph at 288 x 288 pixels instead of 224.'
+            '"A+B": the encoders A and B side by side. "A@288": A sees photographs of 288 x 288 pixels instead of 224 x 224.'
         )
     if any(origins.DISTILLED in row.model for row in rows):
         notes.append('"distilled from" another model: trained on its word probabilities as well as on the captions.')
