@@ -1,4 +1,4 @@
-"""Compare exported ONNX graphs (`satlib/onnx_export.py`) with PyTorch on a data set's dev photographs.
+"""Compare exported ONNX graphs (`satlib/page/export.py`) with PyTorch on a data set's dev photographs.
 
     python benchmarks/exported.py flickr8k-lite0-soft --data data --photos 200
 
@@ -14,9 +14,11 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from satlib import datasets, onnx_export, shipped
-from satlib.captioner import Captioner
-from satlib.onnx_reader import Exported
+from satlib.data import datasets
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
+from satlib.page import export
+from satlib.page.reader import Exported
 
 
 def main() -> None:
@@ -32,7 +34,7 @@ def main() -> None:
     photos = [data.photo(example) for example in data.split("dev")[: options.photos]]
     with tempfile.TemporaryDirectory() as folder:
         for storage in ("float32", "int8"):
-            made = onnx_export.export(captioner, Path(folder) / storage, storage)
+            made = export.export(captioner, Path(folder) / storage, storage)
             exported = Exported(Path(folder) / storage)
             same, off, ours, theirs = 0, 0.0, 0.0, 0.0
             for photo in tqdm(photos, storage, leave=False, disable=None):

@@ -1,4 +1,4 @@
-"""Compare measures of how unlike the training set a photograph is (`satlib/familiarity.py`).
+"""Compare measures of how unlike the training set a photograph is (`satlib/model/familiarity.py`).
 
     python benchmarks/familiarity.py flickr8k-lite0-soft --data data
 
@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from satlib import datasets, familiarity, features, images, shipped
-from satlib.captioner import Captioner
-from satlib.datasets import scenes
+from satlib.data import datasets, features, images, scenes
+from satlib.model import familiarity, shipped
+from satlib.model.captioner import Captioner
 
 # Those of scikit-image's pictures that show no people and nothing that people ride.
 PICTURES = [

@@ -19,13 +19,15 @@ import numpy as np
 import torch
 from pycocoevalcap.cider.cider import Cider
 
-from satlib import datasets, features, metrics, shipped
-from satlib.batching import pairs
-from satlib.captioner import Captioner
-from satlib.datasets import CaptionSet
-from satlib.files import write_json
-from satlib.text import END, UNKNOWN, tokenise
-from satlib.validation import dev_nll
+from satlib.data import datasets, features
+from satlib.data.batches import pairs
+from satlib.data.datasets import CaptionSet
+from satlib.data.text import END, UNKNOWN, tokenise
+from satlib.evaluation import metrics
+from satlib.files.atomic import write_json
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
+from satlib.training.validation import dev_nll
 
 TARGET = Path(__file__).resolve().parent.parent / "satlib" / "results" / "judging.json"
 COMMAND = "python benchmarks/judging.py --data data"

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from satlib import encoders
-from satlib.course import seeing
-from satlib.datasets import scenes
-from satlib.files import replacing
-from satlib.images import to_tensor
+from satcourse.lessons import seeing
+from satlib.data import scenes
+from satlib.data.images import to_tensor
+from satlib.files.atomic import replacing
+from satlib.model import encoders
 
 LAYERS = ("conv1_2", "conv2_2", "conv3_4", "conv4_4", "conv5_4")
 ATTRIBUTES = ("colour", "texture", "shape")

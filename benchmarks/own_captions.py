@@ -16,9 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from satlib import datasets
-from satlib.datasets.entities import Entities
-from satlib.statistics import Statistics, differences
+from satlib.data import datasets
+from satlib.data.entities import Entities
+from satlib.evaluation.statistics import Statistics, differences
 
 MODEL, PHOTOGRAPHS = "flickr8k-lite0-soft", 200
 SPLITS = ("train",) * 3 + ("dev", "test")

@@ -25,8 +25,10 @@ import torch
 from PIL import Image
 from tqdm import tqdm
 
-from satlib import datasets, decoding, images, live_page, shipped
-from satlib.captioner import Captioner
+from satlib.data import datasets, images
+from satlib.model import search, shipped
+from satlib.model.captioner import Captioner
+from satlib.page import live
 
 MODEL = "flickr8k-lite0-soft"
 SAY = """async ([content, model, view]) => {
@@ -66,13 +68,13 @@ def photographs(options: argparse.Namespace) -> list[bytes]:
 
 
 @torch.inference_mode()
-def right(captioner: Captioner, content: bytes) -> tuple[np.ndarray, decoding.Hypothesis, float]:
+def right(captioner: Captioner, content: bytes) -> tuple[np.ndarray, search.Hypothesis, float]:
     """What satlib makes of a file: the encoder's input, the greedy caption, and the milliseconds of encoding."""
     square = images.to_tensor(images.square(images.decode(content, "photo"), captioner.view))
     begun = time.perf_counter()
     a = captioner.annotations(captioner._encoded(square.unsqueeze(0)))
     took = 1000 * (time.perf_counter() - begun)
-    return square.numpy(), decoding.greedy(captioner.decoder, a, captioner.recipe.decoding.max_length)[0], took
+    return square.numpy(), search.greedy(captioner.decoder, a, captioner.recipe.decoding.max_length)[0], took
 
 
 def compared(page: object, captioner: Captioner, files: list[bytes], storage: str) -> str:
@@ -113,7 +115,7 @@ def main() -> None:
         )
         for storage in ("float32", "int8"):
             folder = Path(root) / storage
-            made = live_page.write(folder, [shipped.model(name) for name in live_page.MODELS], storage)
+            made = live.write(folder, [shipped.model(name) for name in live.MODELS], storage)
             handler = functools.partial(_Quiet, directory=str(folder))
             server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
             threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from satlib.images import SIZE, square
+from satlib.data.images import SIZE, square
 
 SPLITS = ("train", "dev", "test")
 

@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon, Rectangle
 from PIL import Image
 
-from satlib import images, overlay, plots, shipped
-from satlib.captioner import Captioner
-from satlib.datasets import scenes
-from satlib.text import END
+from satlib.data import images, scenes
+from satlib.data.text import END
+from satlib.evaluation import overlay, plots
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
 
 TARGET = Path(__file__).parent / "design.png"
 MAPS = Path(__file__).parent / "attention.png"

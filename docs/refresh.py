@@ -5,7 +5,8 @@ from pathlib import Path
 
 import design
 
-from satlib import shipped, table
+from satlib.evaluation import table
+from satlib.model import shipped
 
 DOCS = Path(__file__).resolve().parent
 PACKAGE = DOCS.parent / "satlib"

@@ -36,20 +36,22 @@ import torch
 from IPython.display import display
 from PIL import Image
 
-from satlib import attention, demo, images, overlay, plots, shipped, table
-from satlib.captioner import Captioner
-from satlib.course import drawings
-from satlib.course.explorer import annotate, read
-from satlib.course.scrubber import Scrubber
-from satlib.course.steering import look_again
-from satlib.datasets import scenes
+from satcourse import demo
+from satcourse.widgets import drawings
+from satcourse.widgets.explorer import annotate, read
+from satcourse.widgets.scrubber import Scrubber
+from satcourse.widgets.steering import look_again
+from satlib.data import images, scenes
+from satlib.evaluation import overlay, plots, table
+from satlib.model import attention, shipped
+from satlib.model.captioner import Captioner
 
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 
 # %% [markdown]
 # ## Move the light
 #
-# <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, along a slider and drawn | satlib.course.scrubber.Scrubber | tests/test_scrubber.py::TestTheLight::test_it_says_and_shows_what_the_captioner_does -->
+# <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, along a slider and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::TestTheLight::test_it_says_and_shows_what_the_captioner_does -->
 #
 # Here is a drawn scene, and a captioner that was trained on drawings like it. It has seen only drawings and sentences.
 # Nobody told it where anything is. It has not seen this scene before.
@@ -69,7 +71,7 @@ Scrubber(captioner, {"a drawn scene": scene.photo()})
 # %% [markdown]
 # On a page without widgets, look at this strip instead. It shows all the steps of the slider. In each picture, a thin
 # white line surrounds the part where the light has at least half of its maximum.
-# <!-- source: at least half of its maximum | satlib/plots.py -->
+# <!-- source: at least half of its maximum | satlib/evaluation/plots.py -->
 
 # %%
 a = annotate(captioner, scene.photo())  # (L, D) = (49, 128): the picture as the captioner sees it
@@ -169,7 +171,7 @@ assert set(said) <= {"blue", "red", "green", "orange", "purple", "yellow"}, "it 
 # The grey shapes, the twigs and the small specks are clutter, which no caption names. A caption is right if it names
 # both objects with their sizes, colours, shapes and textures, and says where one is relative to the other. One wrong
 # word makes it wrong.
-# <!-- source: which no caption names | satlib/datasets/scenes.py -->
+# <!-- source: which no caption names | satlib/data/scenes.py -->
 #
 # **Predict first.** Take twelve test scenes; the scene above is one of them. Write down a number: how many captions are
 # right in every word?
@@ -227,7 +229,7 @@ drawings.gallery_figure(
 # cup of coffee a dog, the rocket a man in a street. The motorcycle is there, but nobody rides it. The sentences sound
 # like Flickr8k, because the model learnt its words there. It has no way to say "I do not know".
 #
-# satlib has a check for this (`satlib.familiarity`). It compares a photograph with the training photographs and warns
+# satlib has a check for this (`satlib.model.familiarity`). It compares a photograph with the training photographs and warns
 # if it is unlike them. Here it warns about three photographs. It does not warn about the astronaut and the motorcycle,
 # but their captions are wrong too. A familiar photograph can still get a wrong caption.
 #
@@ -248,7 +250,7 @@ plots.attention_figure(photographs["coffee"], described["coffee"].words, describ
 # All captions here are *greedy*: at each step the model takes its most probable word. The slider does the same, so it
 # shows the same captions. The command `satlib caption` uses a beam search, which compares several captions (notebook
 # 07). It can find another sentence for the same photograph.
-# <!-- source: its most probable word | satlib/decoding.py -->
+# <!-- source: its most probable word | satlib/model/search.py -->
 # <!-- source: the same photograph | notebook 07 -->
 #
 # ## Your own photograph
@@ -287,7 +289,7 @@ display(ipywidgets.VBox([upload, output]))
 # %% [markdown]
 # ## What attention replaces
 #
-# <!-- index: section 3.1 | the model as a whole: encoder, annotation vectors, decoder, attention | satlib.captioner.Captioner | tests/test_captioner.py::TestCaption::test_maps_are_distributions_on_the_grid -->
+# <!-- index: section 3.1 | the model as a whole: encoder, annotation vectors, decoder, attention | satlib.model.captioner.Captioner | tests/test_captioner.py::TestCaption::test_maps_are_distributions_on_the_grid -->
 #
 # Earlier captioners, such as Show and Tell (Vinyals et al., 2015), had two parts. An **encoder**, a convolutional
 # network, turned the picture into one vector. A **decoder**, a recurrent network, turned the vector into words, one
@@ -311,7 +313,7 @@ drawings.fixed_vector_figure(scene.photo(), caption.words, caption.alphas, (3, 4
 # %% [markdown]
 # ## One vector cannot be two things
 #
-# <!-- index: claim: one fixed vector cannot serve every word | a mean of places against a look for each word, on scenes and on photographs | satlib.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
+# <!-- index: claim: one fixed vector cannot serve every word | a mean of places against a look for each word, on scenes and on photographs | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
 #
 # Take a picture with three places, and vectors of two dimensions. The first dimension means "red", the second "star".
 # The first place is red, the second is a star, the third is empty. In another picture, the first place is a red star
@@ -412,7 +414,7 @@ drawings.course_map(
 #
 # ## The paper's table
 #
-# <!-- index: section 5.3 | Table 1 as printed: the rows of Flickr8k | satlib.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
+# <!-- index: section 5.3 | Table 1 as printed: the rows of Flickr8k | satlib.evaluation.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
 #
 # > **Paper, section 5.3.** Table 1 sums up the measurements: on Flickr8k, Flickr30k and COCO the models with attention
 # > are at the state of the art in BLEU and METEOR, as single models.

@@ -45,13 +45,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, leaky_relu
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from satlib import attention, metrics
-from satlib.course import translation, translation_world
-from satlib.datasets import data_root
-from satlib.plots import INK
-from satlib.text import Vocabulary, tokenise
+from satcourse.lessons import translation, translation_world
+from satlib.data.datasets import data_root
+from satlib.data.text import Vocabulary, tokenise
+from satlib.evaluation import metrics
+from satlib.evaluation.plots import INK
+from satlib.model import attention
 
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 BLUE, VERMILION = "C0", "C5"
 
 # %% [markdown]
@@ -107,7 +108,7 @@ print(f"{len(english)} English words and {len(orrish)} Orrish words, including t
 # %% [markdown]
 # ## A sentence in one vector
 #
-# <!-- index: claim: a fixed vector loses long sentences | one vector for the whole sentence, z_t = [h_L forward; h_1 backward] | satlib.course.translation.Translator | tests/test_translation.py::test_without_attention_one_vector_is_all_that_the_decoder_gets -->
+# <!-- index: claim: a fixed vector loses long sentences | one vector for the whole sentence, z_t = [h_L forward; h_1 backward] | satcourse.lessons.translation.Translator | tests/test_translation.py::test_without_attention_one_vector_is_all_that_the_decoder_gets -->
 #
 # The early neural translators (Sutskever et al., 2014; Cho et al., 2014) have two parts. The **encoder** is a recurrent
 # network that reads the sentence $x_1 \dots x_L$. Its last state represents the whole sentence. The **decoder** is
@@ -239,9 +240,9 @@ def fit(look: nn.Module, seed: int = 0) -> nn.ModuleDict:
 fixed_parts = fit(OneVector())
 
 # %% [markdown]
-# `satlib.course.translation.Translator` is the same model with a greedy search on top: at each step it writes the most
+# `satcourse.lessons.translation.Translator` is the same model with a greedy search on top: at each step it writes the most
 # probable word. We copy our weights into it. Both models must then give the same logits.
-# <!-- source: the most probable word | satlib/course/translation.py, translate -->
+# <!-- source: the most probable word | satcourse/lessons/translation.py, translate -->
 
 
 # %%
@@ -348,7 +349,7 @@ print(f"{len(said)} words for {len(long.target.split())}")
 # %% [markdown]
 # ## What attention computes
 #
-# <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, context); the output is the inputs' weighted mean | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
+# <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, context); the output is the inputs' weighted mean | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 #
 # Bahdanau, Cho and Bengio (2015) let the decoder look at all the encoder's states. Before each word it decides again
 # which of them matter. The computation has nothing to do with sentences. Attention takes **inputs** $y_1 \dots y_n$
@@ -428,7 +429,7 @@ assert torch.dist(outputs[30], inputs[0]) < 1e-2, "z lies on the input with the 
 #
 # ## Two ways to score
 #
-# <!-- index: claim: dot and additive scores | y_i . c against v . tanh(W_a y_i + W_h c + b) | satlib.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
+# <!-- index: claim: dot and additive scores | y_i . c against v . tanh(W_a y_i + W_h c + b) | satlib.model.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
 #
 # The score may be any function of an input and the context. We compare two:
 #
@@ -596,7 +597,7 @@ assert curves["additive attention"][-1] > curves["fixed vector"][-1] + 25, (
 # Each line is a sentence, a tab and its translation. Further columns are ignored. Sentence pairs from the Tatoeba
 # project are published in this form. The next cell then trains both translators on it, on a GPU if there is one. This
 # takes a long time.
-# <!-- source: are published in this form | satlib/course/translation.py, read_pairs -->
+# <!-- source: are published in this form | satcourse/lessons/translation.py, read_pairs -->
 
 # %%
 files = [folder / "pairs.tsv" for folder in (data_root(), Path("../data")) if (folder / "pairs.tsv").is_file()]
@@ -620,7 +621,7 @@ else:
 # %% [markdown]
 # ## The alignment matrix
 #
-# <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satlib.course.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->
+# <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satcourse.lessons.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->
 #
 # Each row shows the weights $\alpha_{ti}$ before one Orrish word. The model saw only pairs of sentences; nobody told it
 # which word belongs to which. We know, so we frame the true place of each correct word. Dark blue is a large weight.
@@ -754,7 +755,7 @@ assert blurred[4.0] < blurred[1.0] - 0.2, "At T = 4 fewer sentences are right th
 #
 # ## Attention without recurrence
 #
-# <!-- index: claim: attention without recurrence solves long-term memory | scores a(h_t) of each input alone, weighted mean, no recurrent network | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
+# <!-- index: claim: attention without recurrence solves long-term memory | scores a(h_t) of each input alone, weighted mean, no recurrent network | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
 #
 # Raffel and Ellis (2015) keep attention and drop the recurrent network. Each input $x_t$ becomes $h_t$ on its own. The
 # score has no context, only a learned direction:
@@ -896,7 +897,7 @@ with torch.no_grad():
 # %% [markdown]
 # ## A memory network
 #
-# <!-- index: claim: memory addressing is attention with separate embeddings | p = softmax(u . m_i) over addresses m = A x, o = sum_i p_i c_i over contents c = C x | satlib.attention.SoftAttention | tests/test_translation.py::test_scores_from_one_embedding_and_the_mean_of_another -->
+# <!-- index: claim: memory addressing is attention with separate embeddings | p = softmax(u . m_i) over addresses m = A x, o = sum_i p_i c_i over contents c = C x | satlib.model.attention.SoftAttention | tests/test_translation.py::test_scores_from_one_embedding_and_the_mean_of_another -->
 #
 # An end-to-end memory network (Sukhbaatar et al., 2015) stores sentences $x_i$ and answers a question $q$. It has two
 # embeddings of each sentence. $A$ gives the **address** $m_i$, which is compared with the question. $C$ gives the

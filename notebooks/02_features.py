@@ -47,21 +47,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import satlib
-from satlib import demo, encoders, extraction, plots, shipped, table
-from satlib.course import seeing
-from satlib.datasets import CaptionSet, Example, scenes
-from satlib.images import open_photo, square, to_tensor
+from satcourse import demo
+from satcourse.lessons import seeing
+from satlib.data import scenes
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.images import open_photo, square, to_tensor
+from satlib.evaluation import plots, table
+from satlib.model import encoders, shipped
+from satlib.training import extraction
 
 BLUE, ORANGE, GREEN, YELLOW, SKY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9"  # Okabe and Ito
 PINK = "#cc79a7"
 LAYERS = ("conv1_2", "conv2_2", "conv3_4", "conv4_4", "conv5_4")
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 # %% [markdown]
 # ## Annotation vectors
 #
-# <!-- index: section 3.1.1 | annotation vectors a = {a_1, ..., a_L} of a convolutional layer | satlib.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
+# <!-- index: section 3.1.1 | annotation vectors a = {a_1, ..., a_L} of a convolutional layer | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
 #
 # > **Paper, section 3.1.1.** The encoder turns one picture into $L$ vectors of $D$ dimensions. Each vector stands for a
 # > part of the picture:
@@ -172,7 +176,7 @@ figure
 # %% [markdown]
 # ## What a place can see
 #
-# <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satlib.course.seeing.receptive_field | tests/test_seeing.py::TestReceptiveField::test_vgg19 -->
+# <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.lessons.seeing.receptive_field | tests/test_seeing.py::TestReceptiveField::test_vgg19 -->
 #
 # > **Paper, section 5.4.** VGG-19 stacks $3 \times 3$ filters, and its maps shrink only where it pools. There are
 # > four poolings by 2 between the $224 \times 224$ pixels and the map: $224 / 2^4 = 14$. To draw the attention
@@ -347,7 +351,7 @@ assert (near > far + 0.25).all(), "Adjacent places are more similar than distant
 # %% [markdown]
 # ## What each layer knows about an object
 #
-# <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satlib.course.seeing.look | tests/test_seeing.py::TestLayers::test_maps_are_what_each_module_gives -->
+# <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satcourse.lessons.seeing.look | tests/test_seeing.py::TestLayers::test_maps_are_what_each_module_gives -->
 #
 # > **Paper, section 1.** The top layer of a network distils a picture to its most salient objects. That may lose
 # > information that a rich caption needs. A lower layer keeps more of it, but then the model needs a way to find what
@@ -358,7 +362,7 @@ assert (near > far + 0.25).all(), "Adjacent places are more similar than distant
 # are chosen independently. At each layer, take the mean vector over the visible pixels of an object. Then find the
 # nearest object (by cosine) in the *other* scenes. Does it have the same colour? The same texture? The same shape? If
 # the vectors knew nothing, an object and its nearest object would agree only by chance.
-# <!-- source: they are chosen independently | satlib/datasets/scenes.py, _kinds -->
+# <!-- source: they are chosen independently | satlib/data/scenes.py, _kinds -->
 #
 # Here are the answers for 20 objects. The brackets are 95 % intervals, from resampling the scenes with replacement (the
 # *bootstrap*).
@@ -511,7 +515,7 @@ assert all(upper["share"] <= lower["share"] for lower, upper in itertools.pairwi
 # %% [markdown]
 # ## A deconvnet by hand
 #
-# <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satlib.course.seeing.project | tests/test_seeing.py::TestProject::test_with_relu_it_is_autograd_with_the_gate_moved -->
+# <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.lessons.seeing.project | tests/test_seeing.py::TestProject::test_with_relu_it_is_autograd_with_the_gate_moved -->
 #
 # Which pattern of *pixels* does a feature map respond to? Zeiler and Fergus (2014) take one activation, set all others
 # of its layer to zero, and run the network backwards. They call this a *deconvnet*. Each step up has a counterpart on
@@ -601,7 +605,7 @@ figure
 # %% [markdown]
 # ## What layers see
 #
-# <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satlib.course.seeing.project | tests/test_seeing.py::TestProject::test_stays_inside_the_receptive_field -->
+# <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.lessons.seeing.project | tests/test_seeing.py::TestProject::test_stays_inside_the_receptive_field -->
 #
 # Now the same on VGG-19. Each row of the figure is a layer. For each layer we take three feature maps that respond
 # strongly in at least three of our photographs. Each map gets four panels, two for each of two photographs: the
@@ -687,19 +691,19 @@ assert all(each[-1] <= by_hand[layer] for layer, each in extent.items())
 # %% [markdown]
 # ## Invariance, layer by layer
 #
-# <!-- index: claim: invariance grows with depth (Zeiler and Fergus, figure 5) | change of features under translation, scale, rotation | satlib.course.seeing.change | tests/test_seeing.py::TestChange::test_an_image_and_itself_are_no_distance_apart -->
+# <!-- index: claim: invariance grows with depth (Zeiler and Fergus, figure 5) | change of features under translation, scale, rotation | satcourse.lessons.seeing.change | tests/test_seeing.py::TestChange::test_an_image_and_itself_are_no_distance_apart -->
 #
 # A cat two pixels lower is still the same cat. Do its features stay the same? Zeiler and Fergus move, enlarge and turn
 # five pictures, and plot how much the features of a low and a high layer change. We do the same. Distances are divided
 # by the photograph's mean distance to the other four. So at every layer 0 means *unchanged* and 1 means *as different
 # as another photograph*.
 # <!-- source: five pictures | Zeiler and Fergus (2014), figure 5 -->
-# <!-- source: as different as another photograph | satlib/course/seeing.py, change -->
+# <!-- source: as different as another photograph | satcourse/lessons/seeing.py, change -->
 # <!-- here: the other four | five photographs in this notebook -->
 #
 # The network gets a window of 160 pixels instead of 224, cut from the photograph. When the picture moves, the border
 # shows more of the photograph, not a black edge.
-# <!-- source: a window of 160 pixels instead of 224 | satlib/course/seeing.py, WINDOW -->
+# <!-- source: a window of 160 pixels instead of 224 | satcourse/lessons/seeing.py, WINDOW -->
 #
 # We follow a low layer (`conv2_2`), a high one (`conv4_4`), the last map (`conv5_4`), and the *mean* of the last map
 # over all places. The mean is what a captioner without attention gets.
@@ -813,7 +817,7 @@ for rows_down in sorted(moved):
 #
 # ### What the mean forgets
 #
-# <!-- index: claim: one vector for a picture loses where things are | halves exchanged: the map changes, its mean hardly | satlib.course.seeing.change | tests/test_seeing.py::TestChange::test_a_mirror_image_keeps_the_mean_and_nothing_else -->
+# <!-- index: claim: one vector for a picture loses where things are | halves exchanged: the map changes, its mean hardly | satcourse.lessons.seeing.change | tests/test_seeing.py::TestChange::test_a_mirror_image_keeps_the_mean_and_nothing_else -->
 #
 # Cut each photograph down the middle and swap its two sides. What was on the left is now on the right. A caption that
 # says *left of* would have to change.
@@ -885,7 +889,7 @@ assert completely_right["scenes-none"] < 1 < 80 < completely_right["scenes-soft"
 # %% [markdown]
 # ## Encoders compared
 #
-# <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
+# <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.model.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
 #
 # > **Paper, section 4.3.** Any encoding function can be used in principle. **Section 5.2.** A newer network alone can
 # > raise the scores of the same decoder. So the paper compares itself directly only with captioners that use GoogLeNet
@@ -1021,12 +1025,12 @@ assert min(by_encoder) > max(by_attention), "the better encoder adds more BLEU-4
 # %% [markdown]
 # ## Extract once
 #
-# <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.extraction.extract | tests/test_features.py::TestStore::test_it_holds_what_the_encoder_gives -->
+# <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.extraction.extract | tests/test_features.py::TestStore::test_it_holds_what_the_encoder_gives -->
 #
 # The encoder is frozen, so a photograph has the same vectors in every epoch. There is no need to compute them twenty
-# times in twenty epochs. `satlib.extraction.extract` writes them to a file as float16 numbers, and resumes where it
+# times in twenty epochs. `satlib.training.extraction.extract` writes them to a file as float16 numbers, and resumes where it
 # stopped. If you add or replace a photograph later, it computes only that one.
-# <!-- source: resumes where it stopped | satlib/extraction.py, extract -->
+# <!-- source: resumes where it stopped | satlib/training/extraction.py, extract -->
 # <!-- source: it computes only that one | tests/test_features.py, test_only_what_is_new_or_changed_is_computed_and_a_line_says_so -->
 # <!-- source: a photograph has the same vectors in every epoch | the encoder is in evaluation mode: tests/test_encoders.py -->
 #
@@ -1089,7 +1093,7 @@ assert error < 2**-11, "an error of less than one part in two thousand"
 #    pixels)[0][i].cpu()` in place of `seeing.project(...).cpu()`. What changes in the pictures for `conv4_4`?
 # 3. **Lose the switches.** In `unpooled`, always put the value at the top left, and remove the assertion that now
 #    fails. What changes on the tiny network? Why would more be lost on VGG-19, with four poolings below `conv5_4`?
-# 4. **Leave out the division.** Copy the function `change` from `satlib/course/seeing.py` into a cell, delete `/
+# 4. **Leave out the division.** Copy the function `change` from `satcourse/lessons/seeing.py` into a cell, delete `/
 #    others` from it, and add `seeing.change = change`. Leave out `axis.set_ylim(0, 1.2)`, and run the two cells of the
 #    curves again. Why can the curves of different layers no longer share one axis?
 # 5. **More scenes.** Set `SCENES = 40`. Compare the intervals with those of the stored study. How does their width

@@ -44,17 +44,19 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from satlib import demo, metrics, plots
-from satlib.batching import Batch, Pair, SameLengthBatches, pairs
-from satlib.datasets import MAX_REFERENCES, Example, counts, find_root, load, scenes
-from satlib.decoder import Decoder, DecoderConfig
+from satcourse import demo
+from satlib.data import counts, scenes
+from satlib.data.batches import Batch, Pair, SameLengthBatches, pairs
+from satlib.data.datasets import MAX_REFERENCES, Example, find_root, load
+from satlib.data.images import open_photo
+from satlib.data.text import END, UNKNOWN, Vocabulary, tokenise
 from satlib.errors import SatlibError
-from satlib.images import open_photo
-from satlib.objectives import negative_log_likelihood, word_losses
-from satlib.text import END, UNKNOWN, Vocabulary, tokenise
+from satlib.evaluation import metrics, plots
+from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.objective import negative_log_likelihood, word_losses
 
 BLUE, ORANGE, GREEN, YELLOW, SKY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9"
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
 SEED = 0
 root = find_root("flickr8k")
@@ -86,7 +88,7 @@ plt.show()
 #
 # ## Five references per picture
 #
-# <!-- index: section 5.1 | data sets, five references for each image | satlib.datasets.load | tests/test_datasets.py::test_at_most_five_references -->
+# <!-- index: section 5.1 | data sets, five references for each image | satlib.data.datasets.load | tests/test_datasets.py::test_at_most_five_references -->
 #
 # > **Paper, section 5.1.** Flickr8k and Flickr30k have five captions for each picture. Some pictures of COCO have more;
 # > captions in excess of five are left out, so that the three sets have the same number of references.
@@ -196,7 +198,7 @@ assert all(words_of(caption) == tokenise(caption) for caption in captions), "agr
 # %% [markdown]
 # Our function and satlib's `tokenise` agree on every caption of our scenes. From here on we use satlib's. The two are
 # not identical, though. Flickr8k's files write a possessive as two words: `a dog 's toy`.
-# <!-- source: write a possessive as two words | satlib/datasets/flickr8k-counts.tsv -->
+# <!-- source: write a possessive as two words | satlib/data/flickr8k-counts.tsv -->
 #
 # **Predict.** Into how many words does each of the two functions split `a dog 's toy`?
 
@@ -224,7 +226,7 @@ assert tokenise("A dog\u2019s toy") == tokenise("A dog's toy")
 #
 # ## The same tokenizer on both sides
 #
-# <!-- index: claim: both sides are split alike | a period or a capital on one side only moves BLEU-1 by points | satlib.metrics.score | tests/test_metrics.py::test_tokens_without_java_are_nearly_those_with_it -->
+# <!-- index: claim: both sides are split alike | a period or a capital on one side only moves BLEU-1 by points | satlib.evaluation.metrics.score | tests/test_metrics.py::test_tokens_without_java_are_nearly_those_with_it -->
 #
 # BLEU-1 is the share of a caption's words that also occur in a reference, times a **brevity penalty**, which lowers the
 # score of captions that are shorter than their references (notebook 07 explains both). Let us score correct captions,
@@ -347,14 +349,14 @@ print(metrics.score(said, {each.image_id: each.references[1:] for each in scored
 # %% [markdown]
 # ## The vocabulary
 #
-# <!-- index: section 5.1 | a fixed vocabulary of 10,000 words | satlib.text.Vocabulary | tests/test_text.py::test_ids_are_ordered_by_frequency_then_alphabet -->
+# <!-- index: section 5.1 | a fixed vocabulary of 10,000 words | satlib.data.text.Vocabulary | tests/test_text.py::test_ids_are_ordered_by_frequency_then_alphabet -->
 #
 # > **Paper, section 5.1.** One fixed size for all experiments: a vocabulary of 10,000 words.
 #
 # Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two ids are reserved:
 # `END` ends a caption, and `UNKNOWN` stands for every word that was left out. There is no start mark: the decoder
 # predicts the first word from a zero embedding.
-# <!-- source: the first word from a zero embedding | satlib/decoder.py -->
+# <!-- source: the first word from a zero embedding | satlib/model/decoder.py -->
 #
 # Ties need care. Many words have the same count. If their order depends on chance (on the order of a set, or of files),
 # then the same words may get different ids in the next run, and weights from an earlier run no longer fit them. So
@@ -496,7 +498,7 @@ assert unknown[0] > 1, "more than one dev word in a hundred is unknown"
 #
 # ### A mistake to avoid: counting test captions too
 #
-# <!-- index: claim: the vocabulary is counted on training captions alone | test words that training never saw stay unknown | satlib.text.Vocabulary | tests/test_text.py::test_size_and_min_count_bound_the_vocabulary -->
+# <!-- index: claim: the vocabulary is counted on training captions alone | test words that training never saw stay unknown | satlib.data.text.Vocabulary | tests/test_text.py::test_size_and_min_count_bound_the_vocabulary -->
 #
 # It is easy to count the words of all captions in one loop and to split the data afterwards. Nothing fails, and unknown
 # words even disappear from the test captions.
@@ -529,11 +531,11 @@ assert moved / len(honest) > 0.5
 # Perplexities are computed over another set of words, so they cannot be compared. Trained weights do not fit the
 # vocabulary of a correct run. And the share of unknown words, which would tell you how well the training captions
 # cover the test captions, becomes zero. `satlib train` builds its vocabulary from training captions only.
-# <!-- source: from training captions only | satlib/training_data.py -->
+# <!-- source: from training captions only | satlib/training/training_data.py -->
 #
 # ## Batches of one length
 #
-# <!-- index: section 4.3 | batches of captions of one length | satlib.batching.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
+# <!-- index: section 4.3 | batches of captions of one length | satlib.data.batches.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
 #
 # > **Paper, section 4.3.** An update takes time in proportion to its longest caption. So a dictionary from length to
 # > captions is made once; each update draws a length and then 64 captions of that length. Training converged much
@@ -713,7 +715,7 @@ assert unseen > 0.5, "More than half of the captions are not used"
 #
 # ## What it saves
 #
-# <!-- index: claim: batches of one length train faster | padding share and time, measured | satlib.batching.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
+# <!-- index: claim: batches of one length train faster | padding share and time, measured | satlib.data.batches.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
 #
 # **Predict.** Suppose that captions are batched at random, 64 at a time, and padded to the length of the longest one in
 # their batch. What share of all steps is padding, for Flickr8k?

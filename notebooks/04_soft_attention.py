@@ -44,20 +44,24 @@ from torch import nn
 from torch.testing import assert_close
 
 import satlib
-from satlib import attention, demo, encoders, evaluation, ground, images, overlay, plots, recipe, shipped
-from satlib.batching import SameLengthBatches, pairs
-from satlib.captioner import Captioner
-from satlib.course import explorer
-from satlib.course.steering import steered
-from satlib.course.vectors import Vectors
-from satlib.datasets import find_root, load, scenes
-from satlib.decoder import Decoder
-from satlib.features import Pixels
-from satlib.objectives import entropy, negative_log_likelihood
-from satlib.text import Vocabulary
+from satcourse import demo
+from satcourse.lessons.vectors import Vectors
+from satcourse.widgets import explorer
+from satcourse.widgets.steering import steered
+from satlib import recipe
+from satlib.data import images, scenes
+from satlib.data.batches import SameLengthBatches, pairs
+from satlib.data.datasets import find_root, load
+from satlib.data.features import Pixels
+from satlib.data.text import Vocabulary
+from satlib.evaluation import evaluate, ground, overlay, plots
+from satlib.model import attention, encoders, shipped
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder
+from satlib.model.objective import entropy, negative_log_likelihood
 
 BLUE, RED, GREEN, ORANGE, SKY, PINK = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
 
 # %% [markdown]
@@ -114,7 +118,7 @@ a = 2 * torch.randn(L, D)  # the annotation vectors of one image
 
 # %% [markdown]
 # ## Before the first word: the initial state
-# <!-- index: section 3.1.2 | h_0 and c_0: two MLPs of the mean annotation vector | satlib.decoder.Decoder.initial_state | tests/test_decoder.py::test_initial_state_reads_the_mean_annotation_vector -->
+# <!-- index: section 3.1.2 | h_0 and c_0: two MLPs of the mean annotation vector | satlib.model.decoder.Decoder.initial_state | tests/test_decoder.py::test_initial_state_reads_the_mean_annotation_vector -->
 #
 # > **Paper, section 3.1.2.** Two separate networks predict the initial memory and the initial hidden state from the
 # > average annotation vector:
@@ -145,8 +149,8 @@ assert (init_h(torch.randn(L, D).mean(0)) - h).abs().max() > 0.1  # another imag
 
 # %% [markdown]
 # ## A score for each place: energies
-# <!-- index: equation 4 | energies e_ti = f_att(a_i, h_{t-1}) | satlib.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
-# <!-- index: claim: each place is asked alone | the relevance of a part is computed without looking at the other parts | satlib.attention.AdditiveEnergy | tests/test_soft_attention.py::test_each_place_is_asked_alone -->
+# <!-- index: equation 4 | energies e_ti = f_att(a_i, h_{t-1}) | satlib.model.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
+# <!-- index: claim: each place is asked alone | the relevance of a part is computed without looking at the other parts | satlib.model.attention.AdditiveEnergy | tests/test_soft_attention.py::test_each_place_is_asked_alone -->
 #
 # > **Paper, equation 4.** A model $f_{att}$, a multilayer perceptron that sees the previous hidden state, scores each
 # > place:
@@ -178,7 +182,7 @@ assert moved.tolist() == [i == 2 for i in range(L)]
 
 # %% [markdown]
 # ### Other scores
-# <!-- index: claim: relevance may be computed in other ways | concat, general (Luong et al.) and dot in place of the additive energy | satlib.attention.ENERGIES | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
+# <!-- index: claim: relevance may be computed in other ways | concat, general (Luong et al.) and dot in place of the additive energy | satlib.model.attention.ENERGIES | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
 #
 # Attention only needs an $f_{att}$ that turns $a_i$ and $h_{t-1}$ into a number. Luong, Pham and Manning (2015) tried
 # three such functions:
@@ -238,8 +242,8 @@ plt.show()
 
 # %% [markdown]
 # ## Energies become weights: the softmax
-# <!-- index: equation 5 | weights alpha_ti, a softmax over the places | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
-# <!-- index: claim: a softmax is an argmax that can be differentiated | from even weights to one place, as energies grow | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
+# <!-- index: equation 5 | weights alpha_ti, a softmax over the places | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
+# <!-- index: claim: a softmax is an argmax that can be differentiated | from even weights to one place, as energies grow | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
 #
 # > **Paper, equation 5.** $$\alpha_{ti} = \frac{\exp(e_{ti})}{\sum_{k=1}^L \exp(e_{tk})}$$
 
@@ -352,8 +356,8 @@ display(ipywidgets.VBox([slider, screen]))
 
 # %% [markdown]
 # ## Weights become one vector: the context
-# <!-- index: equation 6 | context vector z_t = phi({a_i}, {alpha_ti}) | satlib.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
-# <!-- index: equation 13 | soft attention takes the expectation: E[z_t] = sum_i alpha_ti a_i | satlib.attention.SoftAttention | tests/test_soft_attention.py::test_the_context_is_the_expectation_over_sampled_places -->
+# <!-- index: equation 6 | context vector z_t = phi({a_i}, {alpha_ti}) | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
+# <!-- index: equation 13 | soft attention takes the expectation: E[z_t] = sum_i alpha_ti a_i | satlib.model.attention.SoftAttention | tests/test_soft_attention.py::test_the_context_is_the_expectation_over_sampled_places -->
 #
 # > **Paper, equation 6.** Weights and annotation vectors give the context vector, by a function that returns a single
 # > vector: $\hat z_t = \phi(\{a_i\}, \{\alpha_{ti}\})$.
@@ -376,7 +380,7 @@ assert_close(z, alpha @ a)
 
 # %% [markdown]
 # ### Why it learns where to look
-# <!-- index: claim: soft attention is differentiable | it trains end to end by back-propagation, with nobody saying where to look | satlib.attention.SoftAttention | tests/test_soft_attention.py::test_gradient_pulls_the_context_towards_a_place -->
+# <!-- index: claim: soft attention is differentiable | it trains end to end by back-propagation, with nobody saying where to look | satlib.model.attention.SoftAttention | tests/test_soft_attention.py::test_gradient_pulls_the_context_towards_a_place -->
 #
 # A weighted mean lies inside the convex hull of the vectors that it averages (grey in the figure below). With a sharp
 # map it sits at one of the vectors. With an even map it sits at their plain mean. In between it moves smoothly. From
@@ -437,7 +441,7 @@ print("length of each pull:", ", ".join(f"place {k} {length:.2f}" for k, length 
 
 # %% [markdown]
 # ## How much of the context to use: the gate
-# <!-- index: section 4.2.1 | gate beta_t = sigma(f_beta(h_{t-1})), a scalar on the context | satlib.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
+# <!-- index: section 4.2.1 | gate beta_t = sigma(f_beta(h_{t-1})), a scalar on the context | satlib.model.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
 #
 # > **Paper, section 4.2.1.** From the previous state the model also predicts a scalar gate,
 # > $\beta_t = \sigma(f_\beta(h_{t-1}))$, and the context becomes $\phi(\{a_i\}, \{\alpha_i\}) = \beta_t \sum_i \alpha_i a_i$. It
@@ -453,9 +457,9 @@ z = beta * z
 
 # %% [markdown]
 # ## The state moves on: an LSTM
-# <!-- index: equation 1 | input, forget and output gates and the candidate, from E y_{t-1}, h_{t-1} and z_t | satlib.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
-# <!-- index: equation 2 | memory c_t = f_t c_{t-1} + i_t g_t | satlib.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
-# <!-- index: equation 3 | state h_t = o_t tanh(c_t) | satlib.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
+# <!-- index: equation 1 | input, forget and output gates and the candidate, from E y_{t-1}, h_{t-1} and z_t | satlib.model.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
+# <!-- index: equation 2 | memory c_t = f_t c_{t-1} + i_t g_t | satlib.model.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
+# <!-- index: equation 3 | state h_t = o_t tanh(c_t) | satlib.model.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
 #
 # > **Paper, equations 1 to 3.** With $E y_{t-1}$ the embedding of the word before,
 # > $$\begin{pmatrix} i_t \\ f_t \\ o_t \\ g_t \end{pmatrix} = \begin{pmatrix} \sigma \\ \sigma \\ \sigma \\ \tanh \end{pmatrix} T \begin{pmatrix} E y_{t-1} \\ h_{t-1} \\ \hat z_t \end{pmatrix}, \qquad c_t = f_t \odot c_{t-1} + i_t \odot g_t, \qquad h_t = o_t \odot \tanh(c_t).$$
@@ -536,7 +540,7 @@ plt.show()
 
 # %% [markdown]
 # ## A word comes out
-# <!-- index: equation 7 | p(y_t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t)) | satlib.decoder.Decoder.logits | tests/test_decoder.py::test_sequence_equals_steps_one_by_one -->
+# <!-- index: equation 7 | p(y_t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t)) | satlib.model.decoder.Decoder.logits | tests/test_decoder.py::test_sequence_equals_steps_one_by_one -->
 #
 # > **Paper, equation 7.** The next word's probability, from the word before, the new state and the context:
 # > $$p(y_t | a, y_1, \dots, y_{t-1}) \propto \exp(L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)).$$
@@ -633,7 +637,7 @@ print("logits, weights, state and memory: the same by hand and by the class")
 
 # %% [markdown]
 # ## Training from captions alone
-# <!-- index: claim: the attention network is trained together with encoder and decoder | the error of the words reaches every part | satlib.training.train | tests/test_decoder.py::test_every_weight_learns -->
+# <!-- index: claim: the attention network is trained together with encoder and decoder | the error of the words reaches every part | satlib.training.loop.train | tests/test_decoder.py::test_every_weight_learns -->
 #
 # Now we train on images: drawn scenes, with two objects among clutter. The captions say what the objects are, and where
 # one lies relative to the other. No caption gives a position in pixels or places. The loss is the negative
@@ -647,8 +651,8 @@ print("logits, weights, state and memory: the same by hand and by the class")
 # We draw 500 scenes for training and 100 for the test, with five captions each. Neither the scenes model nor our
 # decoder is trained on the test scenes.
 # <!-- source: captioned scenes that include our training scenes | satlib/recipes/scenes-soft.toml, its first 500 -->
-# <!-- source: 7 × 7 places of 128 dimensions | satlib/networks.py -->
-# <!-- source: Neither the scenes model nor our decoder is trained on the test scenes | satlib/training.py, train; the training loop of this notebook -->
+# <!-- source: 7 × 7 places of 128 dimensions | satlib/model/networks.py -->
+# <!-- source: Neither the scenes model nor our decoder is trained on the test scenes | satlib/training/loop.py, train; the training loop of this notebook -->
 #
 # First, which parts get a gradient? We send part of a batch through the encoder and the decoder, and back. The figure
 # shows the length of each gradient, relative to the weights.
@@ -803,8 +807,8 @@ assert curves[-20:, 1].mean() < np.log(49) / 2, "below half of that"
 # that word was chosen*. It is dimmed elsewhere. Each map of 7 × 7 weights is enlarged and smoothed with a Gaussian, as
 # in the paper's figures, and scaled to its own maximum. The thin line encloses the area with at least half of the
 # maximum.
-# <!-- source: at least half of the maximum | satlib/plots.py -->
-# <!-- source: 7 × 7 weights | satlib/networks.py -->
+# <!-- source: at least half of the maximum | satlib/evaluation/plots.py -->
+# <!-- source: 7 × 7 weights | satlib/model/networks.py -->
 
 # %%
 pick = 11
@@ -889,18 +893,18 @@ print(" ".join(read_by_satlib.words))
 
 # %% [markdown]
 # ## Reading the maps
-# <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.ground.look_up | tests/test_ground.py::TestScenes::test_maps_that_look_at_what_is_named -->
+# <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.evaluation.ground.look_up | tests/test_ground.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
 # One picture is not enough evidence. So take all the captions of your decoder on the test scenes, and every word in
 # them that names an object or says something true of it. Is the peak of the word's map on that object, or within 15
 # pixels of it? We compare it with two baselines: a random place, and the mean of all maps of the same caption, which
 # ignores the word.
-# <!-- source: or within 15 pixels of it | satlib/ground.py -->
+# <!-- source: or within 15 pixels of it | satlib/evaluation/ground.py -->
 #
 # **Predict, then run.** Write down a number: for what percentage of these words is the peak on the right object?
 
 # %%
-generated = evaluation.generate(yours, reader, tests, beam=1, progress=False)
+generated = evaluate.generate(yours, reader, tests, beam=1, progress=False)
 looked = ground.summary(ground.look_up(tests, generated))
 own, still, chance = (looked["all"]["pointing" + suffix] for suffix in ("", "_still", "_chance"))
 print(f"peak on the right object: {own:.1f} % of words; mean map of the caption {still:.1f} %; chance {chance:.1f} %")
@@ -986,7 +990,7 @@ display(figure)
 
 # %% [markdown]
 # ## The gate, word by word
-# <!-- index: claim: the gate is larger where an object is described | measured by kind of word, on scenes | satlib.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
+# <!-- index: claim: the gate is larger where an object is described | measured by kind of word, on scenes | satlib.model.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
 #
 # > **Paper, section 4.2.1.** The gating variable, as far as the authors could see from examples, is larger when the
 # > decoder describes an object in the image.
@@ -998,7 +1002,7 @@ display(figure)
 
 # %%
 betas, spreads = {}, {}
-generated = evaluation.generate(trained, reader, tests, beam=1, progress=False)
+generated = evaluate.generate(trained, reader, tests, beam=1, progress=False)
 for each in tests:
     made = generated[each.image_id]
     kind_of = {k: said[0] for phrase in scenes.grammar.phrases(made.words) for k, said in phrase.attributes.items()}
@@ -1044,7 +1048,7 @@ plt.show()
 
 # %% [markdown]
 # ## Where it looks next depends on the words so far
-# <!-- index: claim: where it looks next depends on the words so far | forced words move the maps, from the second word after them on | satlib.course.explorer.read | tests/test_soft_attention.py::test_a_word_moves_the_maps_from_the_second_after_it -->
+# <!-- index: claim: where it looks next depends on the words so far | forced words move the maps, from the second word after them on | satcourse.widgets.explorer.read | tests/test_soft_attention.py::test_a_word_moves_the_maps_from_the_second_after_it -->
 #
 # > **Paper, section 3.1.2.** The hidden state varies as the output goes on: *where* the network looks next depends on the
 # > sequence of words already generated.
@@ -1055,7 +1059,7 @@ plt.show()
 # the second word of a caption.
 #
 # The distance between two maps is the total variation: 0 for equal maps, 1 for maps without a common place.
-# <!-- source: 0 for equal maps, 1 for maps without a common place | definition of total variation, satlib/objectives.py -->
+# <!-- source: 0 for equal maps, 1 for maps without a common place | definition of total variation, satlib/model/objective.py -->
 
 # %%
 one = torch.tensor([vocabulary.encode("a big red star above a blue square")])

@@ -40,20 +40,22 @@ from IPython.display import display
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from satlib import estimators, overlay, plots, shipped
-from satlib.batching import Batch, SameLengthBatches, pairs
-from satlib.captioner import Captioner
-from satlib.course import explorer, marginal
-from satlib.course.steering import steered
-from satlib.course.vectors import Vectors
-from satlib.datasets import scenes
-from satlib.decoder import Decoder, DecoderConfig, View
-from satlib.features import Pixels
-from satlib.objectives import doubly_stochastic_penalty, entropy, movement, negative_log_likelihood, word_losses
-from satlib.text import Vocabulary
+from satcourse.lessons import estimators, marginal
+from satcourse.lessons.vectors import Vectors
+from satcourse.widgets import explorer
+from satcourse.widgets.steering import steered
+from satlib.data import scenes
+from satlib.data.batches import Batch, SameLengthBatches, pairs
+from satlib.data.features import Pixels
+from satlib.data.text import Vocabulary
+from satlib.evaluation import overlay, plots
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder, DecoderConfig, View
+from satlib.model.objective import doubly_stochastic_penalty, entropy, movement, negative_log_likelihood, word_losses
 
 BLUE, RED, GREEN, ORANGE, SKY, PINK = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
 
 # %% [markdown]
@@ -110,8 +112,8 @@ assert coverage.max() > 5 * C / L, "several times its even share"
 
 # %% [markdown]
 # ## The penalty
-# <!-- index: equation 14 | L_d = -log p(y given a) + lambda sum_i (1 - sum_t alpha_ti)^2 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
-# <!-- index: section 4.2.1 | doubly stochastic attention: sum_t alpha_ti near tau | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_at_uniform_attention -->
+# <!-- index: equation 14 | L_d = -log p(y given a) + lambda sum_i (1 - sum_t alpha_ti)^2 | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
+# <!-- index: section 4.2.1 | doubly stochastic attention: sum_t alpha_ti near tau | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_at_uniform_attention -->
 #
 # > **Paper, section 4.2.1.** Over places the weights sum to one by construction; over words nothing constrains them, so
 # > the decoder may ignore parts of the image. To discourage that, training asks for $\sum_t \alpha_{ti} \approx \tau$,
@@ -254,7 +256,7 @@ plt.show()
 #
 # **Predict, then run.** Which part is larger at the start, and by what factor?
 #
-# <!-- source: about 11.8 words | notebook 03, captions of Flickr8k; satlib/datasets/flickr8k-counts.tsv -->
+# <!-- source: about 11.8 words | notebook 03, captions of Flickr8k; satlib/data/flickr8k-counts.tsv -->
 
 
 # %%
@@ -384,7 +386,7 @@ plt.show()
 
 # %% [markdown]
 # ## With and without
-# <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of training runs with lambda = 0, 0.1 and 1 | satlib.objectives.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
+# <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of training runs with lambda = 0, 0.1 and 1 | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 #
 # Now we train several decoders that differ only in $\lambda$, with one random seed. To keep the runs short, we take
 # the trained encoder of the scenes model, frozen, and compute its annotation vectors once. All decoders
@@ -587,7 +589,7 @@ plt.show()
 
 # %% [markdown]
 # ### The exact link: NWGM is a softmax of a mean
-# <!-- index: section 4.2 | NWGM of the words' distributions = softmax of the expected n_t | satlib.course.marginal.nwgm | tests/test_marginal.py::test_nwgm_is_the_softmax_of_the_expected_pre_activation -->
+# <!-- index: section 4.2 | NWGM of the words' distributions = softmax of the expected n_t | satcourse.lessons.marginal.nwgm | tests/test_marginal.py::test_nwgm_is_the_softmax_of_the_expected_pre_activation -->
 #
 # A geometric mean with weights $\alpha_i$ is the exponential of a mean logarithm:
 # $\prod_i p_i^{\alpha_i} = \exp(\sum_i \alpha_i \ln p_i)$. It does not sum to one over the words, so it is normalised.
@@ -693,7 +695,7 @@ plt.show()
 # </details>
 #
 # ### The first link: the state at the mean
-# <!-- index: claim: soft attention approximates the marginal over places | to second order in the spread of the annotation vectors | satlib.course.marginal.every_place | tests/test_marginal.py::test_each_place_equals_a_look_forced_there -->
+# <!-- index: claim: soft attention approximates the marginal over places | to second order in the spread of the annotation vectors | satcourse.lessons.marginal.every_place | tests/test_marginal.py::test_each_place_equals_a_look_forced_there -->
 #
 # $n_t$ is linear in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t] = L_o(E y_{t-1} + L_h \mathbb{E}[h_t] + L_z
 # \mathbb{E}[\hat z_t])$. Soft attention has the same formula, but with $h_t(\mathbb{E}[\hat z_t])$ in place of
@@ -872,7 +874,7 @@ assert (natural[4] - natural[6]).abs() < 0.5 * (natural[7] - natural[6]), "neare
 # random too. With 4 places and a caption of 3 words there are $4^3 = 64$ paths, and `estimators.every_path` runs all of
 # them. We take ten decoders with large random weights, so that the places matter. We run each at several temperatures, to
 # get maps from sharp to even.
-# <!-- source: large random weights, so that the places matter | satlib/estimators.py, tiny -->
+# <!-- source: large random weights, so that the places matter | satcourse/lessons/estimators.py, tiny -->
 #
 # **Predict, then run.** Is $\log p(y|a)$ by soft attention above or below the exact sum? Write down a number: in what
 # percentage of the runs is it above?

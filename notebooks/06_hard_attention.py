@@ -41,26 +41,27 @@ from IPython.display import display
 from torch import nn
 from torch.testing import assert_close
 
-from satlib import evaluation, ground, plots, shipped
-from satlib.attention import AdditiveEnergy, HardAttention
-from satlib.captioner import Captioner
-from satlib.datasets import scenes
-from satlib.decoder import Decoder, State
-from satlib.estimators import EstimatorConfig, every_path, measure, path_gradients, tiny
-from satlib.features import Pixels
-from satlib.objectives import HardConfig, VariationalBound, doubly_stochastic_penalty, entropy, word_losses
-from satlib.text import END
+from satcourse.lessons.estimators import EstimatorConfig, every_path, measure, path_gradients, tiny
+from satlib.data import scenes
+from satlib.data.features import Pixels
+from satlib.data.text import END
+from satlib.evaluation import evaluate, ground, plots
+from satlib.model import shipped
+from satlib.model.attention import AdditiveEnergy, HardAttention
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder, State
+from satlib.model.objective import HardConfig, VariationalBound, doubly_stochastic_penalty, entropy, word_losses
 
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 BLUE, RED, GREEN, ORANGE, SKY, PINK = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
 CASE = 0  # which tiny case: 0 to 4 have been tried
 plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
 
 # %% [markdown]
 # ## A place is drawn, and one vector is read
-# <!-- index: equation 8 | p(s_ti = 1 given s_j<t, a) = alpha_ti: the place is drawn from the weights | satlib.attention.HardAttention.draw | tests/test_hard.py::TestLooking::test_samples_follow_alpha -->
-# <!-- index: equation 9 | z_t = sum_i s_ti a_i: the vector of one place | satlib.attention.HardAttention | tests/test_hard.py::TestLooking::test_samples_follow_alpha -->
-# <!-- index: claim: a weight is a probability or an importance | the same alpha, drawn from (hard) or blended with (soft) | satlib.attention.HardAttention | tests/test_hard.py::TestLooking::test_outside_of_training -->
+# <!-- index: equation 8 | p(s_ti = 1 given s_j<t, a) = alpha_ti: the place is drawn from the weights | satlib.model.attention.HardAttention.draw | tests/test_hard.py::TestLooking::test_samples_follow_alpha -->
+# <!-- index: equation 9 | z_t = sum_i s_ti a_i: the vector of one place | satlib.model.attention.HardAttention | tests/test_hard.py::TestLooking::test_samples_follow_alpha -->
+# <!-- index: claim: a weight is a probability or an importance | the same alpha, drawn from (hard) or blended with (soft) | satlib.model.attention.HardAttention | tests/test_hard.py::TestLooking::test_outside_of_training -->
 #
 # > **Paper, section 4.1, equations 8 and 9.** The place of word $t$ is a random variable: the one-hot vector $s_t$ over
 # > the $L$ places. The attention weights are its distribution. The context vector is the annotation vector of the
@@ -119,8 +120,8 @@ print("different context vectors:", len(z.unique(dim=0)))
 
 # %% [markdown]
 # ## A lower bound on the likelihood of a caption
-# <!-- index: equation 10 | the bound L_s = sum_s p(s given a) log p(y given s, a) <= log p(y given a) | satlib.estimators.Paths.bound | tests/test_hard.py::TestBound::test_never_above_the_log_likelihood -->
-# <!-- index: claim: hard attention maximises a variational lower bound | all paths of a tiny case enumerated; the gap is a Kullback-Leibler divergence | satlib.estimators.every_path | tests/test_hard.py::TestPaths::test_every_path_is_there_once_and_equals_a_walk -->
+# <!-- index: equation 10 | the bound L_s = sum_s p(s given a) log p(y given s, a) <= log p(y given a) | satcourse.lessons.estimators.Paths.bound | tests/test_hard.py::TestBound::test_never_above_the_log_likelihood -->
+# <!-- index: claim: hard attention maximises a variational lower bound | all paths of a tiny case enumerated; the gap is a Kullback-Leibler divergence | satcourse.lessons.estimators.every_path | tests/test_hard.py::TestPaths::test_every_path_is_there_once_and_equals_a_walk -->
 #
 # The training data contain captions, but not the places $s = s_1, \dots, s_C$ that go with the words. We call one such
 # sequence of places a *path*, and each of its steps a *look*. The probability of the caption is a sum over all $L^C$
@@ -246,7 +247,7 @@ print(f"{len(p)} paths: L_s = {paths.bound:.3f}, log p(y|a) = {paths.log_likelih
 
 # %% [markdown]
 # ## When the bound is tight
-# <!-- index: claim: the bound is tight where looks are certain or make no difference | the gap against the temperature of alpha and against the weight of the context | satlib.estimators.Paths | tests/test_hard.py::TestBound::test_equal_when_alpha_is_one_hot -->
+# <!-- index: claim: the bound is tight where looks are certain or make no difference | the gap against the temperature of alpha and against the weight of the context | satcourse.lessons.estimators.Paths | tests/test_hard.py::TestBound::test_equal_when_alpha_is_one_hot -->
 #
 # A divergence is zero when its two distributions agree. That happens in two ways:
 #
@@ -305,7 +306,7 @@ assert max(cooled[:, -1].max(), blinded[:, -1].max()) < 1e-4, "both gaps shrink 
 
 # %% [markdown]
 # ## Why the gradient cannot pass through the sample
-# <!-- index: claim: hard attention needs Monte Carlo gradients | with the sample held, log p(y given s, a) is a staircase in every weight of the attention: its derivative is zero | satlib.attention.HardAttention | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
+# <!-- index: claim: hard attention needs Monte Carlo gradients | with the sample held, log p(y given s, a) is a staircase in every weight of the attention: its derivative is zero | satlib.model.attention.HardAttention | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
 #
 # Draw a path, compute $\log p(y|s,a)$ and call `backward()`. The attention network has 4 tensors of weights. **Write
 # down a number**: how many of them get a gradient?
@@ -363,7 +364,7 @@ assert (smooth.diff() == 0).sum() == 0
 # Each staircase is flat between its jumps. The mean of the staircases is smooth and has a slope.
 #
 # ## The score-function identity
-# <!-- index: equation 11 | gradient of L_s: a likelihood term and a score-function term, summed over paths | satlib.estimators.path_gradients | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
+# <!-- index: equation 11 | gradient of L_s: a likelihood term and a score-function term, summed over paths | satcourse.lessons.estimators.path_gradients | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
 #
 # So we differentiate the sum itself. Two things depend on the weights $W$: the probability of a path, and the
 # probability of the caption along it. The product rule gives two terms. In the one that differentiates $p(s|a)$, the
@@ -454,9 +455,9 @@ print(f"share of the score-function term in the attention: {100 * share:.0f} per
 
 # %% [markdown]
 # ## Monte Carlo, or REINFORCE
-# <!-- index: equation 12 | the gradient estimated from N sampled paths | satlib.objectives.VariationalBound | tests/test_hard.py::TestEstimators::test_mean_is_the_exact_gradient_of_the_bound -->
-# <!-- index: claim: hard attention is equivalent to REINFORCE | exactly so for the attention's weights; the others learn from the likelihood, too | satlib.objectives.VariationalBound | tests/test_hard.py::TestEstimators::test_mean_is_the_exact_gradient_of_the_bound -->
-# <!-- index: claim: the reward is the log-likelihood of the sentence under the sampled path | log p(y given s, a) multiplies the score | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
+# <!-- index: equation 12 | the gradient estimated from N sampled paths | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_mean_is_the_exact_gradient_of_the_bound -->
+# <!-- index: claim: hard attention is equivalent to REINFORCE | exactly so for the attention's weights; the others learn from the likelihood, too | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_mean_is_the_exact_gradient_of_the_bound -->
+# <!-- index: claim: the reward is the log-likelihood of the sentence under the sampled path | log p(y given s, a) multiplies the score | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 #
 # A caption of eleven words on 196 places has $196^{11}$ paths. So we estimate the mean from samples.
 # <!-- source: on 196 places | section 4.3 of the paper: 14 x 14 annotation vectors -->
@@ -588,8 +589,8 @@ plt.show()
 
 # %% [markdown]
 # ## A baseline changes the variance, not the mean
-# <!-- index: section 4.1 | variance reduction: the moving-average baseline b_k = 0.9 b_{k-1} + 0.1 log p(y given s_k, a) | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
-# <!-- index: claim: a moving-average baseline reduces variance | the exact variance against b is a parabola; measured for every baseline | satlib.estimators.measure | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
+# <!-- index: section 4.1 | variance reduction: the moving-average baseline b_k = 0.9 b_{k-1} + 0.1 log p(y given s_k, a) | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
+# <!-- index: claim: a moving-average baseline reduces variance | the exact variance against b is a parabola; measured for every baseline | satcourse.lessons.estimators.measure | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
 # Here $\log p(y|s,a)$ is strongly negative for all paths. So the estimate lowers the probability of every path that we
 # draw, good or bad. The remedy: subtract a constant $b$ from the reward. On average this changes nothing, because
@@ -660,7 +661,7 @@ print(f"the moving average has come {100 * (1 - 0.9**10):.0f} percent of the way
 #   just drawn.
 #
 # ## Which reward teaches which look
-# <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
+# <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
 #
 # The paper rewards every look with the log-likelihood of the whole sentence. But the look for word 3 comes too late to
 # help word 1. Split the score-function term into products, each word's log-probability times each look's score,
@@ -734,9 +735,9 @@ assert away > 0.02  # biased
 # alone is biased: the mean is off by 45 percent of the attention's gradient.
 #
 # ## The table: every baseline, with satlib's own code
-# <!-- index: claim: other samples are a baseline | leave one out: the mean reward of a caption's N - 1 other samples | satlib.objectives.VariationalBound | tests/test_hard.py::TestTerms::test_other_samples -->
+# <!-- index: claim: other samples are a baseline | leave one out: the mean reward of a caption's N - 1 other samples | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_other_samples -->
 #
-# `satlib.estimators.measure` draws many gradients on the tiny case, with the `VariationalBound` that satlib trains
+# `satcourse.lessons.estimators.measure` draws many gradients on the tiny case, with the `VariationalBound` that satlib trains
 # with. It compares their mean with the exact gradient. There are four baselines:
 #
 # | `baseline` | $b$ |
@@ -842,7 +843,7 @@ assert left_over["to-come", "moving-average"] > left_over["sentence", "moving-av
 
 # %% [markdown]
 # ## What noise costs
-# <!-- index: claim: hard attention is less stable to train than soft | the same ascent by the exact gradient, and by samples with and without a baseline | satlib.estimators.every_path | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
+# <!-- index: claim: hard attention is less stable to train than soft | the same ascent by the exact gradient, and by samples with and without a baseline | satcourse.lessons.estimators.every_path | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
 # We train the attention and freeze everything else: 100 steps of Adam, with eight sampled paths per step. We compare
 # the exact gradient, which we can compute only because the case is tiny, with sampled ones: with other samples as the
@@ -915,7 +916,7 @@ plt.show()
 
 # %% [markdown]
 # ## The entropy term
-# <!-- index: section 4.1 | the entropy term lambda_e H[s] | satlib.objectives.entropy | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
+# <!-- index: section 4.1 | the entropy term lambda_e H[s] | satlib.model.objective.entropy | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 #
 # > **Paper, section 4.1.** To reduce the variance further, the entropy $H[s]$ of the looks is added. The whole learning
 # > rule is then
@@ -957,8 +958,8 @@ plt.show()
 
 # %% [markdown]
 # ## The mix: half of the images take the expectation
-# <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.objectives.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
-# <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satlib.estimators.measure | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
+# <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.model.objective.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
+# <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satcourse.lessons.estimators.measure | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
 #
 # > **Paper, section 4.1.** With probability 0.5 for a given image, the sampled place is replaced by its expectation:
 # > $\tilde s$ becomes $\alpha$, and $\hat z_t = \sum_i \alpha_{ti} a_i$.
@@ -1008,10 +1009,10 @@ assert found.noise < 0.9 * at[mean_reward], "the mix has less noise than pure sa
 
 # %% [markdown]
 # ### The official code's variant
-# <!-- index: claim: the official code trains a variant of equation 12 | one coin per minibatch, mean per-word reward, a tenth of it, not divided by the batch | satlib.estimators.OfficialBound | tests/test_hard.py::TestTerms::test_official_variant -->
+# <!-- index: claim: the official code trains a variant of equation 12 | one coin per minibatch, mean per-word reward, a tenth of it, not divided by the batch | satcourse.lessons.estimators.OfficialBound | tests/test_hard.py::TestTerms::test_official_variant -->
 #
 # The paper's own Theano code (`capgen.py`) differs from the paper in these points:
-# <!-- source: divided by 10 | capgen.py of kelvinxu/arctic-captions; satlib/estimators.py -->
+# <!-- source: divided by 10 | capgen.py of kelvinxu/arctic-captions; satcourse/lessons/estimators.py -->
 #
 # - **one coin per minibatch** decides for all of its images at once;
 # - the reward is the **mean** log-probability of a word, not the sentence's sum;
@@ -1022,7 +1023,7 @@ assert found.noise < 0.9 * at[mean_reward], "the mix has less noise than pure sa
 # - with its option `RL_sumCost` off, each look is rewarded only with its own word, without a baseline.
 #
 # By the second and third points, the score-function term has $B / (10\, C)$ of the weight that equation 11 gives it.
-# The objective then depends on the size of the minibatch. `satlib.estimators.OfficialBound` does this too, and we can
+# The objective then depends on the size of the minibatch. `satcourse.lessons.estimators.OfficialBound` does this too, and we can
 # predict its bias. **Write down a number**: is it larger or smaller than the mix's, and how large?
 
 # %%
@@ -1046,7 +1047,7 @@ assert found.bias > off_by(mixed), "a larger bias than the mix"
 
 # %% [markdown]
 # ### Gumbel-softmax, for comparison
-# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satlib.estimators.GumbelAttention | tests/test_hard.py::TestLooking::test_gumbel_gradient_is_that_of_the_relaxed_sample -->
+# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satcourse.lessons.estimators.GumbelAttention | tests/test_hard.py::TestLooking::test_gumbel_gradient_is_that_of_the_relaxed_sample -->
 #
 # There is another way to draw from $\alpha$: add Gumbel noise to the energies ($-\log(-\log u)$, with $u$ uniform
 # between 0 and 1) and take the place with the largest sum. The *straight-through* trick (Jang et al., 2017) uses the
@@ -1123,7 +1124,7 @@ assert at_64["0.5 mix, one coin per minibatch"] > at_64["score function, moving 
 
 # %% [markdown]
 # ## `VariationalBound`, line by line
-# <!-- index: section 4.1 | the learning rule with lambda_r, lambda_e and b: each term a line of VariationalBound | satlib.objectives.VariationalBound.forward | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
+# <!-- index: section 4.1 | the learning rule with lambda_r, lambda_e and b: each term a line of VariationalBound | satlib.model.objective.VariationalBound.forward | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 #
 # Now build the training loss: the score function with a baseline, and the paper's mix. Its gradient should be minus the
 # learning rule. So each term becomes a line of a *surrogate* loss, and we detach the factors that must not be
@@ -1151,7 +1152,7 @@ def hard_loss(output, captions, baseline, lambda_r, lambda_e):
 # is trained further. A scene's annotation vectors are computed once. The 60 test scenes are held out: no network was
 # trained on them.
 # <!-- here: the same weights | load_state_dict in the cell below -->
-# <!-- source: no network was trained on them | satlib/training.py, train; the training loop of this notebook -->
+# <!-- source: no network was trained on them | satlib/training/loop.py, train; the training loop of this notebook -->
 
 # %%
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
@@ -1283,8 +1284,8 @@ plt.show()
 
 # %% [markdown]
 # ## Soft and hard on the same pictures, word by word
-# <!-- index: claim: hard maps are sharper than soft ones | entropy, movement and the pointing game of both, trained on the same scenes | satlib.evaluation.maps | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
-# <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.plots.compare_figure | tests/test_plots.py -->
+# <!-- index: claim: hard maps are sharper than soft ones | entropy, movement and the pointing game of both, trained on the same scenes | satlib.evaluation.evaluate.maps | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
+# <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.plots.compare_figure | tests/test_plots.py -->
 #
 # The paper's figure 3 (figure 2 on arXiv) shows a photograph with soft attention above and hard below, with the same
 # words in the same columns. We do the same with the model that we started from and the one that we trained. Both read
@@ -1357,12 +1358,12 @@ plt.show()
 # the difference may come from that.
 #
 # ## At test time: expected, most probable, or a sample
-# <!-- index: claim: at test time hard attention may look in three ways | expected context, most probable place, a sample; the official code takes the expected one | satlib.captioner.Captioner.looking | tests/test_hard.py::TestTraining::test_evaluated_by_each_look -->
+# <!-- index: claim: at test time hard attention may look in three ways | expected context, most probable place, a sample; the official code takes the expected one | satlib.model.captioner.Captioner.looking | tests/test_hard.py::TestTraining::test_evaluated_by_each_look -->
 #
 # The paper does not say how $s_t$ is chosen when the model generates a caption. There are three candidates: the
 # *expected* context $\sum_i \alpha_{ti} a_i$, which the official code takes; the vector of the *most probable* place;
 # or a *sample*, as in training.
-# <!-- source: the *most probable* place | satlib/attention.py, HardAttention.look -->
+# <!-- source: the *most probable* place | satlib/model/attention.py, HardAttention.look -->
 #
 # You choose with `Captioner.looking`, or with `satlib evaluate --look`. We try all three on the shipped model
 # `scenes-hard`, which was trained from scratch with hard attention. *Exact match* means that both objects, their
@@ -1373,17 +1374,17 @@ plt.show()
 
 # %%
 full = Captioner.load(shipped.model("scenes-hard"), "cpu")
-captioned = {"soft": evaluation.generate(soft, reader, examples, progress=False)}
+captioned = {"soft": evaluate.generate(soft, reader, examples, progress=False)}
 for look in ("expected", "probable", "sample"):
     torch.manual_seed(0)
     with full.looking(look):
-        captioned[f"hard, {look}"] = evaluation.generate(full, reader, examples, progress=False)
+        captioned[f"hard, {look}"] = evaluate.generate(full, reader, examples, progress=False)
 
 figures = {}
 print(f"{len(examples)} scenes        exact match  entropy  pointing  chance")
 for name, captions in captioned.items():
     right = [scenes.exact_match(captions[each.image_id].text, scenes.scene(each.image_id)) for each in examples]
-    maps, pointed = evaluation.maps(captions.values())[0], ground.summary(ground.look_up(examples, captions))["all"]
+    maps, pointed = evaluate.maps(captions.values())[0], ground.summary(ground.look_up(examples, captions))["all"]
     figures[name] = {**maps, **pointed, "exact match": 100 * np.mean(right)}
     each = figures[name]
     print(
@@ -1407,7 +1408,7 @@ assert figures["hard, expected"]["map entropy"] < figures["soft"]["map entropy"]
 
 # %% [markdown]
 # ## Why the doubly stochastic penalty is off
-# <!-- index: claim: the doubly stochastic term is for soft attention | on alpha it pays for even maps; the floor of a hard path is a constant and teaches nothing | satlib.objectives.doubly_stochastic_penalty | tests/test_hard.py::test_the_penalty_is_off_unless_asked_for -->
+# <!-- index: claim: the doubly stochastic term is for soft attention | on alpha it pays for even maps; the floor of a hard path is a constant and teaches nothing | satlib.model.objective.doubly_stochastic_penalty | tests/test_hard.py::test_the_penalty_is_off_unless_asked_for -->
 #
 # Equation 14 adds $\lambda \sum_i (1 - \sum_t \alpha_{ti})^2$: it asks for even attention over all places in the course
 # of a caption. In satlib it is off for hard attention unless you ask for it.

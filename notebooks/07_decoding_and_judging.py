@@ -52,23 +52,26 @@ from pycocoevalcap.cider.cider import Cider
 from torch import Tensor
 from torch.testing import assert_close
 
-from satlib import decoding, demo, java, metrics, shipped, statistics
-from satlib.batching import SameLengthBatches, pairs
-from satlib.captioner import Captioner
-from satlib.course.beam_tree import tree_figure
-from satlib.datasets import Example, scenes
-from satlib.datasets.scenes_grammar import parse
-from satlib.decoder import Decoder, DecoderConfig
-from satlib.decoding import Hypothesis
-from satlib.features import Pixels
-from satlib.images import open_photo, square, to_tensor
-from satlib.meteor import function_words
-from satlib.objectives import negative_log_likelihood
-from satlib.plots import END_LABEL, INK
-from satlib.statistics import Statistics
-from satlib.text import END, UNKNOWN, tokenise
+from satcourse import demo
+from satcourse.widgets.beam_tree import tree_figure
+from satlib.beyond.meteor import function_words
+from satlib.data import scenes
+from satlib.data.batches import SameLengthBatches, pairs
+from satlib.data.datasets import Example
+from satlib.data.features import Pixels
+from satlib.data.images import open_photo, square, to_tensor
+from satlib.data.scenes_grammar import parse
+from satlib.data.text import END, UNKNOWN, tokenise
+from satlib.evaluation import java, metrics, statistics
+from satlib.evaluation.plots import END_LABEL, INK
+from satlib.evaluation.statistics import Statistics
+from satlib.model import search, shipped
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.objective import negative_log_likelihood
+from satlib.model.search import Hypothesis
 
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 BLUE, ORANGE, SKY, VERMILION = "C0", "C1", "C4", "C5"
 WRONG = {"facecolor": "none", "edgecolor": VERMILION, "hatch": "////"}  # hatched, so that no colour is needed
 plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
@@ -268,12 +271,12 @@ def table_of(decoder: Decoder, a: Tensor) -> NextWords:
 
 
 for width in (1, 2, 3, 30):
-    found = decoding.beam_search(tiny, a, width, longest)
+    found = search.beam_search(tiny, a, width, longest)
     for image, hypotheses in enumerate(found):
         by_hand, _ = beam(table_of(tiny, a[image : image + 1]), width, longest, END)
         assert [(*each.words, END) for each in hypotheses] == [words for words, _ in by_hand]
         assert_close([each.log_probability for each in hypotheses], [log_p for _, log_p in by_hand])
-for image, hypothesis in enumerate(decoding.greedy(tiny, a, longest)):
+for image, hypothesis in enumerate(search.greedy(tiny, a, longest)):
     assert (*hypothesis.words, END) == greedy(table_of(tiny, a[image : image + 1]), longest, END)
     exact = dict(everything(table_of(tiny, a[image : image + 1]), longest, END))
     assert (*found[image][0].words, END) == max(exact, key=exact.get)
@@ -396,11 +399,11 @@ with torch.inference_mode():
     seen = photographer.annotations(batch)  # (B, L, D)
 generator = torch.Generator().manual_seed(SEED)
 ways = {
-    "greedy": decoding.greedy(photographer.decoder, seen),
-    "beam of 5": [found[0] for found in decoding.beam_search(photographer.decoder, seen, 5)],
-    "beam of 50": [found[0] for found in decoding.beam_search(photographer.decoder, seen, 50)],
-    "sample, T = 0.5": decoding.sample(photographer.decoder, seen, temperature=0.5, generator=generator),
-    "sample, T = 1": decoding.sample(photographer.decoder, seen, temperature=1.0, generator=generator),
+    "greedy": search.greedy(photographer.decoder, seen),
+    "beam of 5": [found[0] for found in search.beam_search(photographer.decoder, seen, 5)],
+    "beam of 50": [found[0] for found in search.beam_search(photographer.decoder, seen, 50)],
+    "sample, T = 0.5": search.sample(photographer.decoder, seen, temperature=0.5, generator=generator),
+    "sample, T = 1": search.sample(photographer.decoder, seen, temperature=1.0, generator=generator),
 }
 figure, axes = plt.subplots(1, len(photos), figsize=(5, 2.2), layout="constrained")
 for image, (photo, axis) in enumerate(zip(photos, axes, strict=True)):
@@ -411,7 +414,7 @@ for image, (photo, axis) in enumerate(zip(photos, axes, strict=True)):
     for name, found in ways.items():
         line = " ".join(photographer.vocabulary.decode(found[image].words))
         print(f"  {name:16} {found[image].log_probability:6.1f}  {line}")
-fifty = decoding.sample(photographer.decoder, seen[:1].expand(50, -1, -1), temperature=0.5, generator=generator)
+fifty = search.sample(photographer.decoder, seen[:1].expand(50, -1, -1), temperature=0.5, generator=generator)
 lucky = sum(each.log_probability > ways["beam of 5"][0].log_probability for each in fifty)
 print(f"samples of {paths[0].stem} with a higher probability than the beam of 5: {lucky} of {len(fifty)}")
 
@@ -470,9 +473,9 @@ def right(captions: Mapping[str, str]) -> float:
 
 
 hotter = [0.25, 0.5, 0.75, 1.0, 1.5]
-drawn = [decoding.sample(captioner.decoder, a_test, 24, T, torch.Generator().manual_seed(SEED)) for T in hotter]
+drawn = [search.sample(captioner.decoder, a_test, 24, T, torch.Generator().manual_seed(SEED)) for T in hotter]
 correct = [right(said(found)) for found in drawn]
-print("greedy  :", f"{right(said(decoding.greedy(captioner.decoder, a_test, 24))):3.0f} % right")
+print("greedy  :", f"{right(said(search.greedy(captioner.decoder, a_test, 24))):3.0f} % right")
 for T, percent in zip(hotter, correct, strict=True):
     print(f"T = {T:4}: {percent:3.0f} % right")
 assert correct[0] > correct[3] + 10 > correct[4] + 20, "higher temperatures cost more"
@@ -487,7 +490,7 @@ assert correct[0] > correct[3] + 10 > correct[4] + 20, "higher temperatures cost
 # So a captioner that has to be right should not sample. Sampling serves other purposes. It gives many different
 # captions of one picture. And it is part of training methods that reward what was drawn: notebook 06 draws places, and
 # `satlib train flickr8k-soft-reward` draws words.
-# <!-- source: `satlib train flickr8k-soft-reward` draws words | satlib/reward.py -->
+# <!-- source: `satlib train flickr8k-soft-reward` draws words | satlib/beyond/rewards.py -->
 #
 # ## Length, and what a wider beam does to it
 #
@@ -504,7 +507,7 @@ for image in range(len(a)):
     exact = dict(everything(table_of(tiny, a[image : image + 1]), longest, END))
     for gamma in (0.0, 0.7, 1.0):
         by_hand = max(exact, key=lambda words: math.log(exact[words]) / len(words) ** gamma)
-        found = decoding.beam_search(tiny, a[image : image + 1], 30, longest, gamma)[0][0]
+        found = search.beam_search(tiny, a[image : image + 1], 30, longest, gamma)[0][0]
         assert (*found.words, END) == by_hand
 print("the same captions as satlib's beam search")
 
@@ -517,9 +520,7 @@ print("the same captions as satlib's beam search")
 # %%
 beams = [1, 2, 3, 5, 10]
 searched = {
-    gamma: [
-        [image[0] for image in decoding.beam_search(captioner.decoder, a_test, width, 24, gamma)] for width in beams
-    ]
+    gamma: [[image[0] for image in search.beam_search(captioner.decoder, a_test, width, 24, gamma)] for width in beams]
     for gamma in (0.0, 1.0)
 }
 words = {gamma: [np.mean([len(each.words) for each in found]) for found in every] for gamma, every in searched.items()}
@@ -556,7 +557,7 @@ assert abs(correct[4] - correct[1]) < 4, "not better from width 2 on"
 #
 # </details>
 #
-# <!-- index: claim: a wider beam finds likelier captions, not better ones | beam width against log p, length and exact match | satlib.decoding.beam_search | tests/test_decoding.py::test_a_full_beam_is_exhaustive_search -->
+# <!-- index: claim: a wider beam finds likelier captions, not better ones | beam width against log p, length and exact match | satlib.model.search.beam_search | tests/test_decoding.py::test_a_full_beam_is_exhaustive_search -->
 #
 # ### Why a wider beam need not give a better caption
 #
@@ -673,7 +674,7 @@ axis.tick_params(length=0)
 #
 # ## BLEU without brevity penalty
 #
-# <!-- index: claim: BLEU is reported without brevity penalty | what captions cut short score with and without it | satlib.metrics.bleu | tests/test_metrics.py::test_brevity_penalty_by_hand -->
+# <!-- index: claim: BLEU is reported without brevity penalty | what captions cut short score with and without it | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_brevity_penalty_by_hand -->
 #
 # > **Paper, section 5.1, with its notes.** BLEU-1 to BLEU-4 are reported *without* a brevity penalty; BLEU-$n$ is the
 # > geometric mean of the precisions. BLEU has its critics, so METEOR is reported as well.
@@ -717,7 +718,7 @@ assert abs(without[-1] - with_penalty[-1]) < 1
 #
 # ## Before two rows are compared
 #
-# <!-- index: section 5.2 | what has to be equal before two rows of a table are compared | satlib.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
+# <!-- index: section 5.2 | what has to be equal before two rows of a table are compared | satlib.evaluation.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
 #
 # > **Paper, section 5.2.** Three things make comparison hard. The first is the encoder: with the same decoder, merely
 # > replacing AlexNet's features with those of GoogLeNet or VGG gives a higher score. The second is whether one model or
@@ -1077,7 +1078,7 @@ assert kept_share["CIDEr-D"] < 0.2
 #
 # Take a reference, damage it, and score it against the other four. From here on, "CIDEr" is CIDEr-D times 100, as it is
 # for `satlib evaluate`. For each kind of damage we know whether the caption is still true:
-# <!-- source: CIDEr-D times 100 | satlib/metrics.py -->
+# <!-- source: CIDEr-D times 100 | satlib/evaluation/metrics.py -->
 #
 # | | true? | example |
 # | --- | --- | --- |
@@ -1200,7 +1201,7 @@ assert [round(scores[name]["BLEU-4"]) for name in ("original", "colours swapped"
 # %% [markdown]
 # ## References, scored like captions
 #
-# <!-- index: claim: whether human captions are a ceiling for BLEU depends on the data | references against references, on scenes and on Flickr8k, beside the model | satlib.metrics.bleu | tests/test_metrics.py::test_bleu_equals_nltk_and_pycocoevalcap -->
+# <!-- index: claim: whether human captions are a ceiling for BLEU depends on the data | references against references, on scenes and on Flickr8k, beside the model | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_bleu_equals_nltk_and_pycocoevalcap -->
 #
 # How good is a good score? Take one reference and score it against the four others. Score the model's caption against
 # the same four. Then average over the five ways to leave one out. On Flickr8k people wrote the references, so this says
@@ -1275,7 +1276,7 @@ assert len(models) == 10
 #
 # ## Teacher forcing gives a false BLEU
 #
-# <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
+# <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.evaluate.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
 #
 # In training the decoder sees the *true* words before each word. Its top word at each step comes for free, and it is
 # tempting to take these words as its caption and report their BLEU. A public re-implementation did (see below). But
@@ -1375,7 +1376,7 @@ assert real["forced, all"]["BLEU-4"] < real["generated, all"]["BLEU-4"] - 5, "fo
 #
 # ## Likelihood and BLEU disagree
 #
-# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL; real training runs, where NLL stands still or gets worse and BLEU goes on | satlib.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
+# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL; real training runs, where NLL stands still or gets worse and BLEU goes on | satlib.training.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
 #
 # > **Paper, section 4.3.** Late in training the correlation between the validation set's log-likelihood and BLEU breaks
 # > down. BLEU is what is reported, so BLEU on the validation set chooses the model.
@@ -1411,7 +1412,7 @@ sure = copy.deepcopy(captioner.decoder)
 with torch.no_grad():
     for parameter in (sure.output.weight, sure.output.bias):
         parameter.div_(0.25)
-at_once, of_the_sure = (said(decoding.greedy(decoder, a_test, 24)) for decoder in (captioner.decoder, sure))
+at_once, of_the_sure = (said(search.greedy(decoder, a_test, 24)) for decoder in (captioner.decoder, sure))
 same = np.mean([at_once[image_id] == of_the_sure[image_id] for image_id in at_once])
 print("T          " + "  ".join(f"{T:5}" for T in NLL_TEMPERATURES))
 print("NLL / word " + "  ".join(f"{value:5.2f}" for value in at), f"  greedy captions that stay the same: {same:.0%}")

@@ -54,32 +54,21 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 
-from satlib import (
-    cli,
-    datasets,
-    device,
-    encoders,
-    extraction,
-    features,
-    plots,
-    recipe,
-    shipped,
-    statistics,
-    table,
-    training,
-    tune,
-)
-from satlib.batching import Batch, SameLengthBatches, pairs
-from satlib.bench.machine import peak_memory
-from satlib.captioner import Captioner
-from satlib.course import patches, processes
-from satlib.datasets import counts, folder, scenes
-from satlib.decoder import Decoder, DecoderConfig
-from satlib.distributed import Ranks
-from satlib.objectives import negative_log_likelihood
-from satlib.weight_files import read_safetensors
+from benchmarks.bench.machine import peak_memory
+from satcourse.lessons import patches, processes
+from satlib import cli, recipe
+from satlib.data import counts, datasets, features, folder, scenes
+from satlib.data.batches import Batch, SameLengthBatches, pairs
+from satlib.evaluation import plots, statistics, table
+from satlib.files.weight_files import read_safetensors
+from satlib.model import device, encoders, shipped
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.objective import negative_log_likelihood
+from satlib.training import extraction, loop, tuning
+from satlib.training.distributed import Ranks
 
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
 SEED = 0
 work = Path(tempfile.mkdtemp())
@@ -145,7 +134,7 @@ print("\n".join(recorded()) or "No GPU figures have been recorded yet: every fig
 # %% [markdown]
 # ## What a step costs
 #
-# <!-- index: section 4.3 | what training costs: time of a step, memory, hours for each data set | satlib.training.train | tests/test_training.py::TestRun::test_bf16 -->
+# <!-- index: section 4.3 | what training costs: time of a step, memory, hours for each data set | satlib.training.loop.train | tests/test_training.py::TestRun::test_bf16 -->
 #
 # > **Paper, section 4.3.** On COCO, with batches of 64 captions of one length, the soft model took less than
 # > three days on an NVIDIA Titan Black.
@@ -332,7 +321,7 @@ assert 90 < longer < 100, "Nearly 100: there are 19 times as many captions, and 
 #
 # The features of COCO take 25 GB. satlib reads each image's vectors from the file when a batch needs them, so the
 # training does not need that much memory.
-# <!-- source: reads each image's vectors from the file when a batch needs them | satlib/features.py -->
+# <!-- source: reads each image's vectors from the file when a batch needs them | satlib/data/features.py -->
 
 # %% [markdown]
 # ## Where a step's time goes
@@ -418,17 +407,17 @@ BASE = (
 def train(name: str, *changes: str, **more) -> list[dict]:
     """Train the small model on the CPU in a folder of its own; return its log."""
     chosen = recipe.load("own-folder", [*BASE, *changes])
-    training.train(chosen, data, more.pop("reader", store), work / name, "cpu", progress=False, **more)
+    loop.train(chosen, data, more.pop("reader", store), work / name, "cpu", progress=False, **more)
     return log(name)
 
 
 def log(name: str) -> list[dict]:
-    return [json.loads(line) for line in (work / name / training.LOG).read_text().splitlines()]
+    return [json.loads(line) for line in (work / name / loop.LOG).read_text().splitlines()]
 
 
 def weights(name: str) -> dict[str, torch.Tensor]:
     """The current weights of a run, by name."""
-    tensors = read_safetensors(work / name / training.CHECKPOINT)[1]
+    tensors = read_safetensors(work / name / loop.CHECKPOINT)[1]
     return {key: value for key, value in tensors.items() if key.startswith("model.")}
 
 
@@ -512,7 +501,7 @@ assert norm > limit
 # %% [markdown]
 # ## Which precision your card supports
 #
-# <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | rounding by hand; gradients that float16 loses and bf16 does not | satlib.objectives.word_losses | tests/test_training.py::TestRun::test_bf16 -->
+# <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | rounding by hand; gradients that float16 loses and bf16 does not | satlib.model.objective.word_losses | tests/test_training.py::TestRun::test_bf16 -->
 #
 # GPUs multiply 16-bit matrices several times faster than 32-bit ones. There are two formats of 16 bits:
 # <!-- source: faster than 32-bit ones | NVIDIA's data sheets of T4, A100 and H100 -->
@@ -535,7 +524,7 @@ assert torch.finfo(torch.bfloat16).smallest_normal == torch.finfo(torch.float32)
 # bf16 where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs.
 # <!-- source: compute capability 8.0 | CUDA C++ Programming Guide, compute capabilities -->
 # <!-- source: A T4 has 7.5. PyTorch *emulates* bf16 there | github.com/pytorch/pytorch/pull/148322 -->
-# <!-- source: it takes bf16 where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs | satlib/device.py, precision; tests/test_device.py -->
+# <!-- source: it takes bf16 where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs | satlib/model/device.py, precision; tests/test_device.py -->
 #
 # **Predict.** Which of these cards get bf16: V100, T4, A100, L4, H100?
 
@@ -691,11 +680,11 @@ assert output.dtype == torch.bfloat16
 # - Weights and Adam's means stay in float32.
 # - `torch.autocast` rounds the inputs of a matrix product to bf16. The products are usually summed in float32 inside
 #   the hardware, and the output is rounded to bf16 again, as printed above.
-# - Losses are computed in float32: `satlib.objectives` converts before it sums. On a GPU, autocast also computes
+# - Losses are computed in float32: `satlib.model.objective` converts before it sums. On a GPU, autocast also computes
 #   softmax in float32.
 # <!-- source: autocast also computes softmax in float32 | PyTorch's autocast op reference -->
 # <!-- source: The products are usually summed in float32 inside the hardware | Kalamkar et al. (2019), section 3; PyTorch's notes on numerical accuracy -->
-# <!-- source: `satlib.objectives` converts before it sums | satlib/objectives.py, word_losses -->
+# <!-- source: `satlib.model.objective` converts before it sums | satlib/model/objective.py, word_losses -->
 #
 # Does training in bf16 come out differently? For comparison we also train in float32 with another seed.
 
@@ -722,7 +711,7 @@ assert max(gaps.values()) < 0.03, "bf16 and float32 end within 3 percent of each
 # %% [markdown]
 # ## Stopped and resumed
 #
-# <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.train | tests/test_training.py::TestResuming::test_stopped_and_resumed_is_the_run_that_was_not -->
+# <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.loop.train | tests/test_training.py::TestResuming::test_stopped_and_resumed_is_the_run_that_was_not -->
 #
 # > **Paper, section 4.3.** Both models were trained by stochastic gradient descent with adaptive learning rates:
 # > RMSProp worked best on Flickr8k. On Flickr30k and COCO the authors used Adam.
@@ -770,7 +759,7 @@ assert_close(moved, torch.full((3,), eta), rtol=1e-2, atol=0.0)
 # done, the step of the learning rate's schedule, the moving average of the weights, the loss scale of fp16, and the epoch
 # that is best so far. satlib's checkpoint holds all of it in one file, which is written atomically. The order of the
 # batches need not be saved, because seed and epoch determine it.
-# <!-- source: holds all of it in one file, which is written atomically | satlib/checkpoint.py; tests/test_resuming.py -->
+# <!-- source: holds all of it in one file, which is written atomically | satlib/training/checkpoint.py; tests/test_resuming.py -->
 #
 # Now the real thing. We give the training a reader of features, `Stopping`. After some batches it sends its own process
 # the signal that a cluster sends before it takes a machine away (SIGTERM). Then we call it again with the ordinary
@@ -791,12 +780,12 @@ class Stopping:
         return store.read(image_ids)
 
 
-steps = read_safetensors(work / "whole" / training.CHECKPOINT)[1]["optimiser.0.step"].item()
+steps = read_safetensors(work / "whole" / loop.CHECKPOINT)[1]["optimiser.0.step"].item()
 per_epoch = int(steps) // len(whole)
 dev_reads = 2  # at the end of an epoch: to generate captions, and to compute the likelihood
 try:
     train("stopped", reader=Stopping(per_epoch + dev_reads + per_epoch // 2))
-except training.Interrupted as stopped:
+except loop.Interrupted as stopped:
     print(stopped)
 else:
     raise AssertionError("the signal came too late")
@@ -840,7 +829,7 @@ assert distance("weights only", "whole") > 0.01
 # %% [markdown]
 # ## Several processes, one training run
 #
-# <!-- index: claim: gradients averaged over processes are those of one | weighted by their rows; two gloo processes against one | satlib.distributed.Ranks | tests/test_distributed.py::TestEquality::test_soft -->
+# <!-- index: claim: gradients averaged over processes are those of one | weighted by their rows; two gloo processes against one | satlib.training.distributed.Ranks | tests/test_distributed.py::TestEquality::test_soft -->
 #
 # With several GPUs, each runs a process (a *rank*) with a copy of the model. A batch is divided among the ranks, each
 # computes the gradient of its rows, the gradients are averaged, and all copies take the same step. PyTorch's
@@ -860,8 +849,8 @@ import torch.distributed.nn  # before init_process_group: imported later, it kee
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from satlib.decoder import Decoder, DecoderConfig
-from satlib.objectives import negative_log_likelihood
+from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.objective import negative_log_likelihood
 
 ROWS = 7
 
@@ -982,7 +971,7 @@ assert errors["plain"][-1] < 1e-12, "With 7 ranks both are right"
 # %% [markdown]
 # With 7 ranks both are right, because each rank then has one caption.
 #
-# Now a whole training run. Two processes on this machine train what one process trains. `satlib.course.processes`
+# Now a whole training run. Two processes on this machine train what one process trains. `satcourse.lessons.processes`
 # starts them as `torchrun` does. Dropout is off, because each rank draws its own masks. For comparison, we again train
 # with another seed.
 # <!-- source: each rank draws its own masks | docs/scaling.md -->
@@ -1022,7 +1011,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # %% [markdown]
 # ## Fine-tuning the encoder
 #
-# <!-- index: section 4.3 | fine-tuning the encoder: its own learning rate, frozen batch statistics | satlib.encoders.freeze_statistics | tests/test_fine_tuning.py -->
+# <!-- index: section 4.3 | fine-tuning the encoder: its own learning rate, frozen batch statistics | satlib.model.encoders.freeze_statistics | tests/test_fine_tuning.py -->
 #
 # > **Paper, section 4.3.** The encoder was used without fine-tuning; with enough data, it could also be trained with
 # > the rest of the model.
@@ -1038,7 +1027,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 #   repeated, and estimates both badly. So these layers stay in evaluation mode, and their scale and shift stay as they
 #   are.
 # - **Early stopping.** An encoder has millions of weights, and Flickr8k has 6,000 training images.
-# <!-- source: Flickr8k has 6,000 training images | satlib/datasets/flickr8k-counts.tsv -->
+# <!-- source: Flickr8k has 6,000 training images | satlib/data/flickr8k-counts.tsv -->
 #
 # The recipe `flickr8k-lite0-tuned` has these settings. Its effect on Flickr8k has not been measured yet. To try it:
 # <!-- source: has these settings | satlib/recipes/flickr8k-lite0-tuned.toml -->
@@ -1061,9 +1050,9 @@ TUNED = (
     "decoding.max_length=8", "decoding.beam=1",
 )  # fmt: skip
 chosen = recipe.load("flickr8k-lite0-tuned", TUNED)
-tuned = training.train(chosen, data, features.Pixels(data), work / "tuned", "cpu", progress=False)
+tuned = loop.train(chosen, data, features.Pixels(data), work / "tuned", "cpu", progress=False)
 start = encoders.create("efficientnet-lite0")
-steps_taken = int(read_safetensors(work / "tuned" / training.CHECKPOINT)[1]["optimiser.0.step"].item())
+steps_taken = int(read_safetensors(work / "tuned" / loop.CHECKPOINT)[1]["optimiser.0.step"].item())
 
 kinds = {"convolutions": [], "BatchNorm: scale and shift": [], "BatchNorm: running mean and variance": []}
 frozen = {name for name, module in start.named_modules() if isinstance(module, nn.BatchNorm2d)}
@@ -1104,7 +1093,7 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 #
 # Adam moves a weight by about one learning rate per step, and the cosine schedule lowers the rate towards zero: the
 # change is no more than one learning rate per step. In the BatchNorm layers it is exactly zero.
-# <!-- source: the cosine schedule lowers the rate towards zero | satlib/optimisation.py, learning_rate_factor -->
+# <!-- source: the cosine schedule lowers the rate towards zero | satlib/training/optimisation.py, learning_rate_factor -->
 #
 # </details>
 #
@@ -1117,13 +1106,13 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # ```
 # satlib encoders --runs runs
 # ```
-# <!-- source: Encoders differ in the size of their vectors' values, and large values saturate an untrained LSTM | satlib/scaling.py -->
-# <!-- source: the training measures the root mean square of the vectors and scales it to about 1 | satlib/scaling.py -->
+# <!-- source: Encoders differ in the size of their vectors' values, and large values saturate an untrained LSTM | satlib/training/scaling.py -->
+# <!-- source: the training measures the root mean square of the vectors and scales it to about 1 | satlib/training/scaling.py -->
 
 # %% [markdown]
 # ## A search for hyperparameters
 #
-# <!-- index: section 4.3 | a search for hyperparameters, judged on dev | satlib.tune.tune | tests/test_tune.py -->
+# <!-- index: section 4.3 | a search for hyperparameters, judged on dev | satlib.training.tuning.tune | tests/test_tune.py -->
 #
 # > **Paper, section 4.3.** Dropout and early stopping on BLEU were the only regularisation; a hyperparameter service
 # > (Whetlab) helped to choose values for the Flickr8k experiments.
@@ -1132,7 +1121,7 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # earlier trials. Once four trials have finished, a trial that is worse than the median of the earlier ones after the
 # same epoch is *pruned*: it stops there. Only the dev split judges. If you choose by the test split, its scores no
 # longer tell how the model does on new images.
-# <!-- source: Once four trials have finished, a trial that is worse than the median | satlib/tune.py -->
+# <!-- source: Once four trials have finished, a trial that is worse than the median | satlib/training/tuning.py -->
 #
 # **Predict.** We run six trials of three values: the learning rate, the dropout rate, the number of LSTM units. On
 # which of them does the score depend most?
@@ -1141,10 +1130,10 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 TRIALS, EPOCHS = 6, 2
 chosen = recipe.load("own-folder", [*BASE, "data.train_images=32", f"training.epochs={EPOCHS}"])
 space = [
-    tune.Knob.read(text)
+    tuning.Knob.read(text)
     for text in ("training.learning_rate=1e-4..3e-2", "decoder.dropout=0.1..0.5", "decoder.hidden=32,64")
 ]
-history = tune.tune(chosen, data, store, work / "search", space, TRIALS, "cpu", progress=False)
+history = tuning.tune(chosen, data, store, work / "search", space, TRIALS, "cpu", progress=False)
 display(plots.search_figure(history, "minus dev NLL"))
 
 # %%
@@ -1161,7 +1150,7 @@ print(
 )
 assert len(early) >= 1
 assert rates[0] == max(rates), "The trial with the largest learning rate has the best score"
-again = tune.tune(chosen, data, store, work / "search", space, TRIALS, "cpu", progress=False)
+again = tuning.tune(chosen, data, store, work / "search", space, TRIALS, "cpu", progress=False)
 assert again == history  # the same command resumes the search, here at its end
 
 # %% [markdown]
@@ -1177,7 +1166,7 @@ assert again == history  # the same command resumes the search, here at its end
 # %% [markdown]
 # ## Evaluation and the table
 #
-# <!-- index: section 5.3 | Table 1 with satlib's own rows | satlib.table.rows | tests/test_table.py -->
+# <!-- index: section 5.3 | Table 1 with satlib's own rows | satlib.evaluation.table.rows | tests/test_table.py -->
 #
 # When the training is done, `satlib evaluate` captions the test split, scores the captions, and writes a file.
 # `satlib table` prints such files below the published rows. First we evaluate our small model; the arguments are those that
@@ -1236,7 +1225,7 @@ assert on_scenes["scenes-none"] < 5 < 50 < min(on_scenes["scenes-soft"], on_scen
 # %% [markdown]
 # Above the dotted line are the published rows, below it satlib's, with 95 % intervals from a bootstrap over the test
 # images. What to keep in mind when you read the figure:
-# <!-- source: 95 % intervals from a bootstrap over the test images | satlib/statistics.py -->
+# <!-- source: 95 % intervals from a bootstrap over the test images | satlib/evaluation/statistics.py -->
 #
 # - **The encoder.** "vgg19" is the paper's. The others are newer networks. Compare attention only between
 #   rows of one encoder.
@@ -1274,7 +1263,7 @@ assert differ["decoder.hidden"] == [512, 512, 1800]
 
 LARGER = "flickr8k-paper-soft"  # Flickr8k with the size, the optimiser and lambda of the paper and its code; its log comes with satlib
 units = recipe.load(LARGER).decoder.hidden
-lines_of_log = (Path(shipped.__file__).parent / "results" / LARGER / training.LOG).read_text().splitlines()
+lines_of_log = (Path(shipped.__file__).parent / "results" / LARGER / loop.LOG).read_text().splitlines()
 by_epoch = [each for each in map(json.loads, lines_of_log) if each["event"] == "epoch"]
 for each in (by_epoch[7], by_epoch[-1]):
     print(
@@ -1302,7 +1291,7 @@ assert by_epoch[-1]["dev_nll"] > by_epoch[7]["dev_nll"] + 0.2, "while the NLL on
 # 1. **Forget the random state.** A run that has finished cannot be stopped, so begin at the top of the notebook. In the
 #    cell that stops the training, put four lines before `resumed = ...`: `header, tensors = read_safetensors(path)`
 #    with the path of the checkpoint, `torch.manual_seed(1)`, `tensors["random"] = torch.get_rng_state()`, and
-#    `write_safetensors(path, tensors, header)` (`from satlib.weight_files import write_safetensors`). Which assertion
+#    `write_safetensors(path, tensors, header)` (`from satlib.files.weight_files import write_safetensors`). Which assertion
 #    notices? Does it still notice with `decoder.dropout=0.0` in `BASE`?
 # 2. **Train in bf16 throughout.** Below the histogram of the gradients, take one step with `captioner.bfloat16()`,
 #    annotation vectors in bf16, and Adam with a learning rate of $10^{-4}$. What share of the decoder's weights moves?

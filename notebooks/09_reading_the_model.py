@@ -44,24 +44,27 @@ from IPython.display import display
 from torch.nn import functional
 
 import satlib
-from satlib import demo, encoders, ground, overlay, plots, shipped
-from satlib.captioner import Captioner
-from satlib.course import drawings
-from satlib.course.explorer import Explorer, annotate, read
-from satlib.course.steering import look_again, steered, tempered
-from satlib.datasets import Example, find_root, load, scenes
-from satlib.evaluation import maps
-from satlib.features import Pixels
-from satlib.images import open_photo, square, to_tensor
+from satcourse import demo
+from satcourse.widgets import drawings
+from satcourse.widgets.explorer import Explorer, annotate, read
+from satcourse.widgets.steering import look_again, steered, tempered
+from satlib.data import scenes
+from satlib.data.datasets import Example, find_root, load
+from satlib.data.features import Pixels
+from satlib.data.images import open_photo, square, to_tensor
+from satlib.evaluation import ground, overlay, plots
+from satlib.evaluation.evaluate import maps
+from satlib.model import encoders, shipped
+from satlib.model.captioner import Captioner
 
 BLUE, ORANGE, GREEN, SKY = "#0072b2", "#d55e00", "#009e73", "#56b4e9"  # Okabe and Ito
-plt.style.use("satlib.course.page")
+plt.style.use("satcourse.page")
 SAMPLE, SCENES = 0, 400  # which test scenes
 
 # %% [markdown]
 # ## A gallery: right and wrong
 #
-# <!-- index: section 5.4 | captions right and wrong, with their maps, in the manner of figures 3 to 5 | satlib.course.drawings.gallery_figure | tests/test_drawings.py::test_a_gallery_is_whole_and_marks_wrong_words -->
+# <!-- index: section 5.4 | captions right and wrong, with their maps, in the manner of figures 3 to 5 | satcourse.widgets.drawings.gallery_figure | tests/test_drawings.py::test_a_gallery_is_whole_and_marks_wrong_words -->
 #
 # Two models of drawn scenes come with satlib, one with soft attention and one with hard. Both now caption 400 scenes
 # that neither was trained on. At each step we take the most probable word. A caption is right if it names both objects
@@ -102,7 +105,7 @@ for name in models:
 # If a caption is wrong, which word is to blame? Each phrase is compared with both objects. We take it to be about
 # the object that fits more of its words. The words that are false of that object are the **mistakes**
 # (`ground.scene_mistakes`).
-# <!-- source: the object that fits more of its words | satlib/datasets/scenes.py, mentions -->
+# <!-- source: the object that fits more of its words | satlib/data/scenes.py, mentions -->
 #
 # The figure shows four right captions above and four wrong ones below. False words are in orange italics, and the truth
 # is below them. Can you see a reason in the picture?
@@ -180,7 +183,7 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # The maps do not warn you. Every word lights up some place, whether it is true or false. The maps also move less on
 # these photographs than on scenes: the numbers are the share of the weight that changes its place from one word to the
 # next.
-# <!-- source: the share of the weight that changes its place | satlib/evaluation.py, maps -->
+# <!-- source: the share of the weight that changes its place | satlib/evaluation/evaluate.py, maps -->
 #
 # The figures of a paper show chosen examples. So, after a section on how a map is drawn, we count, wherever
 # we know the truth.
@@ -188,7 +191,7 @@ assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movemen
 # %% [markdown]
 # ## How a map is drawn
 #
-# <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
+# <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.evaluation.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 #
 # > **Paper, section 5.4.** VGG's feature maps shrink only where it pools. Before the layer whose vectors are used, it
 # > pools four times, and each time halves width and height: $224 / 2^4 = 14$. To draw the weights they are enlarged by
@@ -260,7 +263,7 @@ plt.show()
 # %% [markdown]
 # ## The pointing game
 #
-# <!-- index: claim: alignments agree with human intuition | the peak of a word's map on what it names, against chance and against a map that ignores the word | satlib.ground.measure | tests/test_ground.py::test_measures_by_hand -->
+# <!-- index: claim: alignments agree with human intuition | the peak of a word's map on what it names, against chance and against a map that ignores the word | satlib.evaluation.ground.measure | tests/test_ground.py::test_measures_by_hand -->
 #
 # > **Paper, section 5.4.** The alignments that the model learns agree very strongly with human intuition.
 #
@@ -325,7 +328,7 @@ plots.ground_figure(looked["soft"])
 # The right panel shows something else: much of the weight lies outside the object. Only 40 % of soft attention's weight
 # is on the object's pixels, and 45 % of hard attention's. In the example by hand the peak is at the edge of the object.
 # A vector sees more than its own square. So a map does not outline an object.
-# <!-- source: a vector sees more than its own square | satlib/networks.py: one vector sees 126 pixels, its square has 32 -->
+# <!-- source: a vector sees more than its own square | satlib/model/networks.py: one vector sees 126 pixels, its square has 32 -->
 
 # %% [markdown]
 # ## The same on photographs
@@ -341,7 +344,7 @@ plots.ground_figure(looked["soft"])
 #
 # - **Mass**: how much of the map lies in the boxes. The control is an even map, whose mass is the area of the boxes.
 # - **Peak**: how often the largest value lies in a box. The control is the centre of the picture, which needs no model.
-# <!-- source: the largest value lies in a box | satlib/phrase_grounding.py -->
+# <!-- source: the largest value lies in a box | satlib/evaluation/phrase_grounding.py -->
 #
 # **Predict, then run.** Write down two numbers: in what percentage of the phrases is the *centre of the picture* in a
 # box? And how often is the peak of soft attention in one?
@@ -433,7 +436,7 @@ assert own[hard]["peak"] > own[hard]["peak centre"], "the hard model beats the c
 # %% [markdown]
 # ## Mistakes, and what the maps say about them
 #
-# <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satlib.ground.scene_mistakes | tests/test_ground.py::test_words_that_are_false_of_what_their_phrase_describes -->
+# <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satlib.evaluation.ground.scene_mistakes | tests/test_ground.py::test_words_that_are_false_of_what_their_phrase_describes -->
 #
 # > **Paper, section 5.4 and figure 5.** The maps of captions with mistakes give an intuition of why the mistakes were
 # > made.
@@ -552,7 +555,7 @@ for name, found in judged.items():
 # %% [markdown]
 # ## Is attention an explanation?
 #
-# <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satlib.course.steering.look_again | tests/test_steering.py::TestLookAgain::test_one_step_written_out -->
+# <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satcourse.widgets.steering.look_again | tests/test_steering.py::TestLookAgain::test_one_step_written_out -->
 #
 # A map beside a word could be mere decoration. Jain and Wallace (2019) found text classifiers that give the same answer
 # under very different attention. Wiegreffe and Pinter (2019) replied that whether attention is an explanation
@@ -661,7 +664,7 @@ plt.show()
 #   it, such as the colour. That does not count as following.
 # - Under an even map some words stay. Their own map does not explain these. The sentence so far, the context vectors of
 #   earlier words (which the LSTM remembers), or the mean of all vectors is enough for them.
-# <!-- source: often leave a plain texture out | satlib/datasets/scenes_grammar.py, the phrase of a plain object -->
+# <!-- source: often leave a plain texture out | satlib/data/scenes_grammar.py, the phrase of a plain object -->
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 for name in models:
@@ -684,7 +687,7 @@ for name in models:
 # %% [markdown]
 # ## Words that name nothing
 #
-# <!-- index: claim: attention can look at non-object regions | where "a", "is", "to the left of" look, and whether they need to | satlib.course.steering.look_again | tests/test_steering.py::TestLookAgain::test_where_it_looks_by_itself_it_says_the_same -->
+# <!-- index: claim: attention can look at non-object regions | where "a", "is", "to the left of" look, and whether they need to | satcourse.widgets.steering.look_again | tests/test_steering.py::TestLookAgain::test_where_it_looks_by_itself_it_says_the_same -->
 #
 # > **Paper, section 5.4.** Other systems use object detectors to propose regions that words can be aligned with. Here
 # > the model may attend to any region that helps, even one that is not an object.
@@ -762,7 +765,7 @@ for name, found in groups.items():
 # %% [markdown]
 # ## A temperature for the softmax
 #
-# <!-- index: equation 5 | the softmax over places at a temperature, from the weights alone | satlib.course.steering.tempered | tests/test_steering.py::TestTemperature::test_by_hand -->
+# <!-- index: equation 5 | the softmax over places at a temperature, from the weights alone | satcourse.widgets.steering.tempered | tests/test_steering.py::TestTemperature::test_by_hand -->
 #
 # Divide the energies of equation 5 by a temperature $T$. Below 1 the map gets sharper, above 1 flatter. The weights
 # alone are enough to compute it, because the sum in the softmax cancels:

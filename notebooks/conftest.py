@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from satlib.exercises.summary import pytest_itemcollected  # noqa: F401
+from satcourse.exercises.summary import pytest_itemcollected  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 from execution import peak_memory

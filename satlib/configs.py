@@ -5,8 +5,8 @@ The other two are declared beside the code that they configure: `decoder.Decoder
 
 from dataclasses import dataclass
 
+from satlib.data.text import LANGUAGES
 from satlib.options import option
-from satlib.text import LANGUAGES
 
 LOOKS = ("expected", "probable", "sample")  # what hard attention passes on when it generates captions
 VIEWS = ("whole", "crop")  # which part of a photograph the encoder sees

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from satlib.beyond.rewards import RewardConfig
 from satlib.configs import DataConfig, DecodingConfig, EncoderConfig, HardConfig, ObjectiveConfig, TrainingConfig
-from satlib.decoder import DecoderConfig
 from satlib.errors import RenamedWarning, SatlibError
+from satlib.model.decoder import DecoderConfig
 from satlib.options import Option, options, toml
-from satlib.reward import RewardConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -173,7 +173,7 @@ def _checked(section: str, given: Any) -> dict[str, Any]:
         if name in _REMOVED:
             if value != _REMOVED[name]:
                 raise SatlibError(
-                    f"recipes no longer have {name}; remove it (the course's estimators are in satlib.estimators)"
+                    f"recipes no longer have {name}; remove it (the course's estimators are in satcourse.lessons.estimators)"
                 )
         elif key not in known:
             raise SatlibError(

@@ -24,7 +24,7 @@
 import torch
 from torch import Tensor
 
-from satlib.exercises import check, reference
+from satcourse.exercises import check, reference
 
 # %% [markdown]
 # ## 1.1

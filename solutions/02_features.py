@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satlib.exercises import check, reference
+from satcourse.exercises import check, reference
 
 # %% [markdown]
 # ## 2.1

@@ -26,8 +26,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from satlib.exercises import check, reference
-from satlib.exercises.training_steps import Pointer, task_to_point
+from satcourse.exercises import check, reference
+from satcourse.exercises.training_steps import Pointer, task_to_point
 
 # %% [markdown]
 # ## 4.1
@@ -376,7 +376,7 @@ def why_it_learns() -> str:
 # ## Explore: Another score
 #
 # Two ways to score the places of the pictures of 4.9: the paper's network (`Pointer`, in
-# `satlib/exercises/training_steps.py`), and a scaled dot product of the projected place and the projected state. Which
+# `satcourse/exercises/training_steps.py`), and a scaled dot product of the projected place and the projected state. Which
 # learns faster? Which has sharper maps? Before you believe the answer, write a training loop whose learning rate and
 # number of steps you can change, and let each `forward` keep its `alpha`. Then try a score of your own.
 

@@ -29,7 +29,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from satlib.exercises import check, reference
+from satcourse.exercises import check, reference
 
 END = "(end)"
 

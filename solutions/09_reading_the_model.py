@@ -24,9 +24,9 @@ from importlib import resources
 import torch
 from torch import Tensor
 
-from satlib import plots
-from satlib.exercises import check, reference
-from satlib.exercises.ex09 import wrong_caption
+from satcourse.exercises import check, reference
+from satcourse.exercises.ex09 import wrong_caption
+from satlib.evaluation import plots
 
 # %% [markdown]
 # ## 9.1

@@ -27,15 +27,15 @@
 import torch
 from torch import Tensor, nn
 
-from satlib import shipped
-from satlib.batching import SameLengthBatches, pairs
-from satlib.captioner import Captioner
-from satlib.course.vectors import Vectors
-from satlib.datasets import scenes
-from satlib.exercises import check, reference
-from satlib.exercises.ex10 import named_right
-from satlib.features import Pixels
-from satlib.text import Vocabulary
+from satcourse.exercises import check, reference
+from satcourse.exercises.ex10 import named_right
+from satcourse.lessons.vectors import Vectors
+from satlib.data import scenes
+from satlib.data.batches import SameLengthBatches, pairs
+from satlib.data.features import Pixels
+from satlib.data.text import Vocabulary
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
 
 data = scenes.load(500, 0, 100)  # 500 scenes for training, 100 to try your decoder on
 vectors = Vectors(Captioner.load(shipped.model("scenes-soft")), Pixels(data), [each.image_id for each in data.examples])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from satlib.metrics import java_available
+from satlib.evaluation.metrics import java_available
 
 matplotlib.use("Agg")  # before anything asks for pyplot
 torch.set_num_threads(1)  # pytest runs in several processes already

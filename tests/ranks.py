@@ -22,11 +22,14 @@ from pathlib import Path
 import tiny
 import torch
 
-from satlib import distributed, encoders, extraction, features, plots, recipe, training
-from satlib.attention import HardAttention
-from satlib.captioner import Captioner
-from satlib.datasets import scenes
+from satlib import recipe
+from satlib.data import features, scenes
 from satlib.errors import SatlibError
+from satlib.evaluation import plots
+from satlib.model import encoders
+from satlib.model.attention import HardAttention
+from satlib.model.captioner import Captioner
+from satlib.training import distributed, extraction, loop
 
 
 class Reader(tiny.Reader):
@@ -38,7 +41,7 @@ class Reader(tiny.Reader):
 
 def train(job):
     rank, number, kind = job.get("signal", (None, None, None))
-    losses, update, begun = [], training.Trainer.update, [0]
+    losses, update, begun = [], loop.Trainer.update, [0]
 
     def watched(session, *arguments):
         before = session.progress.sums.get("nll", session.progress.sums.get("reward", 0.0))
@@ -49,8 +52,8 @@ def train(job):
         if (distributed.current().rank, begun[0]) == (rank, number):
             os.kill(os.getpid(), kind)
 
-    training.Trainer.update = watched
-    seconds = job.get("seconds", training.SAVE_SECONDS)
+    loop.Trainer.update = watched
+    seconds = job.get("seconds", loop.SAVE_SECONDS)
     if "peak" in job:  # the likeliest place in the stead of a sample: what two runs can be compared by
         HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))
     if "unweighed" in job:
@@ -64,7 +67,7 @@ def train(job):
     with distributed.launched(torch.device("cpu")) as device:
         start = Path(job["start"]) if "start" in job else None
         teachers = [(Captioner.load(Path(job["teacher"])), Reader())] if "teacher" in job else []
-        training.train(
+        loop.train(
             chosen, data, reader, Path(job["folder"]), device, False, start, teachers=teachers, save_seconds=seconds
         )
         if distributed.current().first:
@@ -99,7 +102,7 @@ def process(job, rank, port, said):
         (train if job["do"] == "train" else extract)(job)
     except SatlibError as error:
         print(f"{rank}: {error}", file=sys.stderr, flush=True)
-        return 130 if isinstance(error, training.Interrupted) else 2
+        return 130 if isinstance(error, loop.Interrupted) else 2
     if left := threads_of_gloo():
         print(f"{rank}: still alive: {left}", file=sys.stderr, flush=True)
         return 3
@@ -126,7 +129,7 @@ def main():
     encoders._BUILDERS["tiny"] = tiny.build
     plots.curves_figure = lambda history: plots.Figure(figsize=(0.1, 0.1))
     with tempfile.TemporaryDirectory() as folder:  # what is imported now is not imported again in each process
-        training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), Reader(), Path(folder), progress=False)
+        loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), Reader(), Path(folder), progress=False)
     for line in sys.stdin:
         job = json.loads(line)
         port = free_port()

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import attention
 from satlib.errors import SatlibError
+from satlib.model import attention
 
 B, L, D, N, WIDTH = 3, 5, 4, 4, 6
 

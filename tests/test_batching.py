@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib.batching import ImageBatches, Pair, SameLengthBatches, pairs
+from satlib.data.batches import ImageBatches, Pair, SameLengthBatches, pairs
+from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
-from satlib.text import END, Vocabulary
 
 some_pairs = st.lists(st.integers(1, 9), min_size=1, max_size=200).map(
     lambda lengths: [Pair(f"{i}.jpg", (*[2 + i] * length, END)) for i, length in enumerate(lengths)]
@@ -47,7 +47,7 @@ class TestPairs:
     vocabulary = Vocabulary(["a", "dog"])
 
     def example(self, *references):
-        from satlib.datasets import Example
+        from satlib.data.datasets import Example
 
         return Example(image_id="1.jpg", split="train", references=references, path=None)
 

@@ -1,5 +1,5 @@
-from satlib.course.beam_tree import tree_figure
-from satlib.plots import END_LABEL
+from satcourse.widgets.beam_tree import tree_figure
+from satlib.evaluation.plots import END_LABEL
 
 TABLE = {
     (): {"a": 0.6, "the": 0.4},

@@ -7,13 +7,13 @@ import json
 import pytest
 import torch
 
+from benchmarks.bench import growth, parts, report
+from benchmarks.bench.baseline import Baseline
+from benchmarks.bench.step import Contestant, Sizes, must_do
 from satlib import cli
-from satlib.bench import growth, parts, report
-from satlib.bench.baseline import Baseline
-from satlib.bench.step import Contestant, Sizes, must_do
-from satlib.datasets import counts
-from satlib.decoder import Decoder, DecoderConfig
-from satlib.objectives import doubly_stochastic_penalty, negative_log_likelihood
+from satlib.data import counts
+from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood
 
 SMALL = Sizes(D=12, B=6, L=9, n=8, K=20)
 CPU = torch.device("cpu")

@@ -9,12 +9,13 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from satlib import captioner as module
-from satlib import encoders, images
-from satlib.captioner import Captioner
+from satlib.data import images
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.text import Vocabulary
-from satlib.weight_files import read_safetensors, write_safetensors
+from satlib.files.weight_files import read_safetensors, write_safetensors
+from satlib.model import captioner as module
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]

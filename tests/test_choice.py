@@ -5,8 +5,10 @@ import json
 import pytest
 import tiny
 
-from satlib import choice, encoders, evaluation, plots, training
-from satlib.captioner import Captioner
+from satlib.evaluation import evaluate, plots
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
+from satlib.training import choice, loop
 
 BEAMS, EXPONENTS = (3, 1, 2), (1.0, 0.0, 0.6)
 
@@ -23,7 +25,7 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(encoders._BUILDERS, "tiny", tiny.build)
         patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
-        training.train(tiny.the_recipe("training.epochs=4"), tiny.data(), tiny.Reader(), folder, progress=False)
+        loop.train(tiny.the_recipe("training.epochs=4"), tiny.data(), tiny.Reader(), folder, progress=False)
     return folder
 
 
@@ -52,7 +54,7 @@ def test_every_candidate_has_the_scores_of_an_evaluation(run, monkeypatch):
     values = [(each["beam"], each["length_normalisation"]) for each in made.tried]
     assert values == [(1, 0.0), *((beam, x) for beam in (2, 3) for x in (0.0, 0.6, 1.0))]
     for (beam, exponent), record in zip(values, made.tried, strict=True):
-        alone = evaluation.evaluate(captioner, data, tiny.Reader(), "dev", beam, exponent, progress=False)
+        alone = evaluate.evaluate(captioner, data, tiny.Reader(), "dev", beam, exponent, progress=False)
         assert record["CIDEr"] == pytest.approx(alone["metrics"]["CIDEr"], abs=1e-4)
         assert record["BLEU-4"] == pytest.approx(alone["metrics"]["BLEU-4 (no brevity penalty)"], abs=1e-4)
     assert len({record["CIDEr"] for record in made.tried}) > 1

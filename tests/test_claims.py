@@ -165,18 +165,22 @@ def test_a_planted_fault_in_a_committed_notebook_is_found():
 
 class TestStaleness:
     def test_what_a_program_reads_is_noted_with_what_its_own_programs_read(self, tmp_path):
-        child = "import satlib.attention; open('satlib/recipes/scenes-soft.toml').close()"
+        child = "import satlib.model.attention; open('satlib/recipes/scenes-soft.toml').close()"
         code = (
             "import subprocess, sys\n"
             "from satlib import shipped\n"
-            "from satlib.captioner import Captioner\n"
+            "from satlib.model.captioner import Captioner\n"
             "Captioner.load(shipped.model('scenes-hard'))\n"
             f"subprocess.run([sys.executable, '-c', {child!r}], check=True)\n"
         )
         notes = tmp_path / "notes"
         subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=staleness.environment(notes))
         read = staleness.read(notes)
-        assert {"satlib/captioner.py", "satlib/models/scenes-hard.safetensors", "satlib/attention.py"} < set(read)
+        assert {
+            "satlib/model/captioner.py",
+            "satlib/models/scenes-hard.safetensors",
+            "satlib/model/attention.py",
+        } < set(read)
         assert "satlib/recipes/scenes-soft.toml" in read
         assert "satlib/models/scenes-soft.safetensors" not in read
 

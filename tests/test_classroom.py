@@ -9,11 +9,11 @@ import nbformat
 import pytest
 from tools_path import exercises
 
+from satcourse.exercises import class_seed, classroom, reference, task
+from satcourse.exercises.engine import chapter
+from satcourse.exercises.grading import ExerciseResult
 from satlib import cli
 from satlib.errors import SatlibError
-from satlib.exercises import class_seed, classroom, reference, task
-from satlib.exercises.engine import chapter
-from satlib.exercises.grading import ExerciseResult
 
 SOURCE = next(source for source in exercises.sources() if source.stem.startswith("05"))
 COUNT = len(chapter(5))

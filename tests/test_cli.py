@@ -13,9 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import cli, datasets, recipe, shipped
-from satlib.captioner import Captioner
-from satlib.datasets import scenes
+from satlib import cli, recipe
+from satlib.data import datasets, scenes
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
 
 
 @pytest.fixture(scope="module")

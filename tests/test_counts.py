@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from satlib.datasets import CaptionSet, Example, counts, scenes
+from satlib.data import counts, scenes
+from satlib.data.datasets import CaptionSet, Example
 from satlib.errors import SatlibError
 
 
@@ -49,7 +50,7 @@ def test_flickr8k_has_the_published_sizes():
 
 
 def test_by_its_command(tmp_path):
-    command = [sys.executable, "-m", "satlib.datasets.counts"]
+    command = [sys.executable, "-m", "satlib.data.counts"]
     done = subprocess.run([*command, "scenes", tmp_path / "counts.tsv"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert counts.read(tmp_path / "counts.tsv")["train"].images == 4000

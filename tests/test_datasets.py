@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from satlib.datasets import CaptionSet, Example, data_root, find_root, folder, load
-from satlib.datasets.check import check
+from satlib.data import folder
+from satlib.data.check import check
+from satlib.data.datasets import CaptionSet, Example, data_root, find_root, load
 from satlib.errors import SatlibError
 
 

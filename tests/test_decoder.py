@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from satlib.decoder import Decoder, DecoderConfig, State
+from satlib.model.decoder import Decoder, DecoderConfig, State
 
 B, L, D, K, C = 3, 6, 5, 11, 4
 

@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from satlib.decoder import Decoder, DecoderConfig
-from satlib.decoding import beam_search, beam_searches, greedy, rollout, sample
+from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
-from satlib.text import END, UNKNOWN
+from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.search import beam_search, beam_searches, greedy, rollout, sample
 
 L, D, K = 3, 4, 5
 WORDS = [i for i in range(K) if i not in (END, UNKNOWN)]

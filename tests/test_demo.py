@@ -8,11 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import demo, encoders, images, recipe, shipped
-from satlib.captioner import Captioner
+from satcourse import demo
+from satlib import recipe
+from satlib.data import images
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.familiarity import REMARK, Familiarity
-from satlib.text import Vocabulary
+from satlib.model import encoders, shipped
+from satlib.model.captioner import Captioner
+from satlib.model.familiarity import REMARK, Familiarity
 
 TINY = (
     "data.train_images=16",

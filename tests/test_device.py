@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from satlib import device
+from satlib.model import device
 
 
 @pytest.fixture

@@ -6,12 +6,14 @@ import pytest
 import tiny
 import torch
 
-from satlib import encoders, evaluation, plots, training
-from satlib.captioner import Captioner
-from satlib.decoder import State
-from satlib.distillation import Teachers
+from satlib.beyond.distillation import Teachers
 from satlib.errors import SatlibError
-from satlib.objectives import distillation_loss, negative_log_likelihood
+from satlib.evaluation import evaluate, plots
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import State
+from satlib.model.objective import distillation_loss, negative_log_likelihood
+from satlib.training import loop
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +26,11 @@ def _tiny(monkeypatch):
 def run(folder, *changes, teachers=(), data=None):
     chosen = tiny.the_recipe(*changes)
     pairs = [(Captioner.load(teacher), tiny.Reader()) for teacher in teachers]
-    return training.train(chosen, data or tiny.data(), tiny.Reader(), folder, progress=False, teachers=pairs)
+    return loop.train(chosen, data or tiny.data(), tiny.Reader(), folder, progress=False, teachers=pairs)
 
 
 def log(folder):
-    return [json.loads(line) for line in (folder / training.LOG).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / loop.LOG).read_text().splitlines()]
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ class TestTraining:
         """At a distillation weight of w, the gradient is (1 - w) times that without teachers and w times that of their loss alone."""
         found = {}
         for w, teachers in (("alone", []), (0.0, [teacher]), (0.25, [teacher]), (0.75, [teacher])):
-            session = training.Trainer(
+            session = loop.Trainer(
                 tiny.the_recipe(
                     f"decoder.attention={attention}",
                     f"objective.distillation={w if teachers else 0.5}",
@@ -157,7 +159,7 @@ class TestTraining:
         distilled = run(tmp_path / "distilled", "training.epochs=2", teachers=[teacher, teacher])
         assert distilled.origins == Captioner.load(tmp_path / "distilled").origins == ("distilled from tiny",)
         for epochs, start in ((1, tmp_path / "distilled"), (2, None)):
-            further = training.train(
+            further = loop.train(
                 tiny.the_recipe(f"training.epochs={epochs}", "training.average=0.5", "training.select=nll"),
                 tiny.data(),
                 tiny.Reader(),
@@ -166,7 +168,7 @@ class TestTraining:
                 start=start,
             )
         assert further.origins == ("distilled from tiny", "begun from tiny")
-        found = evaluation.evaluate(further, tiny.data(), tiny.Reader(), progress=False)
+        found = evaluate.evaluate(further, tiny.data(), tiny.Reader(), progress=False)
         assert found["origins"] == ["distilled from tiny", "begun from tiny"]
         assert Captioner.load(teacher).origins == ()
 

@@ -17,12 +17,13 @@ import ranks
 import torch
 from tools_path import kills
 
-from satlib import cli, distributed, recipe
-from satlib.batching import Batch
-from satlib.captioner import read_safetensors
-from satlib.datasets import scenes
+from satlib import cli, recipe
+from satlib.data import scenes
+from satlib.data.batches import Batch
 from satlib.errors import SatlibError
-from satlib.training import CHECKPOINT, LOG
+from satlib.model.captioner import read_safetensors
+from satlib.training import distributed
+from satlib.training.loop import CHECKPOINT, LOG
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 CLOCK = ("seconds", "tokens_per_second")

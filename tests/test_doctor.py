@@ -10,12 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import cli, datasets, doctor, leaks, recipe, shipped, symptoms, training
-from satlib.captioner import Captioner
-from satlib.datasets import scenes
+from satlib import cli, recipe
+from satlib.data import datasets, scenes
+from satlib.data.features import Pixels
+from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
-from satlib.features import Pixels
-from satlib.text import Vocabulary, tokenise
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
+from satlib.training import doctor, leaks, loop, symptoms
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(symptoms.__file__).parent / "results"
@@ -154,7 +156,7 @@ def trained(tmp_path_factory):
     """A run on eight scenes with everything that a run's folder has; it has learnt nothing yet."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     data = scenes.load(8, 2, 0)
-    training.train(recipe.load("scenes-soft", SMALL), data, Pixels(data), folder, progress=False)
+    loop.train(recipe.load("scenes-soft", SMALL), data, Pixels(data), folder, progress=False)
     return folder
 
 
@@ -210,7 +212,7 @@ class TestPlantedInModels:
         assert "captions cut off" in wrong(folder)
 
     def test_a_loss_that_explodes_within_an_epoch(self, folder):
-        from satlib.weight_files import read_safetensors, write_safetensors
+        from satlib.files.weight_files import read_safetensors, write_safetensors
 
         header, tensors = read_safetensors(folder / "checkpoint.safetensors")
         header["progress"] |= {"words": 100, "captions": 10, "batch": 3, "sums": {"nll": 900.0}}
@@ -299,7 +301,7 @@ class TestCommand:
 
 def test_a_failed_training_points_to_the_doctor(tmp_path, monkeypatch):
     data = scenes.load(4, 2, 0)
-    loss = training.Trainer._caption_loss
+    loss = loop.Trainer._caption_loss
 
     def infinite(*arguments):
         made = loss(*arguments)
@@ -309,9 +311,9 @@ def test_a_failed_training_points_to_the_doctor(tmp_path, monkeypatch):
             else made._replace(loss=made.loss * math.inf)
         )
 
-    monkeypatch.setattr(training.Trainer, "_caption_loss", infinite)
+    monkeypatch.setattr(loop.Trainer, "_caption_loss", infinite)
     with pytest.raises(SatlibError, match=rf"see: satlib doctor {tmp_path / 'run'}$"):
-        training.train(recipe.load("scenes-soft", SMALL), data, Pixels(data), tmp_path / "run", progress=False)
+        loop.train(recipe.load("scenes-soft", SMALL), data, Pixels(data), tmp_path / "run", progress=False)
     assert [finding.state for finding in doctor.examine(tmp_path / "run", tmp_path)].count("wrong") == 0
 
 

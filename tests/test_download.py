@@ -10,9 +10,9 @@ import zipfile
 
 import pytest
 
-from satlib.datasets import download
-from satlib.datasets.download import Archive, fetch, obtain
-from satlib.datasets.unpacking import unpack
+from satlib.data import download
+from satlib.data.download import Archive, fetch, obtain
+from satlib.data.unpacking import unpack
 from satlib.errors import SatlibError
 
 

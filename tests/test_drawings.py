@@ -7,10 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import plots
-from satlib.course import drawings
-from satlib.course.explorer import Reading
-from satlib.images import seen_box
+from satcourse.widgets import drawings
+from satcourse.widgets.explorer import Reading
+from satlib.data.images import seen_box
+from satlib.evaluation import plots
 
 PARTS = [
     ("One", [("00", "look"), ("01", "before images")]),

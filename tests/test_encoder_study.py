@@ -8,10 +8,13 @@ import torch
 from torch import nn
 from torch.hub import get_dir
 
-from satlib import cli, encoder_study, encoders, plots, recipe, scaling, training
-from satlib.captioner import Captioner
-from satlib.datasets import folder, scenes
+from satlib import cli, recipe
+from satlib.data import folder, scenes
 from satlib.errors import SatlibError
+from satlib.evaluation import plots
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
+from satlib.training import encoder_study, loop, scaling
 
 SMALL = (
     "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8", "training.batch_size=8",
@@ -128,7 +131,7 @@ class TestScale:
     def test_a_run_has_the_number_and_goes_on_with_it(self, encoder, tmp_path):
         for epochs in (1, 2):
             chosen = tiny.the_recipe("encoder.scale=0", f"training.epochs={epochs}")
-            captioner = training.train(chosen, tiny.data(), tiny.Reader(), tmp_path, progress=False)
+            captioner = loop.train(chosen, tiny.data(), tiny.Reader(), tmp_path, progress=False)
         sizes = tiny.Reader().read([one.image_id for one in tiny.data().split("train")])
         assert captioner.recipe.encoder.scale == scaling.scale_of(sizes.double().square().mean().sqrt().item())
 
@@ -136,7 +139,7 @@ class TestScale:
         with pytest.raises(SatlibError, match="is measured when training begins"):
             Captioner(
                 tiny.the_recipe("encoder.scale=0"),
-                training.training_data(tiny.data(), tiny.the_recipe()).vocabulary,
+                loop.training_data(tiny.data(), tiny.the_recipe()).vocabulary,
                 encoder,
             )
 

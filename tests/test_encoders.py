@@ -11,8 +11,10 @@ from torch import nn
 from torch.nn import functional
 from torchvision.models import googlenet, vgg19
 
-from satlib import demo, encoders, images, networks
+from satcourse import demo
+from satlib.data import images
 from satlib.errors import SatlibError
+from satlib.model import encoders, networks
 
 # As in the table at the top of the module: h, w, D.
 TABLE = {

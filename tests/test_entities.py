@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from satlib import images
-from satlib.datasets import entities_format
-from satlib.datasets.entities import Entities, Phrase, number
+from satlib.data import entities_format, images
+from satlib.data.entities import Entities, Phrase, number
+from satlib.data.text import tokenise
 from satlib.errors import SatlibError
-from satlib.text import tokenise
 
 WHOLE = ((0.1, 0.1, 0.3, 0.9), (0.1, 0.5, 0.3, 0.7))  # of the two boxes, in a picture of 200 x 100 pixels
 

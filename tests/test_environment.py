@@ -249,7 +249,7 @@ for module in pkgutil.walk_packages(satlib.__path__, "satlib."):
         print(module.name)
 """)
     assert output.split()[0] == "blocked"
-    assert {"satlib.errors", "satlib.decoder", "satlib.datasets", "satlib.recipes"} <= set(output.split())
+    assert {"satlib.errors", "satlib.model.decoder", "satlib.data.datasets", "satlib.recipes"} <= set(output.split())
 
 
 def test_importing_satlib_alone_is_quick():

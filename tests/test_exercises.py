@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from tools_path import exercises
 
+from satcourse.exercises import Wrong, check, class_seed, engine, ex07, progress, reference, task
+from satcourse.exercises.engine import chapter, is_blank
+from satcourse.exercises.task import KINDS
 from satlib.errors import SatlibError
-from satlib.exercises import Wrong, check, class_seed, engine, ex07, progress, reference, task
-from satlib.exercises.engine import chapter, is_blank
-from satlib.exercises.task import KINDS
 
 TASKS = [each for number in engine.CHAPTERS for each in chapter(number).values()]
 EXPLORATIONS = [each for number in engine.CHAPTERS for each in engine.explorations(number)]

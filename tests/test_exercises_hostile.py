@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from satlib.exercises import Wrong, check, engine, guard, reference, settings, task, watch
+from satcourse.exercises import Wrong, check, engine, guard, reference, settings, task, watch
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ def test_an_endless_loop(answer):
 
 LATE_ALARMS = """
 import signal
-from satlib.exercises import guard
+from satcourse.exercises import guard
 
 ring = signal.setitimer
 # Once its time is up, alarms come so fast that many of them reach the clean-up, as on a machine that does little in 0.2 ms.
@@ -398,7 +398,7 @@ def test_ipython_shows_the_message_alone():
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell()
-    shell.run_cell("from satlib.exercises import check")
+    shell.run_cell("from satcourse.exercises import check")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         shell.run_cell("check('4.2', lambda e: e.softmax(0))")

@@ -10,7 +10,7 @@ import pytest
 from test_lab import IDLE, TOKEN, chromium, lab, page  # noqa: F401  (fixtures)
 from tools_path import exercises
 
-from satlib.exercises.engine import chapter
+from satcourse.exercises.engine import chapter
 
 OUTPUTS = """() => jupyterapp.shell.currentWidget.content.widgets.filter(cell => cell.model.type === 'code').map(cell => ({
     count: cell.model.executionCount ?? null, text: cell.model.sharedModel.getSource(),

@@ -9,10 +9,12 @@ import torch
 from tools_path import exercises
 from torch import nn
 
-from satlib import cli, encoders, plots, training
+from satlib import cli
 from satlib.cli import inputs
 from satlib.errors import SatlibError
-from satlib.exercises import plugged
+from satlib.evaluation import plots
+from satlib.model import encoders
+from satlib.training import loop, plugged
 
 RIGHT = """
 import torch
@@ -120,7 +122,7 @@ def test_is_trained(tmp_path, place, monkeypatch, capsys):
         ("own", lambda captioner: plugged.plug(captioner, counted, "mine.py:counted")),
         ("satlib", None),
     ):
-        made = training.train(
+        made = loop.train(
             tiny.the_recipe("training.epochs=1"),
             tiny.data(),
             tiny.Reader(),

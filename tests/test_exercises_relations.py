@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlib.exercises.relations import relation
+from satcourse.exercises.relations import relation
 
 
 def cases(seed: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:

@@ -14,9 +14,9 @@ import yaml
 from nbclient import NotebookClient
 from tools_path import exercises
 
+from satcourse.exercises import grading, running
+from satcourse.exercises.engine import chapter, task
 from satlib import cli
-from satlib.exercises import grading, running
-from satlib.exercises.engine import chapter, task
 
 from install_cell import address  # isort: skip
 
@@ -117,7 +117,7 @@ def test_the_edition_of_a_class_seed_differs_in_one_cell(tmp_path):
     for one, other in zip(plain, seeded, strict=True):
         before, after = ([cell.source for cell in nbformat.read(path, 4).cells] for path in (one, other))
         added = [source for source in after if source not in before]
-        assert added == ["from satlib.exercises import class_seed\n\nclass_seed(2026)"]
+        assert added == ["from satcourse.exercises import class_seed\n\nclass_seed(2026)"]
         assert [source for source in after if source not in added] == before
 
 

@@ -10,12 +10,13 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import encoders, images
-from satlib.captioner import Captioner
-from satlib.course import explorer
-from satlib.course.explorer import annotate, read
+from satcourse.widgets import explorer
+from satcourse.widgets.explorer import annotate, read
+from satlib.data import images
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.text import Vocabulary
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]

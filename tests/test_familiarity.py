@@ -8,13 +8,14 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import captioner as module
-from satlib import cli, encoders, familiarity, shipped
-from satlib.captioner import Captioner
-from satlib.datasets import CaptionSet, Example
+from satlib import cli
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.familiarity import REMARK, Familiarity
-from satlib.text import Vocabulary
+from satlib.model import captioner as module
+from satlib.model import encoders, familiarity, shipped
+from satlib.model.captioner import Captioner
+from satlib.model.familiarity import REMARK, Familiarity
 
 
 @pytest.fixture(autouse=True)

@@ -9,19 +9,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import attention, encoders, fast, fast_loop, recipe, training
-from satlib.batching import pairs
-from satlib.decoder import Decoder, DecoderConfig
+from satlib import recipe
+from satlib.data.batches import pairs
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.objectives import (
+from satlib.files.weight_files import read_safetensors, write_safetensors
+from satlib.model import attention, encoders
+from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.objective import (
     HardConfig,
     VariationalBound,
     doubly_stochastic_penalty,
     entropy,
     negative_log_likelihood,
 )
-from satlib.text import Vocabulary
-from satlib.weight_files import read_safetensors, write_safetensors
+from satlib.training import fast, fast_loop, loop
 
 KINDS = [(attention, energy) for attention in ("soft", "hard") for energy in ("additive", "concat", "general", "dot")]
 KINDS.append(("none", "additive"))
@@ -86,7 +88,7 @@ def made(attention, energy, sizes, dtype, training, device="cpu", **changes):
         attention_hidden=width,
         **changes,
     )
-    model = Decoder(config, D, K).to(device, dtype).train(training)
+    model = Decoder(config, D, K).to(device, dtype).train(loop)
     return model, torch.randn(B, L, D, dtype=dtype).to(device), torch.randint(0, K, (B, C)).to(device)
 
 
@@ -95,7 +97,7 @@ def made(attention, energy, sizes, dtype, training, device="cpu", **changes):
 @pytest.mark.parametrize(("attention", "energy"), KINDS)
 def test_equals_the_plain_loop_at_real_widths(record_property, attention, energy, training, device):
     """In float32, dropout included in training, the sizes of a real decoder but for the batch."""
-    model, a, captions = made(attention, energy, (6, 196, 256, 256, 128, 500, 12), torch.float32, training, device)
+    model, a, captions = made(attention, energy, (6, 196, 256, 256, 128, 500, 12), torch.float32, loop, device)
     farthest = agree(*both(model, a, captions, None, 1), bound=1e-5)
     record_property("relative distance", farthest)
 
@@ -121,7 +123,7 @@ def test_equals_the_plain_loop_over_shapes(sizes, kind, training, gate, output_t
         B, L, *_, width, _, _ = sizes
         patch.setattr(fast_loop, "CACHE", rows * L * width * 8)  # some rows at a time, the last time perhaps fewer
         model, a, captions = made(
-            *kind, sizes, torch.float64, training, gate=gate, output_tanh=output_tanh, dropout=dropout
+            *kind, sizes, torch.float64, loop, gate=gate, output_tanh=output_tanh, dropout=dropout
         )
         coins = None if expected is None else torch.tensor(expected[:B])
         agree(*both(model, large * a, captions, coins, 2), bound=1e-9)
@@ -353,7 +355,7 @@ class TestTraining:
 
     def train(self, folder, *changes, prepare=None):
         chosen = tiny.the_recipe("training.epochs=1", *changes)
-        return training.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, prepare=prepare)
+        return loop.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, prepare=prepare)
 
     def test_a_subclass_trains_by_its_own_step(self, tmp_path):
         calls = []
@@ -402,9 +404,9 @@ class TestTraining:
         self.train(tmp_path)
         with pytest.raises(SatlibError, match=r"was begun with another training\.loop"):
             self.train(tmp_path, "training.loop=fast", "training.epochs=2")
-        header, tensors = read_safetensors(tmp_path / training.CHECKPOINT)
+        header, tensors = read_safetensors(tmp_path / loop.CHECKPOINT)
         del header["recipe"]["training"]["loop"]
-        write_safetensors(tmp_path / training.CHECKPOINT, tensors, header)
+        write_safetensors(tmp_path / loop.CHECKPOINT, tensors, header)
         self.train(tmp_path, "training.loop=fast", "training.epochs=2")
 
     def test_rewards_have_the_plain_loop(self):

@@ -16,11 +16,12 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import datasets, encoders, features, images
-from satlib.datasets import CaptionSet, Example
+from satlib.data import datasets, features, images
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.features import FeatureStore, Pixels, open_store, read_ahead
 from satlib.errors import SatlibError
-from satlib.extraction import extract
-from satlib.features import FeatureStore, Pixels, open_store, read_ahead
+from satlib.model import encoders
+from satlib.training.extraction import extract
 
 DATA = tiny.data(train=9, dev=3, test=1)
 IMAGE_IDS = [example.image_id for example in DATA.examples]

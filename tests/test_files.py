@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from satlib.errors import SatlibError
-from satlib.files import read_json, write_json
+from satlib.files.atomic import read_json, write_json
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float64("nan")])

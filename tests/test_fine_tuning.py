@@ -4,12 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from satlib import encoders, optimisation, plots, recipe, training
-from satlib.captioner import Captioner
-from satlib.datasets import scenes
+from satlib import recipe
+from satlib.data import scenes
+from satlib.data.features import Pixels
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.features import Pixels
-from satlib.text import Vocabulary
+from satlib.evaluation import plots
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
+from satlib.training import loop, optimisation
 
 SMALL = (
     "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
@@ -28,7 +31,7 @@ def tuned(tmp_path_factory):
     chosen, data = recipe.load(RECIPE, SMALL), scenes.load(5, 2, 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
-        return training.train(chosen, data, Pixels(data), tmp_path_factory.mktemp("tuned"), progress=False)
+        return loop.train(chosen, data, Pixels(data), tmp_path_factory.mktemp("tuned"), progress=False)
 
 
 def test_statistics_keep_their_bits_and_the_convolutions_move(tuned):

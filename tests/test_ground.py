@@ -7,11 +7,14 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import encoders, evaluation, ground, images, plots, recipe
-from satlib.captioner import Caption, Captioner
-from satlib.datasets import CaptionSet, Example, scenes
+from satlib import recipe
+from satlib.data import images, scenes
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.text import Vocabulary
+from satlib.evaluation import evaluate, ground, plots
+from satlib.model import encoders
+from satlib.model.captioner import Caption, Captioner
 
 
 def mask(left, top, right, bottom):
@@ -101,10 +104,10 @@ class TestScenes:
     def test_an_evaluation_has_the_same_pointing(self, monkeypatch, tmp_path, attention):
         monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR is not needed
         data, captions = captions_looking(cells)
-        monkeypatch.setattr(evaluation, "generate", lambda *_: captions)
+        monkeypatch.setattr(evaluate, "generate", lambda *_: captions)
         chosen = recipe.load("scenes-soft", [f"decoder.attention={attention}"])
         captioner = Captioner(chosen, Vocabulary(["a"]), encoders.create("small", pretrained=False))
-        figures = evaluation.evaluate(captioner, data, None, "test")["metrics"]
+        figures = evaluate.evaluate(captioner, data, None, "test")["metrics"]
         assert figures["exact match"] == 100
         if attention == "none":
             assert "pointing" not in figures

@@ -9,11 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import attention, encoders, estimators, evaluation, training
-from satlib.captioner import Captioner
-from satlib.decoder import Output
+from satcourse.lessons import estimators
 from satlib.errors import SatlibError
-from satlib.objectives import HardConfig, VariationalBound, coins, entropy, movement
+from satlib.evaluation import evaluate
+from satlib.model import attention, encoders
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Output
+from satlib.model.objective import HardConfig, VariationalBound, coins, entropy, movement
+from satlib.training import loop
 
 UNBIASED = [name for name, (_, claims) in estimators.estimators().items() if claims]
 
@@ -287,9 +290,7 @@ HARD = ("decoder.attention=hard", "hard.baseline=learned", "hard.samples=2")
 
 class TestTraining:
     def train(self, folder, *changes, start=None):
-        return training.train(
-            tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, progress=False, start=start
-        )
+        return loop.train(tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, progress=False, start=start)
 
     @pytest.mark.parametrize(
         "changes",
@@ -300,7 +301,7 @@ class TestTraining:
     )
     def test_learns_and_logs_where_it_looks(self, tmp_path, changes):
         captioner = self.train(tmp_path, *HARD[:1], "hard.samples=2", "training.epochs=8", *changes)
-        log = [json.loads(line) for line in (tmp_path / training.LOG).read_text().splitlines()]
+        log = [json.loads(line) for line in (tmp_path / loop.LOG).read_text().splitlines()]
         assert log[-1]["train_nll"] < 0.8 * log[0]["train_nll"]
         assert {"train_entropy", "train_movement", "gradient_spread"} <= log[-1].keys()
         assert 0 < log[-1]["gradient_spread"] < 1000
@@ -330,7 +331,7 @@ class TestTraining:
         self.train(tmp_path, "decoder.attention=hard", "training.epochs=6")
         captioner = Captioner.load(tmp_path)
         found = {
-            look: evaluation.evaluate(captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False)
+            look: evaluate.evaluate(captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False)
             for look in ("expected", "probable", "sample")
         }
         assert [evaluated["look"] for evaluated in found.values()] == list(found)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision import transforms
 
+from satlib.data.images import VIEWS, open_photo, seen_box, square, to_tensor
 from satlib.errors import SatlibError
-from satlib.images import VIEWS, open_photo, seen_box, square, to_tensor
 
 
 def pixels(path):

@@ -9,13 +9,17 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import cli, datasets, encoders, evaluation, metrics, plots, recipe, training
-from satlib.captioner import Caption, Captioner
-from satlib.datasets import Example, check, scenes, shards, wording
+from satlib import cli, recipe
+from satlib.beyond.rewards import Consensus, RewardConfig
+from satlib.data import check, datasets, scenes, shards, wording
+from satlib.data.datasets import Example
+from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
-from satlib.reward import Consensus, RewardConfig
-from satlib.text import END, UNKNOWN, Vocabulary
-from satlib.weight_files import read_safetensors, write_safetensors
+from satlib.evaluation import evaluate, metrics, plots
+from satlib.files.weight_files import read_safetensors, write_safetensors
+from satlib.model import encoders
+from satlib.model.captioner import Caption, Captioner
+from satlib.training import loop
 
 COLOURS, SHAPES = ("红色", "蓝色", "绿色"), ("圆", "方块", "星")
 CHINESE = "data.language=zh"
@@ -54,7 +58,7 @@ def folder(tmp_path):
 
 def train(folder, run, *changes):
     chosen = tiny.the_recipe("training.epochs=1", "decoding.max_length=20", *changes)
-    return training.train(chosen, datasets.load(str(folder)), Reader(), run, progress=False)
+    return loop.train(chosen, datasets.load(str(folder)), Reader(), run, progress=False)
 
 
 def test_chinese_from_a_folder_to_scores(folder, tmp_path):
@@ -65,14 +69,14 @@ def test_chinese_from_a_folder_to_scores(folder, tmp_path):
     assert UNKNOWN not in captioner.vocabulary.encode("カメラー")
     assert Vocabulary.load(run / "vocabulary.json") == captioner.vocabulary
     data = datasets.load(str(folder))
-    found = evaluation.evaluate(captioner, data, Reader(), progress=False)
+    found = evaluate.evaluate(captioner, data, Reader(), progress=False)
     assert found["protocol"] == metrics.CHARACTERS.format("zh")
     assert "data.language = zh: characters" in found["protocol"]
     assert "METEOR" not in found["metrics"]
     assert any("METEOR and SPICE are left out" in note and "Chinese" in note for note in found["notes"])
     assert found["metrics"]["BLEU-4"] > 20  # words of whole sentences would agree in nothing
-    captions = evaluation.generate(captioner, Reader(), data.split("test"), progress=False)
-    assert evaluation.quick_bleu(captions, data.split("test")) == pytest.approx(found["metrics"]["BLEU-4"])
+    captions = evaluate.generate(captioner, Reader(), data.split("test"), progress=False)
+    assert evaluate.quick_bleu(captions, data.split("test")) == pytest.approx(found["metrics"]["BLEU-4"])
     for image_id, caption in captions.items():
         assert len(caption.words) > 5
         assert found["captions"][image_id] == caption.text == "".join(caption.words).replace("t恤", " t 恤")
@@ -88,9 +92,7 @@ def test_the_language_of_a_run_is_kept(folder, tmp_path):
     with pytest.raises(SatlibError, match=r"another data\.language|other training captions"):
         train(folder, tmp_path / "run")
     with pytest.raises(SatlibError, match="begin with a model of the same language"):
-        training.train(
-            tiny.the_recipe(), datasets.load(str(folder)), Reader(), tmp_path / "new", start=tmp_path / "run"
-        )
+        loop.train(tiny.the_recipe(), datasets.load(str(folder)), Reader(), tmp_path / "new", start=tmp_path / "run")
     with pytest.raises(SatlibError, match=r"data\.language = 'zh', but the vocabulary has ''"):
         Captioner(tiny.the_recipe(CHINESE), Vocabulary(["人"]), encoders.create("tiny"))
     with pytest.raises(SatlibError, match=r'data\.language must be one of "" \(none\), zh, ja'):
@@ -100,17 +102,17 @@ def test_the_language_of_a_run_is_kept(folder, tmp_path):
 def test_files_from_before_there_were_languages(tmp_path):
     """A model and a checkpoint of which the recipe has no data.language: the model loads, the run goes on."""
     run = tmp_path / "run"
-    train_tiny = lambda epochs: training.train(  # noqa: E731
+    train_tiny = lambda epochs: loop.train(  # noqa: E731
         tiny.the_recipe(f"training.epochs={epochs}"), tiny.data(), tiny.Reader(), run, progress=False
     )
     train_tiny(1)
-    for name in (training.MODEL, training.CHECKPOINT):
+    for name in (loop.MODEL, loop.CHECKPOINT):
         header, tensors = read_safetensors(run / name)
         del header["recipe"]["data"]["language"]
         write_safetensors(run / name, tensors, header)
     assert Captioner.load(run).vocabulary.language == ""
     train_tiny(2)
-    assert len((run / training.LOG).read_text().splitlines()) == 2
+    assert len((run / loop.LOG).read_text().splitlines()) == 2
 
 
 def test_shards_have_a_language(folder, tmp_path, capsys):
@@ -152,7 +154,7 @@ def test_quick_bleu_splits_references_as_the_captions_were():
     caption = Caption(words, 0.0, torch.ones(6, 1, 1), torch.ones(6), "ja")
     assert caption.text == "赤いガラス"
     only = [Example("a", "dev", ("赤いガラス。",))]
-    assert evaluation.quick_bleu({"a": caption}, only) == pytest.approx(100)
+    assert evaluate.quick_bleu({"a": caption}, only) == pytest.approx(100)
 
 
 def test_caption_text_without_a_language():

@@ -20,11 +20,13 @@ import torch
 from PIL import Image
 from test_lab import FLAGS, chromium  # noqa: F401  (a fixture)
 
-from satlib import decoding, images, live_page, onnx_export, overlay, shipped
-from satlib.captioner import Captioner
 from satlib.cli import main
-from satlib.datasets import scenes
+from satlib.data import images, scenes
 from satlib.errors import SatlibError
+from satlib.evaluation import overlay
+from satlib.model import search, shipped
+from satlib.model.captioner import Captioner
+from satlib.page import export, live
 
 for needed in ("onnxruntime", "onnxscript", "zopfli", "skimage"):
     pytest.importorskip(needed, reason=f"the page needs {needed}")
@@ -32,7 +34,7 @@ if shutil.which("npm") is None:
     pytest.skip("no npm on the PATH (apt install npm)", allow_module_level=True)
 
 pytestmark = pytest.mark.timeout(600)
-LIVE = Path(live_page.__file__).parent / "live"
+LIVE = Path(live.__file__).parent / "static"
 PHOTOGRAPHS = "flickr8k-lite0-soft"
 # Asks the page's worker for something and gives its last answer; what it tells before that is collected.
 ASK = """([what, details]) => new Promise((done) => {
@@ -78,7 +80,7 @@ class Server:
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """onnxruntime-web is fetched once for all pages."""
-    return live_page._runtime()
+    return live._runtime()
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def small(tmp_path_factory, cache):
 def whole(tmp_path_factory, cache):
     """A page with one model, for photographs, whose weights are float32."""
     folder = tmp_path_factory.mktemp("whole") / "page"
-    live_page.write(folder, [shipped.model(PHOTOGRAPHS)], "float32")
+    live.write(folder, [shipped.model(PHOTOGRAPHS)], "float32")
     return folder
 
 
@@ -258,7 +260,7 @@ def test_odd_files_have_the_pixels_of_satlib(browser, small):
 def greedy(captioner, photo):
     batch = images.to_tensor(images.square(photo, captioner.view)).unsqueeze(0).float()
     with torch.inference_mode():
-        return decoding.greedy(captioner.decoder, captioner.annotations(batch), captioner.recipe.decoding.max_length)[0]
+        return search.greedy(captioner.decoder, captioner.annotations(batch), captioner.recipe.decoding.max_length)[0]
 
 
 WISH = {"words": [], "light": None, "once": False, "method": "greedy", "beam": 3, "temperature": 1, "onePlace": False}
@@ -290,7 +292,7 @@ def test_beam_search_is_that_of_satlib(browser, whole):
             batch = images.to_tensor(images.square(photo, captioner.view)).unsqueeze(0).float()
             for beam in (1, 2, 3, 5, 10):
                 with torch.inference_mode():
-                    ((best, *_),) = decoding.beam_search(
+                    ((best, *_),) = search.beam_search(
                         captioner.decoder,
                         captioner.annotations(batch),
                         beam,
@@ -656,27 +658,27 @@ class TestFolder:
     def test_another_folder_is_left_alone(self, tmp_path):
         (tmp_path / "mine.txt").write_text("keep")
         with pytest.raises(SatlibError, match="is not empty, and holds no earlier page; name a new folder"):
-            live_page.write(tmp_path, [shipped.model("scenes-soft")])
+            live.write(tmp_path, [shipped.model("scenes-soft")])
         assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 
     def test_two_models_of_one_name(self, tmp_path):
         with pytest.raises(SatlibError, match="two models are called scenes-soft"):
-            live_page.write(tmp_path / "page", [shipped.model("scenes-soft")] * 2)
+            live.write(tmp_path / "page", [shipped.model("scenes-soft")] * 2)
 
     def test_nothing_is_left_of_a_page_that_failed(self, tmp_path, cache, monkeypatch):
         def fails(*_):
             raise SatlibError("no")
 
-        monkeypatch.setattr(onnx_export, "export", fails)
+        monkeypatch.setattr(export, "export", fails)
         with pytest.raises(SatlibError, match="no"):
-            live_page.write(tmp_path / "page", [shipped.model("scenes-soft")])
+            live.write(tmp_path / "page", [shipped.model("scenes-soft")])
         assert list(tmp_path.iterdir()) == []
 
     def test_without_npm(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(live_page.pooch, "os_cache", lambda _: tmp_path / "cache")
+        monkeypatch.setattr(live.pooch, "os_cache", lambda _: tmp_path / "cache")
         monkeypatch.setenv("PATH", "")
         with pytest.raises(SatlibError, match="satlib page needs npm, to fetch onnxruntime-web once; install Node"):
-            live_page.write(tmp_path / "page", [shipped.model("scenes-soft")])
+            live.write(tmp_path / "page", [shipped.model("scenes-soft")])
 
 
 def test_types(tmp_path):

@@ -1,6 +1,6 @@
 """The loss of a training batch is the paper's: -log p + lambda times the penalty, worked out from what the decoder gave.
 
-Neither the values nor the gradients here come from `satlib.objectives`: both are written out.
+Neither the values nor the gradients here come from `satlib.model.objective`: both are written out.
 """
 
 import math
@@ -11,9 +11,10 @@ import pytest
 import tiny
 import torch
 
-from satlib import encoders, objectives, training
-from satlib.decoding import rollout
-from satlib.text import END
+from satlib.data.text import END
+from satlib.model import encoders, objective
+from satlib.model.search import rollout
+from satlib.training import loop
 
 B = 8  # captions of a batch
 
@@ -25,7 +26,7 @@ def _tiny(monkeypatch):
 
 def begin(folder, *changes, start=None):
     """A session, a batch of 8 with its vectors, and the list that takes what its decoder gives."""
-    session = training.Trainer(
+    session = loop.Trainer(
         tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, torch.device("cpu"), False, start
     )
     batch = next(batch for batch in session.batches.epoch(0) if len(batch.image_ids) == B)
@@ -121,9 +122,9 @@ class TestEquation14:
             seen.append(rollout(*arguments))
             return seen[-1]
 
-        monkeypatch.setattr(objectives, "rollout", watched)
+        monkeypatch.setattr(objective, "rollout", watched)
         begun = tmp_path / "begun"
-        training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
+        loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
         session, batch, a, _ = begin(
             tmp_path / "run", "objective.maximise=reward", f"objective.doubly_stochastic={weight}", start=begun
         )
@@ -202,9 +203,9 @@ class TestWhatIsLogged:
 
     def test_rewards(self, tmp_path, monkeypatch):
         seen = []
-        monkeypatch.setattr(objectives, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
+        monkeypatch.setattr(objective, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
         begun = tmp_path / "begun"
-        training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
+        loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
         session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
         work = session._reward_loss(batch, a)
         (made,) = seen
@@ -223,9 +224,9 @@ class TestWhatIsLogged:
     def test_rewards_of_captions_that_end_at_once(self, tmp_path, monkeypatch, further):
         """All 40 end with their first word, but for one that has a second: movement is over such steps, 0 without any."""
         seen = []
-        monkeypatch.setattr(objectives, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
+        monkeypatch.setattr(objective, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
         begun = tmp_path / "begun"
-        training.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
+        loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
         session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
 
         def within(made):
@@ -233,7 +234,7 @@ class TestWhatIsLogged:
             mask[:, 0], mask[0, 1] = True, bool(further)
             return mask
 
-        monkeypatch.setattr(objectives, "within_caption", within)
+        monkeypatch.setattr(objective, "within_caption", within)
         work = session._reward_loss(batch, a)
         one, other = seen[0].alphas[0, :2].detach()
         assert work.means["movement"].item() == pytest.approx(further * (one - other).abs().sum().item() / 2)

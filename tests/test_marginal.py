@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from satlib import estimators
-from satlib.course import marginal
-from satlib.decoder import Decoder, DecoderConfig, State
+from satcourse.lessons import estimators, marginal
+from satlib.model.decoder import Decoder, DecoderConfig, State
 
 B, L, D, K = 3, 5, 4, 7
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import java, meteor, metrics
+from satlib.beyond import meteor
+from satlib.evaluation import java, metrics
 
 needs_java = pytest.mark.skipif(not metrics.java_available(), reason="no working Java on the PATH")
 texts = st.lists(st.sampled_from("abcde"), max_size=6)

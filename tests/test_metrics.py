@@ -13,8 +13,8 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-from satlib import java, metrics
 from satlib.errors import SatlibError
+from satlib.evaluation import java, metrics
 
 # Different numbers of references, a line break, a tab, METEOR's own separator, an accent, a caption of punctuation alone.
 HYPOTHESES = {

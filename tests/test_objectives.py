@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from satlib.decoder import Output
 from satlib.errors import SatlibError
-from satlib.objectives import (
+from satlib.model.decoder import Output
+from satlib.model.objective import (
     HardConfig,
     VariationalBound,
     doubly_stochastic_penalty,

@@ -5,9 +5,11 @@ import json
 import pytest
 import tiny
 
-from satlib import encoders, origins, plots, table, training
-from satlib.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.errors import SatlibError
+from satlib.evaluation import plots, table
+from satlib.model import encoders, origins
+from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.training import loop
 
 EARLIER = ["taught by a", "begun from b", "mixed with 0.3 of c", "mixed with 0.5 of another d"]
 NOW = ("distilled from a", "begun from b", "weights averaged with 0.3 of c", "weights averaged with 0.5 of another d")
@@ -20,7 +22,7 @@ def _tiny(monkeypatch):
 
 
 def train(run, *changes):
-    return training.train(tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), run, progress=False)
+    return loop.train(tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), run, progress=False)
 
 
 def as_before(path, **hard):
@@ -37,7 +39,7 @@ def as_before(path, **hard):
 @pytest.mark.parametrize("hard", [{}, {"estimator": "gumbel", "temperature": 0.5}])
 def test_a_model_loads(tmp_path, hard):
     train(tmp_path, "training.epochs=1", "objective.distillation=0.3", "decoder.attention=hard")
-    as_before(tmp_path / training.MODEL, **hard)
+    as_before(tmp_path / loop.MODEL, **hard)
     loaded = Captioner.load(tmp_path)
     assert loaded.recipe == tiny.the_recipe("training.epochs=1", "objective.distillation=0.3", "decoder.attention=hard")
     assert loaded.origins == NOW
@@ -45,16 +47,16 @@ def test_a_model_loads(tmp_path, hard):
 
 def test_a_run_is_resumed(tmp_path):
     train(tmp_path, "training.epochs=1", "objective.distillation=0.3")
-    as_before(tmp_path / training.CHECKPOINT)
+    as_before(tmp_path / loop.CHECKPOINT)
     with pytest.raises(SatlibError, match=r"another objective\.distillation"):
         train(tmp_path, "training.epochs=2")
     train(tmp_path, "training.epochs=2", "objective.distillation=0.3")
-    assert read_safetensors(tmp_path / training.CHECKPOINT)[0]["origins"] == list(NOW)
+    assert read_safetensors(tmp_path / loop.CHECKPOINT)[0]["origins"] == list(NOW)
 
 
 def test_a_run_with_an_option_that_is_gone_is_not_resumed(tmp_path):
     train(tmp_path, "training.epochs=1", "decoder.attention=hard")
-    as_before(tmp_path / training.CHECKPOINT, estimator="gumbel")
+    as_before(tmp_path / loop.CHECKPOINT, estimator="gumbel")
     with pytest.raises(SatlibError, match=r'was started with hard\.estimator = "gumbel", which recipes no longer have'):
         train(tmp_path, "training.epochs=2", "decoder.attention=hard")
 

@@ -13,9 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import decoding, encoders, features, metrics
-from satlib import objectives as losses
-from satlib.decoder import Decoder, DecoderConfig
+from satlib.data import features
+from satlib.evaluation import metrics
+from satlib.model import encoders, search
+from satlib.model import objective as losses
+from satlib.model.decoder import Decoder, DecoderConfig
 
 PATH = Path(__file__).parent.parent / "examples" / "one_file.py"
 B, L, D, K, C, M, N, WIDTH = 5, 6, 7, 11, 4, 8, 9, 10
@@ -155,7 +157,7 @@ class TestCaptions:
             decoder.output.bias.data[one_file.END] += 4  # else few of such captions end early
         a = torch.randn(100, L, D)
         lengths = set()
-        for vectors, hypotheses in zip(a, decoding.beam_search(satlibs, a, beam, longest), strict=True):
+        for vectors, hypotheses in zip(a, search.beam_search(satlibs, a, beam, longest), strict=True):
             words, maps = one_file.beam_search(ours, vectors, beam)
             assert words == hypotheses[0].words
             same(maps, hypotheses[0].alphas)
@@ -166,7 +168,7 @@ class TestCaptions:
         ours, satlibs = (each.eval() for each in decoders(one_file, "soft"))
         a = torch.randn(20, L, D)
         found = [one_file.beam_search(ours, vectors, 1)[0] for vectors in a]
-        assert found == [hypothesis.words for hypothesis in decoding.greedy(satlibs, a, one_file.longest)]
+        assert found == [hypothesis.words for hypothesis in search.greedy(satlibs, a, one_file.longest)]
 
     def test_bleu_4_equals_satlibs(self, one_file):
         captions = ["a b c d e f", "a b b b b", "the the", "a star is above a red circle", "c"]

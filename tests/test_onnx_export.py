@@ -10,14 +10,16 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import decoding, images, onnx_export, onnx_storage, recipe, shipped
-from satlib.captioner import Captioner
+from satlib import recipe
 from satlib.cli import main
-from satlib.datasets import scenes
-from satlib.encoders import create
+from satlib.data import images, scenes
+from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
-from satlib.onnx_reader import ENCODER, MANIFEST, STEP, WORDS, Exported, pixels_of
-from satlib.text import END, UNKNOWN, Vocabulary
+from satlib.model import search, shipped
+from satlib.model.captioner import Captioner
+from satlib.model.encoders import create
+from satlib.page import export, storage
+from satlib.page.reader import ENCODER, MANIFEST, STEP, WORDS, Exported, pixels_of
 
 pytest.importorskip("onnxruntime", reason="ONNX needs pip install 'satlib[onnx]'")
 pytest.importorskip("onnxscript", reason="ONNX needs pip install 'satlib[onnx]'")
@@ -34,8 +36,8 @@ def model(request):
 @pytest.fixture(scope="module")
 def folders(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("onnx")
-    for storage in ("float32", "int8"):
-        onnx_export.export(model, folder / storage, storage)
+    for kind in ("float32", "int8"):
+        export.export(model, folder / kind, kind)
     return folder
 
 
@@ -47,14 +49,14 @@ def exported(folders):
 @pytest.fixture(scope="module")
 def soft(tmp_path_factory):
     folder = tmp_path_factory.mktemp("soft") / "model"
-    onnx_export.export(Captioner.load(shipped.model("scenes-soft")), folder)
+    export.export(Captioner.load(shipped.model("scenes-soft")), folder)
     return folder
 
 
 def pytorch(model, photo):
     batch = images.to_tensor(images.square(photo, model.view)).unsqueeze(0)
     with torch.inference_mode():
-        return decoding.greedy(model.decoder, model.annotations(batch.float()), model.recipe.decoding.max_length)[0]
+        return search.greedy(model.decoder, model.annotations(batch.float()), model.recipe.decoding.max_length)[0]
 
 
 def test_captions_are_those_of_pytorch(model, exported):
@@ -69,7 +71,7 @@ def test_captions_are_those_of_pytorch(model, exported):
 
 def test_small_files_say_almost_the_same(model, folders):
     small = Exported(folders / "int8")
-    words_off, maps_off = onnx_export.differences(model, small)
+    words_off, maps_off = export.differences(model, small)
     assert words_off < 0.1
     assert maps_off < 0.01
     bytes_of = [sum(file.stat().st_size for file in (folders / name).iterdir()) for name in ("float32", "int8")]
@@ -191,12 +193,12 @@ def small(attention="soft", **settings):
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
 def test_every_kind_of_decoder(settings, tmp_path):
-    onnx_export.export(small(**settings), tmp_path / "made")  # it compares with PyTorch
+    export.export(small(**settings), tmp_path / "made")  # it compares with PyTorch
 
 
 class TestBadInput:
     def test_a_graph_that_differs_is_not_written(self, tmp_path, monkeypatch):
-        right = onnx_storage.shrunk
+        right = storage.shrunk
 
         def spoilt(graph, storage):
             for each in graph.graph.initializer:
@@ -206,20 +208,20 @@ class TestBadInput:
                     break
             return right(graph, storage)
 
-        monkeypatch.setattr(onnx_storage, "shrunk", spoilt)
+        monkeypatch.setattr(storage, "shrunk", spoilt)
         with pytest.raises(SatlibError, match=r"differ from the model: log p by up to .*; nothing was written"):
-            onnx_export.export(small(), tmp_path / "made")
+            export.export(small(), tmp_path / "made")
         assert list(tmp_path.iterdir()) == []
 
     def test_another_folder_is_left_alone(self, tmp_path):
         (tmp_path / "mine.txt").write_text("keep")
         with pytest.raises(SatlibError, match="is not empty, and no earlier export made it"):
-            onnx_export.export(small(), tmp_path)
+            export.export(small(), tmp_path)
         assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 
     def test_an_earlier_export_is_replaced(self, tmp_path):
-        for storage in ("float32", "int8"):
-            onnx_export.export(small(), tmp_path / "made", storage)
+        for kind in ("float32", "int8"):
+            export.export(small(), tmp_path / "made", kind)
         assert Exported(tmp_path / "made").manifest["storage"] == "int8"
         assert [file.name for file in tmp_path.iterdir()] == ["made"]
 
@@ -227,7 +229,7 @@ class TestBadInput:
         made = recipe.load("scenes-hard", ["decoding.look=sample"])
         model = Captioner(made, Vocabulary(["a"]), create("small", pretrained=False))
         with pytest.raises(SatlibError, match="only expected ones can be exported"):
-            onnx_export.export(model, tmp_path / "made")
+            export.export(model, tmp_path / "made")
 
     @pytest.mark.parametrize("name", [ENCODER, STEP, WORDS])
     def test_a_changed_file(self, soft, tmp_path, name):

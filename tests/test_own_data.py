@@ -8,11 +8,13 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib import checkpoint, cli, datasets, images, recipe, shipped, starting, training
-from satlib.captioner import Captioner
-from satlib.datasets import folder, scenes
+from satlib import cli, recipe
+from satlib.data import datasets, folder, images, scenes
+from satlib.data.features import Pixels
 from satlib.errors import SatlibError
-from satlib.features import Pixels
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
+from satlib.training import checkpoint, loop, starting
 
 SMALL = (
     "training.epochs=1",
@@ -46,7 +48,7 @@ class TestStarting:
         model = shipped.model("scenes-soft")
         chosen = starting.fitted(chosen, model)
         data = datasets.load(str(own))
-        return training.train(chosen, data, Pixels(data), run, start=model, progress=False), Captioner.load(model)
+        return loop.train(chosen, data, Pixels(data), run, start=model, progress=False), Captioner.load(model)
 
     def test_shared_words_keep_their_weights(self, begun):
         ours, theirs = begun

@@ -10,13 +10,14 @@ import tiny
 import torch
 from entities_files import CHILD, GIRL, annotation
 
-from satlib import encoders, evaluation, phrase_grounding, phrase_page, phrase_report
-from satlib.captioner import Caption, Captioner
-from satlib.datasets import CaptionSet, Example
-from satlib.datasets.entities import Entities
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.entities import Entities
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.phrase_grounding import Measured, Named, Photo
-from satlib.text import Vocabulary
+from satlib.evaluation import evaluate, phrase_grounding, phrase_page, phrase_report
+from satlib.evaluation.phrase_grounding import Measured, Named, Photo
+from satlib.model import encoders
+from satlib.model.captioner import Caption, Captioner
 
 LEFT, RIGHT = (0.0, 0.0, 0.5, 1.0), (0.5, 0.0, 1.0, 1.0)
 REFERENCES = (
@@ -119,7 +120,7 @@ def test_a_split(world, attention, monkeypatch):
     captioner = made(f"decoder.attention={attention}")
     spoken = Caption(["a", "pink", "dress"], 0.0, torch.full((4, 2, 2), 0.25), torch.ones(4))
     monkeypatch.setattr(
-        evaluation, "generate", lambda _, __, examples, *___, **____: {e.image_id: spoken for e in examples}
+        evaluate, "generate", lambda _, __, examples, *___, **____: {e.image_id: spoken for e in examples}
     )
     found = phrase_grounding.ground(captioner, data, Reader(), entities, progress=False)
     assert found.counts == {"images": 2, "images without annotations": 1, "references": 4, "references not found": 2}

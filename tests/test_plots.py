@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch.nn import functional
 
-from satlib import overlay, plots
 from satlib.errors import SatlibError
+from satlib.evaluation import overlay, plots
 
 
 def photo(width: int = 320, height: int = 240) -> Image.Image:
@@ -233,7 +233,7 @@ def test_on_a_page_figures_are_transparent_and_their_ink_is_readable_on_light_an
         low, high = sorted((luminance(one), luminance(other)))
         return (high + 0.05) / (low + 0.05)
 
-    with plt.style.context("satlib.course.page"):
+    with plt.style.context("satcourse.page"):
         figure = plots.NotebookFigure(figsize=(2, 2))
         figure.subplots().plot([0, 1])
         with Image.open(io.BytesIO(figure._repr_png_())) as image:
@@ -327,7 +327,7 @@ def test_every_contestant_of_a_growth_figure_is_drawn():
 
 def test_jupyter_puts_no_white_page_behind_a_figure_with_ticks():
     backend = pytest.importorskip("matplotlib_inline.backend_inline")
-    with plt.style.context("satlib.course.page"):
+    with plt.style.context("satcourse.page"):
         figure, axis = plt.subplots()
         axis.plot([0, 1])
         figure.canvas.draw()

@@ -9,8 +9,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from satlib import pointing
-from satlib.pointing import Target
+from satlib.evaluation import pointing
+from satlib.evaluation.pointing import Target
 
 
 def test_interpolation_by_hand():

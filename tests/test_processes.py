@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 
-from satlib import datasets, encoders, extraction, recipe, training
-from satlib.course import patches, processes
-from satlib.datasets import folder, scenes
+from satcourse.lessons import patches, processes
+from satlib import recipe
+from satlib.data import datasets, folder, scenes
+from satlib.model import encoders
+from satlib.training import extraction, loop
 
 CHANGES = (
     f"encoder.name={patches.NAME}",
@@ -21,11 +23,10 @@ def test_two_processes(tmp_path):
     changes = (f"data.name={tmp_path / 'few'}", *CHANGES)
     data = datasets.load(str(tmp_path / "few"))
     store = extraction.extract(data, encoders.create(patches.NAME), tmp_path / "store", progress=False)
-    training.train(recipe.load("own-folder", changes), data, store, tmp_path / "one", progress=False)
+    loop.train(recipe.load("own-folder", changes), data, store, tmp_path / "one", progress=False)
     processes.train(2, "own-folder", changes, store.folder, tmp_path / "two")
     (one,), (two,) = (
-        [json.loads(line) for line in (tmp_path / name / training.LOG).read_text().splitlines()]
-        for name in ("one", "two")
+        [json.loads(line) for line in (tmp_path / name / loop.LOG).read_text().splitlines()] for name in ("one", "two")
     )
     assert two["train_nll"] == pytest.approx(one["train_nll"], rel=1e-5)
     assert two["dev_nll"] == pytest.approx(one["dev_nll"], rel=1e-5)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from satlib import cli, recipe, shipped, table
+from satlib import cli, recipe
+from satlib.evaluation import table
+from satlib.model import shipped
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlib import explain, options, recipe, tune
+from satlib import options, recipe
+from satlib.cli import explain
 from satlib.errors import RenamedWarning, SatlibError
+from satlib.training import tuning
 
 
 def refused(call, *parts):
@@ -245,7 +247,7 @@ class TestOldNames:
 
     def test_in_a_search(self):
         with pytest.warns(RenamedWarning, match="now called"):
-            assert tune.Knob.read("objective.teaching=0.2..0.8").name == "objective.distillation"
+            assert tuning.Knob.read("objective.teaching=0.2..0.8").name == "objective.distillation"
 
     def test_a_change_wins_over_a_file(self, tmp_path):
         (tmp_path / "mine.toml").write_text("[objective]\nteaching = 0.3\n")

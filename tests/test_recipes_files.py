@@ -4,8 +4,9 @@ import importlib.resources
 
 import pytest
 
-from satlib import encoders, recipe
-from satlib.datasets import NAMES
+from satlib import recipe
+from satlib.data.datasets import NAMES
+from satlib.model import encoders
 
 ABSENT = object()
 

@@ -14,9 +14,10 @@ import yaml
 from filelock import FileLock
 from tools_path import release_check
 
-from satlib import __version__, course_folder
-from satlib.course_files import course_files, without_outside_links
-from satlib.course_folder import RECORD, write_course
+from satcourse import course_folder
+from satcourse.course_files import course_files, without_outside_links
+from satcourse.course_folder import RECORD, write_course
+from satlib import __version__
 from satlib.errors import SatlibError
 
 if sys.version_info >= (3, 11):
@@ -82,7 +83,7 @@ def test_each_file_has_its_licence():
         "scenes-soft.safetensors": "MIT",
         "scenes-hard.safetensors": "MIT",
     }
-    assert {licence(name) for name in ("satlib/decoder.py", "notebooks/00_look.ipynb", "README.md")} == {"MIT"}
+    assert {licence(name) for name in ("satlib/model/decoder.py", "notebooks/00_look.ipynb", "README.md")} == {"MIT"}
     assert (ROOT / "LICENSES/MIT.txt").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert {path.stem for path in (ROOT / "LICENSES").iterdir()} == {"MIT", NON_COMMERCIAL}
 

@@ -10,11 +10,13 @@ import pytest
 import torch
 from tools_path import kills
 
-from satlib import datasets, plots, recipe, training
-from satlib.captioner import Captioner, read_safetensors, write_safetensors
-from satlib.datasets import scenes, shards
-from satlib.features import Pixels
-from satlib.streaming import StreamedImages
+from satlib import recipe
+from satlib.data import datasets, scenes, shards
+from satlib.data.features import Pixels
+from satlib.evaluation import plots
+from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.training import loop
+from satlib.training.streaming import StreamedImages
 
 SMALL = (
     "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
@@ -69,13 +71,13 @@ def train(case, data, folder, **more):
     chosen = recipe.load(name, [*SMALL, *changes])
     streamed = any(change.startswith("data.buffer") for change in changes)
     reader = StreamedImages() if streamed else Pixels(data[0])
-    return training.train(chosen, data[streamed], reader, folder, progress=False, **more)
+    return loop.train(chosen, data[streamed], reader, folder, progress=False, **more)
 
 
 @contextlib.contextmanager
 def stopped(epoch, batch):
     """A request to stop when so many epochs, and so many batches of the next, are done."""
-    update = training.Trainer.update
+    update = loop.Trainer.update
 
     def watched(session, *arguments):
         update(session, *arguments)
@@ -83,7 +85,7 @@ def stopped(epoch, batch):
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.Trainer, "update", watched)
+        patch.setattr(loop.Trainer, "update", watched)
         yield
 
 
@@ -96,9 +98,9 @@ def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, t
         more["teachers"] = [(Captioner.load(trained["soft"]), Pixels(data[0]))]
     train(CASES[name], data, tmp_path / "whole", **more)
     for moment in ((0, 1), (1, 1)):
-        with stopped(*moment), pytest.raises(training.Interrupted):
+        with stopped(*moment), pytest.raises(loop.Interrupted):
             train(CASES[name], data, tmp_path / "stopped", **more)
-        progress = read_safetensors(tmp_path / "stopped" / training.CHECKPOINT)[0]["progress"]
+        progress = read_safetensors(tmp_path / "stopped" / loop.CHECKPOINT)[0]["progress"]
         assert (progress["epoch"], progress["batch"]) == moment
         torch.manual_seed(7)  # another process has other random numbers
     train(CASES[name], data, tmp_path / "stopped", **more)
@@ -126,7 +128,7 @@ class TestDifferences:
     def test_none(self, pair):
         assert kills.differences(*pair) == []
 
-    @pytest.mark.parametrize("file", [training.CHECKPOINT, training.MODEL])
+    @pytest.mark.parametrize("file", [loop.CHECKPOINT, loop.MODEL])
     def test_a_bit_of_a_tensor(self, pair, file):
         header, tensors = read_safetensors(pair[1] / file)
         name = min(name for name, value in tensors.items() if value.is_floating_point() and value.numel() > 1)
@@ -138,21 +140,21 @@ class TestDifferences:
         assert kills.differences(*pair) == [f"{file}: {name}"]
 
     def test_a_tensor_too_few_and_another_header(self, pair):
-        header, tensors = read_safetensors(pair[1] / training.CHECKPOINT)
+        header, tensors = read_safetensors(pair[1] / loop.CHECKPOINT)
         del tensors["random"]
         header["progress"]["words"] += 1
         header["progress"]["seconds"] += 1.0
-        write_safetensors(pair[1] / training.CHECKPOINT, tensors, header)
+        write_safetensors(pair[1] / loop.CHECKPOINT, tensors, header)
         found = kills.differences(*pair)
-        assert found == [f"{training.CHECKPOINT}: random", f"{training.CHECKPOINT}: progress of its header"]
+        assert found == [f"{loop.CHECKPOINT}: random", f"{loop.CHECKPOINT}: progress of its header"]
 
     def test_the_log_but_for_its_clock(self, pair):
-        (line,) = (pair[1] / training.LOG).read_text().splitlines()
+        (line,) = (pair[1] / loop.LOG).read_text().splitlines()
         record = json.loads(line)
-        (pair[1] / training.LOG).write_text(json.dumps(record | {"seconds": 1e3, "tokens_per_second": 1e3}))
+        (pair[1] / loop.LOG).write_text(json.dumps(record | {"seconds": 1e3, "tokens_per_second": 1e3}))
         assert kills.differences(*pair) == []
-        (pair[1] / training.LOG).write_text(json.dumps(record | {"dev_nll": 1.0}))
-        assert kills.differences(*pair) == [training.LOG]
+        (pair[1] / loop.LOG).write_text(json.dumps(record | {"dev_nll": 1.0}))
+        assert kills.differences(*pair) == [loop.LOG]
 
     def test_other_files(self, pair):
         (pair[1] / "vocabulary.json").write_text("[]")

@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from satlib import attention, encoders, evaluation, objectives, plots, reward, training
-from satlib.datasets import Example
-from satlib.decoder import Decoder, DecoderConfig, State
-from satlib.decoding import Rollout, rollout
+from satlib.beyond import rewards
+from satlib.data.datasets import Example
+from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
-from satlib.text import END, UNKNOWN, Vocabulary
+from satlib.evaluation import evaluate, plots
+from satlib.model import attention, encoders, objective
+from satlib.model.decoder import Decoder, DecoderConfig, State
+from satlib.model.search import Rollout, rollout
+from satlib.training import loop
 
 WORDS = ("dog", "cat", "runs", "sits", "a")
-WEIGHTED = reward.RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0, meteor=5.0)
+WEIGHTED = rewards.RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0, meteor=5.0)
 references = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join), min_size=1, max_size=4)
 
 
@@ -28,7 +31,7 @@ def consensus(captions, config=WEIGHTED):
     """Of images 0, 1, ... with the given references, and the vocabulary."""
     examples = [Example(str(i), "train", tuple(lines)) for i, lines in enumerate(captions)]
     vocabulary = Vocabulary.from_captions([line for lines in captions for line in lines])
-    return reward.Consensus(examples, vocabulary, config), vocabulary
+    return rewards.Consensus(examples, vocabulary, config), vocabulary
 
 
 class TestConsensus:
@@ -87,7 +90,7 @@ class TestConsensus:
         words = torch.tensor([[*short, END, END], [*long, END]])
         filler = torch.zeros(2, 4)
         rolled = Rollout(words, filler, filler, filler, filler, None)
-        assert objectives.within_caption(rolled).tolist() == [[True, True, True, False], [True] * 4]
+        assert objective.within_caption(rolled).tolist() == [[True, True, True, False], [True] * 4]
         assert made.of(["0", "1"], rolled).tolist() == pytest.approx(
             [made("0", [*short, END]), made("1", [*long, END])]
         )
@@ -98,13 +101,13 @@ class TestConsensus:
     )
     def test_bad_options(self, changes, message):
         with pytest.raises(SatlibError, match=message):
-            consensus([["a dog"]], reward.RewardConfig(**changes))
+            consensus([["a dog"]], rewards.RewardConfig(**changes))
 
 
 def test_self_critical_by_hand():
     """Two images, three captions each: every reward less the mean of its image's two others."""
     log_p = torch.tensor([-1.0, -2.0, -3.0, -4.0, -5.0, -6.0], requires_grad=True)
-    loss = objectives.self_critical(log_p, torch.tensor([1.0, 0.0, 5.0, 2.0, 2.0, 2.0]), 3)
+    loss = objective.self_critical(log_p, torch.tensor([1.0, 0.0, 5.0, 2.0, 2.0, 2.0]), 3)
     torch.testing.assert_close(loss, -torch.tensor((1 - 2.5) * -1 + (0 - 3) * -2 + (5 - 0.5) * -3) / 6)
     (gradient,) = torch.autograd.grad(loss, log_p)
     assert gradient.tolist() == pytest.approx([1.5 / 6, 3 / 6, -4.5 / 6, 0, 0, 0])
@@ -117,9 +120,9 @@ def test_places_drawn_after_the_end_do_not_count():
     log_policy = torch.tensor([[-1.0, -2.0, 0.0], [-3.0, -4.0, -5.0]])
     rolled = Rollout(words, log_policy, log_policy, alphas, log_policy, torch.tensor([[1, 0, 1], [0, 0, 1]]))
     expected = [-3 + math.log(0.8 * 0.2), -12 + math.log(0.2 * 0.2 * 0.8)]
-    assert objectives.log_policy(rolled).tolist() == pytest.approx(expected)
+    assert objective.log_policy(rolled).tolist() == pytest.approx(expected)
     took_the_expectation = rolled._replace(places=torch.tensor([[-1, -1, -1], [0, 0, 1]]))
-    assert objectives.log_policy(took_the_expectation).tolist() == pytest.approx([-3, expected[1]])
+    assert objective.log_policy(took_the_expectation).tolist() == pytest.approx([-3, expected[1]])
 
 
 K, L, D, LONGEST = 4, 2, 3, 2
@@ -199,7 +202,7 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
             made = rollout(decoder, decoder.view(a, expected).select(many), state, LONGEST, temperature)
             captions = zip(made.words.tolist(), made.lengths.tolist(), strict=True)
             rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
-            estimates.append(-gradient(objectives.self_critical(objectives.log_policy(made), rewards, samples)))
+            estimates.append(-gradient(objective.self_critical(objective.log_policy(made), rewards, samples)))
     together = torch.stack(estimates)
     error = together.std(0) / math.sqrt(len(together))
     assert ((together.mean(0) - exact).abs() <= 4.5 * error + 1e-12).all()
@@ -218,7 +221,7 @@ def trained(monkeypatch, tmp_path):
 
 def run(folder, *changes, start=None):
     chosen = tiny.the_recipe(*changes)
-    return training.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, start=start)
+    return loop.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, start=start)
 
 
 REWARDED = ("objective.maximise=reward", "reward.bleu4=1.0")
@@ -231,23 +234,23 @@ class TestTraining:
         run(start, f"decoder.attention={kind}", "training.epochs=2")
         changes = ("training.epochs=25", "training.learning_rate=0.005", "training.patience=100")
         run(tmp_path / "run", *REWARDED, f"decoder.attention={kind}", *changes, start=start)
-        log = [json.loads(line) for line in (tmp_path / "run" / training.LOG).read_text().splitlines()]
+        log = [json.loads(line) for line in (tmp_path / "run" / loop.LOG).read_text().splitlines()]
         first, last = (sum(record["train_reward"] for record in part) / 3 for part in (log[:3], log[-3:]))
         assert last > 1.1 * first
         assert "train_nll" not in log[0]
 
     def test_the_epoch_is_chosen_by_the_reward_of_greedy_captions(self, trained, tmp_path):
         captioner = run(tmp_path / "run", *REWARDED, "training.select=reward", start=trained)
-        log = [json.loads(line) for line in (tmp_path / "run" / training.LOG).read_text().splitlines()]
+        log = [json.loads(line) for line in (tmp_path / "run" / loop.LOG).read_text().splitlines()]
         best = max(log, key=lambda record: record["dev_reward"])
         assert [record for record in log if record["kept"]][-1] == best
         dev = tiny.data().split("dev")
-        agree = reward.Consensus(dev, captioner.vocabulary, captioner.recipe.reward)
-        captions = evaluation.generate(captioner, tiny.Reader(), dev, beam=1, progress=False)
-        rewards = [
+        agree = rewards.Consensus(dev, captioner.vocabulary, captioner.recipe.reward)
+        captions = evaluate.generate(captioner, tiny.Reader(), dev, beam=1, progress=False)
+        values = [
             agree(image_id, [*captioner.vocabulary.encode(found.text), END]) for image_id, found in captions.items()
         ]
-        assert best["dev_reward"] == pytest.approx(sum(rewards) / len(dev))
+        assert best["dev_reward"] == pytest.approx(sum(values) / len(dev))
 
     def test_resumed_is_the_run_that_was_not_stopped(self, trained, tmp_path):
         whole = run(tmp_path / "whole", *REWARDED, start=trained)
@@ -268,7 +271,7 @@ class TestTraining:
             return made
 
         run(tmp_path / "start of hard", *hard[:2], "training.epochs=1")
-        monkeypatch.setattr(objectives, "rollout", watched)
+        monkeypatch.setattr(objective, "rollout", watched)
         run(tmp_path / "run", *REWARDED, *hard, "training.patience=100", start=tmp_path / "start of hard")
         assert all(
             torch.equal(each, each[:, :1, :1].expand_as(each)) for each in seen
@@ -305,7 +308,7 @@ class TestConsensusParts:
     def test_each_measure_alone(self, name):
         """With a weight of 0.3 it is rewarded by itself, and no other one is counted."""
         only = dict.fromkeys(self.MEASURES, 0.0) | {name: 0.3}
-        made, vocabulary = consensus([["a dog runs"], ["a cat sits", "one cat"]], reward.RewardConfig(**only))
+        made, vocabulary = consensus([["a dog runs"], ["a cat sits", "one cat"]], rewards.RewardConfig(**only))
         ids = [*vocabulary.encode("a cat runs"), END]
         worth = dict(zip(("bleu1", "bleu4"), made.bleu("1", ids), strict=True))
         worth |= {"cider": made.cider("1", ids), "meteor": made.meteor("1", ids)}
@@ -320,13 +323,13 @@ class TestConsensusParts:
         assert made.mean(said) == pytest.approx((each[0] + each[1]) / 2)
 
     def test_what_is_not_given_is_cider_of_five_captions(self):
-        given = reward.RewardConfig(samples=5, cider=1.0, bleu1=0.0, bleu4=0.0, meteor=0.0, temperature=0.5)
-        assert reward.RewardConfig() == given
+        given = rewards.RewardConfig(samples=5, cider=1.0, bleu1=0.0, bleu4=0.0, meteor=0.0, temperature=0.5)
+        assert rewards.RewardConfig() == given
 
     def test_two_samples_are_enough(self):
-        consensus([["a dog"]], reward.RewardConfig(samples=2))
+        consensus([["a dog"]], rewards.RewardConfig(samples=2))
         log_p = torch.tensor([-1.0, -2.0])
-        assert objectives.self_critical(log_p, torch.tensor([3.0, 1.0]), 2).item() == pytest.approx((2 * 1 - 2 * 2) / 2)
+        assert objective.self_critical(log_p, torch.tensor([3.0, 1.0]), 2).item() == pytest.approx((2 * 1 - 2 * 2) / 2)
 
     def test_function_words_are_looked_up_by_their_ids(self):
         """Only "a" is one here: it counts 1 of 7 of the weight of "a dog runs"."""

@@ -9,11 +9,13 @@ import time
 import pytest
 import tiny
 
-from satlib import encoders, evaluation, plots, training, validation
 from satlib.errors import SatlibError
-from satlib.run_lock import OWNER, locked
+from satlib.evaluation import evaluate, plots
+from satlib.model import encoders
+from satlib.training import loop, validation
+from satlib.training.run_lock import OWNER, locked
 
-HOLD = "import sys; from pathlib import Path; from satlib.run_lock import locked\nwith locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+HOLD = "import sys; from pathlib import Path; from satlib.training.run_lock import locked\nwith locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def holder(tmp_path):
 
 def test_a_live_owner_is_named(tmp_path, holder):
     with pytest.raises(SatlibError, match=rf"run is in use by process {holder.pid} on .+, since \d{{4}}-.*--out"):
-        training.train(tiny.the_recipe(), tiny.data(), tiny.Reader(), tmp_path / "run", progress=False)
+        loop.train(tiny.the_recipe(), tiny.data(), tiny.Reader(), tmp_path / "run", progress=False)
     assert {file.name for file in (tmp_path / "run").iterdir()} == {".lock", OWNER}
 
 
@@ -60,7 +62,7 @@ def test_stopped_while_dev_captions_are_generated_is_as_never_stopped(tmp_path, 
     """The signal comes in the middle of the second epoch's captions; what is not finished by then waits for a minute."""
     monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
     monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
-    generate, judged = evaluation.generate, []
+    generate, judged = evaluate.generate, []
 
     def slow(*arguments, **options):
         judged.append(None)
@@ -70,12 +72,12 @@ def test_stopped_while_dev_captions_are_generated_is_as_never_stopped(tmp_path, 
         return generate(*arguments, **options)
 
     def train(folder):
-        return training.train(tiny.the_recipe(), tiny.data(), tiny.Reader(), tmp_path / folder, progress=False)
+        return loop.train(tiny.the_recipe(), tiny.data(), tiny.Reader(), tmp_path / folder, progress=False)
 
     whole = train("whole").state_dict()
     monkeypatch.setattr(validation, "generate", slow)
     began = time.monotonic()
-    with pytest.raises(training.Interrupted, match="stopped while epoch 2 was judged; the same command resumes it"):
+    with pytest.raises(loop.Interrupted, match="stopped while epoch 2 was judged; the same command resumes it"):
         train("stopped")
     assert time.monotonic() - began < 30
     resumed = train("stopped").state_dict()
@@ -83,8 +85,7 @@ def test_stopped_while_dev_captions_are_generated_is_as_never_stopped(tmp_path, 
 
 
 def test_sigterm_ends_any_command_as_ctrl_c_does(tmp_path, capsys, monkeypatch):
-    from satlib import info
-    from satlib.cli import main
+    from satlib.cli import info, main
 
     def waits(*_):
         os.kill(os.getpid(), signal.SIGTERM)

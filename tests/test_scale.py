@@ -6,10 +6,13 @@ import pytest
 import tiny
 import torch
 
-from satlib import encoders, evaluation, images, plots, training
-from satlib.captioner import Captioner
-from satlib.distillation import Teachers
-from satlib.text import Vocabulary
+from satlib.beyond.distillation import Teachers
+from satlib.data import images
+from satlib.data.text import Vocabulary
+from satlib.evaluation import evaluate, plots
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
+from satlib.training import loop
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 
@@ -49,9 +52,9 @@ def test_it_reaches_the_training_and_every_figure_of_dev(tmp_path, attention):
 
     def train(scale, reader):
         chosen = tiny.the_recipe(scale, f"decoder.attention={attention}", "training.epochs=2")
-        trained = training.train(chosen, tiny.data(), reader, tmp_path / scale, progress=False)
-        log = [json.loads(line) for line in (tmp_path / scale / training.LOG).read_text().splitlines()]
-        captions = evaluation.generate(trained, reader, tiny.data().split("test"), progress=False)
+        trained = loop.train(chosen, tiny.data(), reader, tmp_path / scale, progress=False)
+        log = [json.loads(line) for line in (tmp_path / scale / loop.LOG).read_text().splitlines()]
+        captions = evaluate.generate(trained, reader, tiny.data().split("test"), progress=False)
         clock = ("seconds", "tokens_per_second")
         return (
             [{name: value for name, value in record.items() if name not in clock} for record in log],
@@ -66,9 +69,9 @@ def test_it_reaches_the_training_and_every_figure_of_dev(tmp_path, attention):
 def test_it_reaches_training_on_rewards(tmp_path):
     def train(scale, reader):
         begun, rewarded = tmp_path / scale, tmp_path / f"{scale} rewarded"
-        training.train(tiny.the_recipe(scale, "training.epochs=1"), tiny.data(), reader, begun, progress=False)
+        loop.train(tiny.the_recipe(scale, "training.epochs=1"), tiny.data(), reader, begun, progress=False)
         chosen = tiny.the_recipe(scale, "training.epochs=1", "objective.maximise=reward")
-        trained = training.train(chosen, tiny.data(), reader, rewarded, progress=False, start=begun)
+        trained = loop.train(chosen, tiny.data(), reader, rewarded, progress=False, start=begun)
         return [value.tolist() for value in trained.state_dict().values()]
 
     scaled, beforehand = both(train)

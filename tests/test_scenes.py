@@ -13,10 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.random import RandomState
 
-from satlib.datasets import scenes, scenes_grammar, scenes_paint
-from satlib.datasets.scenes_grammar import INVERSE, RELATIONS, Kind, Meaning, captions, parse
+from satlib.data import scenes, scenes_grammar, scenes_paint
+from satlib.data.scenes_grammar import INVERSE, RELATIONS, Kind, Meaning, captions, parse
+from satlib.data.text import tokenise
 from satlib.errors import SatlibError
-from satlib.text import tokenise
 
 KINDS = st.builds(
     Kind,

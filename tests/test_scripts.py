@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
-from satlib import bars, cli
-from satlib.datasets import scenes
+from satlib import cli
+from satlib.data import scenes
+from satlib.files import progress
 
 DOC = (Path(__file__).parent.parent / "docs" / "scripts.md").read_text(encoding="utf-8")
 ROOT = Path(__file__).parent.parent
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(autouse=True)
 def _loud():
     yield
-    bars.quiet = False
+    progress.quiet = False
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_exit_statuses_are_documented():
 def test_quiet_and_log_files(tmp_path, quiet):
     """In a process whose output is no terminal, a training says a line for each epoch and shows no bar; with --quiet, its result."""
     changes = ("data.train_images=8", "training.epochs=1", "decoder.hidden=8", "training.select=nll")
-    script = "from satlib.datasets import scenes; load = scenes.load; scenes.load = lambda **_: load(8, 2, 0); from satlib import cli; import sys; sys.exit(cli.main(sys.argv[1:]))"
+    script = "from satlib.data.datasets import scenes; load = scenes.load; scenes.load = lambda **_: load(8, 2, 0); from satlib import cli; import sys; sys.exit(cli.main(sys.argv[1:]))"
     given = [
         "train",
         "scenes-soft",
@@ -127,11 +128,11 @@ def test_quiet_and_log_files(tmp_path, quiet):
 def test_a_bar_is_for_somebody_who_watches(monkeypatch, capsys):
     for terminal, kernel, quiet, shown in [(0, 0, 0, 0), (1, 0, 0, 1), (0, 1, 0, 1), (1, 0, 1, 0), (1, 1, 1, 0)]:
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: bool(terminal))
-        monkeypatch.setattr(bars, "quiet", bool(quiet))
+        monkeypatch.setattr(progress, "quiet", bool(quiet))
         with monkeypatch.context() as patch:
             shell = SimpleNamespace(kernel=object()) if kernel else None
             patch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
-            with bars.progress_bar(range(3)) as bar:
+            with progress.progress_bar(range(3)) as bar:
                 assert bar.disable != bool(shown)
 
 

@@ -10,15 +10,16 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import encoders, overlay, shipped
-from satlib.captioner import Captioner
-from satlib.course.explorer import Reading, annotate
-from satlib.course.scrubber import Scrubber
-from satlib.datasets import scenes
-from satlib.decoder import State
+from satcourse.widgets.explorer import Reading, annotate
+from satcourse.widgets.scrubber import Scrubber
+from satlib.data import scenes
+from satlib.data.images import seen_box
+from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
-from satlib.images import seen_box
-from satlib.text import END, UNKNOWN, Vocabulary
+from satlib.evaluation import overlay
+from satlib.model import encoders, shipped
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import State
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "<b>"])
 PHOTOS = {f"photo {i}": tiny.draw(example) for i, example in enumerate(tiny.data().examples[:3])}

@@ -7,10 +7,10 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional
 
-from satlib import encoders
-from satlib.course import seeing
+from satcourse.lessons import seeing
+from satlib.data.images import square
 from satlib.errors import SatlibError
-from satlib.images import square
+from satlib.model import encoders
 
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 

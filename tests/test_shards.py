@@ -17,13 +17,17 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import cli, datasets, encoders, images, plots, training
-from satlib.captioner import read_safetensors
-from satlib.datasets import CaptionSet, Example, check, scenes, sharded, shards
-from satlib.distributed import Ranks
+from satlib import cli
+from satlib.data import check, datasets, images, scenes, sharded, shards
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.text import END
 from satlib.errors import SatlibError
-from satlib.streaming import StreamedBatches, StreamedImages
-from satlib.text import END
+from satlib.evaluation import plots
+from satlib.model import encoders
+from satlib.model.captioner import read_safetensors
+from satlib.training import loop
+from satlib.training.distributed import Ranks
+from satlib.training.streaming import StreamedBatches, StreamedImages
 
 CLOCK = ("seconds", "tokens_per_second")
 
@@ -63,14 +67,14 @@ def rows(batches):
 
 def train(folder, data, *changes):
     chosen = tiny.the_recipe("data.buffer=10", *changes)
-    return training.train(chosen, data, StreamedImages(), folder, progress=False)
+    return loop.train(chosen, data, StreamedImages(), folder, progress=False)
 
 
 def said(run):
     """What a run's folder says, without the clock, and every tensor in it."""
-    log = [json.loads(line) for line in (run / training.LOG).read_text().splitlines()]
+    log = [json.loads(line) for line in (run / loop.LOG).read_text().splitlines()]
     log = [{name: value for name, value in line.items() if name not in CLOCK} for line in log]
-    return log, read_safetensors(run / training.CHECKPOINT)[1] | read_safetensors(run / training.MODEL)[1]
+    return log, read_safetensors(run / loop.CHECKPOINT)[1] | read_safetensors(run / loop.MODEL)[1]
 
 
 def assert_same(one, other):
@@ -289,7 +293,7 @@ class TestTraining:
         data = datasets.load(str(some))
         changes = ["training.epochs=2", *(["encoder.train=true", "encoder.pretrained=false"] if trains else [])]
         train(tmp_path / "whole", data, *changes)
-        update, done = training.Trainer.update, []
+        update, done = loop.Trainer.update, []
 
         def killed(session, *arguments):
             if len(done) == batch:
@@ -299,10 +303,10 @@ class TestTraining:
             done.append(update(session, *arguments))
 
         with monkeypatch.context() as patch:
-            patch.setattr(training.Trainer, "update", killed)
+            patch.setattr(loop.Trainer, "update", killed)
             with pytest.raises(RuntimeError, match="killed"):
                 train(tmp_path / "stopped", data, *changes)
-        progress = read_safetensors(tmp_path / "stopped" / training.CHECKPOINT)[0]["progress"]
+        progress = read_safetensors(tmp_path / "stopped" / loop.CHECKPOINT)[0]["progress"]
         assert (progress["epoch"], progress["batch"]) == divmod(batch, len(stream(some)))
         train(tmp_path / "stopped", data, *changes)
         assert_same(tmp_path / "whole", tmp_path / "stopped")

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from satlib import demo, images, recipe, shipped
-from satlib.captioner import Captioner
-from satlib.datasets import scenes
+from satcourse import demo
+from satlib import recipe
+from satlib.data import images, scenes
 from satlib.errors import SatlibError
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
 
 
 @pytest.mark.parametrize("name", shipped.models())

@@ -96,10 +96,10 @@ def test_the_notebooks_the_exercises_and_the_modules_are_there(site, pages):
     for folder, names in (("notebooks", [*NOTEBOOKS, "INDEX"]), ("exercises", EXERCISES)):
         assert {f"{folder}/{name}.html" for name in names} <= set(pages)
     assert {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")} <= set(pages)
-    assert {"api/satlib.decoder.html", "api/satlib.course.scrubber.html", "search.html"} <= set(pages)
+    assert {"api/satlib.model.decoder.html", "api/satcourse.widgets.scrubber.html", "search.html"} <= set(pages)
     front = [urldefrag(link).url for link in pages["index.html"].links]
     assert {f"notebooks/{name}.html" for name in NOTEBOOKS} <= set(front)
-    assert "satlib.decoder.Decoder.step" in pages["api/satlib.decoder.html"].anchors
+    assert "satlib.model.decoder.Decoder.step" in pages["api/satlib.model.decoder.html"].anchors
     assert (site / ".nojekyll").is_file()
 
 
@@ -175,7 +175,7 @@ def test_no_solution_is_in_it(site, pages):
     assert not [
         name
         for name in pages
-        if "solutions" in name or name.startswith(("source/satlib/exercises", "api/satlib.exercises"))
+        if "solutions" in name or name.startswith(("source/satcourse/exercises", "api/satcourse.exercises"))
     ]
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from satlib import attention
-from satlib.decoder import Decoder, DecoderConfig
+from satlib.model import attention
+from satlib.model.decoder import Decoder, DecoderConfig
 
 B, L, D, K, C = 2, 5, 4, 9, 6
 

@@ -4,10 +4,12 @@ import pytest
 import tiny
 import torch
 
-from satlib import attention, encoders, fast, recipe, training
-from satlib.captioner import Captioner
-from satlib.decoder import Decoder
+from satlib import recipe
 from satlib.errors import SatlibError
+from satlib.model import attention, encoders
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder
+from satlib.training import fast, loop
 
 CHANGES = ("training.learning_rate=0.03", "training.select=nll", "decoder.dropout=0.0")
 
@@ -32,7 +34,7 @@ def test_it_trains_and_is_loaded_as_it_was_saved(tmp_path):
     data = tiny.data()
     for normaliser in ("softmax", "sparsemax"):
         chosen = tiny.the_recipe(f"decoder.normaliser={normaliser}", *CHANGES)
-        trained = training.train(chosen, data, tiny.Reader(), tmp_path / normaliser, progress=False)
+        trained = loop.train(chosen, data, tiny.Reader(), tmp_path / normaliser, progress=False)
         loaded = Captioner.load(tmp_path / normaliser / "model.safetensors")
         assert loaded.recipe.decoder.normaliser == normaliser
         assert loaded.decoder.attention.normalise is attention.NORMALISERS[normaliser]

@@ -9,8 +9,9 @@ import pytest
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.rouge.rouge import Rouge
 
-from satlib import java, metrics, shipped, statistics
-from satlib.files import write_json
+from satlib.evaluation import java, metrics, statistics
+from satlib.files.atomic import write_json
+from satlib.model import shipped
 
 needs_java = pytest.mark.skipif(not metrics.java_available(), reason="no working Java: METEOR needs it")
 WORDS = [

@@ -4,11 +4,11 @@ import pytest
 import tiny
 import torch
 
-from satlib import decoding, encoders
-from satlib.captioner import Captioner
-from satlib.course import steering
+from satcourse.widgets import steering
+from satlib.data.text import UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
-from satlib.text import UNKNOWN, Vocabulary
+from satlib.model import encoders, search
+from satlib.model.captioner import Captioner
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 
@@ -71,28 +71,27 @@ class TestTemperature:
 class TestSteered:
     def test_the_decoder_itself_stays_as_it_is(self, a):
         decoder = decided().decoder
-        before = decoding.greedy(decoder, a)
+        before = search.greedy(decoder, a)
         twin = steering.steered(decoder, 0.2)
         assert all(one is other for one, other in zip(decoder.parameters(), twin.parameters(), strict=True))
         assert any(
-            (one.alphas[0] != other.alphas[0]).any()
-            for one, other in zip(before, decoding.greedy(twin, a), strict=True)
+            (one.alphas[0] != other.alphas[0]).any() for one, other in zip(before, search.greedy(twin, a), strict=True)
         )
-        after = decoding.greedy(decoder, a)
+        after = search.greedy(decoder, a)
         assert all(torch.equal(one.alphas, other.alphas) for one, other in zip(before, after, strict=True))
 
     @pytest.mark.parametrize("attention", ["soft", "hard", "none"])
     def test_untouched_it_says_the_same(self, a, attention):
         decoder = decided(attention).decoder
-        for one, other in zip(decoding.greedy(decoder, a), decoding.greedy(steering.steered(decoder), a), strict=True):
+        for one, other in zip(search.greedy(decoder, a), search.greedy(steering.steered(decoder), a), strict=True):
             assert one.words == other.words
             assert torch.equal(one.alphas, other.alphas)
 
     def test_near_zero_hard_attention_sees_its_most_probable_place(self, a):
         captioner = decided("hard")
-        cold = decoding.greedy(steering.steered(captioner.decoder, 1e-9), a)
+        cold = search.greedy(steering.steered(captioner.decoder, 1e-9), a)
         with captioner.looking("probable"):
-            probable = decoding.greedy(captioner.decoder, a)
+            probable = search.greedy(captioner.decoder, a)
         assert [one.words for one in cold] == [other.words for other in probable]
         assert all(alpha.max(1).values.eq(1).all() for alpha in (one.alphas for one in cold))
 

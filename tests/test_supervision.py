@@ -7,15 +7,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlib import encoders, plots, training
-from satlib.captioner import Captioner
+from satlib.beyond.boxes import BoxTargets, cover
 from satlib.configs import TrainingConfig
-from satlib.datasets.entities import Entities
+from satlib.data.entities import Entities
+from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
-from satlib.objectives import box_loss, caption_loss
-from satlib.supervision import BoxTargets, cover
-from satlib.text import END, Vocabulary
-from satlib.training_data import drop_annotations
+from satlib.evaluation import plots
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
+from satlib.model.objective import box_loss, caption_loss
+from satlib.training import loop
+from satlib.training.training_data import drop_annotations
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +50,7 @@ def annotate(folder, data, box=(0, 0, 50, 50), leave_out=()):
 
 def run(folder, *changes, entities=None):
     data = tiny.data()
-    return training.train(tiny.the_recipe(*changes), data, tiny.Reader(), folder, progress=False, entities=entities)
+    return loop.train(tiny.the_recipe(*changes), data, tiny.Reader(), folder, progress=False, entities=entities)
 
 
 def in_the_first_cell(captioner, data):
@@ -168,7 +170,7 @@ class TestTraining:
             run(tmp_path / "run", "objective.boxes=1.0", "training.epochs=2", entities=other)
         run(tmp_path / "run", "objective.boxes=1.0", "training.epochs=2", entities=one)
         straight = run(tmp_path / "straight", "objective.boxes=1.0", "training.epochs=2", entities=one)
-        resumed = Captioner.load(tmp_path / "run" / training.MODEL)
+        resumed = Captioner.load(tmp_path / "run" / loop.MODEL)
         for mine, theirs in zip(resumed.parameters(), straight.parameters(), strict=True):
             assert torch.equal(mine, theirs)
 

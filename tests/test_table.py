@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from satlib import comparison, metrics, shipped, table
 from satlib.errors import SatlibError
+from satlib.evaluation import comparison, metrics, table
+from satlib.model import shipped
 
 SCORES = {
     "BLEU-1": 64.04, "BLEU-2": 45.0, "BLEU-3": 31.0, "BLEU-4": 20.06,

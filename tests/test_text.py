@@ -7,11 +7,11 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from satlib import shipped
-from satlib.captioner import read_safetensors
-from satlib.datasets import counts, scenes
+from satlib.data import counts, scenes
+from satlib.data.text import END, UNKNOWN, Vocabulary, normalise, tokenise, written
 from satlib.errors import SatlibError
-from satlib.text import END, UNKNOWN, Vocabulary, normalise, tokenise, written
+from satlib.model import shipped
+from satlib.model.captioner import read_safetensors
 
 ZWNJ, ZWJ = "\u200c", "\u200d"
 # What English was split by before there were other scripts; the vocabularies that satlib carries were made with it.

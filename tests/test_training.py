@@ -19,27 +19,20 @@ import tiny
 import torch
 from torch import nn
 
-from satlib import (
-    bars,
-    checkpoint,
-    encoders,
-    interruption,
-    objectives,
-    optimisation,
-    plots,
-    recipe,
-    training,
-    validation,
-)
-from satlib.batching import SameLengthBatches, pairs
-from satlib.captioner import Captioner, read_safetensors, write_safetensors
+from satlib import recipe
+from satlib.data.batches import SameLengthBatches, pairs
+from satlib.data.features import Pixels
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.features import Pixels
-from satlib.optimisation import learning_rate_factor, update_average
+from satlib.evaluation import plots
+from satlib.files import progress
+from satlib.model import encoders, objective
+from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.recipe import TrainingConfig
-from satlib.run_lock import LOCK
-from satlib.text import Vocabulary
-from satlib.training import CHECKPOINT, LOG, MODEL
+from satlib.training import checkpoint, interruption, loop, optimisation, validation
+from satlib.training.loop import CHECKPOINT, LOG, MODEL
+from satlib.training.optimisation import learning_rate_factor, update_average
+from satlib.training.run_lock import LOCK
 
 CURVES = plots.curves_figure
 CLOCK = ("seconds", "tokens_per_second")
@@ -68,7 +61,7 @@ def _tiny(monkeypatch):
 def train(folder, *changes, data=None, reader=None):
     chosen, data = tiny.the_recipe(*changes), data or tiny.data()
     reader = reader or (Pixels(data) if chosen.encoder.train else tiny.Reader())
-    return training.train(chosen, data, reader, folder, progress=False)
+    return loop.train(chosen, data, reader, folder, progress=False)
 
 
 def state(folder):
@@ -106,7 +99,7 @@ def batches_of_an_epoch(size=8):
 @contextlib.contextmanager
 def stopped_after(updates, number):
     """Send ourselves a signal when so many batches are done."""
-    count, update = 0, training.Trainer.update
+    count, update = 0, loop.Trainer.update
 
     def counted(session, *arguments):
         nonlocal count
@@ -116,7 +109,7 @@ def stopped_after(updates, number):
             os.kill(os.getpid(), number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.Trainer, "update", counted)
+        patch.setattr(loop.Trainer, "update", counted)
         yield
 
 
@@ -151,7 +144,7 @@ class TestResuming:
     def test_stopped_and_resumed_is_the_run_that_was_not(self, case, epochs, whole, tmp_path):
         number = signal.SIGTERM if epochs < 1 else signal.SIGINT
         updates = math.ceil(epochs * batches_of_an_epoch())
-        with stopped_after(updates, number), pytest.raises(training.Interrupted, match="the same command resumes it"):
+        with stopped_after(updates, number), pytest.raises(loop.Interrupted, match="the same command resumes it"):
             train(tmp_path, *CASES[case])
         progress = read_safetensors(tmp_path / CHECKPOINT)[0]["progress"]
         assert progress["epoch"] * batches_of_an_epoch() + progress["batch"] == updates
@@ -341,12 +334,12 @@ class TestNotFinite:
 
     @pytest.mark.parametrize("clip", [0, 5])
     def test_a_gradient_under_a_finite_loss(self, tmp_path, monkeypatch, clip):
-        true = objectives.negative_log_likelihood
+        true = objective.negative_log_likelihood
 
         def infinitely_steep(logits, captions, smoothing=0.0):
             return true(logits, captions, smoothing) + (0 * logits.flatten(1).sum(1)).sqrt()
 
-        monkeypatch.setattr(objectives, "negative_log_likelihood", infinitely_steep)
+        monkeypatch.setattr(objective, "negative_log_likelihood", infinitely_steep)
         with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 1 of epoch 1"):
             train(tmp_path, f"training.clip={clip}")
         assert all(value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values())
@@ -359,7 +352,7 @@ class TestScaledLoss:
 
     @pytest.mark.parametrize("optimiser", ["adam", "rmsprop"])
     def test_an_overflow_leaves_the_step_out(self, tmp_path, monkeypatch, optimiser):
-        update, seen = training.Trainer.update, []
+        update, seen = loop.Trainer.update, []
 
         def watched(session, *arguments):
             if len(seen) == 2:
@@ -373,7 +366,7 @@ class TestScaledLoss:
             now = session.captioner.state_dict(), session.state.averaged.state_dict()
             seen.append((scale, session.state.scaler.get_scale(), *map(equal, before, now)))
 
-        monkeypatch.setattr(training.Trainer, "update", watched)
+        monkeypatch.setattr(loop.Trainer, "update", watched)
         train(tmp_path, *self.FP16, f"training.optimiser={optimiser}")
         assert seen[2] == (2.0**22, 2.0**21, True, True)
         assert all(still == averaged == (after < before) for before, after, still, averaged in seen)
@@ -405,12 +398,12 @@ class TestScaledLoss:
             train(tmp_path, *self.FP16, "training.batch_size=1", reader=TestNotFinite.Broken())
 
     def test_a_gradient_that_no_scale_helps_ends_the_run(self, tmp_path, monkeypatch):
-        true = objectives.negative_log_likelihood
+        true = objective.negative_log_likelihood
 
         def infinitely_steep(logits, captions, smoothing=0.0):
             return true(logits, captions, smoothing) + (0 * logits.float().flatten(1).sum(1)).sqrt()
 
-        monkeypatch.setattr(objectives, "negative_log_likelihood", infinitely_steep)
+        monkeypatch.setattr(objective, "negative_log_likelihood", infinitely_steep)
         with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 8 of epoch 2"):
             train(tmp_path, "training.precision=fp16")
 
@@ -535,7 +528,7 @@ class TestOptimiser:
 
     def test_an_average_forgets_faster_while_it_has_seen_little(self, tmp_path, monkeypatch):
         decays = []
-        monkeypatch.setattr(training, "update_average", lambda mean, now, decay: decays.append(decay))
+        monkeypatch.setattr(loop, "update_average", lambda mean, now, decay: decays.append(decay))
         train(tmp_path, "training.average=0.5", "training.epochs=1", "training.batch_size=4")
         assert decays[:9] == [1 / 10, 2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15, 7 / 16, 8 / 17, 0.5]
         assert set(decays[8:]) == {0.5}
@@ -604,7 +597,7 @@ class TestRun:
         assert short != long
 
     def test_scenes_by_an_encoder_from_scratch(self, tmp_path):
-        from satlib.datasets import scenes
+        from satlib.data import scenes
 
         fresh = ("encoder.name=small", "encoder.train=true", "encoder.pretrained=false")
         train(tmp_path, *fresh, "training.epochs=1", data=scenes.load(6, 2, 1))
@@ -647,7 +640,7 @@ def test_captions_come_back_from_their_batches():
 class TestOnEpoch:
     def train(self, folder, on_epoch):
         chosen = tiny.the_recipe()
-        return training.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, on_epoch=on_epoch)
+        return loop.train(chosen, tiny.data(), tiny.Reader(), folder, progress=False, on_epoch=on_epoch)
 
     def test_it_is_told_each_record_once_that_is_safe(self, tmp_path):
         heard = []
@@ -661,7 +654,7 @@ class TestOnEpoch:
 
     def test_a_request_to_stop_between_two_epochs(self, tmp_path):
         """It comes when the epoch's last batch is long done; at the last epoch there is nothing left to stop."""
-        with pytest.raises(training.Interrupted, match="stopped after epoch 1; the same command resumes it"):
+        with pytest.raises(loop.Interrupted, match="stopped after epoch 1; the same command resumes it"):
             self.train(tmp_path, lambda record: os.kill(os.getpid(), signal.SIGINT))
         assert len((tmp_path / LOG).read_text().splitlines()) == 1
         self.train(tmp_path, lambda record: record["epoch"] == 3 and os.kill(os.getpid(), signal.SIGINT))
@@ -670,7 +663,7 @@ class TestOnEpoch:
 
 def begin(folder, *changes, show=False, reader=None, **more):
     """A session of the tiny world in which nothing is trained yet."""
-    return training.Trainer(
+    return loop.Trainer(
         tiny.the_recipe(*changes), tiny.data(), reader or tiny.Reader(), folder, torch.device("cpu"), show, **more
     )
 
@@ -739,7 +732,7 @@ class TestSession:
         """Half a second a look, one look when the epoch begins and one after each batch."""
         ticks = iter(range(1000))
         clock = type("Clock", (), {"perf_counter": lambda: next(ticks) / 2, "monotonic": lambda: 0.0})
-        monkeypatch.setattr(training, "time", clock)
+        monkeypatch.setattr(loop, "time", clock)
         train(tmp_path, "training.epochs=2")
         log = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
         assert [record["seconds"] for record in log] == [batches_of_an_epoch() / 2] * 2
@@ -749,7 +742,7 @@ class TestSession:
     )
     def test_a_checkpoint_within_an_epoch_by_its_age(self, tmp_path, monkeypatch, limit, written):
         """A clock that goes on by 1 with each of 9 batches; before the first and after the epoch one is written anyway."""
-        update, save, now, saved = training.Trainer.update, training.Trainer.save_checkpoint, [0.0], []
+        update, save, now, saved = loop.Trainer.update, loop.Trainer.save_checkpoint, [0.0], []
 
         def ticking(session, *given):
             now[0] += 1
@@ -759,9 +752,9 @@ class TestSession:
             saved.append(session.progress.batch)
             save(session)
 
-        monkeypatch.setattr(training.time, "monotonic", lambda: now[0])
-        monkeypatch.setattr(training.Trainer, "update", ticking)
-        monkeypatch.setattr(training.Trainer, "save_checkpoint", counted)
+        monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(loop.Trainer, "update", ticking)
+        monkeypatch.setattr(loop.Trainer, "save_checkpoint", counted)
         session = begin(tmp_path, "training.epochs=1", save_seconds=limit)
         session.run(interruption.StopRequest(), None)
         assert saved == [0, *written, 0]
@@ -779,7 +772,7 @@ class TestSession:
     def test_a_bar_shows_what_is_done_and_is_closed(self, tmp_path, monkeypatch):
         made = []
 
-        class Bar(bars.tqdm):
+        class Bar(progress.tqdm):
             def __init__(self, iterable=None, **given):
                 made.append(self)
                 self.given, self.said = given, []
@@ -788,9 +781,9 @@ class TestSession:
             def set_postfix_str(self, text, refresh):
                 self.said.append((self.n, text))
 
-        with stopped_after(3, signal.SIGINT), pytest.raises(training.Interrupted):
+        with stopped_after(3, signal.SIGINT), pytest.raises(loop.Interrupted):
             train(tmp_path, "training.epochs=2")
-        monkeypatch.setattr(bars, "tqdm", Bar)
+        monkeypatch.setattr(progress, "tqdm", Bar)
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         begin(tmp_path, "training.epochs=2", show=True).run(interruption.StopRequest(), None)
         made = [bar for bar in made if bar.given["desc"] != "captions"]  # of the dev split, after an epoch

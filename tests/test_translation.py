@@ -7,9 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib import attention
-from satlib.course import translation_world
-from satlib.course.translation import (
+from satcourse.lessons import translation_world
+from satcourse.lessons.translation import (
     NO_WORD,
     SentencePair,
     Translator,
@@ -19,8 +18,9 @@ from satlib.course.translation import (
     train,
     translate,
 )
+from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
-from satlib.text import END, Vocabulary
+from satlib.model import attention
 
 KINDS = ("none", "additive", "dot")
 

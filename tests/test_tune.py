@@ -7,10 +7,12 @@ import pytest
 import tiny
 from PIL import Image
 
-from satlib import encoders, recipe, training, tune
+from satlib import recipe
 from satlib.errors import SatlibError
+from satlib.model import encoders
+from satlib.training import loop, tuning
 
-SPACE = [tune.Knob.read("training.learning_rate=1e-5..3e-2"), tune.Knob.read("decoder.energy=additive,general")]
+SPACE = [tuning.Knob.read("training.learning_rate=1e-5..3e-2"), tuning.Knob.read("decoder.energy=additive,general")]
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +22,7 @@ def tiny_encoder(monkeypatch):
 
 def search(path, trials, *changes, space=SPACE):
     chosen = tiny.the_recipe("training.select=nll", *changes)
-    return tune.tune(chosen, tiny.data(), tiny.Reader(), path, space, trials, progress=False)
+    return tuning.tune(chosen, tiny.data(), tiny.Reader(), path, space, trials, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ class TestSearch:
         for trial in history:
             assert set(trial["values"]) == {"training.learning_rate", "decoder.energy"}
             assert 1e-5 <= trial["values"]["training.learning_rate"] <= 3e-2
-            log = [json.loads(line) for line in (folder / trial["run"] / training.LOG).read_text().splitlines()]
+            log = [json.loads(line) for line in (folder / trial["run"] / loop.LOG).read_text().splitlines()]
             assert len(log) == trial["epochs"]
             assert trial["value"] == pytest.approx(max(-record["dev_nll"] for record in log))
             assert trial["state"] == ("finished" if len(log) == 3 else "stopped early")
@@ -89,20 +91,20 @@ class TestSearch:
 def test_a_stopped_trial_is_what_the_next_call_begins_with(tmp_path, monkeypatch):
     """Stopped in its second epoch, the trial's run goes on from its checkpoint and ends as if nothing had happened."""
     whole = search(tmp_path / "whole", 2)
-    true_train = training.train
+    true_train = loop.train
 
     def stopped(varied, data, reader, run, *rest, on_epoch, **more):
         def stop(record):
             on_epoch(record)
             if record["epoch"] == 1:
-                raise training.Interrupted("stopped")
+                raise loop.Interrupted("stopped")
 
         return true_train(varied, data, reader, run, *rest, on_epoch=stop, **more)
 
-    monkeypatch.setattr(training, "train", stopped)
-    with pytest.raises(training.Interrupted):
+    monkeypatch.setattr(loop, "train", stopped)
+    with pytest.raises(loop.Interrupted):
         search(tmp_path / "stopped", 2)
-    monkeypatch.setattr(training, "train", true_train)
+    monkeypatch.setattr(loop, "train", true_train)
     (begun,) = [path for path in (tmp_path / "stopped").iterdir() if path.is_dir()]
     resumed = search(tmp_path / "stopped", 2)
     assert (resumed[0]["run"], resumed[0]["value"]) == (begun.name, whole[0]["value"])
@@ -113,7 +115,7 @@ def test_a_choice_that_diverges_is_an_answer(tmp_path, monkeypatch):
     def diverge(*arguments, **more):
         raise SatlibError("the loss is nan at batch 1; lower training.learning_rate or training.clip in a new run")
 
-    monkeypatch.setattr(training, "train", diverge)
+    monkeypatch.setattr(loop, "train", diverge)
     assert [trial["state"] for trial in search(tmp_path, 2)] == ["stopped early"] * 2
     assert not (tmp_path / "best.toml").exists()
 
@@ -121,20 +123,20 @@ def test_a_choice_that_diverges_is_an_answer(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "knob"),
     [
-        ("training.learning_rate=1e-4..1e-2", tune.Knob("training.learning_rate", 1e-4, 1e-2)),
-        ("decoder.hidden=256..1024", tune.Knob("decoder.hidden", 256, 1024, whole=True)),
-        ("decoder.energy=additive,dot", tune.Knob("decoder.energy", choices=("additive", "dot"))),
-        ("decoder.gate=true,false", tune.Knob("decoder.gate", choices=(True, False))),
+        ("training.learning_rate=1e-4..1e-2", tuning.Knob("training.learning_rate", 1e-4, 1e-2)),
+        ("decoder.hidden=256..1024", tuning.Knob("decoder.hidden", 256, 1024, whole=True)),
+        ("decoder.energy=additive,dot", tuning.Knob("decoder.energy", choices=("additive", "dot"))),
+        ("decoder.gate=true,false", tuning.Knob("decoder.gate", choices=(True, False))),
     ],
 )
 def test_knobs(text, knob):
-    assert tune.Knob.read(text) == knob
+    assert tuning.Knob.read(text) == knob
 
 
 def test_a_wide_range_is_searched_on_a_logarithmic_scale():
-    assert tune.Knob.read("training.learning_rate=1e-4..1e-2").log
-    assert not tune.Knob.read("decoder.dropout=0.3..0.6").log
-    assert not tune.Knob.read("objective.label_smoothing=0..0.15").log
+    assert tuning.Knob.read("training.learning_rate=1e-4..1e-2").log
+    assert not tuning.Knob.read("decoder.dropout=0.3..0.6").log
+    assert not tuning.Knob.read("objective.label_smoothing=0..0.15").log
 
 
 @pytest.mark.parametrize(
@@ -150,12 +152,12 @@ def test_a_wide_range_is_searched_on_a_logarithmic_scale():
 )
 def test_what_cannot_vary(text, message):
     with pytest.raises(SatlibError, match=message):
-        tune.Knob.read(text)
+        tuning.Knob.read(text)
 
 
 def test_the_default_space_fits_the_recipe():
     for attention, own in (("soft", "objective.doubly_stochastic"), ("hard", "hard.lambda_r"), ("none", None)):
-        names = [knob.name for knob in tune.default_space(tiny.the_recipe(f"decoder.attention={attention}"))]
+        names = [knob.name for knob in tuning.default_space(tiny.the_recipe(f"decoder.attention={attention}"))]
         assert len(names) == len(set(names))
         assert own is None or own in names
-        assert all(math.isfinite(knob.high) for knob in tune.default_space(tiny.the_recipe()))
+        assert all(math.isfinite(knob.high) for knob in tuning.default_space(tiny.the_recipe()))

@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from satlib import recipe, schemas, shipped, storage
-from satlib.captioner import Captioner
+from satlib import recipe
 from satlib.errors import SatlibError
-from satlib.files import read_json
-from satlib.untrusted import decoded, matches
-from satlib.weight_files import read_safetensors, write_safetensors
+from satlib.files import schemas, storage
+from satlib.files.atomic import read_json
+from satlib.files.untrusted import decoded, matches
+from satlib.files.weight_files import read_safetensors, write_safetensors
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
 
 EVALUATION = {
     "recipe": "a",

@@ -4,11 +4,12 @@ import pytest
 import tiny
 import torch
 
-from satlib import encoders, training
-from satlib.captioner import Captioner
-from satlib.course.vectors import Vectors
-from satlib.features import Pixels
-from satlib.text import Vocabulary
+from satcourse.lessons.vectors import Vectors
+from satlib.data.features import Pixels
+from satlib.data.text import Vocabulary
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
+from satlib.training import loop
 
 DATA = tiny.data(train=9, dev=3)
 IMAGE_IDS = [example.image_id for example in DATA.examples]
@@ -38,7 +39,7 @@ def test_they_are_what_the_encoder_gives_in_the_order_asked_for(captioner, batch
 def test_a_decoder_trains_from_them_and_the_encoder_stays(captioner, tmp_path):
     captioner.save(tmp_path / "start.safetensors")
     vectors = Vectors(captioner, Pixels(DATA), IMAGE_IDS)
-    trained = training.train(
+    trained = loop.train(
         captioner.recipe, DATA, vectors, tmp_path / "run", progress=False, start=tmp_path / "start.safetensors"
     )
     for name, weight in captioner.encoder.state_dict().items():

@@ -9,16 +9,20 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import cli, encoders, evaluation, images, metrics, overlay, plots, recipe, shipped, training
-from satlib.captioner import Captioner
-from satlib.course import explorer
-from satlib.datasets.sharded import StreamedImage
+from satcourse.widgets import explorer
+from satlib import cli, recipe
+from satlib.data import images
+from satlib.data.features import Pixels
+from satlib.data.sharded import StreamedImage
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.features import Pixels
-from satlib.streaming import StreamedImages
-from satlib.text import Vocabulary
-from satlib.training import CHECKPOINT
-from satlib.weight_files import read_safetensors, write_safetensors
+from satlib.evaluation import evaluate, metrics, overlay, plots
+from satlib.files.weight_files import read_safetensors, write_safetensors
+from satlib.model import encoders, shipped
+from satlib.model.captioner import Captioner
+from satlib.training import loop
+from satlib.training.loop import CHECKPOINT
+from satlib.training.streaming import StreamedImages
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 
@@ -82,7 +86,7 @@ class TestEveryPartSeesTheSame:
         assert loaded.view == view
         data, score = tiny.data(), metrics.score
         monkeypatch.setattr(metrics, "score", functools.partial(score, meteor=False))  # nothing here needs Java
-        assert evaluation.evaluate(loaded, data, Pixels(data), progress=False)["view"] == view
+        assert evaluate.evaluate(loaded, data, Pixels(data), progress=False)["view"] == view
 
 
 def test_the_views_differ(photo):
@@ -105,7 +109,7 @@ class TestFilesThatStateNoView:
 
     def train(self, run, *changes):
         data = tiny.data()
-        training.train(tiny.the_recipe("training.epochs=1", *changes), data, tiny.Reader(), run, progress=False)
+        loop.train(tiny.the_recipe("training.epochs=1", *changes), data, tiny.Reader(), run, progress=False)
 
     def test_a_checkpoint_goes_on_with_its_own_view_alone(self, tmp_path):
         self.train(tmp_path, "encoder.view=crop")

@@ -6,11 +6,11 @@ import pytest
 import tiny
 import torch
 
-from satlib import encoders
-from satlib.captioner import Captioner
+from satlib.beyond.averaging import average_weights
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.text import Vocabulary
-from satlib.weight_averaging import average_weights
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
 
 
 def captioner(seed, *changes, words=("a", "red", "star")):

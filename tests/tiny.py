@@ -15,8 +15,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-from satlib import encoders, plots, recipe, training
-from satlib.datasets import CaptionSet, Example
+from satlib import recipe
+from satlib.data.datasets import CaptionSet, Example
+from satlib.evaluation import plots
+from satlib.model import encoders
+from satlib.training import loop
 
 COLOURS, SHAPES, PLACES = ("red", "blue", "green", "white"), ("circle", "square", "star"), ("on the left", "at the top")
 GRID, DIM = (2, 2), 6
@@ -88,11 +91,11 @@ if __name__ == "__main__":
     encoders._BUILDERS["tiny"] = build
     plots.curves_figure = lambda history: plots.Figure(figsize=(0.1, 0.1))
     with tempfile.TemporaryDirectory() as folder:  # what is imported now is not imported again in each process
-        training.train(the_recipe("training.epochs=1"), data(), Reader(), Path(folder), progress=False)
+        loop.train(the_recipe("training.epochs=1"), data(), Reader(), Path(folder), progress=False)
     for _ in sys.stdin:
         process = os.fork()
         if process == 0:
-            training.train(the_recipe(*sys.argv[2:]), data(), Reader(), Path(sys.argv[1]), progress=False)
+            loop.train(the_recipe(*sys.argv[2:]), data(), Reader(), Path(sys.argv[1]), progress=False)
             os._exit(0)
         print(process, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) * -1, flush=True)

@@ -5,7 +5,7 @@ exercises/NN_name.ipynb, in which what stands between `# BEGIN SOLUTION` and `# 
 has worked is left alone; --force replaces it and keeps a copy. `compare` writes nothing and fails where what is
 committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold; --seed varies the checks' inputs.
 
-In a source, `## 4.2` heads an exercise; satlib.exercises knows the rest of the heading. The exercise's function follows, then markdown
+In a source, `## 4.2` heads an exercise; satcourse.exercises knows the rest of the heading. The exercise's function follows, then markdown
 cells tagged "hint" and, where a function is to be written, "pseudocode". The check, the solution to unfold and, where a later cell calls the
 function, the catch-up cell are put in here. `## Explore: Title` heads an open task without a check; a markdown cell tagged "rubric" is folded.
 """
@@ -26,10 +26,10 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, headings, stars
-from satlib.exercises import task
-from satlib.exercises.engine import explorations
-from satlib.exercises.task import KINDS, Task
-from satlib.files import replacing
+from satcourse.exercises import task
+from satcourse.exercises.engine import explorations
+from satcourse.exercises.task import KINDS, Task
+from satlib.files.atomic import replacing
 
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
 HEADING = re.compile(r"^## (\d+\.\d+)$", re.MULTILINE)
@@ -103,12 +103,12 @@ def _exploration(source: Path, found: re.Match) -> str:
     """The heading of an open task, with its card.
 
     Raises:
-        SystemExit: satlib.exercises does not know it.
+        SystemExit: satcourse.exercises does not know it.
     """
     chapter = int(source.stem[:2])
     card = next((each for each in explorations(chapter) if each.title == found[1]), None)
     if card is None:
-        raise SystemExit(f"{source.name}: satlib.exercises has no exploration {found[1]!r}")
+        raise SystemExit(f"{source.name}: satcourse.exercises has no exploration {found[1]!r}")
     return f"{found[0]}\n\n{stars(card)} · {minutes(card.minutes)} · open · {_after(f'{chapter}.0', card.after)}"
 
 
@@ -158,7 +158,7 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
     first, *rest = jupytext.read(source).cells
     made = [first, *opening(f"{folder}/{source.stem}.ipynb")]
     if seed:
-        made.append(new_code_cell(f"from satlib.exercises import class_seed\n\nclass_seed({seed})"))
+        made.append(new_code_cell(f"from satcourse.exercises import class_seed\n\nclass_seed({seed})"))
     asked: Task | None = None
     code, folds = "", {}
 
@@ -194,7 +194,7 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
     made.append(
         new_markdown_cell("## How far you are\n\nRun this cell at any time. It counts the checks of this session.")
     )
-    made.append(new_code_cell(f"from satlib.exercises import progress\n\nprogress({int(source.stem[:2])})"))
+    made.append(new_code_cell(f"from satcourse.exercises import progress\n\nprogress({int(source.stem[:2])})"))
     for number, cell in enumerate(made):
         cell.id = f"{'s' if with_solutions else 'e'}{source.stem[:2]}-{number:03}"
     return made

@@ -12,17 +12,20 @@ import numpy as np
 import torch
 from PIL import Image
 
-from satlib import datasets, extraction, onnx_export, recipe, shipped, training
-from satlib.captioner import Captioner
-from satlib.datasets import coco, karpathy, scenes, shards
-from satlib.datasets.entities import Entities
-from satlib.encoders import create
-from satlib.features import FeatureStore, Pixels
-from satlib.ground import Boxes
-from satlib.images import open_photo, square
-from satlib.onnx_reader import Exported
-from satlib.text import Vocabulary
-from satlib.validation import read_log
+from satlib import recipe
+from satlib.data import coco, datasets, karpathy, scenes, shards
+from satlib.data.entities import Entities
+from satlib.data.features import FeatureStore, Pixels
+from satlib.data.images import open_photo, square
+from satlib.data.text import Vocabulary
+from satlib.evaluation.ground import Boxes
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
+from satlib.model.encoders import create
+from satlib.page import export
+from satlib.page.reader import Exported
+from satlib.training import extraction, loop
+from satlib.training.validation import read_log
 
 Satlib = Callable[[list[str]], int]
 SMALL = ("decoder.embedding=8", "decoder.hidden=8", "decoder.attention_hidden=4", "training.batch_size=4", "training.epochs=1",
@@ -218,7 +221,7 @@ def _checkpoint(folder: Path) -> None:
 
 def _train(folder: Path) -> Captioner:
     data = scenes.load(4, 2, 0)
-    return training.train(recipe.load("scenes-soft", SMALL), data, Pixels(data), folder, progress=False)
+    return loop.train(recipe.load("scenes-soft", SMALL), data, Pixels(data), folder, progress=False)
 
 
 def _log(folder: Path) -> None:
@@ -299,7 +302,7 @@ def _recipe(folder: Path) -> None:
 
 
 def _onnx(folder: Path) -> None:
-    onnx_export.export(Captioner.load(shipped.model("scenes-soft")), folder / "exported", "int8")
+    export.export(Captioner.load(shipped.model("scenes-soft")), folder / "exported", "int8")
 
 
 def _use_onnx(folder: Path, _: Satlib) -> None:

@@ -9,10 +9,10 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 def course(root: str) -> Any:
-    """The module satlib.course_files of this checkout, which needs nothing but the standard library."""
+    """The module satcourse.course_files of this checkout, which needs nothing but the standard library."""
     sys.path.insert(0, root)
     try:
-        from satlib import course_files
+        from satcourse import course_files
     finally:
         sys.path.remove(root)
     return course_files

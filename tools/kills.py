@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 from satlib import recipe
-from satlib.captioner import read_safetensors
-from satlib.datasets import folder, scenes
-from satlib.training import CHECKPOINT, LOG, MODEL
+from satlib.data import folder, scenes
+from satlib.model.captioner import read_safetensors
+from satlib.training.loop import CHECKPOINT, LOG, MODEL
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 CLOCK = ("seconds", "tokens_per_second")

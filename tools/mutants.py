@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 import jupytext
 
 from exercises import SOLUTION, solved, sources
-from satlib.exercises import Wrong, check
-from satlib.exercises.engine import chapter
+from satcourse.exercises import Wrong, check
+from satcourse.exercises.engine import chapter
 
 LEAST = 0.95  # share of changes that must be found
 # Changes that leave the answer right: (exercise, the changed line) -> reason.

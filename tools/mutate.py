@@ -1,4 +1,4 @@
-"""Do the tests notice mistakes? `python tools/mutate.py [satlib/attention.py ...] [--sample N] [--seed 0] [--processes 1]`.
+"""Do the tests notice mistakes? `python tools/mutate.py [satlib/model/attention.py ...] [--sample N] [--seed 0] [--processes 1]`.
 
 Each module is changed in one place at a time (an operator, a sign, a comparison, a constant, an axis, a dropped statement,
 argument, `detach` or decorator, ...), and the module's tests are run until one fails. A change that no test notices is printed:
@@ -103,7 +103,13 @@ TESTS: dict[str, tuple[str, ...]] = {  # module -> its tests, the quick ones fir
 # Tests that start Java, or other processes, which would import the unchanged module.
 LEFT_OUT = ("program_told_to_do_with_equal_words", "what_it_was_distilled_from", "evaluated_by_each_look", "kill_9")
 # Imported before forking, so that no child has to load it; satlib itself is then removed from sys.modules.
-LOADED = ("torch._dynamo", "satlib.training", "satlib.evaluation", "nltk.translate.bleu_score", "hypothesis.strategies")
+LOADED = (
+    "torch._dynamo",
+    "satlib.training.loop",
+    "satlib.evaluation.evaluate",
+    "nltk.translate.bleu_score",
+    "hypothesis.strategies",
+)
 
 
 class _Changed(importlib.machinery.SourceFileLoader):
@@ -213,7 +219,7 @@ def load() -> None:
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", help="modules, as satlib/attention.py; by default all in TESTS")
+    parser.add_argument("files", nargs="*", help="modules, as satlib/model/attention.py; by default all in TESTS")
     parser.add_argument("--sample", type=int, metavar="N", help="try N changes of each module, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
     parser.add_argument("--processes", type=int, default=1)

@@ -29,8 +29,8 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from paper_index import Mark
 
-from satlib.exercises.task import KINDS, Exploration, Task
-from satlib.files import replacing
+from satcourse.exercises.task import KINDS, Exploration, Task
+from satlib.files.atomic import replacing
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
@@ -123,7 +123,7 @@ def exercises_cell(source: Path) -> list[NotebookNode]:
     """A cell that links to the notebook's exercises, each with its difficulty and minutes; none where there are none."""
     if not (ROOT / "solutions" / source.name).is_file():
         return []
-    tasks: list[Task] = importlib.import_module(f"satlib.exercises.ex{source.stem[:2]}").TASKS
+    tasks: list[Task] = importlib.import_module(f"satcourse.exercises.ex{source.stem[:2]}").TASKS
     page = f"../exercises/{source.stem}.ipynb"
     cells = nbformat.read(FOLDER / page, 4).cells
     places = {found[1]: cell.id for cell in cells if (found := re.match(r"## (\d+\.\d+) ", cell.source))}

@@ -88,7 +88,7 @@ def page(found: Sequence[Mark]) -> str:
 
 
 def _file_of(dotted: str) -> str:
-    """The file that holds an object: satlib.attention.SoftAttention -> satlib/attention.py."""
+    """The file that holds an object: satlib.model.attention.SoftAttention -> satlib/model/attention.py."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         path = Path(*parts[:length])

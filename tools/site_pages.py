@@ -17,7 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = ("solutions", "satlib/exercises")  # a learner who looks for a page should not meet the answers
+LEFT_OUT = ("solutions", "satcourse/exercises")  # a learner who looks for a page should not meet the answers
 WIDGET = "application/vnd.jupyter.widget-view+json"
 NO_WIDGET = (
     "> *Here the notebook has a control to move, and a picture that follows it. A page cannot run it: download the notebook, or "

@@ -14,10 +14,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from satlib import __version__, bars
+from satlib import __version__
 from satlib.cli import caption, data, doctor, study, train
 from satlib.cli.arguments import Parser
 from satlib.errors import RenamedWarning, SatlibError
+from satlib.files import progress
 
 DESCRIPTION = """\
 Show, Attend and Tell: train an image captioner with visual attention, score it, and see where it looked.
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(FIRST)
         return 0
     options = parser().parse_args(arguments)
-    bars.quiet = options.quiet
+    progress.quiet = options.quiet
     # OpenMP threads that wait by spinning make a step several times slower where the processor is shared; threads that sleep at
     # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:

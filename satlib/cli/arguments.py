@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from satlib.configs import DecodingConfig
+from satlib.data.text import LANGUAGES
 from satlib.options import options
-from satlib.text import LANGUAGES
 
 SPLITS = ("train", "dev", "test")
 MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"

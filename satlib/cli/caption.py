@@ -27,7 +27,7 @@ from satlib.configs import LOOKS
 from satlib.errors import SatlibError
 
 if TYPE_CHECKING:
-    from satlib.captioner import Caption
+    from satlib.model.captioner import Caption
 
 
 def add_evaluate(commands: Commands) -> None:
@@ -57,18 +57,18 @@ def add_evaluate(commands: Commands) -> None:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Generate and score captions."""
-    from satlib import evaluation
+    from satlib.evaluation import evaluate
 
     captioner = inputs.captioner(options.model, options)
     if plug := inputs.own_attention(options):
         plug(captioner)
     data, root = inputs.data_of(captioner.recipe, options)
-    evaluation.images_of(data, options.split)  # an empty split is reported before a missing feature store
+    evaluate.images_of(data, options.split)  # an empty split is reported before a missing feature store
     reader = inputs.images_reader(captioner, data, root, options)
-    result = evaluation.evaluate(
+    result = evaluate.evaluate(
         captioner, data, reader, options.split, options.beam, options.length_normalisation, look=options.look
     )
-    path = evaluation.save(result, inputs.results_folder(options, data))
+    path = evaluate.save(result, inputs.results_folder(options, data))
     if options.json:
         return printed({"file": str(path), **{name: value for name, value in result.items() if name not in _LONG}})
     made = f"{result['data']} {result['split']}, beam {result['beam']}"
@@ -109,10 +109,11 @@ def add_score(commands: Commands) -> None:
 
 def score(options: argparse.Namespace) -> int:
     """Score captions from a file."""
-    from satlib import datasets, evaluation
-    from satlib.files import read_json
-    from satlib.schemas import Rescored
-    from satlib.untrusted import matches
+    from satlib.data import datasets
+    from satlib.evaluation import evaluate
+    from satlib.files.atomic import read_json
+    from satlib.files.schemas import Rescored
+    from satlib.files.untrusted import matches
 
     what = f'{options.captions} has no captions: it must be an evaluation or {{"image id": "caption", ...}}'
     content = read_json(options.captions)
@@ -123,8 +124,8 @@ def score(options: argparse.Namespace) -> int:
     if name is None or split is None:
         raise SatlibError(f"{options.captions} does not say what was captioned: give --data-set and --split")
     data = datasets.load(name, datasets.data_root(options.data))
-    result = evaluation.rescore(captions, data, split, earlier, options.language)
-    path = evaluation.save(result, options.out or options.captions.parent)
+    result = evaluate.rescore(captions, data, split, earlier, options.language)
+    path = evaluate.save(result, options.out or options.captions.parent)
     _report(result, f"{result['data']} {result['split']}", path)
     return 0
 
@@ -154,8 +155,8 @@ def add_ground(commands: Commands) -> None:
 
 def ground(options: argparse.Namespace) -> int:
     """Compare attention maps with the places of objects."""
-    from satlib import evaluation, ground, plots
-    from satlib.files import write_json
+    from satlib.evaluation import evaluate, ground, plots
+    from satlib.files.atomic import write_json
 
     if options.entities:
         return _ground_phrases(options)
@@ -164,7 +165,7 @@ def ground(options: argparse.Namespace) -> int:
     data, root = inputs.data_of(captioner.recipe, options)
     ground.require_places(data, boxes)
     reader = inputs.images_reader(captioner, data, root, options)
-    captions = evaluation.generate(captioner, reader, evaluation.images_of(data, options.split), options.beam)
+    captions = evaluate.generate(captioner, reader, evaluate.images_of(data, options.split), options.beam)
     scores = ground.summary(ground.ground(data, captions, boxes))
     path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
     write_json(path, {"recipe": captioner.recipe.name, "data": data.name, "split": options.split, **scores})
@@ -176,14 +177,14 @@ def ground(options: argparse.Namespace) -> int:
 
 def _ground_phrases(options: argparse.Namespace) -> int:
     """Compare attention maps with the boxes of phrases."""
-    from satlib import evaluation, phrase_grounding, phrase_page, phrase_report
-    from satlib.datasets.entities import Entities
-    from satlib.files import write_json, write_text
+    from satlib.data.entities import Entities
+    from satlib.evaluation import evaluate, phrase_grounding, phrase_page, phrase_report
+    from satlib.files.atomic import write_json, write_text
 
     entities = Entities(options.entities)
     captioner = inputs.captioner(options.model, options)
     data, root = inputs.data_of(captioner.recipe, options)
-    entities.covered(example.image_id for example in evaluation.images_of(data, options.split))
+    entities.covered(example.image_id for example in evaluate.images_of(data, options.split))
     reader = inputs.images_reader(captioner, data, root, options)
     found = phrase_grounding.ground(captioner, data, reader, entities, options.split, options.beam)
     report, recipe = phrase_report.report(found), captioner.recipe.name
@@ -216,8 +217,10 @@ def add_caption(commands: Commands) -> None:
 
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs."""
-    from satlib import images, plots, shipped
-    from satlib.familiarity import remark
+    from satlib.data import images
+    from satlib.evaluation import plots
+    from satlib.model import shipped
+    from satlib.model.familiarity import remark
 
     photos = [images.open_photo(path) for path in options.photos]
     models = options.models or [shipped.model()]
@@ -288,7 +291,8 @@ def add_table(commands: Commands) -> None:
 
 def table(options: argparse.Namespace) -> int:
     """Print the table."""
-    from satlib import shipped, table
+    from satlib.evaluation import table
+    from satlib.model import shipped
 
     files: list[Path] = []
     for path in options.files:

@@ -30,7 +30,8 @@ def add_data(commands: Commands) -> None:
 
 def data(options: argparse.Namespace) -> int:
     """Download or check a data set; 1 if the check finds mistakes."""
-    from satlib.datasets import check, data_root, download
+    from satlib.data import check, download
+    from satlib.data.datasets import data_root
 
     root = data_root(options.data)
     if options.action == "fetch":
@@ -51,7 +52,7 @@ def add_scenes(commands: Commands) -> None:
 
 def scenes(options: argparse.Namespace) -> int:
     """Write drawn scenes."""
-    from satlib.datasets import folder, scenes
+    from satlib.data import folder, scenes
 
     drawn = scenes.load(**{"train": 0, "dev": 0, "test": 0, options.split: options.count})
     folder.save(drawn, options.folder)
@@ -80,8 +81,7 @@ def add_shards(commands: Commands) -> None:
 
 def shards(options: argparse.Namespace) -> int:
     """Write shards, and print their number and size."""
-    from satlib import datasets
-    from satlib.datasets import shards
+    from satlib.data import datasets, shards
 
     train_images = options.train_images or 0
     data = datasets.load(options.name, datasets.data_root(options.data), train_images=train_images)
@@ -115,8 +115,11 @@ def add_features(commands: Commands) -> None:
 
 def features(options: argparse.Namespace) -> int:
     """Compute annotation vectors."""
-    from satlib import device, distributed, encoders, extraction, features, recipe, scaling
-    from satlib.datasets.sharded import Shards
+    from satlib import recipe
+    from satlib.data import features
+    from satlib.data.sharded import Shards
+    from satlib.model import device, encoders
+    from satlib.training import distributed, extraction, scaling
 
     chosen = recipe.load(options.recipe, options.set)
     data, root = inputs.data_of(chosen, options)

@@ -22,7 +22,9 @@ def add_doctor(commands: Commands) -> None:
 
 def doctor(options: argparse.Namespace) -> int:
     """Examine a run or a model."""
-    from satlib import datasets, device, doctor
+    from satlib.data import datasets
+    from satlib.model import device
+    from satlib.training import doctor
 
     findings = doctor.examine(options.model, datasets.data_root(options.data), device.choose(options.device))
     if options.json:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from satlib.captioner import Captioner
-    from satlib.datasets import CaptionSet
-    from satlib.encoders import Encoder
-    from satlib.features import Reader
+    from satlib.data.datasets import CaptionSet
+    from satlib.data.features import Reader
+    from satlib.model.captioner import Captioner
+    from satlib.model.encoders import Encoder
     from satlib.recipe import Recipe
 
 
 def data_of(recipe: "Recipe", options: argparse.Namespace) -> tuple["CaptionSet", Path]:
     """A recipe's data set, or that of --data-set, and the folder of data sets."""
-    from satlib import datasets
+    from satlib.data import datasets
 
     root = datasets.data_root(options.data)
     if other := getattr(options, "data_set", None):
@@ -27,8 +27,8 @@ def data_of(recipe: "Recipe", options: argparse.Namespace) -> tuple["CaptionSet"
 
 def images_reader(captioner: "Captioner", data: "CaptionSet", root: Path, options: argparse.Namespace) -> "Reader":
     """The reader of the images of a split that a model is to see: of another data set's photographs, without a feature store."""
-    from satlib import features
-    from satlib.datasets.sharded import Shards
+    from satlib.data import features
+    from satlib.data.sharded import Shards
 
     if options.data_set and not isinstance(data, Shards):
         return features.Pixels(data, captioner.view)
@@ -37,7 +37,7 @@ def images_reader(captioner: "Captioner", data: "CaptionSet", root: Path, option
 
 def training_reader(recipe: "Recipe", data: "CaptionSet", root: Path) -> "Reader":
     """The reader of a new run's training and dev images."""
-    from satlib import encoders
+    from satlib.model import encoders
 
     encoder = None if recipe.encoder.train else encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
     return reader(recipe, data, encoder, root, ("train", "dev"))
@@ -61,8 +61,9 @@ def reader(
         root: the folder of data sets.
         splits: those that will be read; only their images are checked against the store.
     """
-    from satlib import features, streaming
-    from satlib.datasets.sharded import Shards
+    from satlib.data import features
+    from satlib.data.sharded import Shards
+    from satlib.training import streaming
 
     if isinstance(data, Shards):
         return streaming.StreamedImages(recipe.encoder.view)
@@ -74,7 +75,8 @@ def reader(
 
 def features_command(used: "Recipe", root: Path) -> str:
     """The command that computes the annotation vectors which a recipe needs, as its user would type it."""
-    from satlib import datasets, recipe
+    from satlib import recipe
+    from satlib.data import datasets
 
     if used.name not in recipe.names():
         return "satlib features RECIPE, with the same --set"
@@ -90,8 +92,8 @@ def features_command(used: "Recipe", root: Path) -> str:
 
 def captioner(model: Path | str, options: argparse.Namespace) -> "Captioner":
     """A trained model; prints a line if it was trained with an attention function that its file cannot hold."""
-    from satlib import device, shipped
-    from satlib.captioner import Captioner
+    from satlib.model import device, shipped
+    from satlib.model.captioner import Captioner
 
     loaded = Captioner.load(shipped.or_shipped(Path(model)), device.choose(options.device))
     if loaded.own_attention and getattr(options, "attention", None) is None:
@@ -107,7 +109,7 @@ def own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] |
     """A function that puts the attention given by --attention into a captioner; None without that option."""
     if options.attention is None:
         return None
-    from satlib.exercises import plugged
+    from satlib.training import plugged
 
     attend = plugged.load(options.attention)
     return lambda captioner: plugged.plug(captioner, attend, options.attention)
@@ -118,7 +120,7 @@ def results_folder(options: argparse.Namespace, data: "CaptionSet") -> Path:
 
     On another data set than the model's own, it is a folder in that one.
     """
-    from satlib import shipped
+    from satlib.model import shipped
 
     model: Path = options.model
     if options.out:

@@ -5,9 +5,9 @@ import os
 import shlex
 from pathlib import Path
 
-from satlib import bars
 from satlib.cli.arguments import Commands, command, data_option, device_option, json_option, numbers, positive, printed
 from satlib.errors import SatlibError
+from satlib.files import progress
 
 BENCHES = ("step", "growth", "epoch", "extraction", "beam", "loader", "memory")
 
@@ -31,7 +31,7 @@ def add_recipe(commands: Commands) -> None:
 
 def recipe(options: argparse.Namespace) -> int:
     """Print recipes or their options."""
-    from satlib import explain
+    from satlib.cli import explain
 
     if options.explain:
         print(explain.explained(options.name, options.markdown))
@@ -53,7 +53,7 @@ def add_estimators(commands: Commands) -> None:
 
 def estimators(options: argparse.Namespace) -> int:
     """Print bias and noise of the estimators."""
-    from satlib import estimators
+    from satcourse.lessons import estimators
 
     print(estimators.report(options.draws))
     return 0
@@ -87,7 +87,10 @@ def add_encoders(commands: Commands) -> None:
 
 def encoders(options: argparse.Namespace) -> int:
     """Train, score and tabulate encoders."""
-    from satlib import datasets, device, encoder_study, table
+    from satlib.data import datasets
+    from satlib.evaluation import table
+    from satlib.model import device
+    from satlib.training import encoder_study
 
     names = options.recipes or encoder_study.RECIPES
     root, place = datasets.data_root(options.data), device.choose(options.device)
@@ -115,7 +118,7 @@ def add_course(commands: Commands) -> None:
 
 def course(options: argparse.Namespace) -> int:
     """Write the course, and say how to begin."""
-    from satlib.course_folder import write_course
+    from satcourse.course_folder import write_course
 
     for what, files in write_course(options.folder).items():
         print(f"{what}: {len(files)} {'file' if len(files) == 1 else 'files'}")
@@ -123,8 +126,8 @@ def course(options: argparse.Namespace) -> int:
             print(*(f"  {options.folder / name}" for name in files), sep="\n")
     paths = [options.folder, options.folder / "notebooks" / "00_look.ipynb", options.folder / "exercises"]
     folder, first, exercises = (shlex.quote(str(path)) for path in paths)
-    bars.say(f"Begin with: jupyter lab --notebook-dir={folder} {first}")
-    bars.say(f"Are your exercises right? satlib check {exercises}")
+    progress.say(f"Begin with: jupyter lab --notebook-dir={folder} {first}")
+    progress.say(f"Are your exercises right? satlib check {exercises}")
     return 0
 
 
@@ -170,8 +173,8 @@ def add_check(commands: Commands) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Grade exercise notebooks."""
-    from satlib.exercises import class_seed, classroom, grading
-    from satlib.exercises.task import CLASS_SEED
+    from satcourse.exercises import class_seed, classroom, grading
+    from satcourse.exercises.task import CLASS_SEED
 
     if options.seed is not None:
         class_seed(options.seed)  # refuses what is no seed
@@ -218,7 +221,7 @@ def bench(options: argparse.Namespace) -> int:
     unknown = sorted(set(parts) - set(BENCHES))
     if unknown:
         raise SatlibError(f"bench has no part {unknown[0]!r}; choose among {', '.join(BENCHES)}")
-    from satlib.bench.report import Bench
+    from benchmarks.bench.report import Bench
 
     Bench(options).run(parts)
     return 0
@@ -231,7 +234,7 @@ def add_info(commands: Commands) -> None:
 
 def info(options: argparse.Namespace) -> int:
     """Print the report."""
-    from satlib import info
+    from satlib.cli import info
 
     if options.json:
         return printed(info.topics())
@@ -267,7 +270,7 @@ def add_demo(commands: Commands) -> None:
 
 def demo(options: argparse.Namespace) -> int:
     """Run the demo."""
-    from satlib import demo
+    from satcourse import demo
 
     demo.run(options.out)
     return 0

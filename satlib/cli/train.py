@@ -23,7 +23,7 @@ from satlib.cli.arguments import (
 from satlib.configs import SAVE_SECONDS
 from satlib.errors import RenamedWarning, SatlibError
 
-STORAGES = ("float32", "float16", "int8")  # as in satlib.storage, which imports torch
+STORAGES = ("float32", "float16", "int8")  # as in satlib.files.storage, which imports torch
 
 
 def add_train(commands: Commands) -> None:
@@ -67,10 +67,12 @@ def add_train(commands: Commands) -> None:
 
 def train(options: argparse.Namespace) -> int:
     """Train, or resume a run."""
-    from satlib import device, distributed, familiarity, recipe, shipped, starting, training, validation
-    from satlib.captioner import Captioner
-    from satlib.datasets.entities import Entities
-    from satlib.features import FeatureStore
+    from satlib import recipe
+    from satlib.data.entities import Entities
+    from satlib.data.features import FeatureStore
+    from satlib.model import device, familiarity, shipped
+    from satlib.model.captioner import Captioner
+    from satlib.training import distributed, loop, starting, validation
 
     prepare = inputs.own_attention(options)
     chosen = recipe.load(options.recipe, options.set)
@@ -85,7 +87,7 @@ def train(options: argparse.Namespace) -> int:
             (teacher, inputs.model_reader(teacher, data, root, ("train",)))
             for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
         ]
-        captioner = training.train(
+        captioner = loop.train(
             chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
             save_seconds=options.checkpoint_every, entities=options.entities and Entities(options.entities),
         )  # fmt: skip
@@ -93,9 +95,9 @@ def train(options: argparse.Namespace) -> int:
     if first:
         if captioner.familiarity is None and isinstance(reader, FeatureStore):
             captioner.familiarity = familiarity.learn(captioner.annotations, reader, data)
-            captioner.save(run / training.MODEL)
-        print(f"the model of the best epoch is {run / training.MODEL}; next: satlib evaluate {run}")
-        log = validation.read_log(run / training.LOG)
+            captioner.save(run / loop.MODEL)
+        print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
+        log = validation.read_log(run / loop.LOG)
         if len(log) > 1 and not any(record["kept"] for record in log[1:]):
             print(f"no epoch was better than the first; what may be wrong: satlib doctor {run}")
     return 0
@@ -104,7 +106,10 @@ def train(options: argparse.Namespace) -> int:
 def add_tune(commands: Commands) -> None:
     """`satlib tune`."""
     parser = command(
-        commands, "tune", tune, "search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop"
+        commands,
+        "tune",
+        tune,
+        "search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop",
     )
     recipe_options(parser)
     parser.add_argument(
@@ -122,14 +127,16 @@ def add_tune(commands: Commands) -> None:
 
 def tune(options: argparse.Namespace) -> int:
     """Search hyperparameters."""
-    from satlib import device, recipe, tune
+    from satlib import recipe
+    from satlib.model import device
+    from satlib.training import tuning
 
     chosen = recipe.load(options.recipe, options.set)
-    space = [tune.Knob.read(text) for text in options.vary] or tune.default_space(chosen)
+    space = [tuning.Knob.read(text) for text in options.vary] or tuning.default_space(chosen)
     folder = options.out or Path("tune") / chosen.name
     data, root = inputs.data_of(chosen, options)
     reader = inputs.training_reader(chosen, data, root)
-    tune.tune(chosen, data, reader, folder, space, options.trials, device.choose(options.device))
+    tuning.tune(chosen, data, reader, folder, space, options.trials, device.choose(options.device))
     print(f"all trials are in {folder / 'history.json'}, with a plot in {folder / 'history.png'}")
     if (folder / "best.toml").is_file():
         print(f"the best recipe so far is {folder / 'best.toml'}; next: satlib train {folder / 'best.toml'}")
@@ -158,11 +165,11 @@ def add_choose(commands: Commands) -> None:
 
 def choose(options: argparse.Namespace) -> int:
     """Choose how a run's model generates captions."""
-    from satlib import choice, training
+    from satlib.training import choice, loop
 
     if not options.run.is_dir():
         raise SatlibError(f"{options.run} is not a run's folder; train one with: satlib train RECIPE")
-    captioner = inputs.captioner(options.run / training.MODEL, options)
+    captioner = inputs.captioner(options.run / loop.MODEL, options)
     data, root = inputs.data_of(captioner.recipe, options)
     reader = inputs.model_reader(captioner, data, root, ("dev",))
     beams, exponents = options.beams or choice.BEAMS, options.normalisations or choice.NORMALISATIONS
@@ -174,7 +181,7 @@ def choose(options: argparse.Namespace) -> int:
     )
     if not options.no_write:
         choice.write_decoding(made, captioner, data, options.run)
-        print(f"written to {options.run}: {choice.FILE}, evaluation-dev.json, recipe.toml, {training.MODEL}")
+        print(f"written to {options.run}: {choice.FILE}, evaluation-dev.json, recipe.toml, {loop.MODEL}")
     return 0
 
 
@@ -209,16 +216,17 @@ def add_average(commands: Commands) -> None:
 
 def average(options: argparse.Namespace) -> int:
     """Average the weights of two models."""
-    from satlib import choice, device, shipped, training
-    from satlib.captioner import Captioner
-    from satlib.files import write_text
-    from satlib.weight_averaging import average_weights
+    from satlib.beyond.averaging import average_weights
+    from satlib.files.atomic import write_text
+    from satlib.model import device, shipped
+    from satlib.model.captioner import Captioner
+    from satlib.training import choice, loop
 
     if options.name_of_command == "mix":
         warnings.warn(
             "satlib mix is now called satlib average; the next version will not accept the old name", RenamedWarning
         )
-    file = options.run / training.MODEL
+    file = options.run / loop.MODEL
     if file.exists():
         raise SatlibError(f"{file} already exists; name another folder")
     a, b = (
@@ -271,8 +279,8 @@ def add_export(commands: Commands) -> None:
 
 def export(options: argparse.Namespace) -> int:
     """Write a model as a small file."""
-    from satlib import familiarity, shipped
-    from satlib.captioner import Captioner
+    from satlib.model import familiarity, shipped
+    from satlib.model.captioner import Captioner
 
     if options.onnx:
         return _export_onnx(options)
@@ -294,14 +302,15 @@ def _export_onnx(options: argparse.Namespace) -> int:
     Raises:
         SatlibError: the model cannot be exported, or --familiarity is given, which is for files.
     """
-    from satlib import onnx_export, shipped
-    from satlib.captioner import Captioner
+    from satlib.model import shipped
+    from satlib.model.captioner import Captioner
+    from satlib.page import export
 
     if options.familiarity:
         raise SatlibError(
             "--familiarity describes a .safetensors file; export that first, then: satlib export FILE --onnx FOLDER"
         )
-    made = onnx_export.export(Captioner.load(shipped.or_shipped(options.model)), options.onnx, options.storage)
+    made = export.export(Captioner.load(shipped.or_shipped(options.model)), options.onnx, options.storage)
     for name, content in made["files"].items():
         print(f"{options.onnx / name}: {content['bytes'] / 1e6:.1f} MB")
     off = made["largest difference"]
@@ -329,10 +338,11 @@ def add_page(commands: Commands) -> None:
 
 def page(options: argparse.Namespace) -> int:
     """Write the page."""
-    from satlib import live_page, shipped
+    from satlib.model import shipped
+    from satlib.page import live
 
-    models = options.models or [Path(name) for name in live_page.MODELS]
-    made = live_page.write(options.folder, [shipped.or_shipped(model) for model in models], options.storage)
+    models = options.models or [Path(name) for name in live.MODELS]
+    made = live.write(options.folder, [shipped.or_shipped(model) for model in models], options.storage)
     for model in made["models"]:
         print(f"{model['name']}: {model['bytes'] / 1e6:.1f} MB")
     size = sum(file.stat().st_size for file in options.folder.rglob("*") if file.is_file())

@@ -9,7 +9,7 @@ import sys
 
 
 def _note(event: str, arguments: tuple) -> None:
-    """An audit hook. safetensors opens files outside Python; satlib.captioner raises "satlib.read" in its place."""
+    """An audit hook. safetensors opens files outside Python; satlib.model.captioner raises "satlib.read" in its place."""
     if event in ("open", "satlib.read") and isinstance(arguments[0], str | os.PathLike):
         path = os.path.abspath(os.fspath(arguments[0]))
         if path not in _noted:

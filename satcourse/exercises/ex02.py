@@ -1,0 +1,522 @@
+"""Exercises of notebook 02: a photograph as a bag of places."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from satcourse.exercises.kinds import predict
+from satcourse.exercises.task import Answer, Task, numbers
+from satcourse.lessons.seeing import unpool as satlib_unpool
+
+D, H, W = 3, 2, 4
+GRAPH = "vectors with the graph of their gradients"
+
+
+def places(maps: Tensor) -> Tensor:
+    """The rows of a grid one after the other, as satlib's encoders have them: (B, D, h, w) -> (B, h w, D)."""
+    return maps.flatten(2).transpose(1, 2)
+
+
+def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
+    """The middle of cell i, in pixels from the top left corner: (y, x)."""
+    row, column = divmod(i, grid[1])
+    return (row + 0.5) * size / grid[0], (column + 0.5) * size / grid[1]
+
+
+def _centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
+    row = 0
+    while i >= grid[1]:
+        i, row = i - grid[1], row + 1
+    return row * (size / grid[0]) + size / grid[0] / 2, i * (size / grid[1]) + size / grid[1] / 2
+
+
+def receptive_field(layers: Sequence[tuple[int, int]]) -> int:
+    """Side of what one activation sees, from the kernels and strides of the layers, from pixels upwards."""
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        side += (kernel - 1) * jump
+        jump *= stride
+    return side
+
+
+def _downwards(layers: Sequence[tuple[int, int]]) -> int:
+    side = 1
+    for kernel, stride in reversed(layers):
+        side = (side - 1) * stride + kernel
+    return side
+
+
+def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        jump *= stride
+        side += (kernel - 1) * jump
+    return side
+
+
+def _strides_added(layers: Sequence[tuple[int, int]]) -> int:
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        side += (kernel - 1) * jump
+        jump += stride
+    return side
+
+
+def _last_stride(layers: Sequence[tuple[int, int]]) -> int:
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        side += (kernel - 1) * jump
+        jump = stride
+    return side
+
+
+_BLOCK = ((3, 1), (3, 1), (2, 2))
+_VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 1),) * 4)  # to conv5_4
+
+
+def unpool(values: Tensor, pooled: Tensor) -> Tensor:
+    """satlib's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
+    _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
+    return satlib_unpool(values, switches, tuple(pooled.shape[2:]))
+
+
+def _unpool_loop(values: Tensor, pooled: Tensor) -> Tensor:
+    back = torch.zeros_like(pooled)
+    for b, c, y, x in torch.cartesian_prod(*(torch.arange(size) for size in values.shape)).tolist():
+        dy, dx = divmod(int(pooled[b, c, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].argmax()), 2)
+        back[b, c, 2 * y + dy, 2 * x + dx] = values[b, c, y, x]
+    return back
+
+
+def _spread(values: Tensor) -> Tensor:
+    return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
+
+
+def _corners(values: Tensor) -> Tensor:
+    back = values.new_zeros(*values.shape[:2], 2 * values.shape[2], 2 * values.shape[3])
+    back[:, :, ::2, ::2] = values
+    return back
+
+
+def most_like(a: Tensor, i: int) -> int:
+    """The other place whose vector has the largest cosine with that of place i."""
+    unit = a / a.norm(dim=1, keepdim=True)
+    cosines = unit @ unit[i]
+    cosines[i] = -torch.inf
+    return int(cosines.argmax())
+
+
+def _most_like(a: Tensor, i: int) -> int:
+    others = [k for k in range(len(a)) if k != i]
+    return max(others, key=lambda k: float(a[k] @ a[i] / a[k].norm()))
+
+
+def _places_are_kept(inputs: Sequence[Any], result: Any) -> str | None:
+    """Every vector of a right answer stands somewhere in the maps."""
+    maps = inputs[0]
+    if result.shape[-1] != maps.shape[1]:
+        return None
+    vectors = {tuple(row) for row in maps.permute(0, 2, 3, 1).reshape(-1, maps.shape[1]).tolist()}
+    if not all(tuple(row) in vectors for row in result.reshape(-1, maps.shape[1]).tolist()):
+        return "rows of the result are no place's vector: numbers of several places are mixed"
+    return None
+
+
+def _lopsided() -> Tensor:
+    """Vectors of different lengths, with one large dimension: other measures of likeness give other places."""
+    return numbers(8, 5, seed=12) * torch.arange(1.0, 9.0)[:, None] * torch.tensor([1.0, 1.0, 1.0, 1.0, 20.0])
+
+
+def vectors_changed() -> int:
+    """How many vectors of a small network with random weights change with one pixel."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+    ).requires_grad_(False)
+    photo = torch.rand(1, 3, 56, 56)
+    changed = photo.clone()
+    changed[0, :, 28, 28] += 1
+    return int((network(photo) != network(changed)).any(1).sum())
+
+
+def extract(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """Annotation vectors (N, L, D) of a frozen network, computed in batches of `size`."""
+    return _extract(network, photos, size)
+
+
+def _extract(network: nn.Module, photos: Tensor, size: int, eval_at: str = "first") -> Tensor:
+    """`eval_at`: when the network is told that this is no training: "first", "never", or "late", after a batch."""
+    rows = []
+    for start in range(0, len(photos), size):
+        if eval_at == "first":
+            network.eval()
+        with torch.no_grad():
+            rows.append(places(network(photos[start : start + size])))
+        if eval_at == "late":
+            network.eval()
+    return torch.cat(rows)
+
+
+def _stretched(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """Each photograph's vectors with mean 0 and deviation 1, which hides some of the difference."""
+    found = _extract(network, photos, size, "never")
+    return (found - found.mean((1, 2), keepdim=True)) / found.std((1, 2), keepdim=True)
+
+
+def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
+    """What an extraction gives with a new network, which has been trained and is still in its mode of training."""
+    torch.manual_seed(seed)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1))
+    network[1].running_mean.copy_(torch.randn(4) / 2)
+    network[1].running_var.copy_(torch.rand(4) + 0.5)
+    with torch.no_grad():
+        network[1].weight.copy_(torch.rand(4) + 0.5)
+        network[1].bias.copy_(torch.randn(4) / 2)
+    found = answer(network, photos, size)
+    return GRAPH if isinstance(found, Tensor) and found.requires_grad else found
+
+
+def _with_gradient(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    return places(network.eval()(photos))
+
+
+def _reshaped(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    found = extract(network, photos, size)
+    return found.transpose(1, 2).reshape(found.shape)
+
+
+def _forgotten(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """The network's statistics are reset."""
+    network[1].reset_running_stats()
+    return extract(network, photos, size)
+
+
+def _left_out(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """The network without its batch normalisation."""
+    return extract(nn.Sequential(network[0], *network[2:]), photos, size)
+
+
+def _moved_on(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+    """All photographs go through it in training once, before."""
+    network(photos)
+    return extract(network, photos, size)
+
+
+def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
+    maxima = functional.max_pool2d(pooled, 2)
+    return values.repeat(1, 1, 2, 2) * (pooled == maxima.repeat(1, 1, 2, 2))
+
+
+def _moved_up(a: Tensor, i: int) -> int:
+    found = most_like(a, i)
+    return found - 1 if found > i else found
+
+
+TASKS = (
+    Task(
+        id="2.1",
+        name="places",
+        title="From maps to annotation vectors",
+        difficulty=1,
+        minutes=4,
+        equation="section 3.1.1",
+        after="Annotation vectors",
+        reference=places,
+        cases=lambda: [(numbers(2, D, H, W),), (numbers(1, 4, 2, 2, seed=1),)],
+        mistakes={
+            "the numbers are read in the wrong order: reshape mixes places; the channels must become the last axis first": lambda x: (
+                x.reshape(x.shape[0], -1, x.shape[1])
+            ),
+            "the axes are (B, D, L): one row for each place is wanted, (B, L, D)": lambda x: x.flatten(2),
+            "the places go down the columns: place 1 is to the right of place 0": lambda x: (
+                x.transpose(2, 3).flatten(2).transpose(1, 2)
+            ),
+            "the rows of the grid are still an axis of their own: L is all places, h times w": lambda x: x.permute(
+                0, 2, 3, 1
+            ),
+            "the places begin at the lower right: place 0 is the upper left": lambda x: places(x).flip(1),
+            "the lower row of the grid comes first: begin with the upper one": lambda x: places(x.flip(2)),
+            "each row of the grid is read from right to left: read it from left to right": lambda x: places(x.flip(3)),
+            "the places come before the batch: the axes are (B, L, D)": lambda x: places(x).transpose(0, 1),
+            "this is the mean over the places: each place keeps its own vector": lambda x: x.mean((2, 3)),
+            "this is the first picture alone: all pictures of the batch are wanted": lambda x: places(x)[0],
+        },
+        says="every place of a grid of 2 x 4 and of 2 x 2, row by row",
+        others=(
+            lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1]),
+            lambda x: torch.stack(
+                [torch.stack([one[:, r, c] for r in range(one.shape[1]) for c in range(one.shape[2])]) for one in x]
+            ),
+        ),
+        invariants=(_places_are_kept,),
+    ),
+    Task(
+        id="2.2",
+        name="centre",
+        title="Where is place i?",
+        difficulty=1,
+        minutes=4,
+        equation="section 3.1.1",
+        after="Annotation vectors",
+        reference=centre,
+        cases=lambda: [(0, (14, 14), 224), (60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 100)],
+        mistakes={
+            "x and y have changed places: give (y, x), the row first": lambda i, grid, size: centre(i, grid, size)[
+                ::-1
+            ],
+            "this is the upper left corner of the cell: its middle is half a cell farther": lambda i, grid, size: (
+                i // grid[1] * size / grid[0],
+                i % grid[1] * size / grid[1],
+            ),
+            "this is the row and the column: pixels are wanted": lambda i, grid, size: divmod(i, grid[1]),
+            "rows are as long as the grid is wide: divide by the number of columns": lambda i, grid, size: (
+                (i // grid[0] + 0.5) * size / grid[0],
+                (i % grid[0] + 0.5) * size / grid[1],
+            ),
+            "a cell is cut to whole pixels: 100 pixels in 7 cells are 14.29 each": lambda i, grid, size: (
+                (i // grid[1] + 0.5) * (size // grid[0]),
+                (i % grid[1] + 0.5) * (size // grid[1]),
+            ),
+            "places are counted from 0: place 0 is the first": lambda i, grid, size: centre(i - 1, grid, size),
+            "half a pixel is taken off: here the middle of the first pixel is at 0.5, not at 0": lambda i, grid, size: (
+                tuple(each - 0.5 for each in centre(i, grid, size))
+            ),
+            "this is the lower right corner of the cell: its middle is half a cell nearer": lambda i, grid, size: (
+                (i // grid[1] + 1) * size / grid[0],
+                (i % grid[1] + 1) * size / grid[1],
+            ),
+            "the places are counted down the columns: place 1 is to the right of place 0": lambda i, grid, size: (
+                (i % grid[0] + 0.5) * size / grid[0],
+                (i // grid[0] + 0.5) * size / grid[1],
+            ),
+            "a cell is as wide as it is high here: its width is the picture's, divided by the number of columns": lambda i, grid, size: (
+                (i // grid[1] + 0.5) * size / grid[0],
+                (i % grid[1] + 0.5) * size / grid[0],
+            ),
+            "the middle is cut to whole pixels: it may lie between two": lambda i, grid, size: tuple(
+                int(each) for each in centre(i, grid, size)
+            ),
+            "these are fractions of the picture: pixels are wanted": lambda i, grid, size: centre(i, grid, 1),
+        },
+        says="four places in grids of 14 x 14, 7 x 7 and 2 x 5",
+        others=(_centre,),
+    ),
+    Task(
+        id="2.3",
+        name="receptive_field",
+        title="What a place can see",
+        difficulty=2,
+        minutes=8,
+        equation="notebook 02, what a place can see",
+        after="What a place can see",
+        reference=receptive_field,
+        cases=lambda: [
+            ([(3, 1)],),
+            ([(3, 1), (3, 1)],),
+            (list(_BLOCK),),
+            ([(7, 2), (3, 2), (3, 1), (5, 1)],),
+            (list(_VGG),),
+        ],
+        mistakes={
+            "the strides have no part in it: after a pooling of 2 every kernel reaches twice as far": lambda layers: (
+                1 + sum(kernel - 1 for kernel, _ in layers)
+            ),
+            "a kernel of k adds k - 1 pixels to what is seen, not k": lambda layers: (
+                1
+                + sum(
+                    k * torch.tensor([1, *[s for _, s in layers]]).cumprod(0)[i].item()
+                    for i, (k, _) in enumerate(layers)
+                )
+            ),
+            "a layer's own stride counts for the layers above it, not for itself": _strided_first,
+            "a place sees itself too: begin with 1 pixel": lambda layers: receptive_field(layers) - 1,
+            "kernels multiply nothing: what is seen grows by sums": lambda layers: int(
+                torch.tensor([kernel for kernel, _ in layers]).double().prod()
+            ),
+            "the layers are taken from above: begin at the pixels, with the first": lambda layers: receptive_field(
+                layers[::-1]
+            ),
+            "strides are added up: each multiplies the jump": _strides_added,
+            "the jump is the stride of one layer alone: it is the product of all strides below": _last_stride,
+            "each kernel is multiplied by its own stride: what counts are the strides of the layers below": lambda layers: (
+                1 + sum((kernel - 1) * stride for kernel, stride in layers)
+            ),
+            "this is the jump: the side of what is seen is wanted": lambda layers: math.prod(
+                stride for _, stride in layers
+            ),
+            "the last layer is left out": lambda layers: receptive_field(layers[:-1]),
+        },
+        says="five networks, VGG-19 up to conv5_4 among them: 252 pixels",
+        others=(_downwards,),
+    ),
+    Task(
+        id="2.4",
+        name="unpool",
+        title="Undo a pooling",
+        difficulty=3,
+        minutes=15,
+        equation="Zeiler and Fergus, section 2.1",
+        after="A deconvnet by hand",
+        reference=unpool,
+        cases=lambda: [
+            (numbers(1, 1, 2, 2), numbers(1, 1, 4, 4, seed=1)),
+            (numbers(2, 3, 1, 3, seed=2), numbers(2, 3, 2, 6, seed=3)),
+        ],
+        mistakes={
+            "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: (
+                _spread(v)
+            ),
+            "each value is in the upper left of its window: look where the maximum was": lambda v, p: _corners(v),
+            "the maxima themselves came back: put the given values there": lambda v, p: unpool(
+                functional.max_pool2d(p, 2), p
+            ),
+            "the switch is where the window is smallest: max pooling kept the largest": lambda v, p: unpool(v, -p),
+            "the values were multiplied by what had been pooled: they only move": lambda v, p: unpool(v, p) * p,
+            "each value is divided among its window: all of it goes where the maximum was": lambda v, p: _spread(v) / 4,
+            "pooled is still there beside the values: the rest of a window is 0": lambda v, p: torch.where(
+                unpool(torch.ones_like(v), p) > 0, _spread(v), p
+            ),
+            "the switches of the first channel are used for all: each channel has its own": lambda v, p: unpool(
+                v, p[:, :1].expand_as(p)
+            ),
+            "the grid is repeated as a whole: each number has to be repeated beside itself, to fill its window": _tiled,
+            "negative values are lost: they move as the others do": lambda v, p: unpool(v.clamp(min=0), p),
+            "the values are compared with pooled: the switch is where the window's maximum equals pooled": lambda v, p: (
+                _spread(v) * (p == _spread(v))
+            ),
+        },
+        says="each value where its window had its maximum, zeros elsewhere",
+        others=(
+            _unpool_loop,
+            lambda v, p: torch.where(p == _spread(functional.max_pool2d(p, 2)), _spread(v), 0.0),
+        ),
+    ),
+    Task(
+        id="2.5",
+        name="most_like",
+        title="The nearest place",
+        difficulty=2,
+        minutes=4,
+        equation="notebook 02, neighbours of a place",
+        after="Similar places have similar vectors",
+        reference=most_like,
+        cases=lambda: (
+            [(torch.tensor([[1.0, 0.1], [9.0, 9.0], [0.5, 0.1], [-3.0, 0.2], [0.0, 4.0]]), i) for i in (0, 1, 2, 4)]
+            + [(numbers(8, 5, seed=4) * torch.arange(1.0, 9.0)[:, None], i) for i in (0, 3, 6)]
+            + [(_lopsided(), i) for i in (0, 1, 2, 6)]
+            + [(torch.tensor([[1.0, 0.1], [-9.0, 1.0], [-1.0, -5.0], [-0.5, -0.4]]), 0)]  # nothing is like it
+        ),
+        mistakes={
+            "a dot product prefers long vectors: divide by the lengths (cosine)": lambda a, i: int(
+                (a @ a[i]).masked_fill(torch.arange(len(a)) == i, -torch.inf).argmax()
+            ),
+            "nothing is more like place i than itself: leave it out": lambda a, i: i,
+            "divided by the length of a dimension over all places: divide each place by its own length": lambda a, i: (
+                int(
+                    ((a / a.norm(dim=0)) @ (a / a.norm(dim=0))[i])
+                    .masked_fill(torch.arange(len(a)) == i, -torch.inf)
+                    .argmax()
+                )
+            ),
+            "this is the place that is least like it": lambda a, i: int(
+                torch.cosine_similarity(a, a[i][None]).argmin()
+            ),
+            "the sign is dropped: a cosine of -1 is as unlike as can be": lambda a, i: int(
+                torch.cosine_similarity(a, a[i][None]).abs().masked_fill(torch.arange(len(a)) == i, -1).argmax()
+            ),
+            "this is the nearest by distance, which long vectors lose: compare directions (cosine)": lambda a, i: int(
+                (a - a[i]).norm(dim=1).masked_fill(torch.arange(len(a)) == i, torch.inf).argmin()
+            ),
+            "the number is one too small behind place i: it was taken out, and the places behind it moved up": _moved_up,
+            "place i has a cosine of 0 with itself here, which is more than a negative one: give it less than -1": lambda a, i: (
+                int(torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), 0).argmax())
+            ),
+            "this is the largest cosine: the number of its place is wanted": lambda a, i: float(
+                torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).max()
+            ),
+        },
+        says="twelve queries, vectors of very different lengths and one that nothing is like among them",
+        others=(
+            _most_like,
+            lambda a, i: torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).argmax(),
+        ),
+    ),
+    predict(
+        "2.6",
+        "how_many",
+        truth=vectors_changed,
+        wrong={
+            "the fields of neighbouring vectors overlap: a pixel lies in more than one of them": 1,
+            "that is along one axis: a picture has two": 3,
+            "that is the side of what one vector sees, in pixels: how many such squares hold one pixel?": (11.9, 12.1),
+            "so many pixels change one vector: how many vectors does one pixel change?": 144,
+            "a vector of this network sees a square of 12 x 12 pixels: most vectors do not see the one that changes": 196,
+            "a vector sees a square wider than 8 pixels: behind a pooling of stride 2, the next layers count double": 4,
+            "that is with a field without the strides: behind a pooling of stride 2, the next layers count double": 81
+            / 16,
+            "that is with a field of 10 pixels: the last pooling makes it larger too": 6.25,
+            "the one in the middle changes too": 8,
+            "a number of vectors is asked, not their share": 9 / 196,
+            "that is how far neighbouring fields are apart, squared: how many of these fields hold the pixel?": 16,
+            "the poolings count too, and neighbouring fields are 4 pixels apart, not 1": (20, 60),
+        },
+        tolerance=0.04,
+        title="One pixel changes",
+        difficulty=2,
+        minutes=3,
+        equation="notebook 02, what a place can see",
+        after="What a place can see",
+        says="each vector sees 12 x 12 pixels, and the fields are 4 apart: 12/4 = 3 hold the pixel along each axis",
+    ),
+    Task(
+        id="2.7",
+        name="extract",
+        kind="bug",
+        title="Vectors that depend on the neighbours",
+        difficulty=2,
+        minutes=5,
+        equation="section 4.3",
+        after="Extract once",
+        reference=extract,
+        start=partial(_extract, eval_at="never"),
+        cases=lambda: [(numbers(5, 3, 16, 16), 2, 0), (numbers(4, 3, 12, 12, seed=1), 4, 3)],
+        observe=_extracted,
+        mistakes={
+            "one photograph at a time, but each is still normalised by its own mean and variance, not by the network's": (
+                lambda network, photos, size: _extract(network, photos, 1, "never")
+            ),
+            "all photographs in one batch: their vectors still depend on which others there are": lambda network, photos, size: (
+                _extract(network, photos, len(photos), "never")
+            ),
+            "the first batch is computed before the network is told: say it before the loop": partial(
+                _extract, eval_at="late"
+            ),
+            "the vectors are normalised once more: that hides the difference, and they are no longer the network's": (
+                _stretched
+            ),
+            "the rows of places are mixed up: reshape does not exchange axes; transpose does": _reshaped,
+            "a vector for each dimension, not for each place: keep the transpose": lambda *x: extract(*x).transpose(
+                1, 2
+            ),
+            "the last batch is lost: it may be smaller, and still has photographs": lambda network, photos, size: (
+                extract(network, photos[: len(photos) // size * size], size)
+            ),
+            "the network's means and variances are reset: it was trained with them": _forgotten,
+            "the batch normalisation is taken out: the network was trained with it": _left_out,
+            "these photographs have moved the network's means and variances: a frozen network keeps its own": _moved_on,
+            "no_grad is gone, and every vector would be stored with its graph: only eval was missing": _with_gradient,
+        },
+        says="batches of two and of four: the vectors that a photograph has alone",
+        others=(
+            lambda network, photos, size: torch.cat([_extract(network, photo[None], 1) for photo in photos]),
+            lambda network, photos, size: _extract(network.train(False), photos, len(photos)),
+        ),
+        given=lambda photos, size, seed: f"{len(photos)} photographs in batches of {size}",
+    ),
+)

@@ -1,0 +1,589 @@
+"""Exercises of notebook 03: captions as words, words as numbers, captions in batches."""
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from satcourse.exercises.kinds import predict
+from satcourse.exercises.task import Answer, Task, generator, numbers
+from satlib.data.batches import Pair, SameLengthBatches
+from satlib.data.text import Vocabulary, tokenise
+
+CAPTIONS = (
+    "A dog runs.",
+    "A brown dog runs after a ball!",
+    "Two dogs, one ball.",
+    "The ball is red, red, red",
+    "a cat and a dog",
+)
+
+
+def words(caption: str) -> list[str]:
+    """satlib's words of a caption."""
+    return tokenise(caption)
+
+
+def vocabulary(captions: Sequence[str], size: int) -> list[str]:
+    """The words that satlib keeps, in the order of their ids."""
+    return Vocabulary.from_captions(captions, size).to_json()
+
+
+def _counts(captions: Sequence[str]) -> Counter:
+    return Counter(word for caption in captions for word in tokenise(caption))
+
+
+def _vocabulary(captions: Sequence[str], size: int) -> list[str]:
+    found = sorted(_counts(captions).items())
+    found.sort(key=lambda each: each[1], reverse=True)
+    return [word for word, _ in found][: size - 2]
+
+
+def encode(caption: list[str], known: list[str]) -> list[int]:
+    """satlib's ids of words, with the end mark: 0 the end, 1 unknown, then the known ones."""
+    return [*Vocabulary(known).encode(" ".join(caption)), 0]
+
+
+def _encode(caption: list[str], known: list[str]) -> list[int]:
+    return [known.index(word) + 2 if word in known else 1 for word in caption] + [0]
+
+
+def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
+    """satlib's batches: numbers of captions, all those of a batch of one length."""
+    pairs = [Pair(str(i), (0,) * length) for i, length in enumerate(lengths)]
+    return [[int(image_id) for image_id in batch.image_ids] for batch in SameLengthBatches(pairs, size).epoch(0)]
+
+
+def _by_length(lengths: list[int]) -> dict[int, list[int]]:
+    found = defaultdict(list)
+    for i, length in enumerate(lengths):
+        found[length].append(i)
+    return found
+
+
+def _batches(lengths: list[int], size: int) -> list[list[int]]:
+    return [
+        group[start : start + size]
+        for _, group in sorted(_by_length(lengths).items())
+        for start in range(0, len(group), size)
+    ]
+
+
+def _sorted_cut(lengths: list[int], size: int) -> list[list[int]]:
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def _evenly(lengths: list[int], size: int) -> list[list[int]]:
+    """Four captions in batches of three as two and two: no more batches than needed either."""
+    found = []
+    for group in _by_length(lengths).values():
+        pieces = -(-len(group) // size)
+        found += [group[start::pieces] for start in range(pieces)]
+    return found
+
+
+def _neighbours(lengths: list[int], size: int) -> list[list[int]]:
+    found: list[list[int]] = []
+    for i, length in enumerate(lengths):
+        if found and len(found[-1]) < size and lengths[found[-1][0]] == length:
+            found[-1].append(i)
+        else:
+            found.append([i])
+    return found
+
+
+def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
+    """Any order and any division will do: which lengths are together, how often each caption comes, how many batches there are."""
+    given = answer(lengths, size)
+    if not isinstance(given, (list, tuple)):
+        return given
+    try:
+        batches = [[int(i) for i in batch] for batch in given]
+    except (TypeError, ValueError):
+        return given
+    seen = Counter(i for batch in batches for i in batch)
+    return {
+        "numbers that no caption has": sorted(seen.keys() - set(range(len(lengths)))),
+        "how often each caption comes": [seen[i] for i in range(len(lengths))],
+        "most lengths in a batch": max(
+            (len({lengths[i] for i in batch if 0 <= i < len(lengths)}) for batch in batches), default=0
+        ),
+        "batches that are too large": sum(len(batch) > size for batch in batches),
+        "how many batches": len(batches),
+    }
+
+
+def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
+    """The mean over true words: losses (B, C), lengths (B,) -> ()."""
+    return sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True)) / lengths.sum()
+
+
+def _masked(losses: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    mask = torch.arange(losses.shape[1]) < lengths[:, None]
+    return losses * mask, mask
+
+
+def _word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
+    values, mask = _masked(losses, lengths)
+    return values.sum() / mask.sum()
+
+
+def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+    """What teacher forcing gives in and asks for: ids (B, C), embeddings (K, m) -> (B, C, m) and (B, C)."""
+    return _shifted(captions, E)
+
+
+def _shifted(captions: Tensor, E: Tensor, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The words before, embedded; before the first word stands `first` (m,), by default zero."""
+    start = torch.zeros_like(E[0]) if first is None else first
+    return torch.cat([start.expand(len(captions), 1, -1), E[captions[:, :-1]]], 1), captions
+
+
+def _from_above(captions: Tensor, E: Tensor) -> Tensor:
+    inputs = E[captions.roll(1)]
+    inputs[0, 0] = 0
+    return inputs
+
+
+def _embedded(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+    """Word by word."""
+    inputs = torch.zeros(*captions.shape, E.shape[1])
+    for t in range(1, captions.shape[1]):
+        inputs[:, t] = E[captions[:, t - 1]]
+    return inputs, captions.clone()
+
+
+def _captions() -> list[tuple[Tensor, Tensor]]:
+    cases = []
+    for seed, shape in ((0, (3, 5)), (10, (2, 2)), (20, (4, 1))):
+        captions = torch.randint(2, 7, shape, generator=generator(seed))
+        captions[:, -1] = 0
+        cases.append((captions, numbers(7, 4, seed=seed + 1)))
+    return cases
+
+
+def padding(size: int, batches: int = 500) -> float:
+    """The share of padding in batches of `size` captions of 6 to 16 words, every length as likely."""
+    chance = random.Random(0)
+    drawn = [[chance.randint(6, 16) for _ in range(size)] for _ in range(batches)]
+    return 1 - sum(map(sum, drawn)) / sum(size * max(lengths) for lengths in drawn)
+
+
+def _cut_at_blanks(captions: Sequence[str], size: int) -> list[str]:
+    counts = Counter(word for caption in captions for word in caption.split())
+    return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
+
+
+TASKS = (
+    Task(
+        id="3.1",
+        name="words",
+        title="A caption as words",
+        difficulty=2,
+        minutes=8,
+        equation="section 4.3",
+        after="Words",
+        reference=words,
+        cases=lambda: [
+            ("A dog runs.",),
+            ("Two dogs, one BALL!",),
+            ("the dog's ball (red)",),
+            ("a t-shirt",),
+            ("2 dogs - one 'big'",),
+            ("a merry-go-round",),
+            ("a dog,a cat",),
+            ("",),
+        ],
+        mistakes={
+            'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(
+                r"[\w'-]+", caption
+            ),
+            'punctuation is kept at the words: "runs." and "runs" would be two words': lambda caption: (
+                caption.lower().split()
+            ),
+            'apostrophes and hyphens end a word: "dog\'s" and "t-shirt" are one word each': lambda caption: re.findall(
+                r"\w+", caption.lower()
+            ),
+            "digits are left out: 2 is a word too": lambda caption: re.findall(
+                r"[a-z]+(?:[-'][a-z]+)*", caption.lower()
+            ),
+            "a hyphen or an apostrophe that is not inside a word is kept: there it is punctuation": lambda caption: (
+                re.findall(r"[\w'-]+", caption.lower())
+            ),
+            "at most one hyphen or apostrophe joins: merry-go-round is one word": lambda caption: re.findall(
+                r"\w+(?:[-']\w+)?", caption.lower()
+            ),
+            'words are cut at blanks alone: "dog,a" is two words': lambda caption: [
+                word for each in caption.lower().split() if (word := each.strip(".,!()'-"))
+            ],
+            "punctuation marks are words of their own: leave them out": lambda caption: re.findall(
+                r"[\w'-]+|[.,!()]", caption.lower()
+            ),
+            "single letters and digits are dropped: a is a word": lambda caption: [
+                word for word in tokenise(caption) if len(word) > 1
+            ],
+            "letters that are capitals are lost: make the caption small letters first": lambda caption: re.findall(
+                r"[a-z0-9]+(?:[-'][a-z0-9]+)*", caption
+            ),
+            "a word that comes twice is there once: keep every one": lambda caption: list(
+                dict.fromkeys(tokenise(caption))
+            ),
+            'an apostrophe ends a word: "dog\'s" is one word': lambda caption: re.findall(
+                r"\w+(?:-\w+)*", caption.lower()
+            ),
+            'punctuation is deleted without a cut: "dog,a" is two words': lambda caption: re.sub(
+                r"[^a-z0-9' -]", "", caption.lower()
+            ).split(),
+        },
+        says="capital letters, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption",
+        others=(
+            lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower()),
+            lambda caption: [word for each in re.split(r"[^\w'-]+", caption.lower()) if (word := each.strip("'-"))],
+        ),
+    ),
+    Task(
+        id="3.2",
+        name="vocabulary",
+        title="The words worth knowing",
+        difficulty=2,
+        minutes=8,
+        equation="section 4.3",
+        after="The vocabulary",
+        reference=vocabulary,
+        cases=lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)],
+        mistakes={
+            "the two special words take two of the places: of a vocabulary of K, K - 2 words are left": lambda captions, size: (
+                _vocabulary(captions, size + 2)
+            ),
+            "equally frequent words stand in the order of their captions: sort them, so that the order of the captions does not matter": (
+                lambda captions, size: [word for word, _ in _counts(captions).most_common(size - 2)]
+            ),
+            "the rarest words come first: keep the most frequent": lambda captions, size: sorted(
+                _counts(captions), key=lambda word: (_counts(captions)[word], word)
+            )[: size - 2],
+            "the words are in alphabetical order alone: how often they are said decides first": lambda captions, size: (
+                sorted(_counts(captions))[: size - 2]
+            ),
+            "a word is counted once for each caption: count every time that it is said": lambda captions, size: (
+                lambda counts: sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
+            )(Counter(word for caption in captions for word in set(tokenise(caption)))),
+            "one word too many: two places are taken by the special words": lambda captions, size: _vocabulary(
+                captions, size + 1
+            ),
+            "the kept words are sorted by the alphabet again: the most frequent comes first": lambda captions, size: (
+                sorted(_vocabulary(captions, size))
+            ),
+            "these are words with their counts: the words alone are wanted": lambda captions, size: [
+                (word, _counts(captions)[word]) for word in _vocabulary(captions, size)
+            ],
+            "words that are said once are dropped: as many are kept as there is room for": lambda captions, size: [
+                word for word in _vocabulary(captions, size) if _counts(captions)[word] > 1
+            ],
+            "equally frequent words stand from z to a: alphabetical order is wanted": lambda captions, size: sorted(
+                _counts(captions), key=lambda word: (_counts(captions)[word], word)
+            )[::-1][: size - 2],
+            'captions are cut at blanks: use your words(), so that "runs." and "runs" are one word': _cut_at_blanks,
+        },
+        says="three vocabularies, equally frequent words among them",
+        others=(
+            _vocabulary,
+            lambda captions, size: sorted(set(_counts(captions)), key=lambda word: (-_counts(captions)[word], word))[
+                : size - 2
+            ],
+        ),
+    ),
+    Task(
+        id="3.3",
+        name="encode",
+        title="Words become numbers",
+        difficulty=1,
+        minutes=4,
+        equation="section 3.1",
+        after="The vocabulary",
+        reference=encode,
+        cases=lambda: [
+            (["a", "dog", "runs"], ["a", "dog", "ball", "runs"]),
+            (["a", "zebra", "runs"], ["dog", "a", "runs"]),
+            ([], ["a"]),
+            (["a", "dog", "and", "a", "dog"], ["dog", "a"]),
+        ],
+        mistakes={
+            "the end mark is missing: the model could never learn to stop": lambda caption, known: _encode(
+                caption, known
+            )[:-1],
+            "unknown words are dropped: each becomes a 1, so that the caption keeps its length": lambda caption, known: [
+                i for i in _encode(caption, known) if i != 1
+            ],
+            "the first known word has id 0: 0 and 1 are taken by the end mark and the unknown word": lambda caption, known: [
+                i - 2 if i > 1 else i for i in _encode(caption, known)
+            ],
+            "the first known word has id 1: that is the unknown word's": lambda caption, known: [
+                i - 1 if i > 1 else i for i in _encode(caption, known)
+            ],
+            "an unknown word became 0, which ends the caption": lambda caption, known: [
+                0 if i == 1 else i for i in _encode(caption, known)
+            ],
+            "the end mark comes first: it belongs at the end": lambda caption, known: [
+                0,
+                *_encode(caption, known)[:-1],
+            ],
+            "the end mark is at the beginning too: it belongs at the end alone": lambda caption, known: [
+                0,
+                *_encode(caption, known),
+            ],
+            "0 and 1 have changed places: 0 is the end mark, 1 the unknown word": lambda caption, known: [
+                1 - i if i < 2 else i for i in _encode(caption, known)
+            ],
+            "the end mark has an id behind the known words: it is 0": lambda caption, known: [
+                *_encode(caption, known)[:-1],
+                len(known) + 2,
+            ],
+            "a word that comes twice is there once: keep every one": lambda caption, known: [
+                *dict.fromkeys(_encode(caption, known)[:-1]),
+                0,
+            ],
+        },
+        says="known and unknown words, words that come twice, an empty caption, and the end mark",
+        others=(
+            _encode,
+            lambda caption, known: [
+                *({word: i for i, word in enumerate(known, 2)}.get(word, 1) for word in caption),
+                0,
+            ],
+        ),
+    ),
+    Task(
+        id="3.4",
+        name="same_length_batches",
+        title="Batches of one length",
+        difficulty=2,
+        minutes=8,
+        equation="section 4.3",
+        after="Batches of one length",
+        reference=same_length_batches,
+        cases=lambda: [([4, 2, 4, 3, 4, 2, 4, 4], 2), ([5, 5, 5], 8), ([7, 1, 7, 1, 7, 1, 7], 3), ([3], 1)],
+        observe=_look_at_batches,
+        mistakes={
+            "lengths are mixed in a batch: sorting and cutting does that where a length runs out": _sorted_cut,
+            "batches are cut from the captions as they come: captions of several lengths are together": lambda lengths, size: [
+                list(range(start, min(start + size, len(lengths)))) for start in range(0, len(lengths), size)
+            ],
+            "the last captions of a length are lost: a batch may be smaller than the others": lambda lengths, size: [
+                batch for batch in _batches(lengths, size) if len(batch) == size
+            ],
+            "all captions of a length are in one batch: the size of a batch has a limit": lambda lengths, size: list(
+                _by_length(lengths).values()
+            ),
+            "only the first batch of each length is there": lambda lengths, size: [
+                group[:size] for group in _by_length(lengths).values()
+            ],
+            "captions are counted from 0: caption 0 is the first": lambda lengths, size: [
+                [i + 1 for i in batch] for batch in _batches(lengths, size)
+            ],
+            "these are lengths: the captions' indices are wanted": lambda lengths, size: [
+                [lengths[i] for i in batch] for batch in _batches(lengths, size)
+            ],
+            "only neighbours are together: captions of one length may stand anywhere": _neighbours,
+            "there is an empty batch: leave it out": lambda lengths, size: [[], *_batches(lengths, size)],
+            "every batch holds one caption: fill them": lambda lengths, size: [[i] for i in range(len(lengths))],
+            "batches of a length overlap: each begins where the one before it ends": lambda lengths, size: [
+                group[start : start + size] for group in _by_length(lengths).values() for start in range(len(group))
+            ],
+            "a batch has one caption too many: `size` is the most it may hold": lambda lengths, size: _batches(
+                lengths, size + 1
+            ),
+            "the numbers are in one flat list: each batch is a list of its own": lambda lengths, size: [
+                i for group in _by_length(lengths).values() for i in group
+            ],
+        },
+        says="every caption once, one length in each batch, no batch too large and none more than needed",
+        others=(_batches, lambda lengths, size: [tuple(batch) for batch in reversed(_batches(lengths, size))], _evenly),
+    ),
+    Task(
+        id="3.5",
+        name="word_loss",
+        title="A loss that does not count padding",
+        difficulty=2,
+        minutes=4,
+        equation="notebook 03, what batches of one length spare you",
+        after="No mask",
+        reference=word_loss,
+        cases=lambda: [
+            (numbers(3, 5).abs(), torch.tensor([5, 2, 1])),
+            (numbers(2, 4, seed=1).abs(), torch.tensor([3, 4])),
+        ],
+        mistakes={
+            "padding is counted: words that nobody said have a loss here": lambda losses, lengths: losses.mean(),
+            "divided by the number of places in the batch: divide by the number of words": lambda losses, lengths: (
+                _masked(losses, lengths)[0].mean()
+            ),
+            "the mean of the captions' means: a word of a short caption would count for more": lambda losses, lengths: (
+                _masked(losses, lengths)[0].sum(1) / lengths
+            ).mean(),
+            "the sum of the words' losses: the mean is wanted": lambda losses, lengths: _masked(losses, lengths)[
+                0
+            ].sum(),
+            "the last word of each caption is left out: a caption of n words has n losses": lambda losses, lengths: (
+                _masked(losses, lengths - 1)[0].sum() / lengths.sum()
+            ),
+            "one place of padding is counted for each caption": lambda losses, lengths: (
+                _masked(losses, lengths + 1)[0].sum() / lengths.sum()
+            ),
+            "one place of padding is counted as a word: places 0 to n - 1 are words": lambda losses, lengths: (
+                _masked(losses, lengths + 1)[0].sum() / (lengths + 1).clamp(max=losses.shape[1]).sum()
+            ),
+            "the mask is turned round: this is the loss of the padding": lambda losses, lengths: (
+                (losses - _masked(losses, lengths)[0]).sum() / (losses.numel() - lengths.sum())
+            ),
+            "divided by the number of captions: divide by the number of words": lambda losses, lengths: (
+                _masked(losses, lengths)[0].sum() / len(losses)
+            ),
+            "padding is in the sum, though not in the number of words: it must be in neither": lambda losses, lengths: (
+                losses.sum() / lengths.sum()
+            ),
+            "one mean for each caption: one for all words of the batch is wanted": lambda losses, lengths: (
+                _masked(losses, lengths)[0].sum(1) / lengths
+            ),
+            "the first word of each caption is left out: it is a word too": lambda losses, lengths: (
+                _masked(losses[:, 1:], lengths - 1)[0].sum() / (lengths - 1).sum()
+            ),
+        },
+        says="captions of 5, 4, 3, 2 and 1 words",
+        others=(
+            _word_loss,
+            lambda losses, lengths: float(torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()),
+        ),
+    ),
+    Task(
+        id="3.6",
+        name="inputs_and_targets",
+        title="What goes in, what should come out",
+        difficulty=2,
+        minutes=5,
+        equation="section 3.1.2",
+        after="By hand",
+        reference=inputs_and_targets,
+        cases=_captions,
+        mistakes={
+            "not shifted: each word goes in when it is asked for itself, and the model only has to copy it": lambda captions, E: (
+                E[captions],
+                captions,
+            ),
+            "before the first word stands word 0, the end mark: there is no word yet, so give zeros": lambda captions, E: (
+                _shifted(captions, E, E[0])
+            ),
+            "shifted the other way: each word's input is the word after it": lambda captions, E: (
+                torch.cat([E[captions[:, 1:]], torch.zeros_like(E[captions[:, :1]])], 1),
+                captions,
+            ),
+            "both are shifted: the first word is never asked for": lambda captions, E: (
+                E[captions[:, :-1]],
+                captions[:, 1:],
+            ),
+            "the end mark is no target: the model could never learn to stop": lambda captions, E: (
+                _shifted(captions, E)[0][:, :-1],
+                captions[:, :-1],
+            ),
+            "the end mark goes in too: nothing comes after it, so there is one input too many": lambda captions, E: (
+                _shifted(torch.cat([captions, captions[:, :1]], 1), E)[0],
+                captions,
+            ),
+            "the targets are shifted too: what is asked for are the captions as they are": lambda captions, E: (
+                _shifted(captions, E)[0],
+                captions.roll(-1, 1),
+            ),
+            "only the targets are shifted, and each word still goes in where it was: shift the inputs": lambda captions, E: (
+                E[captions],
+                torch.cat([captions[:, 1:], torch.zeros_like(captions[:, :1])], 1),
+            ),
+            "the first word is no target: the model has to say it too, from zeros": lambda captions, E: (
+                _shifted(captions, E)[0][:, :-1],
+                captions[:, 1:],
+            ),
+            "the targets end too early: the end mark is asked for as well": lambda captions, E: (
+                _shifted(captions, E)[0],
+                captions[:, :-1],
+            ),
+            "the targets are embedded: ids are asked for": lambda captions, E: (_shifted(captions, E)[0], E[captions]),
+            "the targets are one-hot rows: ids are asked for": lambda captions, E: (
+                _shifted(captions, E)[0],
+                functional.one_hot(captions, len(E)),
+            ),
+            "the first input is zero, but the others are not shifted: each step gets the word that it has to say": lambda captions, E: (
+                torch.cat([torch.zeros_like(E[captions[:, :1]]), E[captions[:, 1:]]], 1),
+                captions,
+            ),
+            "the last input is zero, but nothing is shifted: each step gets the word that it has to say": lambda captions, E: (
+                torch.cat([E[captions[:, :-1]], torch.zeros_like(E[captions[:, :1]])], 1),
+                captions,
+            ),
+            "before the first word stand ones: give zeros": lambda captions, E: _shifted(
+                captions, E, torch.ones_like(E[0])
+            ),
+            "before the first word stands the mean of all embeddings: give zeros": lambda captions, E: _shifted(
+                captions, E, E.mean(0)
+            ),
+            "shifted by two: each word's input is the word just before it": lambda captions, E: (
+                torch.cat([torch.zeros(len(captions), 2, E.shape[1]), E[captions[:, :-2]]], 1)[:, : captions.shape[1]],
+                captions,
+            ),
+            "shifted along the batch: each word's input is a word of the caption above": lambda captions, E: (
+                torch.cat([torch.zeros_like(E[captions[:, :1]]), E[captions.roll(1, 0)[:, 1:]]], 1),
+                captions,
+            ),
+            "rolled through the whole batch: a caption begins with the end mark of the one above": lambda captions, E: (
+                _from_above(captions, E),
+                captions,
+            ),
+            "the inputs are ids: look up their embeddings": lambda captions, E: (
+                torch.cat([torch.zeros_like(captions[:, :1]), captions[:, :-1]], 1),
+                captions,
+            ),
+            "they are in the wrong order: give the inputs, then the targets": lambda captions, E: _shifted(captions, E)[
+                ::-1
+            ],
+        },
+        says="captions of five, two and one id: zeros before the first word, the end mark as the last target",
+        others=(
+            _embedded,
+            lambda captions, E: [
+                torch.cat([E[:1] * 0 + 0 * E[captions[:, :1]], E[captions]], 1)[:, :-1],
+                captions.clone(),
+            ],
+        ),
+        parts=("inputs", "targets"),
+    ),
+    predict(
+        "3.7",
+        "padding_of_64",
+        truth=lambda: padding(64),
+        wrong={
+            "the longest of 64 captions is longer than the longest of 2: each caption is filled up further": padding(2),
+            "that is the share of true words": 1 - padding(64),
+            "that is the padding for each true word: divide by all steps": padding(64) / (1 - padding(64)),
+            "the shortest captions have 6 words, not 0: the mean is 11, and not half of the longest": 0.5,
+            "that is the padding for each true word, in about: divide by all steps": (0.42, 0.47),
+            "that is the padding of the shortest captions: take the caption of mean length": 10 / 16,
+            "the mean of 6 to 16 is 11, and not their difference": 1 - 10 / 16,
+            "those are the padded steps of one caption: divide by all its steps": 5.0,
+            "there is no padding only if all captions of a batch have one length": 0.0,
+            "a larger batch has a longer longest caption, so it has more padding than batches of 2": (0.001, 0.12),
+            "padding grows more slowly than the batch: no caption is longer than 16 words": (0.75, 1.0),
+            "the longest of 64 captions is nearly always as long as a caption can be": (0.15, 0.29),
+            "a share is a number between 0 and 1, no percentage": (1.01, 100.0),
+        },
+        tolerance=0.05,
+        title="The price of mixing",
+        difficulty=1,
+        minutes=3,
+        equation="section 4.3",
+        after="What it saves",
+        says="almost every batch has a caption of 16 words, the mean is 11: about 5 steps in 16 are wasted",
+    ),
+)

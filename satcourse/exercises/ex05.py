@@ -1,0 +1,550 @@
+"""Exercises of notebook 05: the doubly stochastic penalty, and what soft attention approximates."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from satcourse.exercises.compare import same
+from satcourse.exercises.kinds import explain
+from satcourse.exercises.task import Answer, Exploration, Task, distribution, numbers, sums_to_one
+from satcourse.lessons import marginal as course
+from satlib.model import objective as losses
+
+B, C, L, K = 2, 3, 5, 4
+LOST = "a number without a graph"
+
+
+def least_penalty(C: int, L: int) -> float:
+    """The penalty of C words whose weights, C in all, lie evenly on L places."""
+    return losses.doubly_stochastic_penalty(torch.full((1, C, L), 1 / L, dtype=torch.float64)).item()
+
+
+def penalty(alphas: Tensor) -> Tensor:
+    """satlib's doubly stochastic penalty."""
+    return losses.doubly_stochastic_penalty(alphas)
+
+
+def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
+    """L_d from the words' log-probabilities (B, C), by satlib's penalty."""
+    return (-log_p.sum(1) + weight * losses.doubly_stochastic_penalty(alphas)).mean()
+
+
+def marginal(alpha: Tensor, n: Tensor) -> Tensor:
+    """satlib's sum over places: alpha (B, L), pre-activations n (B, L, K) -> (B, K)."""
+    return course.EveryPlace(alpha, n, n).marginal
+
+
+def geometric(alpha: Tensor, p: Tensor) -> Tensor:
+    """satlib's NWGM, from probabilities: alpha (B, L), p (B, L, K) -> (B, K)."""
+    return course.nwgm(p.log(), alpha)
+
+
+def _product(alpha: Tensor, p: Tensor) -> Tensor:
+    """The weighted geometric mean, not normalised."""
+    return (p ** alpha.unsqueeze(2)).prod(1)
+
+
+def _sum_of_powers(alpha: Tensor, p: Tensor) -> Tensor:
+    powers = (p ** alpha.unsqueeze(2)).sum(1)
+    return powers / powers.sum(1, keepdim=True)
+
+
+def softmax_of_mean(alpha: Tensor, n: Tensor) -> Tensor:
+    """NWGM by the short way: it is what satlib computes from the places' distributions."""
+    return course.nwgm(torch.log_softmax(n, 2), alpha)
+
+
+def _maps() -> list[tuple[Tensor]]:
+    return [(distribution(B, C, L),), (distribution(1, 4, 4, seed=1, sharp=3.0),), (distribution(4, 4, 4, seed=2),)]
+
+
+def _places() -> list[tuple[Tensor, Tensor]]:
+    return [
+        (distribution(B, L), numbers(B, L, K, seed=1)),
+        (distribution(3, 3, seed=2, sharp=2.0), numbers(3, 3, 3, seed=3, scale=2.0)),
+    ]
+
+
+def _mean_of(values: Tensor, alpha: Tensor) -> Tensor:
+    return (alpha.unsqueeze(2) * values).sum(1)
+
+
+def _real(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """Which of the words are no padding: (B, T, 1)."""
+    return (torch.arange(alphas.shape[1]) < lengths.unsqueeze(1)).unsqueeze(2)
+
+
+def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """satlib's penalty of captions that were filled up: alphas (B, T, L), lengths (B,) -> ()."""
+    return losses.doubly_stochastic_penalty(alphas * _real(alphas, lengths)).mean()
+
+
+def _penalty(
+    alphas: Tensor,
+    lengths: Tensor,
+    words: Callable[[Tensor, Tensor], Tensor] = lambda alphas, lengths: alphas * _real(alphas, lengths),
+    share: Callable[[Tensor, Tensor], Tensor] = lambda share, part: share,
+    goal: Callable[[Tensor], Tensor | float] = lambda even: 1.0,
+    weigh: Callable[[Tensor, Tensor], Tensor] = lambda penalty, lengths: penalty.mean(),
+) -> Tensor:
+    """As `batch_penalty`, with a mistake.
+
+    In which `words` count; in the `share` of each place, from it and the part of the T words that are real; in the `goal`, from
+    an even share; or in how the captions' penalties are put together.
+    """
+    part, even = ((lengths / size).unsqueeze(1) for size in alphas.shape[1:])
+    given = share(words(alphas, lengths).sum(1), part)
+    return weigh((goal(even) - given).square().sum(1), lengths)
+
+
+def _all(alphas: Tensor, lengths: Tensor) -> Tensor:
+    return alphas
+
+
+def _by_length(penalty: Tensor, lengths: Tensor) -> Tensor:
+    return (penalty * lengths).sum() / lengths.sum()
+
+
+def _last_words(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """The maps of the last words, as many as are real."""
+    return alphas * _real(alphas, lengths).flip(1)
+
+
+def _first_places(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """The maps, cut off as if `lengths` were numbers of places."""
+    return alphas * (torch.arange(alphas.shape[2]) < lengths.unsqueeze(1)).unsqueeze(1)
+
+
+def _penalised(answer: Answer, alphas: Tensor, lengths: Tensor) -> Any:
+    """The penalty of maps that have a graph; LOST if it is a right number without one."""
+    found = answer(alphas.requires_grad_() * 1, lengths)
+    graph = isinstance(found, Tensor) and found.requires_grad
+    return found if graph or not same(batch_penalty(alphas, lengths), found, 1e-4) else LOST
+
+
+def _padding_looks_too(alphas: Tensor, lengths: Tensor) -> Tensor:
+    share = alphas.sum(1)
+    penalty = (1 - share).square().sum(1)
+    return penalty.mean()
+
+
+TASKS = (
+    Task(
+        id="5.1",
+        name="least_penalty",
+        title="A goal out of reach",
+        difficulty=2,
+        minutes=5,
+        equation="equation 14",
+        after="What it asks for",
+        reference=least_penalty,
+        cases=lambda: [(14, 49), (49, 49), (70, 49), (12, 196), (1, 4)],
+        mistakes={
+            "0 is possible only if there are as many words as places: the weights of C words sum to C": lambda C, L: (
+                0.0
+            ),
+            "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
+                float(max(0, L - C))
+            ),
+            "this is |L - C|, the misses without their squares: C places with 1 and the others with 0 cost that, and an even share less": (
+                lambda C, L: float(abs(L - C))
+            ),
+            "this is the worst case, all of it at one place": lambda C, L: float((1 - C) ** 2 + L - 1),
+            "this is what one place costs: sum over the L places": lambda C, L: (1 - C / L) ** 2,
+            "words and places are swapped: a place gets C/L": lambda C, L: C * (1 - L / C) ** 2,
+            "this is L - C, the misses without their squares: C places with 1 and the others with 0 cost that, and an even share less": (
+                lambda C, L: float(L - C)
+            ),
+            "this is the square of the sum: square each place's miss, and then sum": lambda C, L: float((L - C) ** 2),
+            "summed over the words: sum over the L places": lambda C, L: C * (1 - C / L) ** 2,
+            "the share is upside down: a place gets C/L": lambda C, L: L * (1 - L / C) ** 2,
+            "this is the penalty of one word: C words give C/L to a place": lambda C, L: L * (1 - 1 / L) ** 2,
+            "a place gets C/L from all words together: this sums over the words, with 1/L from each": lambda C, L: (
+                C * (1 - 1 / L) ** 2
+            ),
+            "more words than places cost something too: a place with more than 1 misses the goal as well": lambda C, L: (
+                L * (1 - C / L) ** 2 if C < L else 0.0
+            ),
+            "the share is rounded down: a place may get a part of 1": lambda C, L: float(L * (1 - C // L) ** 2),
+            "the share is squared, not the miss: subtract first": lambda C, L: L * (1 - (C / L) ** 2),
+            "the last term is lost: (1 - m) squared is 1 - 2 m + m squared": lambda C, L: float(L - 2 * C),
+            "the middle term is lost: (1 - m) squared is 1 - 2 m + m squared": lambda C, L: L + C**2 / L,
+        },
+        says="fewer words than places, as many, and more; the paper's 196 places",
+        others=(lambda C, L: (L - C) ** 2 / L, lambda C, L: sum((1 - C / L) ** 2 for _ in range(L))),
+    ),
+    Task(
+        id="5.2",
+        name="penalty",
+        title="The penalty",
+        difficulty=2,
+        minutes=8,
+        equation="equation 14",
+        after="The penalty",
+        reference=penalty,
+        cases=_maps,
+        mistakes={
+            "each weight is squared by itself: first sum a place's weights over the words, then square the difference from 1": lambda alphas: (
+                (1 - alphas).square().sum((1, 2))
+            ),
+            "summed over the places first: that is 1 at every word, and the penalty always 0": lambda alphas: (
+                (1 - alphas.sum(2)).square().sum(1)
+            ),
+            "averaged over the places: equation 14 sums over them": lambda alphas: (1 - alphas.sum(1)).square().mean(1),
+            "the square is missing": lambda alphas: (1 - alphas.sum(1)).sum(1),
+            "absolute values in place of squares": lambda alphas: (1 - alphas.sum(1)).abs().sum(1),
+            "the mean over the words in place of the sum": lambda alphas: (1 - alphas.mean(1)).square().sum(1),
+            "summed over the batch too: one number for each caption is wanted": lambda alphas: (
+                (1 - alphas.sum(1)).square().sum()
+            ),
+            "the square is taken last: each place's miss is squared, then they are summed": lambda alphas: (
+                (1 - alphas.sum(1)).sum(1).square()
+            ),
+            "the mean over the batch: one number for each caption is wanted": lambda alphas: penalty(alphas).mean(),
+            "the goal here is C/L, an even share: equation 14 wants 1 for each place": lambda alphas: (
+                (alphas.shape[1] / alphas.shape[2] - alphas.sum(1)).square().sum(1)
+            ),
+            "a place that gets more than 1 costs nothing here: too much counts as too little does": lambda alphas: (
+                (1 - alphas.sum(1)).clamp(min=0).square().sum(1)
+            ),
+            "the root is taken at the end: the penalty is the sum of the squares itself": lambda alphas: penalty(
+                alphas
+            ).sqrt(),
+            "the share is squared, and then taken from 1: the difference from 1 is what is squared": lambda alphas: (
+                1 - alphas.sum(1).square()
+            ).sum(1),
+        },
+        says="values against satlib's penalty, one number for each caption",
+        others=(
+            lambda alphas: torch.stack([sum((1 - share) ** 2 for share in each.sum(0)) for each in alphas]),
+            lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1),
+        ),
+    ),
+    Task(
+        id="5.3",
+        name="objective",
+        title="What soft attention minimises",
+        difficulty=2,
+        minutes=8,
+        equation="equation 14",
+        after="The penalty",
+        reference=objective,
+        cases=lambda: [
+            (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 1.0),
+            (-numbers(4, 4, seed=2).abs(), distribution(4, 4, 4, seed=3), 0.3),
+            (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 0.0),
+        ],
+        mistakes={
+            "the sign of log p: it is -log p that is made small": lambda log_p, alphas, weight: objective(
+                -log_p, alphas, weight
+            ),
+            "the penalty is taken off: it is added, so that it is made small too": lambda log_p, alphas, weight: (
+                objective(log_p, alphas, -weight)
+            ),
+            "the mean over the words in place of their sum: log p(y|a) is a sum, and the penalty is scaled for that": (
+                lambda log_p, alphas, weight: objective(log_p / log_p.shape[1], alphas, weight)
+            ),
+            "the sum over the batch: the mean is wanted, so that lambda does not grow with the batch": (
+                lambda log_p, alphas, weight: objective(log_p, alphas, weight) * len(log_p)
+            ),
+            "lambda is not used": lambda log_p, alphas, weight: objective(log_p, alphas, 1.0),
+            "one number for each caption: take their mean": lambda log_p, alphas, weight: (
+                -log_p.sum(1) + weight * penalty(alphas)
+            ),
+            "the penalty is summed over the captions: it is averaged over them, as the log-likelihood is": lambda log_p, alphas, weight: (
+                -log_p.sum(1).mean() + weight * penalty(alphas).sum()
+            ),
+            "the log-likelihood is summed over the captions: it is averaged over them, as the penalty is": lambda log_p, alphas, weight: (
+                -log_p.sum() + weight * penalty(alphas).mean()
+            ),
+            "lambda weighs the log-likelihood too: it weighs the penalty alone": lambda log_p, alphas, weight: (
+                weight * objective(log_p, alphas, 1.0)
+            ),
+            "the penalty is averaged over the places: equation 14 sums over them": lambda log_p, alphas, weight: (
+                objective(log_p, alphas, weight / alphas.shape[2])
+            ),
+            "the penalty is missing": lambda log_p, alphas, weight: objective(log_p, alphas, 0.0),
+        },
+        says="three values of lambda, the mean over the batch",
+        others=(
+            lambda log_p, alphas, weight: (
+                -log_p.sum() / len(log_p) + weight * (1 - alphas.sum(1)).square().sum(1).mean()
+            ),
+            lambda log_p, alphas, weight: (
+                sum(
+                    float(-one.sum() + weight * ((1 - each.sum(0)) ** 2).sum())
+                    for one, each in zip(log_p, alphas, strict=True)
+                )
+                / len(log_p)
+            ),
+        ),
+    ),
+    Task(
+        id="5.4",
+        name="marginal",
+        title="What would be exact",
+        difficulty=2,
+        minutes=8,
+        equation="section 4.2.1",
+        after="What soft attention approximates",
+        reference=marginal,
+        cases=_places,
+        mistakes={
+            "the mean is taken before the softmax: that is what soft attention does; here each place has its own distribution": (
+                lambda alpha, n: torch.softmax(_mean_of(n, alpha), 1)
+            ),
+            "the places count alike: weigh each distribution by its alpha": lambda alpha, n: torch.softmax(n, 2).mean(
+                1
+            ),
+            "softmax over the places: each place has a distribution over the K words": lambda alpha, n: _mean_of(
+                torch.softmax(n, 1), alpha
+            ),
+            "the pre-activations are averaged: they are no probabilities": lambda alpha, n: _mean_of(n, alpha),
+            "the mean of log-probabilities: the sum is over probabilities": lambda alpha, n: _mean_of(
+                torch.log_softmax(n, 2), alpha
+            ),
+            "softmax over the batch axis: each place has a distribution over the K words": lambda alpha, n: _mean_of(
+                torch.softmax(n, 0), alpha
+            ),
+            "a second softmax at the end: the mean of distributions is a distribution already": lambda alpha, n: (
+                torch.softmax(marginal(alpha, n), 1)
+            ),
+            "these are logarithms: the probabilities themselves are wanted": lambda alpha, n: marginal(alpha, n).log(),
+            "alpha goes through a softmax again: it holds weights already": lambda alpha, n: marginal(
+                torch.softmax(alpha, 1), n
+            ),
+            "this is the distribution at the place with the largest weight: all places count": lambda alpha, n: (
+                torch.softmax(n[torch.arange(len(n)), alpha.argmax(1)], 1)
+            ),
+            "the weighted distributions are there, and their sum over the places is missing": lambda alpha, n: (
+                alpha.unsqueeze(2) * torch.softmax(n, 2)
+            ),
+            "divided by the number of places: the weights sum to 1 already": lambda alpha, n: (
+                marginal(alpha, n) / n.shape[1]
+            ),
+        },
+        says="values against satlib's sum over places, probabilities that sum to 1",
+        others=(
+            lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().softmax(-1)),
+            lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + torch.log_softmax(n, 2), 1).exp(),
+        ),
+        invariants=(sums_to_one(1, "the probabilities", "the words"),),
+    ),
+    Task(
+        id="5.5",
+        name="geometric",
+        title="A normalised weighted geometric mean",
+        difficulty=2,
+        minutes=8,
+        equation="section 4.2.1",
+        after="What soft attention approximates",
+        reference=geometric,
+        cases=lambda: [(alpha, torch.softmax(n, 2)) for alpha, n in _places()],
+        mistakes={
+            "this is the arithmetic mean: products of powers are wanted": lambda alpha, p: _mean_of(p, alpha),
+            "it is not normalised: a product of powers sums to less than 1 over the words": _product,
+            "the places count alike: alpha is the exponent": lambda alpha, p: course.nwgm(
+                p.log(), torch.full_like(alpha, 1 / alpha.shape[1])
+            ),
+            "the exponents are missing: this is the plain product of the places": lambda alpha, p: course.nwgm(
+                p.log(), torch.ones_like(alpha)
+            ),
+            "these are logarithms: take exp": lambda alpha, p: geometric(alpha, p).log(),
+            "divided by the sum over the batch: a distribution sums to 1 over the words": lambda alpha, p: (
+                _product(alpha, p) / _product(alpha, p).sum(0)
+            ),
+            "divided by the sum over the whole batch: each caption's distribution sums to 1": lambda alpha, p: (
+                _product(alpha, p) / _product(alpha, p).sum()
+            ),
+            "the powers are added: a geometric mean multiplies them": _sum_of_powers,
+            "a softmax of the product: divide it by its sum over the words": lambda alpha, p: torch.softmax(
+                _product(alpha, p), 1
+            ),
+            "alpha is raised to the power p: p is raised to the power alpha": lambda alpha, p: course.nwgm(
+                p * alpha.unsqueeze(2).log(), torch.ones_like(alpha)
+            ),
+            "divided by the largest: divide by the sum over the words": lambda alpha, p: (
+                _product(alpha, p) / _product(alpha, p).amax(1, keepdim=True)
+            ),
+        },
+        says="values against satlib's NWGM, probabilities that sum to 1",
+        others=(
+            lambda alpha, p: _product(alpha, p) / _product(alpha, p).sum(1, keepdim=True),
+            lambda alpha, p: torch.softmax((alpha.double().unsqueeze(2) * p.double().log()).sum(1), 1),
+        ),
+        invariants=(sums_to_one(1, "the probabilities", "the words"),),
+    ),
+    Task(
+        id="5.6",
+        name="softmax_of_mean",
+        title="The same with one softmax",
+        difficulty=2,
+        minutes=4,
+        equation="section 4.2.1",
+        after="The exact link: NWGM is a softmax of a mean",
+        reference=softmax_of_mean,
+        cases=_places,
+        mistakes={
+            "this is the exact sum over places: one softmax, of the expected pre-activation, is wanted": marginal,
+            "the places count alike: the expectation is under alpha": lambda alpha, n: torch.softmax(n.mean(1), 1),
+            "the softmax is missing: this is the expected pre-activation": lambda alpha, n: _mean_of(n, alpha),
+            "softmax over the batch axis: a distribution sums to 1 over the words": lambda alpha, n: torch.softmax(
+                _mean_of(n, alpha), 0
+            ),
+            "this is the word's distribution at the place with the largest weight": lambda alpha, n: torch.softmax(
+                n[torch.arange(len(n)), alpha.argmax(1)], 1
+            ),
+            "divided by the number of places: the weights sum to 1 already": lambda alpha, n: torch.softmax(
+                n.mul(alpha.unsqueeze(2)).mean(1), 1
+            ),
+            "these are logarithms: softmax, not log-softmax": lambda alpha, n: softmax_of_mean(alpha, n).log(),
+            "two softmaxes, one before the mean and one after: only the one after it is wanted": lambda alpha, n: (
+                torch.softmax(marginal(alpha, n), 1)
+            ),
+            "alpha goes through a softmax again: it holds weights already": lambda alpha, n: softmax_of_mean(
+                torch.softmax(alpha, 1), n
+            ),
+            "a sigmoid in place of the softmax: the words' probabilities together sum to 1": lambda alpha, n: (
+                torch.sigmoid(_mean_of(n, alpha))
+            ),
+            "the sum of the logits without alpha: weigh each place by its alpha": lambda alpha, n: torch.softmax(
+                n.sum(1), 1
+            ),
+            "divided by the largest: divide by the sum over the words": lambda alpha, n: (
+                softmax_of_mean(alpha, n) / softmax_of_mean(alpha, n).amax(1, keepdim=True)
+            ),
+        },
+        says="it is equal to the NWGM of all places' distributions, to within rounding",
+        others=(
+            lambda alpha, n: torch.softmax((alpha.unsqueeze(1) @ n).squeeze(1), 1),
+            lambda alpha, n: torch.stack(
+                [torch.softmax(w.double() @ each.double(), 0) for w, each in zip(alpha, n, strict=True)]
+            ),
+        ),
+        invariants=(sums_to_one(1, "the probabilities", "the words"),),
+    ),
+    explain(
+        "5.7",
+        "what_it_asks",
+        right="b",
+        wrong={
+            "a": "the weights of a caption always sum to C, whatever lambda is: the total cannot grow",
+            "c": "sharp maps that share the places among themselves reach the floor too: it asks for an even coverage, not for even maps",
+            "d": "the floor is above 0, but the gradient is 0 only where the coverage is even",
+        },
+        title="What the penalty really asks for",
+        difficulty=2,
+        minutes=3,
+        equation="equation 14",
+        after="What it asks for",
+        says="the gradient is the same for every goal tau: only the differences between the places count",
+    ),
+    Task(
+        id="5.8",
+        name="batch_penalty",
+        kind="bug",
+        title="Long captions and short ones",
+        difficulty=2,
+        minutes=5,
+        equation="equation 14",
+        after="The penalty",
+        reference=batch_penalty,
+        start=_padding_looks_too,
+        observe=_penalised,
+        cases=lambda: [
+            (distribution(3, 5, L), torch.tensor([5, 2, 3])),
+            (distribution(2, 4, 6, seed=1, sharp=2.0), torch.tensor([1, 4])),
+        ],
+        mistakes={
+            "the padding is set to 1, so that it counts even more: words that are not there have no weight": lambda alphas, lengths: (
+                losses.doubly_stochastic_penalty(alphas.masked_fill(~_real(alphas, lengths), 1.0)).mean()
+            ),
+            "the mask is the wrong way round: the words are gone and the padding is left": lambda alphas, lengths: (
+                losses.doubly_stochastic_penalty(alphas * ~_real(alphas, lengths)).mean()
+            ),
+            "one word too many is kept: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
+                alphas, lengths + 1
+            ),
+            "the last word is lost: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
+                alphas, lengths - 1
+            ),
+            "each place's share is divided by the caption's length: equation 14 sums over the words": lambda alphas, lengths: (
+                (1 - (alphas * _real(alphas, lengths)).sum(1) / lengths[:, None]).square().sum(1).mean()
+            ),
+            "nothing is left to learn from: this number has no graph any more": lambda alphas, lengths: batch_penalty(
+                alphas, lengths
+            ).detach(),
+            "the padding still counts, and dividing by the length does not take it out: leave its maps out": lambda alphas, lengths: (
+                (1 - alphas.sum(1) / lengths.unsqueeze(1)).square().sum(1).mean()
+            ),
+            "the padding still counts, though less, for a long caption weighs more: leave its maps out": partial(
+                _penalty, words=_all, weigh=_by_length
+            ),
+            "the padding still counts, and each penalty is divided by its length: leave its maps out": partial(
+                _penalty, words=_all, weigh=lambda penalty, lengths: (penalty / lengths).mean()
+            ),
+            "the padding still counts, and each share is scaled down by the length: leave its maps out": partial(
+                _penalty, words=_all, share=lambda share, part: share * part
+            ),
+            "the padding still counts, and each share is scaled up: leave its maps out": partial(
+                _penalty, words=_all, share=lambda share, part: share / part
+            ),
+            "the padding still counts, and the goal is another: equation 14 wants 1 for each place": partial(
+                _penalty, words=_all, goal=lambda even: even
+            ),
+            "the padding is gone, but the goal is length/L: equation 14 wants 1 for each place": partial(
+                _penalty, goal=lambda even: even
+            ),
+            "the padding is gone, but long captions weigh more: take the plain mean over the captions": partial(
+                _penalty, weigh=_by_length
+            ),
+            "the padding is gone, but each penalty is divided by its length: take the plain mean over the captions": partial(
+                _penalty, weigh=lambda penalty, lengths: (penalty / lengths).mean()
+            ),
+            "all captions are cut off at the shortest: each has a length of its own": partial(
+                _penalty, words=lambda alphas, lengths: alphas[:, : lengths.min()]
+            ),
+            "the sum over the captions: take the mean": partial(_penalty, weigh=lambda penalty, lengths: penalty.sum()),
+            "a number for each caption is given: take their mean": partial(
+                _penalty, weigh=lambda penalty, lengths: penalty
+            ),
+            "the first caption alone counts: take the mean over all": partial(
+                _penalty, weigh=lambda penalty, lengths: penalty[0]
+            ),
+            "averaged over the places: equation 14 sums over them": lambda alphas, lengths: (
+                batch_penalty(alphas, lengths) / alphas.shape[2]
+            ),
+            "places are cut off, not words: the lengths belong to the axis of words": partial(
+                _penalty, words=_first_places
+            ),
+            "the last words are kept: the padding stands at the end": partial(_penalty, words=_last_words),
+            "summed over the places: sum the maps over the words": lambda alphas, lengths: (
+                ((1 - alphas.sum(2)).square() * _real(alphas, lengths).squeeze(2)).sum(1).mean()
+            ),
+            "each weight is squared by itself: sum a place's weights over the words first": lambda alphas, lengths: (
+                ((1 - alphas).square() * _real(alphas, lengths)).sum((1, 2)).mean()
+            ),
+            "absolute values in place of squares": lambda alphas, lengths: (
+                (1 - (alphas * _real(alphas, lengths)).sum(1)).abs().sum(1).mean()
+            ),
+            "the shares are averaged over the captions before the square: each caption has a penalty of its own": lambda alphas, lengths: (
+                (1 - (alphas * _real(alphas, lengths)).sum(1).mean(0)).square().sum()
+            ),
+            "padding is made even maps: words that are not there look nowhere": partial(
+                _penalty,
+                words=lambda alphas, lengths: torch.where(_real(alphas, lengths), alphas, 1 / alphas.shape[2]),
+            ),
+        },
+        says="captions of one to five words, filled up to the longest of their batch",
+        others=(
+            lambda alphas, lengths: (
+                sum((1 - each[:length].sum(0)).square().sum() for each, length in zip(alphas, lengths, strict=True))
+                / len(alphas)
+            ),
+        ),
+    ),
+)
+EXPLORATIONS = (Exploration("How much lambda?", 2, 10, "With and without"),)

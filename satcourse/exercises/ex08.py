@@ -1,0 +1,619 @@
+"""Exercises of notebook 08: training for real: half precision, several processes, when to stop."""
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from satcourse.exercises.task import Answer, Task, distribution, numbers
+from satlib.model import objective
+
+Gradients = list[Tensor]
+
+
+def precise_penalty(alphas: Tensor) -> Tensor:
+    """satlib's penalty of maps in bf16: sums in float32."""
+    return objective.doubly_stochastic_penalty(alphas)
+
+
+def _half_maps() -> list[tuple[Tensor]]:
+    even = distribution(
+        2, 49, 49, seed=2, sharp=0.3
+    )  # each place gets about 1: the penalty is made of small differences
+    return [(distribution(2, 12, 49).bfloat16(),), (distribution(3, 9, 196, seed=1).bfloat16(),), (even.bfloat16(),)]
+
+
+def _with_kind(answer: Answer, alphas: Tensor) -> Any:
+    given = answer(alphas)
+    if not isinstance(given, Tensor):
+        return given
+    # More precision than asked for is no mistake.
+    return {"the values": given, "at least float32": given.dtype in (torch.float32, torch.float64)}
+
+
+def rows_of(rows: int, rank: int, size: int) -> list[int]:
+    """Every `size`-th row from `rank` on, as satlib.training.distributed deals them."""
+    return list(range(rank, rows, size))
+
+
+def _blocks(rows: int, rank: int, size: int) -> list[int]:
+    each, left = divmod(rows, size)
+    start = rank * each + min(rank, left)
+    return list(range(start, start + each + (rank < left)))
+
+
+def _deal(answer: Answer, rows: int, size: int) -> Any:
+    """Who gets what: any division will do that leaves no row out, gives none twice, and is fair."""
+    shares = [answer(rows, rank, size) for rank in range(size)]
+    try:
+        dealt = [int(row) for share in shares for row in share]
+    except (TypeError, ValueError):
+        return shares[0]
+    return {
+        "how often each row is dealt": [dealt.count(row) for row in range(rows)],
+        "rows that do not exist": sum(not 0 <= row < rows for row in dealt),
+        "rows of the ranks, from the fewest": sorted(len(share) for share in shares),
+    }
+
+
+def _unfair(inputs: Sequence[Any], dealt: Any) -> str | None:
+    """What is wrong with a division, in words."""
+    rows, size = inputs
+    often, missing, shares = dealt.values()
+    place = f"of {rows} rows for {size} processes"
+    if missing:
+        return f"there are only the rows 0 to {rows - 1}: {place}, {missing} are others"
+    for row, times in enumerate(often):
+        if times != 1:
+            return f"{place}, row {row} is taken " + (f"{times} times" if times else "by none: none may be left out")
+    if shares[-1] - shares[0] > 1:
+        return f"{place}, one process takes {shares[-1]} and another {shares[0]}: they may differ by one"
+    return None
+
+
+def whole_gradient(gradients: Tensor, rows: Tensor) -> Tensor:
+    """The gradient of the mean over all rows from those of the ranks' means: (R, W), (R,) -> (W,)."""
+    return (gradients * rows.unsqueeze(1)).sum(0) / rows.sum()
+
+
+def clipped(gradients: Gradients, most: float) -> Gradients:
+    """torch's clipping by the norm of all gradients together."""
+    weights = [torch.nn.Parameter(torch.zeros_like(each)) for each in gradients]
+    for weight, gradient in zip(weights, gradients, strict=True):
+        weight.grad = gradient.clone()
+    torch.nn.utils.clip_grad_norm_(weights, most)
+    return [weight.grad for weight in weights]
+
+
+def _norm(gradients: Gradients) -> Tensor:
+    return _all(gradients).norm()
+
+
+def _clipped(gradients: Gradients, most: float, norm: Callable[[Gradients], Tensor] = _norm) -> Gradients:
+    """Clipped by what `norm` takes for the norm."""
+    found = norm(gradients).item()
+    return [each * (most / found) if found > most else each for each in gradients]
+
+
+def _all(gradients: Gradients) -> Tensor:
+    return torch.cat([each.flatten() for each in gradients])
+
+
+def _norms(gradients: Gradients) -> Tensor:
+    return torch.stack([each.norm() for each in gradients])
+
+
+def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
+    """The best epoch, and the epoch after which training stops: `patience` epochs without a better score, or the end; from 1."""
+    best = 0
+    for epoch, score in enumerate(scores):
+        if score > scores[best]:
+            best = epoch
+        if epoch - best >= patience:
+            return best + 1, epoch + 1
+    return best + 1, len(scores)
+
+
+def _stop(scores: Sequence[float], patience: int, better: Any = lambda new, old: new > old) -> tuple[int, int]:
+    best, waited = 1, 0
+    for epoch in range(2, len(scores) + 1):
+        waited += 1
+        if better(scores[epoch - 1], scores[best - 1]):
+            best, waited = epoch, 0
+        if waited == patience:
+            return best, epoch
+    return best, len(scores)
+
+
+def _never_anew(scores: Sequence[float], patience: int) -> tuple[int, int]:
+    best, waited = 1, 0
+    for epoch in range(2, len(scores) + 1):
+        if scores[epoch - 1] > scores[best - 1]:
+            best = epoch
+        else:
+            waited += 1
+        if waited == patience:
+            return best, epoch
+    return best, len(scores)
+
+
+def _stops(scores: Sequence[float], patience: int) -> bool:
+    best, last = _stop(scores, patience)
+    return last - best == patience
+
+
+def _against_the_one_before(scores: Sequence[float], patience: int, best_too: bool) -> tuple[int, int]:
+    """The waiting begins anew where a score is above the one before; `best_too`: that epoch is then the best, too."""
+    best, waited = 1, 0
+    for epoch in range(2, len(scores) + 1):
+        rises = scores[epoch - 1] > scores[epoch - 2]
+        if rises if best_too else scores[epoch - 1] > scores[best - 1]:
+            best = epoch
+        waited = 0 if rises else waited + 1
+        if waited == patience:
+            return best, epoch
+    return best, len(scores)
+
+
+def _from_zero(scores: Sequence[float], patience: int) -> tuple[int, int]:
+    """As if there were an epoch 0 with the score 0."""
+    best, last = _stop([0.0, *scores], patience)
+    return best - 1, last - 1
+
+
+Problem = tuple[int, Tensor, Tensor]  # a seed for the weights, inputs (B, 4), and targets (B, 1)
+
+
+def _problem(seed: int) -> Problem:
+    return seed, numbers(16, 4, seed=seed), numbers(16, 1, seed=seed + 1)
+
+
+def _begin(problem: Problem, rate: float = 0.05) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(problem[0])
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    return model, torch.optim.Adam(model.parameters(), rate)
+
+
+def _steps(model: torch.nn.Module, optimiser: torch.optim.Optimizer, problem: Problem, count: int) -> list[float]:
+    _, x, y = problem
+    losses = []
+    for _ in range(count):
+        loss = (model(x) - y).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+def in_two_parts(problem: Problem, first: int, second: int) -> list[float]:
+    """The losses of `first` steps, a stop, and `second` steps from what was kept: those of a training without a stop."""
+    return _in_two_parts(problem, first, second)
+
+
+def _in_two_parts(
+    problem: Problem,
+    first: int,
+    second: int,
+    keeps: str = "model and optimiser",
+    rate: float = 0.05,
+    changed: Callable[..., Any] = lambda model, optimiser: optimiser,
+) -> list[float]:
+    model, optimiser = _begin(problem, rate)
+    losses = _steps(model, optimiser, problem, first)
+    kept = copy.deepcopy({"model": model.state_dict(), "optimiser": optimiser.state_dict()})
+    model, optimiser = _begin(problem, rate)
+    if "model" in keeps:
+        model.load_state_dict(kept["model"])
+    if "optimiser" in keeps:
+        optimiser.load_state_dict(kept["optimiser"])
+    optimiser = changed(model, optimiser)
+    return losses + _steps(model, optimiser, problem, second)
+
+
+def _emptied(*names: str) -> Callable[[torch.nn.Module, torch.optim.Optimizer], torch.optim.Optimizer]:
+    """Sets a part of Adam's state to zero: "step", "exp_avg", "exp_avg_sq"."""
+
+    def changed(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        for state in optimiser.state.values():
+            for name in names:
+                state[name].zero_()
+        return optimiser
+
+    return changed
+
+
+def _a_step_twice(problem: Problem, first: int, second: int) -> list[float]:
+    there = in_two_parts(problem, first, second)
+    return there[:first] + there[first - 1 : -1]
+
+
+def _warmed_up(problem: Problem, first: int, second: int) -> list[float]:
+    def changed(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        weights = copy.deepcopy(model.state_dict())
+        _steps(model, optimiser, problem, 1)
+        model.load_state_dict(weights)
+        return optimiser
+
+    return _in_two_parts(problem, first, second, keeps="model", changed=changed)
+
+
+def _slower(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    optimiser.param_groups[0]["lr"] = 0.01
+    return optimiser
+
+
+TASKS = (
+    Task(
+        id="8.1",
+        name="precise_penalty",
+        title="A sum in half precision",
+        difficulty=2,
+        minutes=8,
+        equation="equation 14",
+        after="What bf16 loses",
+        reference=precise_penalty,
+        cases=_half_maps,
+        observe=_with_kind,
+        mistakes={
+            "the sums are in bf16, which keeps 8 bits: make float32 of the maps first": lambda alphas: (
+                (1 - alphas.sum(1)).square().sum(1)
+            ),
+            "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
+                (1 - alphas.sum(1).float()).square().sum(1)
+            ),
+            "float32 comes after the difference: what was rounded away in the sum does not come back": lambda alphas: (
+                (1 - alphas.sum(1)).float().square().sum(1)
+            ),
+            "the running sum over the words is in bf16: make float32 of the maps before": lambda alphas: (
+                (1 - sum(alphas.unbind(1)).float()).square().sum(1)
+            ),
+            "float32 comes last: what was rounded away does not come back": lambda alphas: (
+                (1 - alphas.sum(1)).square().sum(1).float()
+            ),
+            "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
+            "float16 keeps 11 bits: float32 is wanted": lambda alphas: (1 - alphas.half().sum(1)).square().sum(1),
+            "the sums are in float16, which keeps 11 bits: float32 is wanted": lambda alphas: (
+                (1 - alphas.half().sum(1)).square().sum(1).float()
+            ),
+            "summed over the places first: the first sum is over the words": lambda alphas: (
+                (1 - alphas.float().sum(2)).square().sum(1)
+            ),
+            "the mean over the words: the sum is wanted": lambda alphas: (1 - alphas.float().mean(1)).square().sum(1),
+            "the mean over the places: the sum is wanted": lambda alphas: (1 - alphas.float().sum(1)).square().mean(1),
+            "one number for the whole batch: one for each caption is wanted": lambda alphas: precise_penalty(
+                alphas
+            ).sum(),
+            "the mean of the batch: one number for each caption is wanted": lambda alphas: precise_penalty(
+                alphas
+            ).mean(),
+            "squared before the sum over the words: first the sum, then the difference from 1, then the square": (
+                lambda alphas: (1 - alphas.float()).square().sum((1, 2))
+            ),
+            "a root too many: the penalty is the sum of the squares": lambda alphas: precise_penalty(alphas).sqrt(),
+            "absolute values in place of squares": lambda alphas: (1 - alphas.float().sum(1)).abs().sum(1),
+            "the sum over the places is squared: square at each place, then sum": lambda alphas: (
+                (1 - alphas.float().sum(1)).sum(1).square()
+            ),
+        },
+        says="maps of 49 and 196 places in bf16, even ones among them, the penalty in float32",
+        others=(
+            lambda alphas: (1 - alphas.to(torch.float32).sum(1)).pow(2).sum(1),
+            lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
+            lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
+        ),
+    ),
+    Task(
+        id="8.2",
+        name="rows_of",
+        title="Who takes which rows?",
+        difficulty=2,
+        minutes=8,
+        equation="notebook 08, several processes",
+        after="Several processes, one training run",
+        reference=rows_of,
+        cases=lambda: [(8, 2), (10, 4), (7, 3), (5, 1), (2, 4)],
+        observe=_deal,
+        mistakes={
+            "every process takes every row: that is the same work `size` times": lambda rows, rank, size: list(
+                range(rows)
+            ),
+            "the rows that are left over are lost: deal them out too": lambda rows, rank, size: list(
+                range(rank * (rows // size), (rank + 1) * (rows // size))
+            ),
+            "one process takes all that is left over: the others wait for it": lambda rows, rank, size: list(
+                range(rank * (rows // size), rows if rank == size - 1 else (rank + 1) * (rows // size))
+            ),
+            "ranks are counted from 0: the first row belongs to rank 0": lambda rows, rank, size: list(
+                range(rank + 1, rows, size)
+            ),
+            "rounded up, the shares run over the end of the batch": lambda rows, rank, size: list(
+                range(rank * -(-rows // size), (rank + 1) * -(-rows // size))
+            ),
+            "rounded up, the shares of the first leave too little for the last: none may have two rows more than another": (
+                lambda rows, rank, size: list(range(rows))[rank * -(-rows // size) : (rank + 1) * -(-rows // size)]
+            ),
+            "ranks are taken to begin at 1: rank 0 begins with row 0": lambda rows, rank, size: list(
+                range(rank - 1, rows, size)
+            ),
+            "the last row is left out: a range stops before its end": lambda rows, rank, size: list(
+                range(rank, rows - 1, size)
+            ),
+            "rows and size have changed places": lambda rows, rank, size: list(range(rank, size, rows)),
+            "some rows are taken twice, so that all shares are equal: here none may be": lambda rows, rank, size: [
+                row % rows for row in range(rank, -(-rows // size) * size, size)
+            ],
+            "rows are counted from 0": lambda rows, rank, size: list(range(rank + 1, rows + 1, size)),
+            "each process takes `size` rows: it takes about rows / size of them": lambda rows, rank, size: list(
+                range(rank * size, (rank + 1) * size)
+            ),
+            "the rank has no part in it: all processes take the same rows": lambda rows, rank, size: list(
+                range(0, rows, size)
+            ),
+        },
+        says="every row dealt once, fairly, to 1, 2, 3 and 4 processes",
+        others=(_blocks, lambda rows, rank, size: [row for row in range(rows) if row % size == rank]),
+        invariants=(_unfair,),
+    ),
+    Task(
+        id="8.3",
+        name="whole_gradient",
+        title="Combining the gradients",
+        difficulty=2,
+        minutes=8,
+        equation="notebook 08, several processes",
+        after="Several processes, one training run",
+        reference=whole_gradient,
+        cases=lambda: [
+            (numbers(3, 4), torch.tensor([4, 4, 2])),
+            (numbers(2, 2, seed=1), torch.tensor([1, 3])),
+            (numbers(4, 3, seed=2), torch.tensor([2, 2, 1, 0])),
+        ],
+        mistakes={
+            "the plain mean of the ranks: a rank with fewer rows counts for less": lambda g, rows: g.mean(0),
+            "the sum of the ranks: the learning rate would grow with their number": lambda g, rows: g.sum(0),
+            "weighed by rows, and not divided by all of them": lambda g, rows: (g * rows[:, None]).sum(0),
+            "divided by the number of ranks: divide by the number of rows": lambda g, rows: (g * rows[:, None]).mean(0),
+            "each gradient is divided by its rows: it is multiplied": lambda g, rows: (g / rows[:, None]).sum(0),
+            "summed over the weights: sum over the ranks": lambda g, rows: (g * rows[:, None]).sum(1) / rows.sum(),
+            "divided by the number of ranks too: all rows are enough": lambda g, rows: whole_gradient(g, rows) / len(g),
+            "the shares are whole numbers, nearly all 0: divide with /": lambda g, rows: (
+                g * (rows // rows.sum())[:, None]
+            ).sum(0),
+            "the shares are a softmax: a rank's share is its rows over all rows": lambda g, rows: (
+                g * rows.float().softmax(0)[:, None]
+            ).sum(0),
+            "one number: each weight has its own gradient": lambda g, rows: whole_gradient(g, rows).sum(),
+            "divided by the largest number of rows: divide by all rows": lambda g, rows: (
+                (g * rows[:, None]).sum(0) / rows.max()
+            ),
+            "the gradients are of means, not of sums: first each times its rows": lambda g, rows: g.sum(0) / rows.sum(),
+            "a rank without rows counts like one with a row: it must not count": lambda g, rows: whole_gradient(
+                g, rows.clamp(min=1)
+            ),
+            "this is the gradient of rank 0 alone": lambda g, rows: g[0],
+            "this is the gradient of the largest rank alone": lambda g, rows: g[rows.argmax()],
+            "divided by the rows: a rank with fewer rows would count for more": lambda g, rows: (
+                (g / rows.clamp(min=1)[:, None]).sum(0) / (1 / rows.clamp(min=1)).sum()
+            ),
+        },
+        says="ranks with 0 to 4 rows each",
+        others=(
+            lambda g, rows: torch.einsum("rw,r->w", g.double(), rows.double() / rows.sum()),
+            lambda g, rows: sum(n / rows.sum() * each for n, each in zip(rows, g, strict=True)),
+        ),
+    ),
+    Task(
+        id="8.4",
+        name="clipped",
+        title="Limit the step",
+        difficulty=2,
+        minutes=8,
+        equation="Pascanu et al., section 3.2",
+        after="Accumulation and clipping",
+        reference=clipped,
+        cases=lambda: [
+            ([numbers(3, 2), numbers(4, seed=1, scale=3.0)], 1.0),
+            ([numbers(2, seed=2, scale=0.01), numbers(2, 2, seed=3, scale=0.02)], 5.0),
+            ([numbers(6, seed=4, scale=10.0)], 5.0),
+            ([torch.zeros(3), torch.zeros(2)], 1.0),
+            ([numbers(2, seed=5), numbers(3, seed=6, scale=9.0), numbers(2, 2, seed=7, scale=3.0)], 2.0),
+        ],
+        mistakes={
+            "each gradient is clipped by its own norm: one norm of all of them, so that the direction stays": lambda gs, most: [
+                _clipped([each], most)[0] for each in gs
+            ],
+            "each number is clipped: that changes the direction; scale all of them": lambda gs, most: [
+                each.clamp(-most, most) for each in gs
+            ],
+            "short gradients are made longer: only those above the limit change": lambda gs, most: [
+                each * most / _norm(gs) for each in gs
+            ],
+            "the norms are added: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _norms(gs).sum()
+            ),
+            "the mean of the norms: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _norms(gs).mean()
+            ),
+            "the largest of the norms: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _norms(gs).max()
+            ),
+            "the norm of the first gradient: take that of all together": lambda gs, most: _clipped(
+                gs, most, lambda gs: gs[0].norm()
+            ),
+            "absolute values are added: the norm is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _all(gs).abs().sum()
+            ),
+            "the largest number is taken for the norm: it is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: _all(gs).abs().max()
+            ),
+            "the mean of the squares: the norm has their sum": lambda gs, most: _clipped(
+                gs, most, lambda gs: _all(gs).square().mean().sqrt()
+            ),
+            "the root is missing in the norm": lambda gs, most: _clipped(gs, most, lambda gs: _all(gs).square().sum()),
+            "the factor is upside down: the limit over the norm": lambda gs, most: [
+                each * min(1.0, _norm(gs).item() / most) for each in gs
+            ],
+            "gradients above the limit are thrown away: make them shorter": lambda gs, most: [
+                each * (_norm(gs) <= most) for each in gs
+            ],
+            "nothing is returned where the norm is below the limit: return the gradients as they are": lambda gs, most: (
+                _clipped(gs, most) if _norm(gs) > most else None
+            ),
+            "divided by the norm, and not multiplied by the limit": lambda gs, most: [
+                each / max(1.0, _norm(gs).item()) if _norm(gs) > most else each for each in gs
+            ],
+        },
+        says="long and short gradients, of one, two and three weights, and gradients of 0, against torch's",
+        others=(
+            _clipped,
+            lambda gs, most: tuple(each / max(1.0, _norm([one.double() for one in gs]).item() / most) for each in gs),
+            lambda gs, most: [each * (most / _norm(gs)).clamp(max=1) for each in gs],
+        ),
+    ),
+    Task(
+        id="8.5",
+        name="best_and_last",
+        title="When to stop",
+        difficulty=2,
+        minutes=8,
+        equation="section 4.3",
+        after="Stopped and resumed",
+        reference=best_and_last,
+        cases=lambda: [
+            ([10.0, 12.0, 14.0, 13.0, 13.5, 13.9, 15.0], 3),
+            ([10.0, 12.0, 14.0, 13.0, 13.5, 15.0, 14.0], 3),
+            ([5.0, 5.0, 5.0, 5.0], 2),
+            ([1.0, 2.0, 3.0], 5),
+            ([9.0], 1),
+            ([1.0, 2.0, 1.0, 1.0, 1.0, 3.0], 2),
+            ([3.0, 2.0, 4.0, 3.0, 5.0, 1.0, 6.0], 2),  # two epochs without a better score, not in a row
+            ([-3.0, -2.0, -2.5, -4.0, -1.0], 2),
+            ([5.0, 3.0, 4.0, 2.0, 1.0], 2),
+        ],
+        mistakes={
+            "BLEU is better when it is higher: this takes the lowest": lambda scores, patience: _stop(
+                scores, patience, lambda new, old: new < old
+            ),
+            "as good is not better: the first of equal epochs stays the best": lambda scores, patience: _stop(
+                scores, patience, lambda new, old: new >= old
+            ),
+            "stops one epoch too late: after `patience` epochs without a better one": lambda scores, patience: _stop(
+                scores, patience + 1
+            ),
+            "stops one epoch too early": lambda scores, patience: _stop(scores, max(1, patience - 1)),
+            "the waiting begins anew with each better epoch: `patience` of them in a row": lambda scores, patience: (
+                _never_anew(scores, patience)
+            ),
+            "the best of all epochs is given: take the best of those until the stop": lambda scores, patience: (
+                scores.index(max(scores)) + 1,
+                best_and_last(scores, patience)[1],
+            ),
+            "the last epoch lies beyond the end of the scores": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                best_and_last(scores, patience)[0] + patience,
+            ),
+            "each score is compared with the one before: compare it with the best so far": lambda scores, patience: (
+                _against_the_one_before(scores, patience, best_too=True)
+            ),
+            "the waiting begins anew where a score rises a little: only a new best one ends it": lambda scores, patience: (
+                _against_the_one_before(scores, patience, best_too=False)
+            ),
+            "the two are exchanged: first the best epoch, then the last": lambda scores, patience: best_and_last(
+                scores, patience
+            )[::-1],
+            "nothing is returned where the scores end before the patience": lambda scores, patience: (
+                best_and_last(scores, patience) if _stops(scores, patience) else None
+            ),
+            "the epoch that ends the waiting is the last: it has been trained too": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                best_and_last(scores, patience)[1] - _stops(scores, patience),
+            ),
+            "the last epoch is counted from 0: count both from 1": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                best_and_last(scores, patience)[1] - 1,
+            ),
+            "the last of all epochs is given: training may stop before": lambda scores, patience: (
+                best_and_last(scores, patience)[0],
+                len(scores),
+            ),
+            "this is the best score: give the number of its epoch": lambda scores, patience: (
+                scores[best_and_last(scores, patience)[0] - 1],
+                best_and_last(scores, patience)[1],
+            ),
+            "the best score begins at 0: scores may be negative": _from_zero,
+            "the last epoch is not the best: keep the model of the best one": lambda scores, patience: (
+                best_and_last(scores, patience)[1],
+                best_and_last(scores, patience)[1],
+            ),
+            "epochs are counted from 1": lambda scores, patience: tuple(
+                epoch - 1 for epoch in best_and_last(scores, patience)
+            ),
+            "it never stops: this is the best of all epochs": lambda scores, patience: _stop(scores, 10_000),
+        },
+        says="trainings that stop, that recover in time, and that end before",
+        others=(_stop, lambda scores, patience: list(_stop(scores, patience))),
+    ),
+    Task(
+        id="8.6",
+        name="in_two_parts",
+        kind="bug",
+        title="Resumed, but not the same run",
+        difficulty=2,
+        minutes=5,
+        equation="notebook 08, stopped and resumed",
+        after="Stopped and resumed",
+        reference=in_two_parts,
+        start=partial(_in_two_parts, keeps="model"),
+        cases=lambda: [(_problem(0), 6, 6), (_problem(3), 3, 8)],
+        mistakes={
+            "the optimiser's state is kept and the weights are not: the second part begins with new ones": partial(
+                _in_two_parts, keeps="optimiser"
+            ),
+            "the losses of the first part are missing": lambda problem, first, second: in_two_parts(
+                problem, first, second
+            )[first:],
+            "the losses of the second part are missing": lambda problem, first, second: in_two_parts(
+                problem, first, second
+            )[:first],
+            "the second part makes `first` steps too many: it should make `second`": lambda problem, first, second: (
+                in_two_parts(problem, first, first + second)
+            ),
+            "the second part makes `first` steps too few: it should make `second`": lambda problem, first, second: (
+                in_two_parts(problem, first, second - first)
+            ),
+            "the state was kept a step too early: that step is made twice": _a_step_twice,
+            "the second part begins from the start again: what was kept is not used": partial(_in_two_parts, keeps=""),
+            "after the stop the loss stands still: the optimiser's weights are not those of this model": partial(
+                _in_two_parts, changed=lambda model, optimiser: torch.optim.SGD(model.parameters(), 0.0)
+            ),
+            "Adam counts its steps from 0 again: the count belongs to what is kept": partial(
+                _in_two_parts, changed=_emptied("step")
+            ),
+            "Adam's running means are zero after the stop: keep them too": partial(
+                _in_two_parts, changed=_emptied("exp_avg", "exp_avg_sq")
+            ),
+            "Adam's running mean of the squares is zero after the stop: keep both means": partial(
+                _in_two_parts, changed=_emptied("exp_avg_sq")
+            ),
+            "Adam's running mean of the gradients is zero after the stop: keep both means": partial(
+                _in_two_parts, changed=_emptied("exp_avg")
+            ),
+            "after the stop there is another optimiser: it was Adam": partial(
+                _in_two_parts, changed=lambda model, optimiser: torch.optim.SGD(model.parameters(), 0.05)
+            ),
+            "a new Adam, with torch's learning rate: its state is lost, and the rate of begin() too": partial(
+                _in_two_parts, changed=lambda model, optimiser: torch.optim.Adam(model.parameters())
+            ),
+            "after the stop the learning rate is another one": partial(_in_two_parts, changed=_slower),
+            "a step to warm Adam up is no help: its running means are of all steps so far": _warmed_up,
+        },
+        says="the losses of two trainings that were stopped, equal to those of trainings that were not",
+        others=(lambda problem, first, second: _steps(*_begin(problem), problem, first + second),),
+        given=lambda problem, first, second: f"{first} steps, a stop, {second} steps",
+        tolerance=1e-5,
+    ),
+)

@@ -1,0 +1,299 @@
+"""What the exercises 4.7, 4.9 and 4.10 run: captions by teacher forcing, a small training, and one step of a training."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from satcourse.exercises.task import Answer, generator, numbers
+from satlib.model.decoder import Decoder, DecoderConfig
+
+Step = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+L, D, m, n, K = 5, 6, 4, 6, 7
+GRAPHS = "tensors with the graph of their gradients"
+
+
+def teacher_forced(step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Tensor:
+    """The logits of all words (B, C, K): before each word the step gets the true word before it, and nothing before the first."""
+    Ey, found = torch.zeros(len(captions), E.shape[1]), []
+    for target in captions.unbind(1):
+        logits, h = step(Ey, h)
+        found.append(logits)
+        Ey = E[target]
+    return torch.stack(found, 1)
+
+
+def unrolled(
+    step: Step,
+    h: Tensor,
+    captions: Tensor,
+    E: Tensor,
+    inputs: str = "before",
+    first: str = "zero",
+    carry: Callable[[Tensor, Tensor], Tensor] = lambda h, start: h,
+) -> Tensor:
+    """As `teacher_forced`, with another input, another first one, or another state: from the new and the first one.
+
+    `inputs`: the word "before", "itself", its "own" likeliest one, the "mean" of all under its own distribution, its own and the
+    true one by "turns", the first caption's "top" word, or a "fixed" one.
+    """
+    Ey = torch.zeros(len(captions), E.shape[1]) if first == "zero" else E[0].expand(len(captions), -1)
+    found, start = [], h
+    for t, target in enumerate(captions.unbind(1)):
+        if inputs == "itself":
+            Ey = E[target]
+        logits, h = step(Ey, carry(h, start))
+        found.append(logits)
+        own = E[logits.argmax(1)]
+        Ey = {
+            "before": E[target],
+            "itself": Ey,
+            "own": own,
+            "mean": torch.softmax(logits, 1) @ E,
+            "turns": E[target] if t % 2 else own,
+            "top": E[target[:1]].expand(len(captions), -1),
+            "fixed": Ey,
+        }[inputs]
+    return torch.stack(found, 1)
+
+
+def fed(step: Step, h: Tensor, inputs: list[Tensor]) -> Tensor:
+    """The logits (B, C, K) of a decoder that gets these inputs, each (B, m)."""
+    found = []
+    for Ey in inputs:
+        logits, h = step(Ey, h)
+        found.append(logits)
+    return torch.stack(found, 1)
+
+
+def moved(step: Step, h: Tensor, captions: Tensor, E: Tensor, by: int) -> Tensor:
+    """As `teacher_forced`, with the word `by` places before: 2 is one too many, and -1 the next word."""
+    inputs, zero = list(E[captions].unbind(1)), torch.zeros(len(captions), E.shape[1])
+    inputs = [zero] * by + inputs[:-by] if by > 0 else inputs[-by:] + [zero] * -by
+    return fed(step, h, inputs)
+
+
+def with_gradient(answer: Answer, step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Any:
+    """The logits, and the gradients that go back through all steps to the first state and to the embeddings."""
+    leaves = h.requires_grad_(), E.requires_grad_()
+    found = answer(step, h, captions, E)
+    if not isinstance(found, Tensor) or not found.is_floating_point():
+        return found
+    gradients = (None, None)
+    if found.requires_grad:
+        total = (found * torch.arange(1.0, found.shape[-1] + 1)).sum()
+        gradients = torch.autograd.grad(total, leaves, allow_unused=True)
+    given = {"logits": found.detach()}
+    for name, leaf, gradient in zip(("first state", "embeddings"), leaves, gradients, strict=True):
+        given[f"gradient at the {name}"] = torch.zeros_like(leaf) if gradient is None else gradient
+    return given
+
+
+def rollouts() -> list[tuple[Any, ...]]:
+    """Cases of 4.7: a step with random weights, its first state, captions and embeddings."""
+
+    def step_of(seed: int) -> Step:
+        W, U, out = (numbers(*shape, seed=seed + i) for i, shape in enumerate(((n, m), (n, n), (K, n))))
+
+        def step(Ey: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+            h = torch.tanh(Ey @ W.T + h @ U.T)
+            return h @ out.T, h
+
+        return step
+
+    def captions(rows: int, words: int, seed: int) -> Tensor:
+        ids = torch.randint(2, K, (rows, words), generator=generator(seed))
+        ids[:, -1] = 0
+        return ids
+
+    return [
+        (step_of(seed), numbers(rows, n, seed=seed + 3), captions(rows, words, seed + 4), numbers(K, m, seed=seed + 5))
+        for seed, rows, words in ((0, 3, 5), (10, 2, 4))
+    ]
+
+
+class Pointer(nn.Module):
+    """A network that has to look at the right one of L places: a (B, L, D), h (B, n) -> logits (B, 4)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W_a, self.W_h, self.v = nn.Linear(D, 16), nn.Linear(n, 16), nn.Linear(16, 1)
+        self.out = nn.Linear(D, 4)
+
+    def forward(self, a: Tensor, h: Tensor) -> Tensor:
+        """The logits of the four answers."""
+        e = self.v(torch.tanh(self.W_a(a) + self.W_h(h).unsqueeze(1))).squeeze(2)
+        return self.out((torch.softmax(e, 1).unsqueeze(2) * a).sum(1))
+
+
+def task_to_point(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Places a (64, L, D), questions h (64, n), answers (64,): the first two numbers of a say which place answers."""
+    a, draw = numbers(64, L, D, seed=seed), generator(seed + 1)
+    where = torch.randint(0, L, (64,), generator=draw)
+    answers = torch.randint(0, 4, (64,), generator=draw)
+    a[:, :, 0] = 0
+    a[torch.arange(64), where, 0] = 3
+    a[:, :, 2:] *= 0.3
+    a[torch.arange(64), where, 2 + answers] += 2
+    return a, numbers(64, n, seed=seed + 2), answers
+
+
+def train(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor) -> list[float]:
+    """The losses of forty steps of Adam, each before its step."""
+    return trained(model, a, h, answers, "before")
+
+
+def trained(
+    model: nn.Module,
+    a: Tensor,
+    h: Tensor,
+    answers: Tensor,
+    zero: str = "before",
+    rate: float = 0.02,
+    optimisers: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+    anew: bool = False,
+    steps: int = 40,
+    outputs: Callable[[Tensor], Tensor] = lambda logits: logits,
+    largest: float = torch.inf,
+) -> list[float]:
+    """A training with a mistake.
+
+    `zero`: when the gradients are emptied: "before" the backward pass, "between" it and the step, "seldom" (every second time)
+    or "never"; `anew`: whether each step has a new optimiser; `outputs`: what is done to the logits; `largest`: the norm at which
+    the gradients are cut off.
+    """
+    optimiser, losses = optimisers(model.parameters(), rate), []
+    for i in range(steps):
+        if anew:
+            optimiser = optimisers(model.parameters(), rate)
+        loss = nn.functional.cross_entropy(outputs(model(a, h)), answers)
+        if zero == "before" or (zero == "seldom" and i % 2 == 0):
+            optimiser.zero_grad()
+        loss.backward()
+        if zero == "between":
+            optimiser.zero_grad()
+        nn.utils.clip_grad_norm_(model.parameters(), largest)
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+def means(losses: list[float]) -> list[float]:
+    """The mean of all losses up to each."""
+    return [sum(losses[:i]) / i for i in range(1, len(losses) + 1)]
+
+
+def with_pointer(answer: Answer, seed: int) -> Any:
+    """The losses that a learner's training gives for a new network."""
+    torch.manual_seed(seed)
+    losses = answer(Pointer(), *task_to_point(seed))
+    if isinstance(losses, (list, tuple)) and any(map(_has_graph, losses)):
+        return GRAPHS
+    return "another number of steps" if isinstance(losses, (list, tuple)) and len(losses) > 41 else losses
+
+
+def _has_graph(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
+    """One step: the mean cross-entropy of a batch's words, its gradients, a step of the optimiser; the loss before it."""
+    return stepped(model, optimiser, a, captions)
+
+
+def stepped(
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    a: Tensor,
+    captions: Tensor,
+    zero: str = "before",
+    step: bool = True,
+    targets: Callable[[Tensor], Tensor] = lambda captions: captions,
+    part: slice = slice(None),
+    outputs: Callable[[Tensor], Tensor] = lambda logits: logits,
+    largest: float = torch.inf,
+    says: Callable[[float], Any] = lambda loss: loss,
+    scale: float = 1.0,
+    more: Callable[[Tensor], Tensor | float] = lambda maps: 0.0,
+    **options: Any,
+) -> Any:
+    """As `training_step`, with a mistake.
+
+    Something is left out, or the gradients are emptied "between" the backward pass and the step; there are other targets, a `part`
+    of the words alone, something done to the logits, or `options` of the cross-entropy; `more` is added to the loss, and it is
+    multiplied by a `scale`; the gradients are cut off at a `largest` norm; or the function `says` something else.
+    """
+    logits, maps = model(a, captions)
+    wanted = targets(captions)[:, part]
+    logits = outputs(logits)[:, part][:, : wanted.shape[1]]
+    loss = scale * (nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), **options) + more(maps))
+    if zero == "before":
+        optimiser.zero_grad()
+    loss.backward()
+    if zero == "between":
+        optimiser.zero_grad()
+    nn.utils.clip_grad_norm_(model.parameters(), largest)
+    if step:
+        optimiser.step()
+    return says(loss.item())
+
+
+def twice(*x: Any) -> float:
+    """Two steps in one call."""
+    return [training_step(*x) for _ in range(2)][-1]
+
+
+def with_adam(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
+    """A step of another optimiser than the one given."""
+    return training_step(model, torch.optim.Adam(model.parameters()), a, captions)
+
+
+def without_log(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
+    """The logits in place of their logarithms of probabilities."""
+    loss = -model(a, captions)[0].gather(2, captions.unsqueeze(2)).mean()
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return loss.item()
+
+
+def with_graph(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> Tensor:
+    """The loss is given as it is."""
+    return torch.tensor(training_step(model, optimiser, a, captions), requires_grad=True)
+
+
+class _Small(nn.Module):
+    """satlib's decoder, as a learner's: model(a, captions) gives logits and maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = Decoder(DecoderConfig(embedding=m, hidden=n, attention_hidden=4, dropout=0.0), D, K)
+
+    def forward(self, a: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, C, K) and maps (B, C, L), by teacher forcing."""
+        output = self.decoder(a, captions)
+        return output.logits, output.alphas
+
+
+def three_steps(answer: Answer, seed: int) -> Any:
+    """What three calls of a learner's step return, with plain gradient descent, and how far the weights have moved."""
+    torch.manual_seed(seed)
+    model = _Small()
+    before = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    a, captions = numbers(4, L, D, seed=seed), torch.randint(0, K, (4, 3), generator=generator(seed + 1))
+    taken = []
+    optimiser.register_step_post_hook(lambda *_: taken.append(1))
+    losses = [answer(model, optimiser, a, captions) for _ in range(3)]
+    if any(map(_has_graph, losses)):
+        return GRAPHS
+    moved = torch.cat([weight.detach().flatten() for weight in model.parameters()]) - before
+    if not moved.any() and all(isinstance(loss, (float, Tensor)) for loss in losses):
+        return "steps without gradients" if taken else "no steps"
+    return {
+        "loss of the first step": losses[0],
+        "of the second": losses[1],
+        "of the third": losses[2],
+        "weights": moved,
+    }

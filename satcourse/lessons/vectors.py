@@ -1,0 +1,41 @@
+"""Annotation vectors in memory: for a few hundred images, what a `FeatureStore` is on disk for thousands.
+
+A decoder then trains in seconds: as in the paper (section 4.3), the encoder runs once and not at every step.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from satlib.data.features import Reader
+from satlib.model.captioner import Captioner
+
+
+class Vectors:
+    """The annotation vectors of images, by image id; a `features.Reader`, so a decoder can be trained from it.
+
+    Attributes:
+        a: annotation vectors (N, L, D) before `encoder.scale`, on the CPU.
+    """
+
+    def __init__(self, captioner: Captioner, reader: Reader, image_ids: Sequence[str], batch_size: int = 20) -> None:
+        """Encode images.
+
+        Args:
+            captioner: in evaluation mode.
+            reader: reads the images' pixels.
+            image_ids: the image ids, each once.
+            batch_size: the number of images to encode at a time.
+        """
+        batches = []
+        with torch.no_grad():
+            for start in range(0, len(image_ids), batch_size):
+                images = reader.read(image_ids[start : start + batch_size])
+                batches.append(captioner.encoder(images.to(captioner.device)).cpu())
+        self.a = torch.cat(batches)
+        self._row = {image_id: number for number, image_id in enumerate(image_ids)}
+
+    def read(self, image_ids: Sequence[str]) -> Tensor:
+        """The annotation vectors of the named images: (B, L, D)."""
+        return self.a[[self._row[image_id] for image_id in image_ids]]

@@ -1,0 +1,342 @@
+"""Drawings of the course: what attention replaces, forced attention, the map of the notebooks, the explorer's figure.
+
+Like the figures of `plots`, they are made without pyplot, the same input gives the same bytes, and they are readable without
+colour vision.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyBboxPatch, Rectangle
+from PIL import Image
+from torch import Tensor
+
+from satlib.data.images import seen_box
+from satlib.evaluation import overlay, plots
+from satlib.evaluation.plots import INK
+
+if TYPE_CHECKING:
+    from satcourse.widgets.explorer import Reading
+
+_ON_PALE = "0.1"  # text on a pale box
+_ON_DARK = "1"
+_CHOSEN, _OTHER, _CHANGED, _ELSE = "#0072b2", "#9ecae1", "#d55e00", "#e69f00"
+_PARTS = ("#dcebf7", "#fbe3d0", "#d5efe5", "#fbf3cf")  # pale, all readable under black
+_COLUMNS = 10  # maps in a row
+_SMALL = 112  # pixels of a small map
+
+
+def fixed_vector_figure(
+    photo: Image.Image, words: Sequence[str], alphas: Tensor, shown: Sequence[int] = (0, 1, 2, 3)
+) -> plots.NotebookFigure:
+    """Draw what attention replaces: above, a decoder with one vector for all words; below, a decoder with attention.
+
+    Args:
+        photo: RGB.
+        words: a caption of it.
+        alphas: the attention maps of the words (C, h, w).
+        shown: the indices of the words to draw, at most four.
+    """
+    figure = plots.NotebookFigure(figsize=(10, 6.2))
+    axis = _canvas(figure, 100, 62)
+    for bottom, title in (
+        (33, "Without attention: one fixed vector for all words"),
+        (0, "With attention: a new context vector for each word"),
+    ):
+        axis.text(
+            2,
+            bottom + (28 if bottom else 31.5),
+            title,
+            fontsize=13,
+            weight="bold",
+            va="top",
+            color=INK if bottom else _CHOSEN,
+        )
+        _inside(axis, overlay.scaled(photo), (2, bottom + 9, 14, 14))
+        _box(axis, (20, bottom + 12, 9, 8), "encoder\n(CNN)")
+        for i in range(alphas.shape[1] + 1):
+            y = bottom + 11 + 10 * i / alphas.shape[1]
+            axis.plot((33, 43), (y, y), color=INK, linewidth=0.7)
+        for i in range(alphas.shape[2] + 1):
+            x = 33 + 10 * i / alphas.shape[2]
+            axis.plot((x, x), (bottom + 11, bottom + 21), color=INK, linewidth=0.7)
+        axis.text(
+            38,
+            bottom + 10,
+            f"{alphas[0].numel()} annotation\nvectors $a_i$",
+            ha="center",
+            va="top",
+            fontsize=10,
+        )
+        _arrow(axis, (16.5, bottom + 16), (19.5, bottom + 16))
+        _arrow(axis, (29.5, bottom + 16), (32.5, bottom + 16))
+        if bottom:
+            _one_vector(axis, bottom, len(shown))
+        else:
+            _attention_per_word(axis, bottom, photo, alphas, shown)
+        for place, index in enumerate(shown):
+            x = _column(place)
+            _box(axis, (x, bottom + 8, 9, 5), "LSTM")
+            _arrow(axis, (x + 4.5, bottom + 8), (x + 4.5, bottom + 5.5))
+            axis.text(x + 4.5, bottom + 5, words[index], ha="center", va="top", fontsize=12, parse_math=False)
+            if place:
+                _arrow(axis, (x - 2.2, bottom + 9.5), (x, bottom + 9.5))
+    return figure
+
+
+def _column(place: int) -> float:
+    """The left edge of a word's column."""
+    return 55 + 11.2 * place
+
+
+def _one_vector(axis: Axes, bottom: float, words: int) -> None:
+    """The mean of the annotation vectors, passed to every word."""
+    _arrow(axis, (43.5, bottom + 16), (46.5, bottom + 16))
+    shades = np.linspace(0.25, 0.95, 10)[[3, 8, 1, 6, 9, 0, 5, 2, 7, 4]]
+    for i, shade in enumerate(shades):
+        axis.add_patch(Rectangle((47, bottom + 11 + i), 1.6, 1, facecolor=str(shade), edgecolor=INK, linewidth=0.5))
+    axis.text(47.8, bottom + 10, "their\nmean", ha="center", va="top", fontsize=10)
+    _bus(axis, (47.8, bottom + 21), bottom + 25, bottom + 13, words)
+
+
+def _attention_per_word(axis: Axes, bottom: float, photo: Image.Image, alphas: Tensor, shown: Sequence[int]) -> None:
+    """Each word's attention map over all annotation vectors, and its context vector."""
+    _bus(axis, (38, bottom + 21), bottom + 28, bottom + 26, len(shown))
+    pictures = overlay.lit(photo, alphas[list(shown)], 2 * _SMALL)
+    for place, (index, picture) in enumerate(zip(shown, pictures, strict=True)):
+        x = _column(place)
+        _inside(axis, picture, (x, bottom + 17, 9, 9))
+        _arrow(axis, (x + 4.5, bottom + 17), (x + 4.5, bottom + 13))
+        axis.text(x + 5.1, bottom + 15.2, rf"$\hat{{z}}_{{{index + 1}}}$", fontsize=12, va="center")
+        if place:
+            _arrow(axis, (x - 2.2, bottom + 12), (x + 0.3, bottom + 17), linestyle="--", color=_CHANGED)
+    axis.text(
+        2,
+        bottom + 3,
+        "dashed: the words so far\ndetermine the attention",
+        fontsize=10,
+        va="center",
+        color=_CHANGED,
+    )
+
+
+def _bus(axis: Axes, start: tuple[float, float], height: float, end: float, words: int) -> None:
+    """A line from `start` up to a height, along it, and down to every word's column."""
+    last = _column(words - 1) + 4.5
+    axis.plot((start[0], start[0], last), (start[1], height, height), color=INK, linewidth=1.5)
+    for place in range(words):
+        _arrow(axis, (_column(place) + 4.5, height), (_column(place) + 4.5, end))
+
+
+def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.NotebookFigure:
+    """Draw the map of the course: a column for each part, a box for each notebook, arrows in reading order.
+
+    Args:
+        parts: (name, notebooks) for each part; a notebook is (number, topic in two or three words).
+    """
+    rows = max(len(notebooks) for _, notebooks in parts)
+    figure = plots.NotebookFigure(figsize=(10, 0.75 + 0.85 * rows))
+    axis = _canvas(figure, 100, 7.5 + 8.5 * rows)
+    wide, top = 100 / len(parts), 8.5 * rows
+    before = None
+    for column, (name, notebooks) in enumerate(parts):
+        x, colour = wide * column + 2, _PARTS[column % len(_PARTS)]
+        axis.text(x, top + 3.5, name, fontsize=12, weight="bold", va="center")
+        for row, (number, topic) in enumerate(notebooks):
+            y = top - 8.5 * (row + 1) + 2
+            _box(axis, (x, y, wide - 6, 5.5), f"{number}  {topic}", colour)
+            if row:
+                _arrow(axis, (x + 4, y + 8.5), (x + 4, y + 5.5))
+            elif before:
+                corner = x - 3
+                axis.plot((before[0], corner, corner), (before[1], before[1], y + 2.75), color=INK, linewidth=1.5)
+                _arrow(axis, (corner, y + 2.75), (x, y + 2.75))
+            before = (x + wide - 6, y + 2.75)
+    return figure
+
+
+def gallery_figure(
+    pictures: Sequence[tuple[np.ndarray, Sequence[str], Collection[int], str]], columns: int = 4
+) -> plots.NotebookFigure:
+    """Draw images with their captions below, wrong words in orange italics, and a line with the truth below that.
+
+    Args:
+        pictures: for each image (pixels (H, W, 3), words of the caption, indices of the wrong words, the truth or "").
+        columns: images per row.
+    """
+    rows = -(-len(pictures) // columns)
+    figure = plots.NotebookFigure(figsize=(10, 3.5 * rows * 4 / columns))
+    wide, high = 100 / columns, 35 * 4 / columns
+    axis = _canvas(figure, 100, high * rows)
+    for number, (pixels, words, wrong, truth) in enumerate(pictures):
+        x, top = wide * (number % columns) + 1, high * (rows - number // columns) - 0.5
+        _inside(axis, pixels, (x, top - wide + 2, wide - 2, wide - 2))
+        line = top - wide - 0.2
+        at = x
+        for index, word in enumerate(words):
+            style = {"color": _CHANGED, "style": "italic", "weight": "bold"} if index in wrong else {}
+            text = axis.text(at, line, word, fontsize=10, va="baseline", parse_math=False, **style)
+            length = text.get_window_extent().width / figure.bbox.width * 100
+            if at > x and at + length > x + wide - 2:  # does not fit: continue on the next line
+                at, line = x, line - 2.1
+                text.set_position((at, line))
+            at += length + 0.9
+        axis.text(x, line - 0.8, truth, fontsize=9, va="top", color=INK, parse_math=False)
+    return figure
+
+
+def answers_figure(
+    photo: Image.Image, answers: Sequence[Sequence[str]], word: str, view: str = "whole"
+) -> plots.NotebookFigure:
+    """Draw what a captioner says at one step if all its attention is forced to one place: a word on each place of the grid.
+
+    Args:
+        photo: RGB.
+        answers: the words, a row of the annotation grid after the other.
+        word: the model's own word, drawn bold on blue; other words are on orange.
+        view: the encoder's view of the photograph (`images.square`).
+    """
+    pixels = overlay.scaled(photo, 448)
+    height, width = pixels.shape[:2]
+    figure = plots.NotebookFigure(figsize=(5.2 * width / max(height, width), 5.2 * height / max(height, width)))
+    axis = _canvas(figure, width, height)
+    _inside(axis, pixels, (0, 0, width, height))
+    left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
+    high, wide = (bottom - top) / len(answers), (right - left) / len(answers[0])
+    for row, line in enumerate(answers):
+        for column, answer in enumerate(line):
+            x, y = left + wide * column, height - top - high * (row + 1)
+            axis.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, linewidth=0.5))
+            box = {"boxstyle": "round,pad=0.2", "edgecolor": "none", "facecolor": _CHOSEN if answer == word else _ELSE}
+            ink = {"color": _ON_DARK, "weight": "bold"} if answer == word else {"color": _ON_PALE}
+            size = min(10.0, 10.0 * 7 / len(answer) * wide / 64)
+            axis.text(
+                x + wide / 2,
+                y + high / 2,
+                answer,
+                ha="center",
+                va="center",
+                fontsize=size,
+                bbox=box,
+                parse_math=False,
+                **ink,
+            )
+    return figure
+
+
+def _canvas(figure: plots.NotebookFigure, width: float, height: float) -> Axes:
+    """One axis over the whole figure, without a frame, with equal units."""
+    axis = figure.add_axes((0, 0, 1, 1))
+    axis.set_axis_off()
+    axis.set_aspect("equal")
+    axis.set(xlim=(0, width), ylim=(0, height), autoscale_on=False)
+    return axis
+
+
+def _inside(
+    axis: Axes, pixels: np.ndarray, place: tuple[float, float, float, float], zorder: int = 0, downwards: bool = False
+) -> None:
+    """An image in its own aspect ratio, centred in (left, lowest y, width, height); `downwards` if y grows downwards."""
+    x, y, width, height = place
+    factor = min(width / pixels.shape[1], height / pixels.shape[0])
+    across, up = factor * pixels.shape[1], factor * pixels.shape[0]
+    left, low = x + (width - across) / 2, y + (height - up) / 2
+    edges = (low + up, low) if downwards else (low, low + up)
+    axis.imshow(pixels, extent=(left, left + across, *edges), zorder=zorder)
+
+
+def _box(axis: Axes, place: tuple[float, float, float, float], text: str, colour: str = "0.93") -> None:
+    """A rounded box (left, bottom, width, height) with centred text."""
+    x, y, width, height = place
+    style = {"boxstyle": "round,pad=0,rounding_size=0.8", "edgecolor": INK, "facecolor": colour}
+    axis.add_patch(FancyBboxPatch((x, y), width, height, **style))
+    axis.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=11, color=_ON_PALE)
+
+
+def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], **style: str) -> None:
+    look = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **style}
+    axis.annotate("", end, start, arrowprops=look)
+
+
+def reading_figure(
+    photo: Image.Image,
+    reading: "Reading",
+    index: int,
+    alone: Sequence[str] = (),
+    title: str = "",
+    view: str = "whole",
+) -> plots.NotebookFigure:
+    """Draw a reading: one word's map large, the alternatives for that word, and the maps of all words below.
+
+    Args:
+        photo: RGB.
+        reading: a reading of it.
+        index: the word to draw large, counted from 0; the end mark is the last.
+        alone: the labels of the model's own caption; words that differ from it are in orange italics.
+        title: printed above.
+        view: the encoder's view of the photograph (`images.square`).
+    """
+    labels = reading.labels
+    rows = -(-len(labels) // _COLUMNS)
+    figure = plots.NotebookFigure(figsize=(9, 3.5 + 1.05 * rows))
+    height = figure.get_figheight()
+    style = {"va": "top", "fontsize": 10, "color": INK, "parse_math": False}
+    figure.text(0.02, 1 - 0.12 / height, title, **style)
+    if reading.forced or list(alone or labels) != labels:
+        figure.text(
+            0.98,
+            1 - 0.12 / height,
+            "[given by you]   orange: differs from the model's own caption",
+            ha="right",
+            **style,
+        )
+    large = figure.add_axes((0.02, 1 - 3.35 / height, 2.95 / 9, 2.95 / height))
+    large.imshow(overlay.lit(photo, reading.alphas[index : index + 1], 336, view)[0])
+    bars = figure.add_axes((0.475, 1 - 3.1 / height, 0.42, 2.2 / height))
+    _draw_alternatives(bars, reading, index)
+    maps = figure.add_axes((0.02, 0.05 / height, 0.96, 1.05 * rows / height))
+    _draw_maps(maps, overlay.lit(photo, reading.alphas, _SMALL, view), reading, index, alone or labels)
+    for axis in (large, maps):
+        axis.set_axis_off()
+    return figure
+
+
+def _draw_alternatives(axis: Axes, reading: "Reading", index: int) -> None:
+    """The probabilities of the likeliest words at a step, the word in the caption marked by a dot."""
+    label = reading.labels[index]
+    shown = dict(reading.alternatives[index])
+    shown.setdefault(label, reading.probabilities[index])
+    places = range(len(shown))
+    colours = [_CHOSEN if word == label else _OTHER for word in shown]
+    axis.barh(places, list(shown.values()), color=colours, height=0.7)
+    axis.set_yticks(places, [f"{word} •" if word == label else word for word in shown], fontsize=11, parse_math=False)
+    for place, p in zip(places, shown.values(), strict=True):
+        axis.text(p + 0.02, place, f"{100 * p:.1f} %", va="center", fontsize=10)
+    axis.set_xlim(0, 1)
+    axis.set_ylim(max(len(shown), 6) - 0.5, -0.5)
+    axis.set_xticks([])
+    axis.tick_params(length=0)
+    axis.spines[["top", "right", "bottom"]].set_visible(False)
+    given = "given by you" if index < reading.forced else "chosen by the model"
+    head = f"word {index + 1}: {label}, {given}\ngate β = {reading.betas[index]:.2f}; most probable words here:"
+    axis.set_title(head, fontsize=11, loc="left", x=-0.2, pad=8, parse_math=False)
+
+
+def _draw_maps(axis: Axes, maps: np.ndarray, reading: "Reading", index: int, alone: Sequence[str]) -> None:
+    """The small maps of all words, with the chosen one framed."""
+    step, below = _SMALL + 12, _SMALL + 30
+    for i, (label, small) in enumerate(zip(reading.labels, maps, strict=True)):
+        x, y = step * (i % _COLUMNS), below * (i // _COLUMNS)
+        _inside(axis, small, (x, y, _SMALL, _SMALL), zorder=1, downwards=True)
+        changed = i >= len(alone) or alone[i] != label
+        style = {"color": _CHANGED, "style": "italic"} if changed else {"color": INK}
+        name = f"[{label}]" if i < reading.forced else label
+        size = min(11.0, 11.0 * 9 / len(name))
+        axis.text(x + _SMALL / 2, y - 5, name, ha="center", va="bottom", fontsize=size, parse_math=False, **style)
+        if i == index:
+            edge = {"fill": False, "edgecolor": _CHOSEN, "linewidth": 3, "zorder": 2}
+            axis.add_patch(Rectangle((x, y), _SMALL, _SMALL, **edge))
+    axis.set_xlim(-4, step * _COLUMNS)
+    axis.set_ylim(below * (-(-len(maps) // _COLUMNS)) - 22, -24)

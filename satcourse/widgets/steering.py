@@ -1,0 +1,119 @@
+"""Interventions on attention: weights tempered, moved or made uniform in an otherwise unchanged model.
+
+An intervention tests whether an attention map explains a word. If the word changes with the location that attention is moved
+to, the map is a cause of the word; if not, it only accompanies it.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from satlib.data.text import UNKNOWN
+from satlib.errors import SatlibError
+from satlib.model.attention import Look
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder
+
+
+def tempered(alpha: Tensor, temperature: float) -> Tensor:
+    """Equation 5 at a temperature: softmax(e / T), computed from the weights as alpha^(1/T), normalised.
+
+    Near 0 the largest weight becomes 1; far above 1 the weights become uniform; at 1 they do not change.
+
+    Args:
+        alpha: (..., L), each row sums to 1.
+        temperature: T.
+
+    Raises:
+        SatlibError: the temperature is not above 0.
+    """
+    if not temperature > 0:
+        raise SatlibError(f"the temperature must be above 0, not {temperature}; near 0 all weight is on one location")
+    if temperature == 1:
+        return alpha
+    return torch.softmax(alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log() / temperature, dim=-1)
+
+
+class Steered(nn.Module):
+    """An attention whose weights are tempered or replaced before they form the context vector z_t.
+
+    Wherever the weights change, z_t is their expectation, with hard attention too: a sampled or most probable location, if
+    the attention inside uses one, then has no effect.
+    """
+
+    def __init__(self, attention: nn.Module, temperature: float = 1.0, given: Tensor | None = None) -> None:
+        super().__init__()
+        self.attention = attention
+        self.temperature = temperature
+        self.given = given
+        self._word = 0
+
+    def keys(self, a: Tensor) -> Tensor:
+        """The keys of the attention inside for a (B, L, D); the next call of `forward` is for the first word."""
+        self._word = 0
+        return self.attention.keys(a)
+
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+        """Attend to a (B, L, D) in state h (B, n), with the weights changed."""
+        look = self.attention(a, keys, h, expected)
+        alpha = tempered(look.alpha, self.temperature)
+        if self.given is not None and self._word < self.given.shape[1]:
+            given = self.given[:, self._word]
+            alpha = torch.where(given.sum(1, keepdim=True) > 0, given, alpha)
+        self._word += 1
+        if alpha is look.alpha:
+            return look
+        return Look(torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha)
+
+
+def steered(decoder: Decoder, temperature: float = 1.0, given: Tensor | None = None) -> Decoder:
+    """A decoder with steered attention that shares its weights with the given decoder, which stays unchanged.
+
+    Args:
+        decoder: in evaluation mode.
+        temperature: of the softmax over locations.
+        given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own.
+
+    Raises:
+        SatlibError: the temperature is not above 0.
+    """
+    twin = copy.copy(decoder)
+    twin._modules = {**decoder._modules, "attention": Steered(decoder.attention, temperature, given)}
+    tempered(torch.ones(1), temperature)  # refuse a bad temperature now
+    return twin
+
+
+@torch.inference_mode()
+def look_again(
+    captioner: Captioner,
+    a: Tensor,
+    captions: Sequence[Sequence[str]],
+    index: Sequence[int],
+    maps: Tensor | None = None,
+) -> Tensor:
+    """The distribution over one word of each caption, if the attention at that word, and only there, were another.
+
+    The words before it and their attention stay unchanged.
+
+    Args:
+        captioner: in evaluation mode.
+        a: annotation vectors (B, L, D), one image for each caption.
+        captions: B captions in words.
+        index: the index of the word in each caption.
+        maps: (B, L), the attention weights to use at that word; None for the model's own.
+
+    Returns:
+        (B, K), the probability of each word; 0 for words that are never generated.
+    """
+    at, rows = torch.tensor(index, device=a.device), torch.arange(len(captions), device=a.device)
+    ids = torch.zeros(len(captions), int(at.max()) + 1, dtype=torch.long, device=a.device)
+    for row, (words, stop) in enumerate(zip(captions, index, strict=True)):
+        ids[row, :stop] = torch.tensor([captioner.vocabulary.words.index(word) for word in words[:stop]])
+    given = None
+    if maps is not None:
+        given = a.new_zeros(*ids.shape, a.shape[1])
+        given[rows, at] = maps.to(a)
+    logits = steered(captioner.decoder, given=given)(a, ids).logits[rows, at]
+    return torch.softmax(logits.index_fill(1, torch.tensor(UNKNOWN, device=a.device), -torch.inf), dim=1)

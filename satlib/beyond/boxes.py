@@ -1,0 +1,125 @@
+"""Supervised attention: in training, the map of a word is drawn into the boxes that people gave for its phrase (Liu et al., 2017).
+
+Liu, Mao, Sha and Yuille ("Attention correctness in neural image captioning", AAAI 2017) train the attention of this paper's
+model with the boxes of Flickr30k Entities. The word whose map is supervised is the last one of a phrase, its head noun. Where
+they use the cross-entropy with an even map over the boxes, `objectives.box_loss` takes -log of the mass inside: where in the
+boxes the model looks stays free.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.entities import Box, Entities
+from satlib.data.images import SIZE
+from satlib.data.sharded import Shards
+from satlib.data.text import END, Vocabulary
+from satlib.errors import SatlibError
+from satlib.model.captioner import Captioner
+from satlib.recipe import Recipe
+
+_Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of what the encoder sees
+
+
+class BoxTargets:
+    """The boxes of the words of training captions, as shares of the encoder's cells.
+
+    Attributes:
+        phrases: the number of phrases with boxes.
+        hash: SHA-256 of all words and boxes, which identifies them in a checkpoint.
+    """
+
+    def __init__(
+        self,
+        entities: Entities,
+        examples: Sequence[Example],
+        vocabulary: Vocabulary,
+        grid: tuple[int, int],
+        view: str = "whole",
+    ) -> None:
+        """Look up the phrases of every caption of the examples.
+
+        Args:
+            entities: the annotations.
+            examples: the training images.
+            vocabulary: that the batches' captions are encoded with.
+            grid: (h, w) of the encoder.
+            view: the encoder's view of a photograph.
+
+        Raises:
+            SatlibError: no phrase of these captions has boxes, or a file of the annotations is damaged.
+        """
+        self._grid = grid
+        self._covers: dict[_Boxes, Tensor] = {}
+        self._boxes: dict[tuple[str, tuple[int, ...]], list[tuple[int, _Boxes]]] = {}
+        covered = set(entities.covered(example.image_id for example in examples))
+        for image_id, reference in ((one.image_id, caption) for one in examples for caption in one.references):
+            if image_id not in covered:
+                continue
+            phrases = entities.phrases(image_id, reference, view, language=vocabulary.language)
+            named = [(phrase.end - 1, phrase.boxes) for phrase in phrases if phrase.boxes]
+            if named:
+                self._boxes[image_id, (*vocabulary.encode(reference), END)] = named
+        self.phrases = sum(map(len, self._boxes.values()))
+        if not self.phrases:
+            raise SatlibError(
+                f"none of the {len(examples):,} training images has a phrase with boxes in {entities.path}; "
+                "do these annotations belong to the data set?"
+            )
+        self.hash = hashlib.sha256(repr(sorted(self._boxes.items())).encode()).hexdigest()
+
+    def of(self, image_ids: Sequence[str], captions: Tensor) -> Tensor:
+        """The share of each cell that lies in the boxes of each word: captions (B, C) -> (B, C, L), 0 for words without boxes."""
+        covers = torch.zeros(*captions.shape, self._grid[0] * self._grid[1])
+        for row, (image_id, ids) in enumerate(zip(image_ids, captions.tolist(), strict=True)):
+            for word, boxes in self._boxes.get((image_id, tuple(ids)), ()):
+                covers[row, word] = self._cover(boxes)
+        return covers
+
+    def _cover(self, boxes: _Boxes) -> Tensor:
+        """The share of each cell (L,) inside the union of the boxes; computed once."""
+        if boxes not in self._covers:
+            self._covers[boxes] = cover(boxes, self._grid)
+        return self._covers[boxes]
+
+
+def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, captioner: Captioner) -> BoxTargets | None:
+    """What a recipe's `objective.boxes` asks for; None where its weight is 0.
+
+    Raises:
+        SatlibError: the recipe and the annotations do not fit together.
+    """
+    weight = recipe.objective.boxes
+    if (entities is not None) != (weight > 0):
+        raise SatlibError(
+            f"objective.boxes is {weight:g} and --entities is {'given' if entities is not None else 'missing'}; training with boxes needs a weight "
+            "above 0 and --entities, training without them neither"
+        )
+    if entities is None:
+        return None
+    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward" or isinstance(data, Shards):
+        raise SatlibError(
+            "objective.boxes needs attention (soft or hard), the likelihood of captions, and a data set in files"
+        )
+    train = data.split("train")[: recipe.data.train_images or None]
+    return BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view)
+
+
+def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:
+    """The share of each cell (L,) inside the union of boxes, exact for boxes on whole pixels of the 224-pixel square."""
+    mask = np.zeros((SIZE, SIZE))
+    for left, top, right, bottom in boxes:
+        mask[round(top * SIZE) : round(bottom * SIZE), round(left * SIZE) : round(right * SIZE)] = 1
+    down, across = (_shares(cells) for cells in grid)
+    return torch.from_numpy(down @ mask @ across.T).float().flatten()
+
+
+def _shares(cells: int) -> np.ndarray:
+    """How much of each cell (rows) each of the square's pixels (columns) makes up: (cells, 224), rows sum to 1."""
+    edges, pixels = np.linspace(0, SIZE, cells + 1), np.arange(SIZE)
+    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    return overlap.clip(min=0) * cells / SIZE

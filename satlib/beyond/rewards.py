@@ -1,0 +1,176 @@
+"""Beyond the paper: training on the evaluation metric (self-critical sequence training, Rennie et al., 2017).
+
+Cross-entropy trains the model to predict the next word of a true caption; evaluation scores whole captions that the model
+generates. Here the model samples N captions y^1..y^N of an image, each gets a reward r, and the gradient of the expected
+reward is estimated as in section 4.1 of the paper, with words in the role of places:
+
+    1/N sum_n (r(y^n) - b_n) d log p(y^n|a) / dW,    b_n the mean reward of the N - 1 other captions
+
+The estimate is unbiased, because b_n does not depend on y^n. With hard attention the places s~ are sampled as well, and
+log p(s~|a) is added to log p(y|s~,a); for some images (`hard.expectation`) the expected context replaces the samples, in all
+captions of the image. Training must start from a model that already captions: random captions all get about the same reward.
+
+At temperature 1 nearly every sampled caption is worse than the one that beam search would give, and the model mostly learns to
+sample safer captions; that takes far more captions than these data sets have. At 1/2 the samples are close to those captions.
+
+The reward is a weighted sum of CIDEr-D (Vedantam et al., 2015), sentence BLEU-1 and BLEU-4, and METEOR. All but METEOR include
+the end token in the n-grams: a caption that breaks off ("a man in a") lacks an n-gram that every reference has.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from satlib.beyond.meteor import function_words, meteor
+from satlib.data.datasets import Example
+from satlib.data.text import END, Vocabulary
+from satlib.errors import SatlibError
+from satlib.model.search import Rollout
+from satlib.options import option
+
+LONGEST = 4  # words in an n-gram, at most
+SIGMA = 6.0  # words; the width of CIDEr-D's Gaussian penalty on a difference in length
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """The reward, if objective.maximise is "reward"; no effect otherwise."""
+
+    samples: int = option(5, "N, the number of captions sampled per image", at_least=2)
+    cider: float = option(1.0, "the weight of CIDEr-D (which is 0 to 10)", at_least=0)
+    bleu1: float = option(
+        0.0, "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order", at_least=0
+    )
+    bleu4: float = option(0.0, "the weight of sentence BLEU-4 (which is 0 to 1)", at_least=0)
+    meteor: float = option(
+        0.0, "the weight of METEOR with exact word matches (which is 0 to 1); it favours recall", at_least=0
+    )
+    temperature: float = option(
+        0.5, "the softmax temperature at which captions are sampled and their log-probability is taken", at_least=1e-3
+    )
+
+
+class Consensus:
+    """The reward of a caption, given the references of its image: a weighted sum of CIDEr-D, BLEU-1, BLEU-4 and METEOR.
+
+    The n-gram weights of CIDEr-D (inverse document frequencies) are computed once, from the references of the images given.
+    """
+
+    def __init__(self, examples: Sequence[Example], vocabulary: Vocabulary, config: RewardConfig) -> None:
+        """Count the n-grams in the references of all images whose captions will be rewarded.
+
+        Raises:
+            SatlibError: there are fewer than two samples, and so no baseline; or all weights of the reward are 0.
+        """
+        if config.samples < 2:
+            raise SatlibError(
+                f"reward.samples must be at least 2, not {config.samples}: each sample's baseline is the mean reward of the others"
+            )
+        if not config.cider + config.bleu1 + config.bleu4 + config.meteor > 0:
+            raise SatlibError(
+                "all weights of the reward are 0: set reward.cider, reward.bleu1, reward.bleu4 or reward.meteor above 0"
+            )
+        self.config = config
+        self._vocabulary = vocabulary
+        self._references = {
+            example.image_id: [[*vocabulary.encode(reference), END] for reference in example.references]
+            for example in examples
+        }
+        self._images = Counter(
+            ngram
+            for references in self._references.values()
+            for ngram in {ngram for reference in references for ngram in _ngrams(reference)}
+        )
+        self._vectors: dict[str, list[_Vector]] = {}
+        self._function = frozenset(
+            i for i, word in enumerate(vocabulary.words) if config.meteor and word in function_words()
+        )
+
+    def __call__(self, key: str, caption: Sequence[int]) -> float:
+        """The reward of a caption, given as ids with the end token."""
+        reward = 0.0
+        if self.config.cider:
+            reward += self.config.cider * self.cider(key, caption)
+        if self.config.bleu1 or self.config.bleu4:
+            bleu1, bleu4 = self.bleu(key, caption)
+            reward += self.config.bleu1 * bleu1 + self.config.bleu4 * bleu4
+        if self.config.meteor:
+            reward += self.config.meteor * self.meteor(key, caption)
+        return reward
+
+    def of(self, image_ids: Sequence[str], made: Rollout) -> Tensor:
+        """The rewards of a rollout's captions (B,), on its device."""
+        rows = zip(image_ids, made.words.tolist(), made.lengths.tolist(), strict=True)
+        return torch.tensor([self(key, words[:length]) for key, words, length in rows], device=made.words.device)
+
+    def mean(self, captions: Mapping[str, Sequence[str]]) -> float:
+        """The mean reward of generated captions: lists of words by the key of their image."""
+        rewards = [self(key, [*self._vocabulary.encode(" ".join(words)), END]) for key, words in captions.items()]
+        return sum(rewards) / len(rewards)
+
+    def cider(self, key: str, caption: Sequence[int]) -> float:
+        """CIDEr-D, 0 to 10; equal to pycocoevalcap's for the same n-gram weights."""
+        if key not in self._vectors:
+            self._vectors[key] = [self._vector(reference) for reference in self._references[key]]
+        ours, total = self._vector(caption), 0.0
+        for theirs in self._vectors[key]:
+            similarity = 0.0
+            for n in range(LONGEST):
+                if ours.norms[n] and theirs.norms[n]:
+                    shared = sum(
+                        min(w, theirs.weights[n].get(g, 0.0)) * theirs.weights[n].get(g, 0.0)
+                        for g, w in ours.weights[n].items()
+                    )
+                    similarity += shared / (ours.norms[n] * theirs.norms[n])
+            total += similarity * math.exp(-((ours.length - theirs.length) ** 2) / (2 * SIGMA**2))
+        return 10 * total / LONGEST / len(self._vectors[key])
+
+    def bleu(self, key: str, caption: Sequence[int]) -> tuple[float, float]:
+        """BLEU-1 and BLEU-4 of one caption with their brevity penalty, each 0 to 1.
+
+        Counts for n > 1 are smoothed by adding one, so that a caption without a matching 4-gram does not score 0 (Lin and Och,
+        2004).
+        """
+        from nltk.translate.bleu_score import (  # imported here, because it imports scipy, which takes seconds
+            SmoothingFunction,
+            sentence_bleu,
+        )
+
+        bleu1, bleu4 = sentence_bleu(
+            self._references[key],
+            list(caption),
+            weights=[(1.0,), (0.25, 0.25, 0.25, 0.25)],
+            smoothing_function=SmoothingFunction().method2,
+        )
+        return bleu1, bleu4
+
+    def meteor(self, key: str, caption: Sequence[int]) -> float:
+        """METEOR 1.5 with exact word matches, 0 to 1 (`satlib.beyond.meteor`); the end token is left out."""
+        references = [reference[:-1] for reference in self._references[key]]
+        return meteor([word for word in caption if word != END], references, self._function)
+
+    def _vector(self, caption: Sequence[int]) -> "_Vector":
+        weights: list[dict[tuple[int, ...], float]] = [{} for _ in range(LONGEST)]
+        for ngram, count in _ngrams(caption).items():
+            weights[len(ngram) - 1][ngram] = count * math.log(len(self._references) / max(self._images[ngram], 1))
+        norms = [math.sqrt(sum(weight**2 for weight in by_ngram.values())) for by_ngram in weights]
+        return _Vector(weights, norms, len(caption))
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """A caption as CIDEr-D uses it: for every n, the weights of its n-grams and their norm; its length in tokens."""
+
+    weights: list[dict[tuple[int, ...], float]]
+    norms: list[float]
+    length: int
+
+
+def _ngrams(words: Sequence[int]) -> Counter[tuple[int, ...]]:
+    return Counter(
+        tuple(words[start : start + n]) for n in range(1, LONGEST + 1) for start in range(len(words) - n + 1)
+    )

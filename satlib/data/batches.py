@@ -1,0 +1,109 @@
+"""Batches of captions of one length (section 4.3), which need no padding and so waste no computation on it."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from satlib.data.datasets import Example
+from satlib.data.text import END, UNKNOWN, Vocabulary
+from satlib.errors import SatlibError
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A training pair: an image id and one of its captions as word ids, with the end mark last."""
+
+    image_id: str
+    caption: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B images and captions of one length: `captions` is (B, C), with the end mark in the last column.
+
+    weight: the weight of the loss, if this is one process's share of a batch (`satlib.training.distributed`).
+    """
+
+    image_ids: list[str]
+    captions: Tensor
+    weight: float = 1.0
+
+
+def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:
+    """One pair for each caption of each image, except captions longer than `max_length` words or without a known word.
+
+    Raises:
+        SatlibError: no caption is left.
+    """
+    training_pairs = []
+    for example in examples:
+        for reference in example.references:
+            ids = vocabulary.encode(reference)
+            if 0 < len(ids) <= max_length and any(i != UNKNOWN for i in ids):
+                training_pairs.append(Pair(example.image_id, (*ids, END)))
+    if not training_pairs:
+        raise SatlibError(
+            f"none of the {len(examples)} images has a caption of 1 to {max_length} known words; check with: satlib data check"
+        )
+    return training_pairs
+
+
+class SameLengthBatches:
+    """Divides the pairs into batches in which all captions have the same length.
+
+    Every pair occurs exactly once per epoch. The order depends only on (seed, epoch), so a resumed run sees the same batches as
+    an uninterrupted one.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], batch_size: int = 64, seed: int = 0) -> None:
+        self.pairs = pairs
+        self.batch_size = batch_size
+        self.seed = seed
+        self._by_length: dict[int, list[int]] = defaultdict(list)
+        for i, pair in enumerate(pairs):
+            self._by_length[len(pair.caption)].append(i)
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+        return sum(-(-len(members) // self.batch_size) for members in self._by_length.values())
+
+    def epoch(self, epoch: int) -> list[Batch]:
+        """The batches of one epoch, in order."""
+        rng = np.random.default_rng((self.seed, epoch))
+        chunks = []
+        for length in sorted(self._by_length):
+            members = rng.permutation(self._by_length[length])
+            chunks += [members[start : start + self.batch_size] for start in range(0, len(members), self.batch_size)]
+        return [self._batch(chunks[i]) for i in rng.permutation(len(chunks))]
+
+    def _batch(self, members: np.ndarray) -> Batch:
+        chosen = [self.pairs[i] for i in members]
+        return Batch([pair.image_id for pair in chosen], torch.tensor([pair.caption for pair in chosen]))
+
+
+class ImageBatches:
+    """Divides the images into batches without captions, for training on captions that the model samples itself.
+
+    Every image occurs exactly once per epoch. The order depends only on (seed, epoch).
+    """
+
+    def __init__(self, image_ids: Sequence[str], batch_size: int = 32, seed: int = 0) -> None:
+        self.image_ids = image_ids
+        self.batch_size = batch_size
+        self.seed = seed
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+        return -(-len(self.image_ids) // self.batch_size)
+
+    def epoch(self, epoch: int) -> list[Batch]:
+        """The batches of one epoch, in order."""
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.image_ids))
+        chunks = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        return [
+            Batch([self.image_ids[i] for i in chunk], torch.empty(len(chunk), 0, dtype=torch.long)) for chunk in chunks
+        ]

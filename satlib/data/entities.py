@@ -1,0 +1,256 @@
+"""Flickr30k Entities: the boxes that the phrases of a caption name (Plummer et al., ICCV 2015).
+
+The official layout, as a folder or as the authors' `annotations.zip`, perhaps below a top folder:
+
+    Annotations/NUMBER.xml   the photograph's size, and objects: ids of entities with a box in pixels, or without one
+    Sentences/NUMBER.txt     the captions, one per line, with phrases in brackets: [/EN#18/people A child] in ...
+
+It covers Flickr30k, and with it Flickr8k, whose file names begin with the same numbers. The captions are the same in another
+order, sometimes with other punctuation; about 1 % were also respelt ("grey" to "gray") and are not found.
+"""
+
+import re
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+from satlib.data.entities_format import AGAIN, Box, Piece, read_annotation, read_captions
+from satlib.data.images import seen_box
+from satlib.data.text import tokenise
+from satlib.errors import SatlibError
+
+_FOLDERS = {"Annotations": ".xml", "Sentences": ".txt"}
+_LAYOUT = "Annotations/NUMBER.xml and Sentences/NUMBER.txt, a folder or the authors' annotations.zip"
+_LARGEST = 1 << 20  # bytes: the largest real file has a hundredth of this, so a larger one is not an annotation
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase of a caption that names something in the photograph.
+
+    Attributes:
+        start: index of its first word in the tokenised caption.
+        end: index after its last word.
+        entity: the id of what it names, unique within the photograph; "0" for what cannot be seen.
+        kinds: people, clothing, bodyparts, animals, vehicles, instruments, scene, other, notvisual; usually one.
+        boxes: left, top, right, bottom as fractions of what the encoder sees, 0 to 1; empty if the entity has no box there.
+    """
+
+    start: int
+    end: int
+    entity: str
+    kinds: tuple[str, ...]
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A caption's words, as `tokenise` splits it, and its phrases in order."""
+
+    words: tuple[str, ...]
+    phrases: tuple[Phrase, ...]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What is known about a photograph: its size, each entity's boxes in pixels, and the lines of its captions."""
+
+    size: tuple[int, int]
+    boxes: dict[str, list[Box]]
+    lines: list[list[tuple[str, str, tuple[str, ...]]]]
+
+
+def number(image_id: str) -> str:
+    """The number of a photograph: what its file name has before the first "_" or ".".
+
+    >>> number("1000268201_693b08cb0e.jpg"), number("1000268201.jpg")
+    ('1000268201', '1000268201')
+    """
+    return re.split(r"[_.]", PurePosixPath(image_id).name)[0]
+
+
+class Entities:
+    """Flickr30k Entities, read photograph by photograph when it is asked for."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Find the files in a folder or a zip file; none is read yet.
+
+        Raises:
+            SatlibError: the path does not exist, is a damaged zip file, or lacks Annotations/ or Sentences/.
+        """
+        self.path = Path(path)
+        self._archive: zipfile.ZipFile | None = None
+        if self.path.is_dir():
+            names = [
+                file.relative_to(self.path).as_posix()
+                for folder in _FOLDERS
+                for file in (*self.path.glob(f"{folder}/*"), *self.path.glob(f"*/{folder}/*"))
+            ]
+        elif self.path.is_file():
+            try:
+                self._archive = zipfile.ZipFile(self.path)
+            except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+                raise SatlibError(f"{self.path} is not a complete zip file ({error}); {AGAIN}") from error
+            names = self._archive.namelist()
+        else:
+            raise SatlibError(f"{self.path} does not exist; name Flickr30k Entities: {_LAYOUT}")
+        self._files = self._find(names)
+        self._latest: tuple[str, _Record] | None = None  # the captions of a photograph are usually asked for in a row
+
+    def _find(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The file of each photograph in Annotations and in Sentences: {"Annotations": {number: name}, ...}."""
+        tops: dict[PurePosixPath, dict[str, dict[str, str]]] = defaultdict(lambda: {folder: {} for folder in _FOLDERS})
+        for name in names:
+            file = PurePosixPath(name)
+            folder = file.parent.name
+            if file.suffix == _FOLDERS.get(folder) and not name.startswith("__MACOSX/") and file.name[0] != ".":
+                tops[file.parent.parent][folder][file.stem] = name
+        complete = [found for found in tops.values() if all(found.values())]
+        if len(complete) != 1:
+            problem = (
+                "does not contain both folders" if not complete else f"contains both folders {len(complete)} times"
+            )
+            raise SatlibError(f"{self.path} {problem} of Flickr30k Entities; expected: {_LAYOUT}")
+        return complete[0]
+
+    def size(self, image_id: str) -> tuple[int, int]:
+        """(width, height) of the original photograph in pixels; errors as for `sentence`."""
+        return self._record(image_id).size
+
+    def __contains__(self, image_id: str) -> bool:
+        """Whether there are annotations of a photograph, by its file name."""
+        return any(number(image_id) in files for files in self._files.values())
+
+    def covered(self, image_ids: Iterable[str]) -> list[str]:
+        """Those photographs that have annotations, in order.
+
+        Raises:
+            SatlibError: there are photographs, but none has annotations.
+        """
+        asked = list(image_ids)
+        found = [image_id for image_id in asked if image_id in self]
+        if asked and not found:
+            raise SatlibError(
+                f"{self.path} has none of these {len(asked):,} images ({asked[0]}, for example); it covers Flickr30k and Flickr8k"
+            )
+        return found
+
+    def phrases(
+        self,
+        image_id: str,
+        reference: str,
+        view: str = "whole",
+        size: tuple[int, int] | None = None,
+        language: str = "",
+    ) -> list[Phrase]:
+        """The phrases of a reference caption; none if Entities does not have the caption. See `sentence`."""
+        found = self.sentence(image_id, reference, view, size, language)
+        return list(found.phrases) if found else []
+
+    def sentence(
+        self,
+        image_id: str,
+        reference: str,
+        view: str = "whole",
+        size: tuple[int, int] | None = None,
+        language: str = "",
+    ) -> Sentence | None:
+        """A reference caption with its phrases, or None if Entities does not have the caption.
+
+        Captions are compared by the letters and digits of their words, because Entities separates some words that satlib
+        does not ("dog 's"). The first one counts if an image has two equal captions.
+
+        Args:
+            image_id: the photograph's file name.
+            reference: the raw caption.
+            view: the part of the photograph that the encoder sees (`images.square`).
+            size: (width, height) of the photograph's file, if it was squeezed; only the view "crop" depends on it.
+            language: as in `tokenise`.
+
+        Raises:
+            SatlibError: the photograph has no annotations, or they are damaged; the message names the file.
+        """
+        words, record = tokenise(reference, language), self._record(image_id)
+        letters = _letters(words)
+        for pieces in record.lines:
+            if "".join(_letters(tokenise(text)) for text, *_ in pieces) == letters:
+                return _aligned(words, pieces, _seen(record, view, size))
+        return None
+
+    def sentences(self, image_id: str, view: str = "whole", size: tuple[int, int] | None = None) -> list[Sentence]:
+        """All captions of a photograph as Entities has them; arguments and errors as for `sentence`."""
+        record = self._record(image_id)
+        boxes = _seen(record, view, size)
+        return [_aligned(tokenise("".join(text for text, *_ in line)), line, boxes) for line in record.lines]
+
+    def _record(self, image_id: str) -> _Record:
+        key = number(image_id)
+        if self._latest is None or self._latest[0] != key:
+            texts = {folder: self._read(folder, key) for folder in _FOLDERS}
+            size, boxes = read_annotation(*texts["Annotations"])
+            self._latest = key, _Record(size, boxes, read_captions(*texts["Sentences"]))
+        return self._latest[1]
+
+    def _read(self, folder: str, key: str) -> tuple[str, str]:
+        """The text of a photograph's file in a folder, and the file's name for error messages."""
+        name = self._files[folder].get(key)
+        if name is None:
+            raise SatlibError(f"{self.path} has no {folder}/{key}{_FOLDERS[folder]}; {AGAIN}")
+        where = f"{self.path}, {name}"
+        try:
+            if self._archive is None:
+                with open(self.path / name, "rb") as file:
+                    raw = file.read(_LARGEST + 1)
+            else:
+                with self._archive.open(name) as file:
+                    raw = file.read(_LARGEST + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+            raise SatlibError(f"cannot read {where} ({error}); {AGAIN}") from error
+        if len(raw) > _LARGEST:
+            raise SatlibError(f"{where} has more than {_LARGEST:,} bytes, so it is not an annotation; {AGAIN}")
+        try:
+            return raw.decode("utf-8-sig"), where
+        except UnicodeDecodeError as error:
+            raise SatlibError(f"{where} is not UTF-8 text (byte {error.start}); {AGAIN}") from error
+
+
+def _seen(record: _Record, view: str, size: tuple[int, int] | None) -> dict[str, tuple[Box, ...]]:
+    """Each entity's boxes as fractions of what the encoder sees; those outside of it are left out."""
+    file = size or record.size
+    seen = seen_box(file, view)
+    fractions = {}
+    for entity, boxes in record.boxes.items():
+        kept = []
+        for box in boxes:
+            corners = (  # from pixels of the photograph to those of its file, and from these to fractions of the view
+                (corner * file[axis] / record.size[axis] - seen[axis]) / (seen[axis + 2] - seen[axis])
+                for corner, axis in zip(box, (0, 1, 0, 1), strict=True)
+            )
+            left, top, right, bottom = (min(max(corner, 0.0), 1.0) for corner in corners)
+            if left < right and top < bottom:
+                kept.append((left, top, right, bottom))
+        fractions[entity] = tuple(kept)
+    return fractions
+
+
+def _letters(words: Iterable[str]) -> str:
+    """The letters and digits of words, which are the same however a caption was split and punctuated."""
+    return "".join(filter(str.isalnum, "".join(words)))
+
+
+def _aligned(words: Sequence[str], pieces: Sequence[Piece], boxes: dict[str, tuple[Box, ...]]) -> Sentence:
+    """The phrases of a caption whose words have the same letters: each spans the words that its first and last letter are in."""
+    owner = [index for index, word in enumerate(words) for _ in _letters([word])]
+    ends = [0]
+    for text, *_ in pieces:
+        ends.append(ends[-1] + len(_letters(tokenise(text))))
+    phrases = [
+        Phrase(owner[first], owner[last - 1] + 1, entity, kinds, boxes.get(entity, ()))
+        for (first, last), (_, entity, kinds) in zip(pairwise(ends), pieces, strict=True)
+        if entity and first < last  # a phrase of punctuation alone names nothing
+    ]
+    return Sentence(tuple(words), tuple(phrases))

@@ -1,0 +1,57 @@
+"""Karpathy's dataset_flickr8k.json, dataset_flickr30k.json, dataset_coco.json (Karpathy and Fei-Fei, 2015).
+
+Each is {"dataset": NAME, "images": [{"filename", "split", "sentences": [{"raw"}], "filepath" (COCO: val2014 or
+train2014)}]}. Most published results use these splits. `restval`, the rest of COCO's val2014, belongs to training.
+"""
+
+import os
+from pathlib import Path
+
+from satlib.data.datasets import CaptionSet
+from satlib.data.reading import assemble, clean_all, split_name
+from satlib.errors import SatlibError
+from satlib.files.atomic import read_json
+from satlib.files.schemas import Karpathy
+
+# Folders of the photographs, relative to the JSON file's folder or to the data set's folder under the data root.
+FOLDERS = ("", "images", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images")
+
+
+def load(path: Path, root: Path | None = None, require_images: bool = True) -> CaptionSet:
+    """The caption set of one of the JSON files, with images beside it or in the data set's folder under the data root.
+
+    Raises:
+        SatlibError: see `satlib.data.datasets.load`.
+    """
+    splits, captions = read(path)
+    if not splits:
+        raise SatlibError(f"{path} lists no images; download it again")
+    name = path.stem.removeprefix("dataset_")
+    bases = [path.parent, *([root / name] if root is not None else [])]
+    first = next(iter(splits))
+    candidates = [base / folder for base in bases for folder in FOLDERS]
+    photos = next((folder for folder in candidates if os.path.isfile(folder / first)), None)
+    if photos is None:  # the first image is missing: use the first folder that exists, so that the error names it
+        photos = next((folder for folder in candidates if folder.name in FOLDERS[1:] and folder.is_dir()), path.parent)
+    return assemble(name, captions, splits, lambda image_id: photos / image_id, require_images, photos, str(path))
+
+
+def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The splits and the captions by image id, which is the file name, preceded by its folder if the JSON gives one (COCO).
+
+    Raises:
+        SatlibError: the file is missing or malformed, or lists an image twice.
+    """
+    value = read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again")
+    splits: dict[str, str] = {}
+    captions: dict[str, list[str]] = {}
+    for number, image in enumerate(value["images"]):
+        where = f"{path}, image {number}"
+        image_id = image["filename"]
+        if image.get("filepath"):
+            image_id = f"{image['filepath']}/{image_id}"
+        if image_id in splits:
+            raise SatlibError(f"{where}: {image_id} is listed twice; download the file again")
+        splits[image_id] = split_name(image["split"], where)
+        captions[image_id] = clean_all([sentence["raw"] for sentence in image["sentences"]], where)
+    return splits, captions

@@ -1,0 +1,260 @@
+"""The built-in data set: procedurally drawn scenes of coloured shapes with generated captions.
+
+Every scene shows two *named* objects of saturated colour, at least 44 pixels across. They differ in colour, and one is
+clearly above, below, left of or right of the other. Everything else is clutter and never named: grey shapes, brown twigs and
+coloured specks of at most 6 pixels. Some clutter partly hides the objects. Therefore every caption is clearly right or wrong
+(`exact_match`), and the pixels that each word refers to are known (`Scene.masks`, `mentions`).
+
+The task needs attention because colour, shape, texture and size are drawn independently for two objects at arbitrary
+positions: a caption has to assign them to the right object, while the clutter has the same colours (specks) and shapes (grey).
+
+    >>> example = scene("train-000123")
+    >>> exact_match(example.captions[0], example)
+    True
+"""
+
+import functools
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.random import RandomState
+from PIL import Image
+
+from satlib.data import scenes_grammar as grammar
+from satlib.data import scenes_paint as paint
+from satlib.data.scenes_grammar import Kind, Meaning, between, pick
+from satlib.errors import SatlibError
+
+if TYPE_CHECKING:
+    from satlib.data.datasets import CaptionSet, Example
+
+# Settings, in pixels, that make scenes easier or harder to see. (The grammar lists shapes, colours and so on.)
+SIDE = paint.SIDE
+DIAMETER = {"small": (44.0, 52.0), "big": (76.0, 90.0)}
+MARGIN = 5.0  # between an object and the edge of the image
+NEAREST = 56.0  # minimum distance between the centres along the axis of the relation
+TOUCHING = 0.92  # and at least this share of the sum of the radii: close objects may overlap slightly
+SLANT = 0.45  # maximum distance along the other axis, as a share of the distance along the first
+VISIBLE = 0.8  # minimum share of an object that clutter leaves visible
+
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A named object: its kind, and in pixels its centre (x, y), diameter and box (left, top, right, bottom)."""
+
+    kind: Kind
+    centre: tuple[float, float]
+    diameter: float
+
+    @property
+    def shape(self) -> str:
+        """Its shape, one of `SHAPES`."""
+        return self.kind.shape
+
+    @property
+    def colour(self) -> str:
+        """Its colour, one of `COLOURS`."""
+        return self.kind.colour
+
+    @property
+    def texture(self) -> str:
+        """Its texture, one of `TEXTURES`."""
+        return self.kind.texture
+
+    @property
+    def size(self) -> str:
+        """Its size, one of `SIZES`: "small" or "big"."""
+        return self.kind.size
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Its square bounding box, hidden parts included."""
+        (x, y), half = self.centre, self.diameter / 2
+        return x - half, y - half, x + half, y + half
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A scene before it is drawn.
+
+    Attributes:
+        objects: the two named objects; the second is painted last and may cover the first.
+        relation: of the first object to the second.
+        captions: five raw captions.
+    """
+
+    image_id: str
+    seed: int
+    objects: tuple[Thing, Thing]
+    relation: str
+    captions: tuple[str, ...]
+
+    @property
+    def meaning(self) -> Meaning:
+        """The meaning of every correct caption, in canonical form."""
+        return Meaning.of(self.objects[0].kind, self.relation, self.objects[1].kind)
+
+    def render(self) -> tuple[Image.Image, np.ndarray]:
+        """Draw the scene: the RGB image (224x224), and masks of each object's *visible* pixels, bool (2, 224, 224)."""
+        random = _random(self.seed, self.image_id, "paint")
+        canvas = paint.Canvas(paint.background(random))
+        for _ in range(between(random, *paint.GREY_SHAPES)):
+            paint.grey_shape(canvas, random, _anywhere(random), random.uniform(16, 46))
+        for _ in range(between(random, *paint.TWIGS)):
+            paint.twig(canvas, random, _anywhere(random))
+        for _ in range(between(random, *paint.SPECKS)):
+            paint.speck(canvas, random, _anywhere(random))
+        full_sizes = [
+            paint.named_object(
+                canvas, random, number, thing.centre, thing.diameter, thing.shape, thing.colour, thing.texture
+            )
+            for number, thing in enumerate(self.objects)
+        ]
+        for _ in range(between(random, *paint.OCCLUDERS)):
+            thing = self.objects[between(random, 0, 1)]
+            canvas = _occlude(canvas, random, thing, full_sizes)
+        return canvas.picture(), np.stack([canvas.owner == number for number in range(len(self.objects))])
+
+    def photo(self) -> Image.Image:
+        """The RGB image, 224x224."""
+        return self.render()[0]
+
+    @property
+    def masks(self) -> np.ndarray:
+        """The visible pixels of each object, without covered ones: bool (2, 224, 224)."""
+        return self.render()[1]
+
+
+def scene(image_id: str, seed: int = 0) -> Scene:
+    """The scene with an image id such as "train-000123"; a different `seed` gives different scenes for the same ids.
+
+    Raises:
+        SatlibError: the image id is invalid, or the seed is negative.
+    """
+    if not re.fullmatch(rf"({'|'.join(SPLITS)})-[0-9]{{6}}", image_id):
+        raise SatlibError(f"unknown scene {image_id!r}; an image id is a split and six digits, such as train-000123")
+    if seed < 0:
+        raise SatlibError(f"the seed of the scenes must be 0 or positive, not {seed}")
+    random = _random(seed, image_id, "layout")
+    kinds = _kinds(random)
+    relation = pick(random, grammar.RELATIONS)
+    diameters = [float(random.uniform(*DIAMETER[kind.size])) for kind in kinds]
+    centres = _places(random, relation, diameters)
+    objects = tuple(Thing(*thing) for thing in zip(kinds, centres, diameters, strict=True))
+    captions = grammar.captions(random, Meaning.of(kinds[0], relation, kinds[1]))
+    return Scene(image_id, seed, objects, relation, captions)
+
+
+def exact_match(caption: str | Sequence[str], scene: Scene) -> bool:
+    """Whether a caption (or list of words) states the right objects, all their attributes and their relation."""
+    return grammar.parse(caption) == scene.meaning
+
+
+def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
+    """For each word the index of the object that it correctly names or describes, or None.
+
+    A noun phrase is assigned to the object for which more of its words are true, or to neither object in a tie. Only its true
+    words ("small", "red", "star", "striped", "stripes") get the index. Articles, pronouns, verbs and relations get None.
+
+    Args:
+        words: the words of any caption, from the data set or generated.
+        scene: the scene that it describes.
+    """
+    objects: list[int | None] = [None] * len(words)
+    for phrase in grammar.phrases(words):
+        true = [
+            [index for index, (attribute, value) in phrase.attributes.items() if getattr(thing, attribute) == value]
+            for thing in scene.objects
+        ]
+        if len(true[0]) == len(true[1]):
+            continue
+        number = 0 if len(true[0]) > len(true[1]) else 1
+        for index in true[number]:
+            objects[index] = number
+    return objects
+
+
+def load(train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> "CaptionSet":
+    """The data set with this many scenes per split; each scene is drawn when its photo is requested.
+
+    Raises:
+        SatlibError: a number of scenes is negative or above 1,000,000, or the seed is negative.
+    """
+    from satlib.data.datasets import CaptionSet, Example  # here, to avoid a circular import
+
+    examples = []
+    for split, count in zip(SPLITS, (train, dev, test), strict=True):
+        if not 0 <= count <= 1_000_000:
+            raise SatlibError(f"the number of {split} scenes must be from 0 to 1,000,000, not {count}")
+        for index in range(count):
+            image_id = f"{split}-{index:06d}"
+            examples.append(
+                Example(image_id=image_id, split=split, references=scene(image_id, seed).captions, path=None)
+            )
+    return CaptionSet(name="scenes", examples=tuple(examples), draw=functools.partial(_draw, seed=seed))
+
+
+def _draw(example: "Example", seed: int) -> Image.Image:
+    return scene(example.image_id, seed).photo()
+
+
+# --- Random layout ---------------------------------------------------------------------------------------------------
+
+
+def _random(seed: int, image_id: str, purpose: str) -> RandomState:
+    """A separate random stream for each scene and purpose, so changing the drawing does not change objects or captions."""
+    digest = hashlib.sha256(f"satlib scenes/{seed}/{image_id}/{purpose}".encode()).digest()
+    return RandomState(np.frombuffer(digest, dtype="<u4").astype(np.uint32))
+
+
+def _kinds(random: RandomState) -> tuple[Kind, Kind]:
+    """Two objects with independent, uniform attributes, except that their colours differ."""
+    colour = pick(random, grammar.COLOURS)
+    colours = (colour, pick(random, [other for other in grammar.COLOURS if other != colour]))
+    first, second = (
+        Kind(pick(random, grammar.SIZES), colour, pick(random, grammar.SHAPES), pick(random, grammar.TEXTURES))
+        for colour in colours
+    )
+    return first, second
+
+
+def _places(random: RandomState, relation: str, diameters: Sequence[float]) -> list[tuple[float, float]]:
+    """Two centres (x, y) in the given relation, by rejection sampling: the first uniform draw that satisfies the limits above."""
+    room = np.array([[MARGIN + diameter / 2, SIDE - MARGIN - diameter / 2] for diameter in diameters])
+    least = max(NEAREST, TOUCHING * sum(diameters) / 2)
+    axis = 1 if relation in ("above", "below") else 0
+    sign = 1 if relation in ("above", "left of") else -1
+    while True:
+        centres = room[:, :1] + random.random_sample((64, 2, 2)) * (room[:, 1:] - room[:, :1])
+        apart = sign * (centres[:, 1] - centres[:, 0])
+        good = (apart[:, axis] >= least) & (np.abs(apart[:, 1 - axis]) <= SLANT * apart[:, axis])
+        if good.any():
+            return [(float(x), float(y)) for x, y in centres[np.argmax(good)]]
+
+
+def _anywhere(random: RandomState) -> tuple[float, float]:
+    x, y = random.uniform(0, SIDE, 2)
+    return float(x), float(y)
+
+
+def _occlude(canvas: paint.Canvas, random: RandomState, thing: Thing, full_sizes: Sequence[int]) -> paint.Canvas:
+    """The canvas with a grey shape or a twig in front of an object, or unchanged if too little of an object would stay visible.
+
+    full_sizes: the number of pixels of each object before occlusion.
+    """
+    angle, away = random.uniform(0, 2 * math.pi), thing.diameter / 2 * random.uniform(0.5, 1.1)
+    centre = (thing.centre[0] + round(math.cos(angle), 6) * away, thing.centre[1] + round(math.sin(angle), 6) * away)
+    tried = canvas.copy()
+    if random.random_sample() < 0.5:
+        paint.grey_shape(tried, random, centre, thing.diameter * random.uniform(0.4, 0.7))
+    else:
+        paint.twig(tried, random, centre)
+    sizes = [np.count_nonzero(tried.owner == number) for number in range(len(full_sizes))]
+    return tried if all(size >= VISIBLE * full for size, full in zip(sizes, full_sizes, strict=True)) else canvas

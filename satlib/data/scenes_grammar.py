@@ -1,0 +1,294 @@
+"""The captions of scenes: a small English grammar and its parser.
+
+A caption names two objects, each with size, colour, shape and texture, and their spatial relation:
+
+    "A tiny striped red star floats above a large blue square."
+    "Below a big yellow star with white dots there is a little green circle."
+
+If no texture is mentioned, the object is plain. `caption` writes such sentences and `parse` reads them: it replaces the noun
+phrases by placeholders ("X is above Y") and looks up the result among all sentences of the grammar, so `parse` accepts
+exactly the sentences that the grammar can produce. `phrases` is more tolerant: it also finds noun phrases in sentences that
+a model got partly wrong, so a word's attention map can still be compared with the object that the word names.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from numpy.random import RandomState
+
+from satlib.data.text import tokenise
+
+# Settings: fewer kinds make the scenes easier to learn, more kinds make them harder.
+SHAPES = ("circle", "square", "triangle", "star")
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
+TEXTURES = ("plain", "striped", "dotted")
+SIZES = ("small", "big")
+RELATIONS = ("above", "below", "left of", "right of")
+LONGEST = 18  # words in a caption
+OTHER_ORDER = 0.5  # share of the captions beginning with the relation that name the lower or right object first
+
+INVERSE = {"above": "below", "below": "above", "left of": "right of", "right of": "left of"}
+
+# The first synonym of each list is the most frequent.
+_SIZE_WORDS = {"small": ("small", "little", "tiny"), "big": ("big", "large", "huge")}
+_SHAPE_WORDS = {"circle": ("circle", "disc")}
+_BEFORE_NOUN = {"plain": ("plain",), "striped": ("striped",), "dotted": ("dotted", "spotted")}
+_AFTER_NOUN = {"striped": ("stripes",), "dotted": ("dots", "spots")}
+
+_RELATION = {
+    "above": ("above", "over"),
+    "below": ("below", "under", "beneath", "underneath"),
+    "left of": ("to the left of", "left of", "on the left of", "on the left side of"),
+    "right of": ("to the right of", "right of", "on the right of", "on the right side of"),
+}
+_RELATION_TO_IT = {
+    "above": ("above it", "over it"),
+    "below": ("below it", "under it", "beneath it", "underneath it"),
+    "left of": ("to its left", "on its left", "to the left of it"),
+    "right of": ("to its right", "on its right", "to the right of it"),
+}
+_VERBS = {
+    "above": ("is", "floats", "hangs", "hovers"),
+    "below": ("is", "sits", "lies", "rests"),
+    "left of": ("is", "sits", "stands", "lies"),
+    "right of": ("is", "sits", "stands", "lies"),
+}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A sentence template with placeholders for the first object X, the second object Y and their relation.
+
+    `of_second` gives the direction of the relation: of X to Y ("X above Y"), or of Y to X ("X with Y above it").
+    """
+
+    text: str
+    weight: int
+    of_second: bool = False
+    definite: bool = False  # the article may be "the"
+    bare: bool = False  # the first article may be omitted, as is common in captions
+    simple_first: bool = False  # no "with stripes" after X, because "with" or "and" follows
+
+
+FRAMES = (
+    Frame("X {relation} Y", 5, bare=True),
+    Frame("X {verb} {relation} Y", 5, definite=True),
+    Frame("There is X {relation} Y", 2),
+    Frame("The picture shows X {relation} Y", 1),
+    Frame("This image shows X {relation} Y", 1),
+    Frame("We see X {relation} Y", 1),
+    Frame("We can see X {relation} Y", 1),
+    Frame("A picture of X {relation} Y", 1),
+    Frame("A drawing of X {relation} Y", 1),
+    Frame("In this picture, X {verb} {relation} Y", 1, definite=True),
+    Frame("{relation} X {verb} Y", 1, of_second=True),
+    Frame("{relation} X, there is Y", 1, of_second=True),
+    Frame("{relation} X, we see Y", 1, of_second=True),
+    Frame("X with Y {to_it}", 3, of_second=True, bare=True, simple_first=True),
+    Frame("X has Y {to_it}", 1, of_second=True),
+    Frame("X and, {to_it}, Y", 1, of_second=True, simple_first=True),
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The attributes of one object that a caption states."""
+
+    size: str
+    colour: str
+    shape: str
+    texture: str = "plain"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The meaning of a caption in canonical form: `relation` is always "above" or "left of"."""
+
+    first: Kind
+    relation: str
+    second: Kind
+
+    @classmethod
+    def of(cls, subject: Kind, relation: str, other: Kind) -> "Meaning":
+        """The meaning of "subject relation other", where "a below b" becomes "b above a"."""
+        if relation in ("above", "left of"):
+            return cls(subject, relation, other)
+        return cls(other, INVERSE[relation], subject)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A noun phrase: words[start:stop], and for each descriptive word its (attribute, value)."""
+
+    start: int
+    stop: int
+    attributes: Mapping[int, tuple[str, str]]  # index of the word -> ("colour", "red")
+
+    @property
+    def kind(self) -> Kind | None:
+        """The object described; None unless size, colour and shape occur exactly once and texture at most once."""
+        attributes = dict(self.attributes.values())
+        complete = {"size", "colour", "shape"} <= attributes.keys()
+        return Kind(**attributes) if complete and len(attributes) == len(self.attributes) else None
+
+
+# --- Writing ---------------------------------------------------------------------------------------------------------
+
+
+def caption(random: RandomState, meaning: Meaning) -> str:
+    """A random sentence that expresses `meaning` in at most `LONGEST` words."""
+    weights = [frame.weight for frame in FRAMES]
+    while True:
+        frame = FRAMES[_weighted(random, weights)]
+        x, relation, y = meaning.first, meaning.relation, meaning.second
+        # Captions name the upper or left object first, unless the first words say otherwise: "Below a ...". So the model
+        # knows which object comes first before the first noun, which it needs if its attention lags one word behind.
+        if random.random_sample() < OTHER_ORDER and frame.text.startswith("{relation}"):
+            x, relation, y = y, INVERSE[relation], x
+        if frame.of_second:
+            relation = INVERSE[relation]
+        definite = frame.definite and random.random_sample() < 0.25
+        article = "the " if definite else "a "
+        first = "" if frame.bare and random.random_sample() < 0.2 else article
+        sentence = frame.text.format(
+            relation=_synonym(random, _RELATION[relation]),
+            to_it=_synonym(random, _RELATION_TO_IT[relation]),
+            verb=_synonym(random, _VERBS[relation]),
+        )
+        sentence = sentence.replace("X", first + _noun_phrase(random, x, frame.simple_first))
+        sentence = sentence.replace("Y", article + _noun_phrase(random, y, False))
+        if len(sentence.split()) <= LONGEST:
+            return sentence[0].upper() + sentence[1:] + "."
+
+
+def captions(random: RandomState, meaning: Meaning, count: int = 5) -> tuple[str, ...]:
+    """`count` different random sentences that all express `meaning`."""
+    written: dict[str, None] = {}
+    while len(written) < count:
+        written[caption(random, meaning)] = None
+    return tuple(written)
+
+
+def _noun_phrase(random: RandomState, kind: Kind, simple: bool) -> str:
+    """An object without its article: "small striped red star", "small red star with white stripes"."""
+    size = _synonym(random, _SIZE_WORDS[kind.size])
+    shape = _synonym(random, _SHAPE_WORDS.get(kind.shape, (kind.shape,)))
+    mention, variant = random.random_sample(2)
+    if kind.texture == "plain":
+        return f"{size} {'plain ' if mention < 0.2 else ''}{kind.colour} {shape}"
+    if not simple and mention < 0.25:
+        white = "white " if variant < 0.4 else ""
+        return f"{size} {kind.colour} {shape} with {white}{_synonym(random, _AFTER_NOUN[kind.texture])}"
+    texture = _synonym(random, _BEFORE_NOUN[kind.texture])
+    return f"{size} {texture} {kind.colour} {shape}" if variant < 0.7 else f"{size} {kind.colour} {texture} {shape}"
+
+
+def pick(random: RandomState, values: Sequence[Any]) -> Any:
+    """One of the values, with equal probability. (numpy's `randint` gives different numbers on different platforms.)"""
+    return values[int(random.random_sample() * len(values))]
+
+
+def between(random: RandomState, least: int, most: int) -> int:
+    """A random integer from `least` to `most`, inclusive."""
+    return least + int(random.random_sample() * (most + 1 - least))
+
+
+def _synonym(random: RandomState, words: Sequence[str]) -> str:
+    """One of the words; the first is the most likely."""
+    return words[0] if random.random_sample() < 0.4 else pick(random, words)
+
+
+def _weighted(random: RandomState, weights: Sequence[int]) -> int:
+    left = random.random_sample() * sum(weights)
+    for index, weight in enumerate(weights):
+        left -= weight
+        if left < 0:
+            return index
+    return len(weights) - 1
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+def split(text: str | Sequence[str]) -> list[str]:
+    """The words of a caption; a sequence of words is returned as a list."""
+    return tokenise(text) if isinstance(text, str) else list(text)
+
+
+def phrases(words: Sequence[str]) -> list[Phrase]:
+    """The noun phrases of a sentence, complete or incomplete, from left to right.
+
+    A phrase consists of an optional article, descriptive words up to a shape word, and an optional "with stripes".
+    """
+    words = list(words)
+    describing, after_noun = _lexicon()
+    noun_phrases = []
+    at = 0
+    while at < len(words):
+        start, attributes = at, {}
+        at += words[at] in ("a", "an", "the")
+        while at < len(words) and words[at] in describing:
+            attributes[at] = describing[words[at]]
+            at += 1
+            if attributes[at - 1][0] == "shape":
+                if words[at : at + 1] == ["with"]:
+                    tail = at + 1 + (words[at + 1 : at + 2] == ["white"])
+                    if tail < len(words) and words[tail] in after_noun:
+                        attributes[tail] = after_noun[words[tail]]
+                        at = tail + 1
+                break
+        if attributes:
+            noun_phrases.append(Phrase(start, at, attributes))
+        else:
+            at = start + 1
+    return noun_phrases
+
+
+def parse(text: str | Sequence[str]) -> Meaning | None:
+    """The meaning of a caption, or None if it is not a sentence of the grammar.
+
+    text: the caption, or its words in lower case. "a above b" and "b below a" have the same meaning.
+    """
+    words = split(text)
+    noun_phrases = phrases(words)
+    if len(noun_phrases) != 2:
+        return None
+    x, y = noun_phrases
+    rest = (*words[: x.start], "X", *words[x.stop : y.start], "Y", *words[y.stop :])
+    relation = _skeletons().get(rest)
+    if relation is None or x.kind is None or y.kind is None:
+        return None
+    return Meaning.of(x.kind, relation, y.kind)
+
+
+@lru_cache
+def _lexicon() -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
+    """Word -> (attribute, value), for the words up to the noun and for those after "with"."""
+    describing = {colour: ("colour", colour) for colour in COLOURS}
+    describing |= {word: ("size", size) for size in SIZES for word in _SIZE_WORDS[size]}
+    describing |= {word: ("shape", shape) for shape in SHAPES for word in _SHAPE_WORDS.get(shape, (shape,))}
+    describing |= {word: ("texture", texture) for texture in TEXTURES for word in _BEFORE_NOUN[texture]}
+    return describing, {word: ("texture", texture) for texture, words in _AFTER_NOUN.items() for word in words}
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Yield every sentence of the grammar, with X and Y for the objects, and the relation of X to Y."""
+    for frame in FRAMES:
+        for relation in RELATIONS:
+            slots = {"relation": _RELATION[relation], "to_it": _RELATION_TO_IT[relation], "verb": _VERBS[relation]}
+            texts = {frame.text}
+            for slot, synonyms in slots.items():
+                texts = {text.replace(f"{{{slot}}}", word) for text in texts for word in synonyms}
+            for text in sorted(texts):
+                yield text, INVERSE[relation] if frame.of_second else relation
+
+
+@lru_cache
+def _skeletons() -> dict[tuple[str, ...], str]:
+    return {
+        tuple(word if word in "XY" else word.lower() for word in re.findall(r"\w+", text)): relation
+        for text, relation in sentences()
+    }

@@ -1,0 +1,275 @@
+"""Painting scenes: backgrounds, shapes, textures and clutter, on a canvas that records which object each pixel belongs to.
+
+Every outline is a signed distance in pixels (negative inside), and the coverage of a pixel is clip(1/2 - distance, 0, 1). This
+gives smooth edges without supersampling, and only a window around each shape is computed. The code uses only + - * / sqrt,
+which IEEE 754 defines exactly, rounded sines, and numpy's frozen `RandomState`, so an image id gives the same image on every
+platform.
+"""
+
+import colorsys
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.random import RandomState
+from PIL import Image
+
+from satlib.data.scenes_grammar import between, pick
+
+SIDE = 224  # pixels
+RGB = {
+    "red": (0.88, 0.13, 0.15),
+    "orange": (0.97, 0.53, 0.08),
+    "yellow": (0.96, 0.81, 0.10),
+    "green": (0.16, 0.64, 0.27),
+    "blue": (0.15, 0.36, 0.86),
+    "purple": (0.54, 0.22, 0.73),
+}
+WHITE = (0.99, 0.98, 0.95)  # stripes and dots
+OUTLINE = 2.0  # pixels
+GREY_SHAPES = (0, 2)  # unnamed grey shapes behind the objects: minimum and maximum number
+SPECKS = (6, 16)  # tiny coloured dots
+TWIGS = (1, 3)  # thin brown lines
+OCCLUDERS = (0, 2)  # grey shapes and twigs in front of the objects
+
+_STEPS = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE  # pixel centres, 0..1
+
+_SIN36, _COS36, _HALF_ROOT = 0.587785, 0.809017, 0.707107
+
+Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]  # x, y in units of half the size, y down -> signed distance
+
+
+class Canvas:
+    """An image that is painted from back to front.
+
+    pixels: float32 (3, 224, 224), 0..1. owner: int8 (224, 224), the index of the object visible at a pixel, -1 for none.
+    """
+
+    def __init__(self, pixels: np.ndarray) -> None:
+        self.pixels = pixels
+        self.owner = np.full((SIDE, SIDE), -1, dtype=np.int8)
+
+    def copy(self) -> "Canvas":
+        """An independent copy of the canvas."""
+        twin = Canvas(self.pixels.copy())
+        twin.owner = self.owner.copy()
+        return twin
+
+    def window(self, centre: tuple[float, float], reach: float) -> tuple[tuple[slice, slice], np.ndarray, np.ndarray]:
+        """The slices of the canvas within `reach` pixels of `centre`, and x (1, w) and y (h, 1) relative to the centre."""
+        (left, right), (top, bottom) = (
+            (max(0, math.floor(at - reach)), max(0, min(SIDE, math.ceil(at + reach)))) for at in centre
+        )
+        x = np.arange(left, right, dtype=np.float32) + (0.5 - centre[0])
+        y = np.arange(top, bottom, dtype=np.float32) + (0.5 - centre[1])
+        return (slice(top, bottom), slice(left, right)), x[None, :], y[:, None]
+
+    def blend(self, part: tuple[slice, slice], colour: np.ndarray, cover: np.ndarray) -> None:
+        """Blend a colour, (3, 1, 1) or (3, h, w), into a part of the canvas; `cover` (h, w) is its opacity, 0..1."""
+        under = self.pixels[:, part[0], part[1]]
+        under += cover * (colour - under)
+
+    def hide(self, part: tuple[slice, slice], colour: np.ndarray, cover: np.ndarray) -> None:
+        """Like `blend`, for clutter: the covered pixels no longer belong to an object."""
+        self.blend(part, colour, cover)
+        self.owner[part][cover > 0.5] = -1
+
+    def picture(self) -> Image.Image:
+        """The finished RGB image."""
+        levels = (np.clip(self.pixels, 0, 1) * 255 + 0.5).astype(np.uint8)
+        return Image.merge("RGB", [Image.fromarray(channel) for channel in levels])
+
+
+def _colour(rgb: tuple[float, float, float], light: float = 1) -> np.ndarray:
+    """A colour as (3, 1, 1), made brighter or darker."""
+    return np.minimum(np.array(rgb, dtype=np.float32) * light, 1)[:, None, None]
+
+
+# --- Shapes: signed distance in units of half the bounding box -------------------------------------------------------
+
+
+def circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A disc that fills its box."""
+    return np.sqrt(x * x + y * y) - 1
+
+
+def square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A square slightly smaller than its box."""
+    return np.maximum(np.abs(x), np.abs(y)) - 0.9
+
+
+def triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """An isosceles triangle on its base: apex (0, -1), base from (-1, 0.8) to (1, 0.8)."""
+    slant = (1.8 * np.abs(x) - (y + 1)) / math.sqrt(1.8**2 + 1)
+    return np.maximum(slant, y - 0.8)
+
+
+def star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A five-pointed star: its symmetry axes (36 degrees from the upper point) fold it twice onto a single edge."""
+    x, y = np.abs(x), 0.1 - y  # from here on, y points up
+    for _ in range(2):
+        beyond = np.maximum(_COS36 * x - _SIN36 * y, 0)
+        x, y = np.abs(x - 2 * _COS36 * beyond), y + 2 * _SIN36 * beyond
+    inner_x, inner_y = 0.5 * _SIN36, 0.5 * _COS36  # the inner corner between two points, half way to the centre
+    return ((1 - inner_y) * x + inner_x * (y - 1)) / math.sqrt((1 - inner_y) ** 2 + inner_x**2)
+
+
+def heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A square standing on a corner, with a disc on each upper side."""
+    x, y = np.abs(x) * 1.2, (y + 0.16) * 1.2
+    lobe = np.sqrt((x - 0.5) ** 2 + (y + 0.5) ** 2) - math.sqrt(0.5)
+    return np.minimum((x + np.abs(y) - 1) / math.sqrt(2), lobe) / 1.2
+
+
+OUTLINES: dict[str, Outline] = {"circle": circle, "square": square, "triangle": triangle, "star": star, "heart": heart}
+
+
+# --- Things on a canvas ----------------------------------------------------------------------------------------------
+
+
+def named_object(
+    canvas: Canvas,
+    random: RandomState,
+    number: int,
+    centre: tuple[float, float],
+    size: float,
+    shape: str,
+    colour: str,
+    texture: str,
+) -> int:
+    """Paint a named object, `size` pixels across, with a soft shadow, a darker outline and its texture in white.
+
+    Returns its number of pixels.
+    """
+    half = size / 2
+    jitter, tilt, turn = random.uniform(0.94, 1.06), random.uniform(-0.16, 0.16), between(random, 0, 3)
+    base = _colour(RGB[colour], jitter)
+    part, x, y, distance = _outline(canvas, centre, half, tilt, OUTLINES[shape], offset=(3.0, 4.0))
+    canvas.blend(part, _colour((0, 0, 0)), np.clip(0.5 - distance / 5, 0, 1) * 0.22)
+    part, x, y, distance = _outline(canvas, centre, half, tilt, OUTLINES[shape])
+    paint = base * (1 - y * (0.05 / half))  # slightly brighter at the top
+    if texture != "plain":
+        paint += _texture(texture, x, y, half, turn) * (_colour(WHITE) - paint)
+    paint += np.clip(distance + (OUTLINE + 0.5), 0, 1) * (base * 0.6 - paint)
+    cover = np.clip(0.5 - distance, 0, 1)
+    canvas.blend(part, paint, cover)
+    inside = cover > 0.5
+    canvas.owner[part][inside] = number
+    return np.count_nonzero(inside)
+
+
+def _outline(
+    canvas: Canvas,
+    centre: tuple[float, float],
+    half: float,
+    tilt: float,
+    outline: Outline,
+    offset: tuple[float, float] = (0, 0),
+) -> tuple[tuple[slice, slice], np.ndarray, np.ndarray, np.ndarray]:
+    """The window, the tilted coordinates of the shape in pixels, and the signed distance in pixels, each (h, w)."""
+    part, x, y = canvas.window((centre[0] + offset[0], centre[1] + offset[1]), half * 1.25 + 4)
+    cos, sin = round(math.cos(tilt), 6), round(math.sin(tilt), 6)
+    x, y = cos * x + sin * y, cos * y - sin * x
+    return part, x, y, outline(x / half, y / half) * half
+
+
+def _texture(texture: str, x: np.ndarray, y: np.ndarray, half: float, turn: int) -> np.ndarray:
+    """The whiteness of each pixel, 0..1: stripes in one of four directions, or dots on a square grid."""
+    period = 7 + half / 4.5  # 12 pixels in a small object, 16 in a big one
+    if texture == "striped":
+        along = ((x, y, (x + y) * _HALF_ROOT, (x - y) * _HALF_ROOT)[turn] / period) % 1
+        return np.clip((0.24 - np.abs(along - 0.5)) * period + 0.5, 0, 1)
+    across, down = ((x + y) * _HALF_ROOT, (x - y) * _HALF_ROOT) if turn % 2 else (x, y)
+    across, down = ((across / period + 0.5) % 1 - 0.5), ((down / period + 0.5) % 1 - 0.5)
+    return np.clip((0.29 - np.sqrt(across * across + down * down)) * period + 0.5, 0, 1)
+
+
+def grey_shape(canvas: Canvas, random: RandomState, centre: tuple[float, float], size: float) -> None:
+    """A grey shape: clutter, never named; the pixels that it covers no longer belong to an object."""
+    outline, tilt = OUTLINES[pick(random, tuple(OUTLINES))], random.uniform(-0.8, 0.8)
+    grey = _colour((1, 0.99, 0.97), random.uniform(0.35, 0.8))
+    part, _, _, distance = _outline(canvas, centre, size / 2, tilt, outline)
+    rim = np.clip(distance + 2, 0, 1)
+    canvas.hide(part, grey * (1 - 0.25 * rim), np.clip(0.5 - distance, 0, 1))
+
+
+def twig(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> None:
+    """A thin brown line, 30 to 110 pixels long."""
+    half, thick, angle = random.uniform(15, 55), random.uniform(1.0, 2.2), random.uniform(0, math.pi)
+    brown = _colour((0.42, 0.33, 0.25), random.uniform(0.7, 1.3))
+    part, x, y = canvas.window(centre, half + 4)
+    cos, sin = round(math.cos(angle), 6), round(math.sin(angle), 6)
+    along, across = cos * x + sin * y, cos * y - sin * x
+    beyond = np.maximum(np.abs(along) - half, 0)
+    canvas.hide(part, brown, np.clip((thick + 0.5) - np.sqrt(beyond * beyond + across * across), 0, 1))
+
+
+def speck(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> None:
+    """A dot of any colour, at most 6 pixels across and therefore too small to be named."""
+    colour, radius = _colour(pick(random, tuple(RGB.values()))), random.uniform(1.2, 3)
+    part, x, y = canvas.window(centre, radius + 1)
+    canvas.hide(part, colour, np.clip((radius + 0.5) - np.sqrt(x * x + y * y), 0, 1))
+
+
+# --- Backgrounds: pixels (3, 224, 224), pale or dark, never saturated ------------------------------------------------
+
+
+def background(random: RandomState) -> np.ndarray:
+    """One of five backgrounds in two muted colours, with fine grain."""
+    dark = random.random_sample() < 0.15
+    value = random.uniform(0.28, 0.42) if dark else random.uniform(0.78, 0.97)
+    hue, other_hue = random.random_sample(), random.uniform(0, 0.3)
+    one = _muted(hue, random.uniform(0.03, 0.2), value)
+    two = _muted((hue + other_hue) % 1, random.uniform(0.03, 0.2), value - random.uniform(0.05, 0.14))
+    mix = pick(random, (_gradient, _mist, _horizon, _tiles, _hills))(random)
+    grain = np.frombuffer(random.bytes(SIDE * SIDE), dtype=np.uint8).reshape(SIDE, SIDE).astype(np.float32)
+    return one + mix * (two - one) + (grain - 127.5) * (random.uniform(0.01, 0.06) / 255)
+
+
+def _muted(hue: float, saturation: float, value: float) -> np.ndarray:
+    return _colour(colorsys.hsv_to_rgb(hue, saturation, value))
+
+
+def _gradient(random: RandomState) -> np.ndarray:
+    """A linear gradient from one colour to the other in a random direction."""
+    across, down = random.uniform(-1, 1), random.uniform(-1, 1)
+    low, high = min(across, 0) + min(down, 0), max(across, 0) + max(down, 0)
+    return (across * _STEPS[None, :] + down * _STEPS[:, None] - low) / (high - low + 1e-6)
+
+
+def _mist(random: RandomState) -> np.ndarray:
+    """Smooth clouds: a coarse random grid, interpolated."""
+    cells = between(random, 3, 8)
+    grid = random.random_sample((cells + 1, cells + 1)).astype(np.float32)
+    at = _STEPS * cells
+    low = at.astype(np.int64)
+    part = at - low.astype(np.float32)
+    part = part * part * (3 - 2 * part)
+    rows = grid[low] + part[:, None] * (grid[low + 1] - grid[low])
+    return rows[:, low] + part * (rows[:, low + 1] - rows[:, low])
+
+
+def _horizon(random: RandomState) -> np.ndarray:
+    """A sky that changes towards a straight horizon, and the ground below it: (224, 1), constant along a row."""
+    line = random.uniform(0.4, 0.8)
+    sky = _STEPS * (0.35 / line)
+    ground = np.clip((_STEPS - line) * SIDE + 0.5, 0, 1)
+    return (sky + ground * (1 - sky))[:, None]
+
+
+def _tiles(random: RandomState) -> np.ndarray:
+    """A chequerboard."""
+    count, right, down = random.uniform(3, 9), random.random_sample(), random.random_sample()
+    odd_column, odd_row = (_STEPS * count + right) % 2 < 1, (_STEPS * count + down) % 2 < 1
+    return (odd_column[None, :] ^ odd_row[:, None]).astype(np.float32) * 0.7
+
+
+def _hills(random: RandomState) -> np.ndarray:
+    """Two parabolic hills, one in front of the other."""
+    mix = 0.3 * _STEPS[:, None]
+    for depth in (0.6, 1.0):
+        top, middle, steep = random.uniform(0.35 + depth / 4, 0.85), random.random_sample(), random.uniform(0.2, 1.2)
+        skyline = top + steep * (_STEPS - middle) ** 2
+        hill = np.clip((_STEPS[:, None] - skyline[None, :]) * SIDE + 0.5, 0, 1)
+        mix = mix + hill * (depth - mix)
+    return mix

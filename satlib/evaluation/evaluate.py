@@ -1,0 +1,273 @@
+"""Generating the captions of a split, scoring them, and saving both (section 5).
+
+Captions are always generated without teacher forcing: the decoder never sees the reference words.
+"""
+
+import contextlib
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pycocoevalcap.bleu.bleu import Bleu
+
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.features import Reader, read_ahead
+from satlib.data.text import tokenise
+from satlib.errors import SatlibError
+from satlib.evaluation import metrics, statistics
+from satlib.files.atomic import write_json
+from satlib.files.progress import progress_bar
+from satlib.model.captioner import Caption, Captioner
+from satlib.model.objective import entropy, movement
+from satlib.recipe import Recipe
+
+BATCH = 32
+REWARD_NAMES = {
+    "cider": "CIDEr-D",
+    "bleu1": "BLEU-1",
+    "bleu4": "BLEU-4",
+    "meteor": "METEOR",
+}  # by the recipe's [reward]
+_OF_MAPS = ("map entropy", "map movement", "pointing", "pointing strict", "pointing by chance")
+
+
+def generate(
+    captioner: Captioner,
+    reader: Reader,
+    examples: Sequence[Example],
+    beam: int | None = None,
+    length_normalisation: float | None = None,
+    progress: bool = True,
+) -> dict[str, Caption]:
+    """The best caption of each image, by image id. See `evaluate` for the arguments."""
+    batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
+    captions = {}
+    bar = progress_bar(total=len(examples), unit="img", desc="captions", show=progress)
+    with bar:
+        inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
+        for batch, images in zip(batches, inputs, strict=True):
+            hypotheses = captioner.hypotheses(images, beam, length_normalisation)
+            for example, best_first in zip(batch, hypotheses, strict=True):
+                captions[example.image_id] = captioner.read(best_first[0])
+            bar.update(len(batch))
+    return captions
+
+
+def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
+    """The examples of a split.
+
+    Raises:
+        SatlibError: the split has no images.
+    """
+    examples = data.split(split)
+    if not examples:
+        raise SatlibError(f"{data.name} has no images in its {split} split; choose another with --split")
+    return examples
+
+
+def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
+    """Corpus BLEU-4 in percent with satlib's tokeniser, which needs no Java: used to select the best epoch."""
+    references = {
+        example.image_id: [
+            " ".join(tokenise(reference, captions[example.image_id].language)) for reference in example.references
+        ]
+        for example in examples
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        score, _ = Bleu(4).compute_score(
+            references, {example.image_id: [" ".join(captions[example.image_id].words)] for example in examples}
+        )
+    return 100 * score[3]
+
+
+def evaluate(
+    captioner: Captioner,
+    data: CaptionSet,
+    reader: Reader,
+    split: str = "test",
+    beam: int | None = None,
+    length_normalisation: float | None = None,
+    progress: bool = True,
+    look: str | None = None,
+) -> dict[str, Any]:
+    """Caption a split and score the captions; `satlib evaluate` writes the result and `satlib table` reads it.
+
+    Args:
+        captioner: a trained captioner.
+        data: the caption set.
+        reader: reads the encoder's inputs or annotation vectors by image id.
+        split: the split to caption.
+        beam: the beam width; by default the recipe's.
+        length_normalisation: by default the recipe's.
+        progress: show a progress bar.
+        look: the context vector of hard attention, "expected", "probable" or "sample"; by default the recipe's.
+
+    Raises:
+        SatlibError: the split has no images, or `look` is given for a model without hard attention.
+    """
+    examples = images_of(data, split)
+    with captioner.looking(look):
+        captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
+    made = settings(captioner, data, split, beam, length_normalisation, look)
+    return of_captions(captions, examples, made, captioner.vocabulary.language)
+
+
+def of_captions(
+    captions: Mapping[str, Caption], examples: Sequence[Example], settings: Mapping[str, Any], language: str = ""
+) -> dict[str, Any]:
+    """The evaluation of generated captions, as `evaluate` gives it.
+
+    Args:
+        captions: by image id.
+        examples: the images.
+        settings: the model, the data and the decoding options (`settings`).
+        language: of the captions, if it is written without spaces.
+    """
+    texts = {example.image_id: captions[example.image_id].text for example in examples}
+    lines = {image_id: " ".join(captions[image_id].words) for image_id in texts}
+    scores = metrics.score(lines, {example.image_id: example.references for example in examples}, language=language)
+    looked = maps(captions[image_id] for image_id in texts)
+    figures, columns = dict(scores.values) | looked[0], scores.statistics | looked[1]
+    if settings["data"] == "scenes":
+        columns |= _exact_matches(texts)
+        figures["exact match"] = 100 * sum(columns["exact match"]) / len(examples)
+        if settings["attention"] != "none":  # a uniform map has no peak to measure
+            pointed = _pointing(captions, examples)
+            figures, columns = figures | pointed[0], columns | pointed[1]
+    return {
+        **settings,
+        "images": len(examples),
+        "protocol": scores.protocol,
+        "notes": list(scores.notes),
+        "metrics": figures,
+        "captions": texts,
+        "statistics": statistics.stored(columns, list(texts)),
+    }
+
+
+def _exact_matches(texts: Mapping[str, str]) -> dict[str, list[float]]:
+    """Whether each caption of a scene is completely correct (0 or 1), as a column of statistics."""
+    from satlib.data import scenes
+
+    return {
+        "exact match": [float(scenes.exact_match(text, scenes.scene(image_id))) for image_id, text in texts.items()]
+    }
+
+
+def _pointing(
+    captions: Mapping[str, Caption], examples: Sequence[Example]
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """The pointing game on scenes: scores in percent, and statistics; both empty if no word can be measured."""
+    from satlib.evaluation import ground
+
+    of_images = [ground.look_up([example], captions) for example in examples]
+    measured = [looked for image in of_images for looked in image]
+    if not measured:
+        return {}, {}
+    total = ground.summary(measured)["all"]
+    columns = {
+        statistics.POINTED: [float(len(image)) for image in of_images],
+        "pointing": [sum(looked.pointing for looked in image) for image in of_images],
+        "pointing strict": [sum(looked.pointing_strict for looked in image) for image in of_images],
+    }
+    return {
+        "pointing": total["pointing"],
+        "pointing strict": total["pointing strict"],
+        "pointing by chance": total["pointing_chance"],
+    }, columns
+
+
+def rescore(
+    captions: Mapping[str, str], data: CaptionSet, split: str, settings: Mapping[str, Any], language: str = ""
+) -> dict[str, Any]:
+    """The evaluation of captions from a file, without the model that made them.
+
+    Figures that need the model's maps (map entropy, map movement, pointing) are those of `settings`, if it has any.
+
+    Args:
+        captions: a text for each image of the split.
+        data: the caption set.
+        split: the split that was captioned.
+        settings: an earlier evaluation of these captions, or whatever else the result is to say.
+        language: of the captions, if it is written without spaces.
+
+    Raises:
+        SatlibError: the captions are not those of the split's images.
+    """
+    examples = images_of(data, split)
+    human = {example.image_id: example.references for example in examples}
+    scores = metrics.score(captions, human, language=language)
+    figures, columns = dict(scores.values), scores.statistics
+    if data.name == "scenes":
+        columns |= _exact_matches(captions)
+        figures["exact match"] = 100 * sum(columns["exact match"]) / len(captions)
+    earlier = {name: value for name, value in settings.get("metrics", {}).items() if name in _OF_MAPS}
+    return {
+        **settings,
+        "data": data.name,
+        "split": split,
+        "images": len(captions),
+        "protocol": scores.protocol,
+        "notes": list(scores.notes),
+        "metrics": figures | earlier,
+        "captions": dict(captions),
+        "statistics": statistics.stored(columns, list(captions)),
+    }
+
+
+def settings(
+    captioner: Captioner,
+    data: CaptionSet,
+    split: str,
+    beam: int | None = None,
+    length_normalisation: float | None = None,
+    look: str | None = None,
+) -> dict[str, Any]:
+    """The model, the data and the decoding options of an evaluation."""
+    recipe, decoding = captioner.recipe, captioner.recipe.decoding
+    return {
+        "recipe": recipe.name,
+        "data": data.name,
+        "split": split,
+        "encoder": captioner.encoder.name,
+        "view": captioner.view,
+        "attention": recipe.decoder.attention,
+        **({"boxes": recipe.objective.boxes} if recipe.objective.boxes else {}),
+        **({"normaliser": recipe.decoder.normaliser} if recipe.decoder.normaliser != "softmax" else {}),
+        **({"maximised": "reward", "rewards": rewards(recipe)} if recipe.objective.maximise == "reward" else {}),
+        **({"origins": list(captioner.origins)} if captioner.origins else {}),
+        "beam": decoding.beam if beam is None else beam,
+        "length_normalisation": decoding.length_normalisation if length_normalisation is None else length_normalisation,
+        **({"look": look or decoding.look} if recipe.decoder.attention == "hard" else {}),
+    }
+
+
+def rewards(recipe: Recipe) -> dict[str, float]:
+    """What a recipe rewards, with its weights: a weighted sum of these scores was maximised."""
+    weights = {REWARD_NAMES[name]: getattr(recipe.reward, name) for name in REWARD_NAMES}
+    return {name: weight for name, weight in weights.items() if weight}
+
+
+def maps(captions: Iterable[Caption]) -> tuple[dict[str, float], dict[str, list[float | None]]]:
+    """Sharpness and movement of the attention maps of generated words: means over captions, and statistics.
+
+    "map entropy" is in nats (log L for a uniform map); "map movement" is the total variation distance between the maps of
+    consecutive words (0 to 1), None for a caption with a single map.
+    """
+    entropies: list[float] = []
+    movements: list[float | None] = []
+    for caption in captions:
+        alphas = caption.alphas.flatten(1)
+        entropies.append(entropy(alphas).mean().item())
+        movements.append(movement(alphas.unsqueeze(0)).mean().item() if len(alphas) > 1 else None)
+    moved = [value for value in movements if value is not None]
+    means = {"map entropy": sum(entropies) / len(entropies), "map movement": sum(moved) / max(len(moved), 1)}
+    return means, {"map entropy": entropies, "map movement": movements}
+
+
+def save(evaluation: dict[str, Any], run: Path) -> Path:
+    """Write an evaluation into its run's folder and return the file's path."""
+    path = run / f"evaluation-{evaluation['split']}.json"
+    write_json(path, evaluation)
+    return path

@@ -1,0 +1,116 @@
+"""From attention weights to pixels: a photograph lit by an attention map, as in the paper's figures (section 5.4).
+
+`upsample` is the paper's method. `spread` puts the upsampled map onto the part of the photograph that the encoder saw, and
+`lit` draws the result: the photograph keeps its own colours where attention is highest and is dimmed elsewhere, so attention is
+readable without colour vision.
+"""
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from satlib.data.images import seen_box
+
+SIDE = (
+    224  # pixels: side of the square that the encoder sees; also the default for the longer side of a drawn photograph
+)
+_DIMMED = 0.25  # brightness of a pixel without attention; less hides what the model ignored, more hides where it looked
+_GREYED = 0.6  # share of its colour that it loses
+_LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue (ITU-R BT.601)
+
+
+def upsample(alphas: Tensor, size: tuple[int, int] = (SIDE, SIDE)) -> Tensor:
+    """Upsample attention maps to pixels and smooth them with a Gaussian (section 5.4).
+
+    Each weight first fills its cell. For a 14x14 map and 224x224 pixels the factor is the paper's 2^4 = 16. The standard
+    deviation of the Gaussian is one cell. The map is mirrored at the border, so its mean does not change and a uniform map
+    stays uniform.
+
+    Args:
+        alphas: (C, h, w).
+        size: (H, W) in pixels.
+
+    Returns:
+        (C, H, W), float32.
+    """
+    height, width = alphas.shape[-2:]
+    cells = alphas.detach().float().cpu().unsqueeze(1)
+    maps = functional.interpolate(cells, size=size, mode="nearest-exact").squeeze(1)
+    maps = _smooth(maps, size[1] / width)
+    return _smooth(maps.transpose(1, 2), size[0] / height).transpose(1, 2)
+
+
+def _smooth(maps: Tensor, sigma: float) -> Tensor:
+    """Convolve the last axis of (C, H, W) with a Gaussian cut at 4 sigma, mirrored at the border (c b a | a b c)."""
+    radius, width = int(4 * sigma + 0.5), maps.shape[2]
+    kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1) / sigma) ** 2)
+    pixels = torch.arange(-radius, width + radius) % (2 * width)
+    pixels = torch.minimum(pixels, 2 * width - 1 - pixels)
+    # As a matrix: row x holds the weight of each pixel in pixel x. With kernels this wide it is far faster than conv1d.
+    weights = (kernel / kernel.sum()).expand(width, -1)
+    matrix = torch.zeros(width, width).scatter_add_(1, pixels.unfold(0, 2 * radius + 1, 1), weights)
+    return maps @ matrix.T
+
+
+def lit(photo: Image.Image, alphas: Tensor, longest: int = SIDE, view: str = "whole") -> np.ndarray:
+    """Draw a photograph lit by each of several attention maps, as in `plots.attention_figure`.
+
+    Each map is scaled to its own maximum (`strength`): brightness cannot be compared between maps.
+
+    Args:
+        photo: RGB; its aspect ratio is kept.
+        alphas: (C, h, w).
+        longest: pixels of the longer side of the drawn photograph.
+        view: the encoder's view of the photograph (`images.square`); pixels outside it are drawn as if unattended.
+
+    Returns:
+        (C, H, W, 3), uint8.
+    """
+    pixels = scaled(photo, longest)
+    return np.stack([light(pixels, alpha) for alpha in spread(photo.size, alphas, pixels.shape[:2], view).numpy()])
+
+
+def scaled(photo: Image.Image, longest: int = SIDE) -> np.ndarray:
+    """An RGB photograph scaled so that its longer side has `longest` pixels: (H, W, 3), values 0 to 1."""
+    factor = longest / max(photo.size)
+    width, height = (max(1, round(factor * side)) for side in photo.size)
+    return np.asarray(photo.convert("RGB").resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32) / 255
+
+
+def spread(photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: str = "whole") -> Tensor:
+    """Upsample attention maps onto the part of the photograph that the encoder saw; 0 elsewhere.
+
+    Args:
+        photo: (width, height) of the photograph.
+        alphas: (C, h, w).
+        size: (H, W) of the photograph as it is drawn.
+        view: the encoder's view of the photograph (`images.square`).
+
+    Returns:
+        (C, H, W), float32.
+    """
+    left, top, right, bottom = seen_box(photo, view)
+    columns, rows = size[1] / photo[0], size[0] / photo[1]
+    top, bottom = (min(max(round(edge * rows), 0), size[0]) for edge in (top, bottom))
+    left, right = (min(max(round(edge * columns), 0), size[1]) for edge in (left, right))
+    maps = torch.zeros(len(alphas), *size)
+    maps[:, top:bottom, left:right] = upsample(alphas, (bottom - top, right - left))
+    return maps
+
+
+def strength(alpha: np.ndarray) -> np.ndarray:
+    """A map (H, W) divided by its own maximum: 0 to 1.
+
+    The minimum is not subtracted: a nearly even map stays near 1 everywhere, and small differences are not exaggerated.
+    """
+    return (alpha / max(float(alpha.max()), 1e-12)).clip(0, 1)
+
+
+def light(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Light a photograph (H, W, 3), values 0 to 1, by a map (H, W): unchanged at its maximum, dim and greyer at 0."""
+    kept = strength(alpha)[..., None]
+    grey = (pixels @ _LUMA)[..., None]
+    dim = _DIMMED * (_GREYED * grey + (1 - _GREYED) * pixels)
+    return np.rint(255 * (kept * pixels + (1 - kept) * dim)).astype(np.uint8)

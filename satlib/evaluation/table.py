@@ -1,0 +1,327 @@
+"""A table of results like the paper's Table 1: the published scores, and below them those of satlib's own evaluations."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from satlib.errors import SatlibError
+from satlib.evaluation import comparison
+from satlib.evaluation.metrics import PTB
+from satlib.evaluation.statistics import RESAMPLES, Statistics, intervals
+from satlib.files.atomic import read_json
+from satlib.files.schemas import Evaluation
+from satlib.model import origins
+
+# Column -> name of the score in an evaluation. The first five are the paper's.
+_FIGURES = {
+    "BLEU-1": "BLEU-1 (no brevity penalty)",
+    "BLEU-2": "BLEU-2 (no brevity penalty)",
+    "BLEU-3": "BLEU-3 (no brevity penalty)",
+    "BLEU-4": "BLEU-4 (no brevity penalty)",
+    "METEOR": "METEOR",
+    "COCO BLEU-4": "BLEU-4",
+    "ROUGE-L": "ROUGE-L",
+    "CIDEr": "CIDEr",
+    "SPICE": "SPICE",
+    "exact match": "exact match",
+    "entropy": "map entropy",
+    "movement": "map movement",
+    "pointing": "pointing",
+    "pointing strict": "pointing strict",
+    "mass in boxes": "mass in boxes",
+    "peak in box": "peak in box",
+    "generated peak": "generated peak",
+}
+# Column -> where a ground-SPLIT.json has it, of all phrases or words.
+_GROUNDED = {
+    "mass in boxes": ("true", "mass"),
+    "peak in box": ("true", "peak"),
+    "generated peak": ("generated", "peak"),
+}
+_DECIMALS = {"METEOR": 2, "entropy": 2, "movement": 2}
+_ALWAYS = tuple(_FIGURES)[:8]  # the other columns appear if an evaluation has them
+
+# Table 1 of the paper as printed there: BLEU-1..4 without brevity penalty, METEOR.
+_PUBLISHED = {
+    "Flickr8k": {
+        "Google NIC (ensemble, other split)": "63 41 27 - -",
+        "Log Bilinear": "65.6 42.4 27.7 17.7 17.31",
+        "Soft-Attention": "67 44.8 29.9 19.5 18.93",
+        "Hard-Attention": "67 45.7 31.4 21.3 20.30",
+    },
+    "Flickr30k": {
+        "Google NIC (ensemble, other split)": "66.3 42.3 27.7 18.3 -",
+        "Log Bilinear": "60.0 38 25.4 17.1 16.88",
+        "Soft-Attention": "66.7 43.4 28.8 19.1 18.49",
+        "Hard-Attention": "66.9 43.9 29.6 19.9 18.46",
+    },
+    "COCO": {
+        "CMU/MS Research (AlexNet)": "- - - - 20.41",
+        "MS Research (AlexNet, other split)": "- - - - 20.71",
+        "BRNN": "64.2 45.1 30.4 20.3 -",
+        "Google NIC (ensemble, other split)": "66.6 46.1 32.9 24.6 -",
+        "Log Bilinear": "70.8 48.9 34.4 24.3 20.03",
+        "Soft-Attention": "70.7 49.2 34.4 24.3 23.90",
+        "Hard-Attention": "71.8 50.4 35.7 25.0 23.04",
+    },
+}
+_NAMES = {name.lower(): name for name in _PUBLISHED}
+_NONE = "-"
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A line of the table.
+
+    Attributes:
+        data: the data set, "Flickr8k" for example.
+        model: the model and how its captions were generated.
+        figures: column to the score as printed; a missing column is printed as "-".
+        protocol: how the captions were split into words; None for published rows, where it is unknown.
+        half_widths: column to half the width of the score's 95 % interval, for evaluations with statistics.
+        name: the folder of the evaluation.
+        evaluation: what its file holds; empty for published rows.
+    """
+
+    data: str
+    model: str
+    figures: dict[str, str]
+    protocol: str | None = None
+    half_widths: dict[str, str] = field(default_factory=dict)
+    name: str = ""
+    evaluation: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The row for a program: figures and half widths as numbers, as they are printed."""
+        return {
+            "data": self.data,
+            "model": self.model,
+            "ours": self.ours,
+            "name": self.name,
+            "protocol": self.protocol,
+            "figures": {column: float(value) for column, value in self.figures.items()},
+            "half_widths": {column: float(value) for column, value in self.half_widths.items()},
+        }
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is satlib's own evaluation."""
+        return self.protocol is not None
+
+
+def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
+    """Combine the published rows with those of evaluation files, data set by data set, the published rows first.
+
+    Args:
+        paths: evaluation files.
+        split: evaluations of other splits are left out; None includes all.
+
+    Raises:
+        SatlibError: a file is missing, or is not an evaluation.
+    """
+    ours = []
+    for path in paths:
+        evaluation = _read(path)
+        if split is None or evaluation["split"] == split:
+            ours.append(_row(evaluation, path))
+    recipes = [(row.data, row.evaluation["recipe"]) for row in ours]
+    # Runs of one recipe are distinguished by their folders, under whose names the table of differences has them.
+    ours_named = [
+        replace(row, model=f"{row.model} [{row.name}]")
+        if recipes.count((row.data, recipe)) > 1 and row.name != recipe
+        else row
+        for row, (_, recipe) in zip(ours, recipes, strict=True)
+    ]
+    others = sorted({row.data for row in ours_named} - _PUBLISHED.keys())
+    table = []
+    for data in (*_PUBLISHED, *others):
+        for model, printed in _PUBLISHED.get(data, {}).items():
+            figures = zip(_FIGURES, printed.split(), strict=False)
+            table.append(TableRow(data, model, {column: value for column, value in figures if value != _NONE}))
+        table += [row for row in ours_named if row.data == data]
+    return table
+
+
+def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool = True) -> str:
+    """Lay out the table, with notes on the columns and protocols below it, and the table of differences below these.
+
+    Args:
+        rows: the result of `rows`.
+        style: "text" for a terminal, "markdown" for a README.
+        with_intervals: show 95 % intervals and differences, for evaluations with statistics.
+
+    Raises:
+        SatlibError: an unknown style.
+    """
+    if style not in ("text", "markdown"):
+        raise SatlibError(f"unknown table style {style!r}; choose text or markdown")
+    columns = [column for column in _FIGURES if column in _ALWAYS or any(column in row.figures for row in rows)]
+    marks = {protocol: "*" * i for i, protocol in enumerate(_protocols(rows))}
+
+    def cell(row: TableRow, column: str) -> str:
+        figure = row.figures.get(column, _NONE)
+        return f"{figure} ± {row.half_widths[column]}" if with_intervals and column in row.half_widths else figure
+
+    cells = [
+        (row.data, row.model + marks.get(row.protocol or "", ""), *(cell(row, column) for column in columns))
+        for row in rows
+    ]
+    parts = [_laid_out(("Data", "Model", *columns), cells, _notes(rows, columns, marks, with_intervals), style)]
+    if with_intervals and (compared := comparison.compare(rows)):
+        parts.append(_laid_out(comparison.HEADING, compared, comparison.NOTES, style, words=3))
+    return "\n".join(parts)
+
+
+def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, str], with_intervals: bool) -> list[str]:
+    """What is said below the table."""
+    notes = [
+        "Percent. BLEU-1..4: the paper's protocol, corpus BLEU without brevity penalty.",
+        'COCO BLEU-4: the COCO tools\' BLEU-4, with brevity penalty. Rows without "satlib": Table 1 of the paper.',
+    ]
+    if with_intervals and any(row.half_widths for row in rows):
+        notes.append(
+            f"±: half the width of the 95 % interval by the bootstrap over images ({RESAMPLES:,} resamples, percentiles). It covers "
+            "the choice of test images, not the randomness of training."
+        )
+    if "entropy" in columns:
+        notes.append(
+            "Entropy: of the maps, in nats (an even 7x7 map has 3.89, an even 14x14 map 5.28). Movement: how much of the map moves from "
+            "one word to the next (total variation, 0 to 1)."
+        )
+    if any("@" in row.model or "+" in row.model for row in rows):
+        notes.append(
+            '"A+B": the encoders A and B side by side. "A@288": A sees photographs of 288 x 288 pixels instead of 224 x 224.'
+        )
+    if any(origins.DISTILLED in row.model for row in rows):
+        notes.append('"distilled from" another model: trained on its word probabilities as well as on the captions.')
+    if any(row.ours and row.data != "scenes" for row in rows):
+        notes.append(
+            'The word after the encoder\'s name says what it sees: "whole" is the whole photograph, squeezed to a square; "crop" is its '
+            "middle (the paper's choice)."
+        )
+    if "pointing" in columns:
+        notes.append(
+            "Pointing: percent of words whose map has its peak on the object that they name, or within 15 pixels of it, for objects "
+            "with known positions."
+        )
+    if "pointing strict" in columns:
+        notes.append("Pointing strict: the same without tolerance: the peak is on the object's pixels.")
+    if any(column in columns for column in _GROUNDED):
+        notes.append(
+            "The last three columns compare maps with the boxes that people drew for the phrases of the reference captions (Flickr30k "
+            "Entities). Mass in boxes: the share of a phrase's map that lies in its boxes. Peak in box: percent of phrases whose map "
+            "has its peak in a box. Generated peak: the same for words of generated captions."
+        )
+    # "COCO tools: PTB tokenizer, ..., on both sides": one colon is enough in a sentence.
+    protocols = {mark: protocol.replace(": ", ", ", 1) for protocol, mark in marks.items()}
+    return notes + [
+        f'Protocol of the rows with "satlib{mark}": {each} (captions and references).'
+        for mark, each in protocols.items()
+    ]
+
+
+def _laid_out(
+    heading: Sequence[str], cells: Sequence[Sequence[str]], notes: Sequence[str], style: str, words: int = 2
+) -> str:
+    """A table and its notes; its first `words` columns are text, the others numbers."""
+    if style == "markdown":
+        return _markdown(heading, cells, words) + "\n\n" + "\n\n".join(map(_escape, notes)) + "\n"
+    return _text(heading, cells, words) + "\n\n" + "\n".join(notes) + "\n"
+
+
+def _protocols(rows: Sequence[TableRow]) -> list[str]:
+    """The protocols of our rows; that of the COCO tools, which needs no mark, is always the first."""
+    protocols = {row.protocol for row in rows if row.protocol is not None}
+    return [] if not protocols else [PTB, *sorted(protocols - {PTB})]
+
+
+def _text(heading: Sequence[str], cells: Sequence[Sequence[str]], words: int) -> str:
+    widths = [max(len(line[i]) for line in (heading, *cells)) for i in range(len(heading))]
+
+    def lay(line: Sequence[str]) -> str:
+        padded = [c.ljust(w) if i < words else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        return "  ".join(padded[1:])
+
+    lines, data = [lay(heading)], None
+    for line in cells:
+        if line[0] != data:
+            data = line[0]
+            lines.append(f"{data} ".ljust(len(lay(heading)), "-"))
+        lines.append(lay(line))
+    return "\n".join(lines)
+
+
+def _markdown(heading: Sequence[str], cells: Sequence[Sequence[str]], words: int) -> str:
+    ruler = [*["---"] * words, *["---:"] * (len(heading) - words)]
+    escaped = [[_escape(cell) for cell in line] for line in cells]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heading, ruler, *escaped))
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", r"\|").replace("*", r"\*")
+
+
+def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
+    encoder = evaluation["encoder"]
+    if "view" in evaluation and evaluation["data"] != "scenes":  # scenes are drawn as squares: every view is the same
+        encoder += f" ({evaluation['view']})"
+    parts = [evaluation["recipe"], encoder, evaluation["attention"]]
+    sources = origins.current(evaluation.get("origins", ()))
+    parts += [source for source in dict.fromkeys(sources) if source.startswith(origins.DISTILLED)]
+    if "normaliser" in evaluation:
+        parts.append(evaluation["normaliser"])
+    if evaluation.get("boxes"):
+        parts.append("attention supervised by boxes")
+    if evaluation.get("maximised") == "reward":
+        named = ", ".join(evaluation.get("rewards", ()))
+        parts.append(f"trained on rewards ({named})" if named else "trained on rewards")
+    averaged = [source for source in sources if source.startswith(origins.AVERAGED)]
+    same_recipe = [source for source in averaged if " of another " in source]  # the file has the shares
+    if same_recipe:
+        parts.append(f"weights of {len(same_recipe) + 1} such models averaged")
+    parts += [source for source in averaged if source not in same_recipe]
+    parts.append(f"beam {evaluation['beam']}")
+    if evaluation.get("length_normalisation"):
+        parts.append(f"normalised {evaluation['length_normalisation']:g}")
+    if evaluation.get("look", "expected") != "expected":
+        parts.append(f"context from the {'most probable' if evaluation['look'] == 'probable' else 'sampled'} location")
+    if evaluation["split"] != "test":
+        parts.append(f"{evaluation['split']} split")
+    measured = evaluation["metrics"] | _grounded(path.with_name(f"ground-{evaluation['split']}.json"))
+    figures, widths = {}, {}
+    limits = {} if "statistics" not in evaluation else intervals(evaluation["statistics"])
+    for column, name in _FIGURES.items():
+        decimals = _DECIMALS.get(column, 1)
+        if name in measured:
+            figures[column] = f"{measured[name]:.{decimals}f}"
+        if name in measured and name in limits:
+            widths[column] = f"{(limits[name][1] - limits[name][0]) / 2:.{decimals}f}"
+    data, model = _NAMES.get(evaluation["data"].lower(), evaluation["data"]), "satlib: " + ", ".join(parts)
+    return TableRow(data, model, figures, evaluation["protocol"], widths, path.parent.name, evaluation)
+
+
+def _grounded(path: Path) -> dict[str, float]:
+    """The figures for photographs' boxes, if `satlib ground --entities` has measured the run."""
+    if not path.is_file():
+        return {}
+    measured = read_json(path, dict[str, Any], "a result of satlib ground", "create it again").get("entities")
+    if measured is None:  # without boxes, or with COCO's
+        return {}
+    try:
+        return {
+            column: float(measured[captions]["all"][name])
+            for column, (captions, name) in _GROUNDED.items()
+            if captions in measured and (name != "peak" or name in measured[captions]["all"])  # no attention, no peak
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise SatlibError(
+            f"{path} has figures for boxes in another form ({error!r}); create it again with `satlib ground --entities`"
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    evaluation = read_json(path, Evaluation, "an evaluation", "create it again with `satlib evaluate`")
+    if evaluation.get("statistics"):
+        evaluation["statistics"] = Statistics.of(evaluation["statistics"])
+    return evaluation

@@ -1,0 +1,95 @@
+"""Atomic writes, and reading JSON."""
+
+import contextlib
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from satlib.errors import SatlibError
+from satlib.files.untrusted import decoded, matches
+
+# In JSON, a line break cannot be inside a text.
+_NUMBERS = re.compile(r"(?<=\[)\n\s*(?:(?:-?[\d.]+(?:[eE][-+]?\d+)?|null),?\n\s*)+(?=\])")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` when the block succeeds, delete it otherwise.
+
+    A reader sees either the old or the new file, never a partial one, even if the writing process is killed.
+
+    Raises:
+        SatlibError: the disk is full or the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise SatlibError(f"cannot write {path}: {error.strerror}; free some space or choose another folder") from error
+    partial = Path(name)
+    try:
+        yield partial
+        with open(partial, "rb") as written:
+            os.fsync(written.fileno())
+        partial.chmod(0o644)
+        partial.replace(path)
+    except OSError as error:
+        raise SatlibError(f"cannot write {path}: {error.strerror}; free some space or choose another folder") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, atomically; a list of numbers takes one line.
+
+    Raises:
+        SatlibError: the value contains NaN or infinity, which JSON does not support, or the file cannot be written.
+    """
+    for name, number in _not_finite(value):
+        raise SatlibError(f"cannot write {path}: {name} is {number}; check the model and its data")
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(path, _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n")
+
+
+def _not_finite(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the path, such as "metrics.BLEU-1", and value of each non-finite number in nested dictionaries and lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield name, value
+    elif isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _not_finite(item, f"{name}.{key}" if name else str(key))
+
+
+def read_json(path: Path, form: Any = Any, kind: str = "what was expected", advice: str = "create it again") -> Any:
+    """Read a JSON file as dictionaries and lists, and compare it with its form.
+
+    Args:
+        path: the file.
+        form: a type, made of the classes of `satlib.files.schemas`.
+        kind: "PATH is not ...", for the message.
+        advice: what to do if the file is not right, for the message.
+
+    Raises:
+        SatlibError: the file is missing, unreadable, not UTF-8, not valid JSON (for example, truncated), or has another form.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise SatlibError(f"{path} does not exist") from error
+    except OSError as error:
+        raise SatlibError(f"cannot read {path}: {error.strerror}") from error
+    value = decoded(content.removeprefix(b"\xef\xbb\xbf"), str(path), advice)
+    matches(value, form, f"{path} is not {kind}", advice)
+    return value

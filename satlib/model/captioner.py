@@ -1,0 +1,283 @@
+"""A trained model in one file: from images to captions and attention maps.
+
+The file format is safetensors; its header contains the recipe, the vocabulary, and the encoder's name and weight hash as JSON.
+The weights of a frozen encoder are not stored: they are loaded from their usual source, and the hash verifies that they are
+the ones that the decoder was trained with.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from satlib import recipe
+from satlib.configs import LOOKS
+from satlib.data import images
+from satlib.data.text import Vocabulary, written
+from satlib.errors import SatlibError
+from satlib.files.schemas import ModelHeader
+from satlib.files.storage import STORAGE, packed, unpacked
+from satlib.files.untrusted import matches
+from satlib.files.weight_files import not_finite, read_safetensors, require_finite, write_safetensors
+from satlib.model import encoders, origins, search
+from satlib.model.attention import HardAttention
+from satlib.model.decoder import Decoder
+from satlib.model.encoders import Encoder
+from satlib.model.familiarity import Familiarity
+from satlib.model.search import Hypothesis
+from satlib.recipe import Recipe
+
+FORMAT = "satlib captioner 1"
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption with its attention maps.
+
+    Attributes:
+        words: without the end mark.
+        log_probability: natural logarithm of p(y|a), the end mark included.
+        alphas: (C, h, w): the attention map of each word and, last, of the end mark; each sums to 1.
+        betas: (C,): the gate's weight of the context vector for each word.
+        language: the language of the vocabulary (`text.Vocabulary`).
+        unlike: whether the image is unlike the training images (`familiarity`); None if the model cannot tell.
+    """
+
+    words: list[str]
+    log_probability: float
+    alphas: Tensor
+    betas: Tensor
+    language: str = ""
+    unlike: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """The caption as one line, with spaces as the language uses them."""
+        return written(self.words, self.language)
+
+
+class Captioner(nn.Module):
+    """Encoder, decoder and vocabulary, with their recipe."""
+
+    def __init__(self, recipe: Recipe, vocabulary: Vocabulary, encoder: Encoder) -> None:
+        """Make a captioner with a newly initialised decoder.
+
+        Raises:
+            SatlibError: the recipe and the vocabulary have different languages.
+        """
+        super().__init__()
+        if vocabulary.language != recipe.data.language:
+            raise SatlibError(
+                f"the recipe has data.language = {recipe.data.language!r}, but the vocabulary has "
+                f"{vocabulary.language!r}; build the vocabulary again with the recipe's language"
+            )
+        if not recipe.encoder.scale:
+            raise SatlibError(
+                "encoder.scale = 0 is measured when training begins (satlib.training.scaling); give a number here"
+            )
+        self.recipe = recipe
+        self.vocabulary = vocabulary
+        self.encoder = encoder
+        self.own_attention: str | None = None  # FILE:FUNCTION of a user-defined attention
+        self.familiarity: Familiarity | None = None
+        self.origins: tuple[str, ...] = ()  # models used in training, such as "begun from flickr8k-hard"
+        self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
+        if isinstance(self.decoder.attention, HardAttention):
+            self.decoder.attention.look = recipe.decoding.look
+        encoder.requires_grad_(recipe.encoder.train)
+        if recipe.encoder.frozen_statistics:
+            encoders.freeze_statistics(encoder)
+
+    def train(self, mode: bool = True) -> "Captioner":
+        """Set training or evaluation mode; a frozen encoder and frozen batch statistics stay in evaluation mode."""
+        super().train(mode)
+        self.encoder.train(mode and self.recipe.encoder.train)
+        if self.recipe.encoder.frozen_statistics:
+            encoders.freeze_statistics(self.encoder)
+        return self
+
+    def annotations(self, batch: Tensor) -> Tensor:
+        """The decoder's input, scaled by `encoder.scale`: from images (B, 3, 224, 224) or annotation vectors (B, L, D) to (B, L, D)."""
+        a = self.encoder(batch) if batch.dim() == 4 else batch
+        scale = self.recipe.encoder.scale
+        return a if scale == 1 else a * scale
+
+    @property
+    def view(self) -> str:
+        """The part of a photograph that the encoder sees (`images.square`)."""
+        return self.recipe.encoder.view
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.decoder.output.weight.device
+
+    @contextmanager
+    def looking(self, look: str | None) -> Iterator[None]:
+        """Set `look` of hard attention (`attention.HardAttention`) within a `with` block; None changes nothing.
+
+        Raises:
+            SatlibError: `look` is unknown, or the model has no hard attention.
+        """
+        attention = self.decoder.attention
+        if look is None:
+            yield
+            return
+        if not isinstance(attention, HardAttention) or look not in LOOKS:
+            raise SatlibError(
+                f"the look {look!r} needs a model with hard attention and must be one of {', '.join(LOOKS)}; "
+                f"this model has {self.recipe.decoder.attention} attention"
+            )
+        before, attention.look = attention.look, look
+        try:
+            yield
+        finally:
+            attention.look = before
+
+    def caption(
+        self,
+        photos: Sequence[Path | str | Image.Image],
+        beam: int | None = None,
+        length_normalisation: float | None = None,
+        max_length: int | None = None,
+    ) -> list[Caption]:
+        """Caption photographs (paths or images) by beam search; arguments that are None take the recipe's values.
+
+        Raises:
+            SatlibError: a file is not a readable image.
+        """
+        if not photos:
+            return []
+        opened = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
+        batch = torch.stack([images.to_tensor(images.square(images.to_rgb(photo), self.view)) for photo in opened])
+        a = self.encoded(batch)
+        unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
+        hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
+        return [replace(self.read(each[0]), unlike=far) for each, far in zip(hypotheses, unlike, strict=True)]
+
+    @torch.inference_mode()
+    def encoded(self, batch: Tensor) -> Tensor:
+        """Annotation vectors (B, L, D) without `encoder.scale`, in evaluation mode, from images (B, 3, 224, 224)."""
+        was_training = self.training
+        self.eval()
+        a = self.encoder(batch.to(self.device))
+        self.train(was_training)
+        return a
+
+    @torch.inference_mode()
+    def hypotheses(
+        self,
+        batch: Tensor,
+        beam: int | None = None,
+        length_normalisation: float | None = None,
+        max_length: int | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D).
+
+        Raises:
+            SatlibError: annotation vectors are not finite.
+        """
+        was_training = self.training
+        self.eval()
+        defaults = self.recipe.decoding
+        a = self.annotations(batch.to(self.device))
+        finite = torch.isfinite(a).flatten(1).all(1)
+        if not finite.all():
+            raise SatlibError(
+                f"the annotation vectors of image {finite.tolist().index(False) + 1} of {len(a)} are not finite; compute them "
+                "again with: satlib features RECIPE"
+            )
+        beam = defaults.beam if beam is None else beam
+        max_length = defaults.max_length if max_length is None else max_length
+        if beam == 1:
+            hypotheses = [[hypothesis] for hypothesis in search.greedy(self.decoder, a, max_length)]
+        else:
+            normalisation = defaults.length_normalisation if length_normalisation is None else length_normalisation
+            hypotheses = search.beam_search(self.decoder, a, beam, max_length, normalisation)
+        self.train(was_training)
+        return hypotheses
+
+    def read(self, hypothesis: Hypothesis) -> Caption:
+        """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""
+        alphas = hypothesis.alphas.view(-1, *self.encoder.grid)
+        words, language = self.vocabulary.decode(hypothesis.words), self.vocabulary.language
+        return Caption(words, hypothesis.log_probability, alphas, hypothesis.betas, language)
+
+    def save(self, path: Path, storage: str = "float32", card: dict[str, Any] | None = None) -> None:
+        """Write the captioner atomically.
+
+        Args:
+            path: the file.
+            storage: "float32", "float16", or "int8" (matrices as 8-bit integers with one scale per row, a quarter of the size).
+            card: information for users (data, terms, scores), stored in the header.
+
+        Raises:
+            SatlibError: the storage is unknown, or a weight is not finite or exceeds the range of the storage.
+        """
+        if storage not in STORAGE:
+            raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
+        tensors = self.state_dict() if self.recipe.encoder.train else self.decoder.state_dict(prefix="decoder.")
+        header = {
+            "format": FORMAT,
+            "recipe": self.recipe.to_dict(),
+            "vocabulary": self.vocabulary.to_json(),
+            "encoder": {
+                "name": self.encoder.name,
+                "weights": None if self.recipe.encoder.train else self.encoder.weights_hash,
+            },
+            "card": card or {},
+            "own attention": self.own_attention,
+            "origins": self.origins,
+            "familiarity": self.familiarity and self.familiarity.to_json(),
+        }
+        stored = dict(packed(tensors, storage))
+        for name in not_finite(stored):
+            if not_finite({name: tensors[name.removesuffix(":scale")]}):
+                raise SatlibError(f"cannot write {path}: {name} holds values that are not finite; train again")
+            raise SatlibError(f"cannot write {path}: {name} contains values beyond float16; store it as float32")
+        write_safetensors(path, stored, header)
+
+    @classmethod
+    def load(cls, path: Path | str, device: str | torch.device = "cpu") -> "Captioner":
+        """Read a file written by `save`; the folder of a run means its `model.safetensors`.
+
+        Raises:
+            SatlibError: the file is missing, truncated, a pickle or not a captioner, a weight in it is not finite, or the
+                installed encoder has different weights.
+        """
+        path = Path(path)
+        path = path / "model.safetensors" if path.is_dir() else path
+        header, tensors = read_safetensors(path)
+        if header.get("format") != FORMAT:
+            raise SatlibError(
+                f"{path} is not a satlib captioner (its format is {header.get('format', 'missing')!r}); give a run's folder or its model.safetensors"
+            )
+        matches(header, ModelHeader, f"the header of {path} is not that of a model", "copy the file again")
+        made_by = recipe.from_dict(recipe.completed(header["recipe"]))
+        trained = made_by.encoder.train
+        encoder = encoders.create(header["encoder"]["name"], pretrained=not trained)
+        if not trained and encoder.weights_hash != header["encoder"]["weights"]:
+            raise SatlibError(
+                f"{path} was trained with different weights of {encoder.name} than those installed; install the same weights or train again"
+            )
+        captioner = cls(made_by, Vocabulary(header["vocabulary"], made_by.data.language), encoder)
+        captioner.own_attention = header.get("own attention")
+        captioner.origins = origins.current(header.get("origins", ()))
+        captioner.familiarity = Familiarity.from_json(header.get("familiarity"), encoder.dim)
+        restored = dict(unpacked(tensors, path))
+        require_finite(restored, path)
+        try:
+            (captioner if trained else captioner.decoder).load_state_dict(
+                {name if trained else name.removeprefix("decoder."): value for name, value in restored.items()}
+            )
+        except RuntimeError as error:  # names or shapes do not match
+            raise SatlibError(
+                f"{path} does not match its own recipe and vocabulary ({str(error).splitlines()[-1].strip()}); "
+                "another version of satlib wrote it, or it was changed afterwards: train again"
+            ) from error
+        return captioner.to(device).eval()

@@ -1,0 +1,201 @@
+"""The decoder: an LSTM that looks at the image before every word (section 3.1.2).
+
+For t = 1..C, with y_0 a zero embedding:
+
+    alpha_t, z_t = attention(a, h_{t-1})                      equations 4 to 6; section 4 for what z_t is
+    beta_t       = sigma(f_beta(h_{t-1}));  z_t <- beta_t z_t  section 4.2.1, a scalar gate
+    i, f, o      = sigma(W_y E y_{t-1} + W_h h_{t-1} + W_z z_t + b)     equation 1, and tanh for g
+    c_t          = f * c_{t-1} + i * g                        equation 2
+    h_t          = o * tanh(c_t)                              equation 3
+    p(y_t)       ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))    equation 7
+
+The words' share of the gates and the vocabulary layer need no loop over time: each is one matrix product per batch.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from satlib.model import attention
+from satlib.options import option
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The kind of attention, and the sizes of the decoder (m and n as in the paper)."""
+
+    embedding: int = option(512, "m, the size of the word embedding", at_least=1, at_most=16_384)
+    hidden: int = option(512, "n, the size of the LSTM state", at_least=1, at_most=16_384)
+    attention: str = option(
+        "soft",
+        "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)",
+        choices=("soft", "hard", "none"),
+    )
+    energy: str = option(
+        "additive",
+        "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot",
+        choices=("additive", "concat", "general", "dot"),
+    )
+    normaliser: str = option(
+        "softmax",
+        "how energies become weights: softmax (equation 5), or, with soft attention, sparsemax (Martins and Astudillo, 2016), "
+        "which leaves most places exactly 0",
+        choices=("softmax", "sparsemax"),
+    )
+    attention_hidden: int = option(256, "the number of hidden units of the attention MLP", at_least=1, at_most=16_384)
+    gate: bool = option(True, "whether beta, the scalar gate of section 4.2.1, multiplies the context vector")
+    output_tanh: bool = option(
+        False, "whether a tanh precedes the output matrix L_o, as in the official code but not in equation 7"
+    )
+    dropout: float = option(
+        0.5,
+        "the dropout rate in the MLPs of the initial state, on h_t before the output layer, and before L_o",
+        at_least=0,
+        below=1,
+    )
+
+
+class State(NamedTuple):
+    """The LSTM's hidden and memory states, (B, n) each."""
+
+    h: Tensor
+    c: Tensor
+
+
+class View(NamedTuple):
+    """An image as the decoder sees it: annotation vectors a (B, L, D) and what the energy made of them, once.
+
+    expected (B,) marks, for hard attention in training, the rows whose sample is replaced by its expectation.
+    """
+
+    a: Tensor
+    keys: Tensor
+    expected: Tensor | None = None
+
+    def select(self, rows: Tensor) -> "View":
+        """The views of some images, in the given order."""
+        return View(self.a[rows], self.keys[rows], None if self.expected is None else self.expected[rows])
+
+
+class Step(NamedTuple):
+    """One word's worth: the new state, the gated context z (B, D), weights alpha (B, L), gate beta (B,), place (`Look`)."""
+
+    state: State
+    z: Tensor
+    alpha: Tensor
+    beta: Tensor
+    place: Tensor | None
+
+
+class Output(NamedTuple):
+    """A whole caption's: logits (B, C, K), alphas (B, C, L), betas (B, C).
+
+    places: (B, C), the sampled s_t, -1 where expected; None without samples. states: h_{t-1} (B, C, n), what each look saw.
+    """
+
+    logits: Tensor
+    alphas: Tensor
+    betas: Tensor
+    places: Tensor | None
+    states: Tensor
+
+
+class Decoder(nn.Module):
+    """Annotation vectors and words so far to the next word's distribution."""
+
+    def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
+        """Make a decoder with fresh weights.
+
+        Args:
+            config: sizes and kinds.
+            annotation_dim: D.
+            vocabulary_size: K, special words included.
+        """
+        super().__init__()
+        m, n, D, K = config.embedding, config.hidden, annotation_dim, vocabulary_size
+        self.config = config
+        self.embedding = nn.Embedding(K, m)
+        self.attention = attention.create(
+            config.attention, config.energy, D, n, config.attention_hidden, config.normaliser
+        )
+        self.gate = nn.Linear(n, 1) if config.gate else None
+        self.gates_word = nn.Linear(m, 4 * n)
+        self.gates_state = nn.Linear(n, 4 * n, bias=False)
+        self.gates_context = nn.Linear(D, 4 * n, bias=False)
+        self.initial_h = self._initial_mlp(D, n, config.dropout)
+        self.initial_c = self._initial_mlp(D, n, config.dropout)
+        self.output_state = nn.Linear(n, m)
+        self.output_context = nn.Linear(D, m, bias=False)
+        self.output = nn.Linear(m, K)
+        self.dropout = nn.Dropout(config.dropout)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        nn.init.orthogonal_(self.gates_state.weight)
+
+    @staticmethod
+    def _initial_mlp(annotation_dim: int, hidden: int, dropout: float) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Linear(annotation_dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.Tanh()
+        )
+
+    def view(self, a: Tensor, expected: Tensor | None = None) -> View:
+        """Prepare annotation vectors a (B, L, D) for any number of steps."""
+        return View(a, self.attention.keys(a), expected)
+
+    def initial_state(self, a: Tensor) -> State:
+        """h_0 and c_0 from two MLPs of the mean annotation vector of a (B, L, D)."""
+        mean = a.mean(1)
+        return State(self.initial_h(mean), self.initial_c(mean))
+
+    def embed(self, words: Tensor) -> Tensor:
+        """Ids (...) -> E y (..., m); a negative id stands for y_0, the zero embedding before the first word."""
+        return self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
+
+    def step(self, view: View, state: State, gates_word: Tensor) -> Step:
+        """Look, then update the LSTM.
+
+        Args:
+            view: of B images.
+            state: h_{t-1}, c_{t-1}.
+            gates_word: W_y E y_{t-1} + b (B, 4n), the previous word's share of the gates.
+        """
+        z, alpha, place = self.attention(view.a, view.keys, state.h, view.expected)
+        if self.gate is None:
+            beta = z.new_ones(len(z))
+        else:
+            beta = torch.sigmoid(self.gate(state.h)).squeeze(1)
+            z = beta.unsqueeze(1) * z
+        i, f, g, o = (gates_word + self.gates_state(state.h) + self.gates_context(z)).chunk(4, dim=1)
+        c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(g)
+        return Step(State(torch.sigmoid(o) * torch.tanh(c), c), z, alpha, beta, place)
+
+    def logits(self, embedded: Tensor, h: Tensor, z: Tensor) -> Tensor:
+        """L_o(E y_{t-1} + L_h h_t + L_z z_t): (..., m), (..., n), (..., D) -> (..., K)."""
+        deep = embedded + self.output_state(self.dropout(h)) + self.output_context(z)
+        if self.config.output_tanh:
+            deep = torch.tanh(deep)
+        return self.output(self.dropout(deep))
+
+    def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
+        """Teacher forcing: every word predicted from the true words before it.
+
+        Args:
+            a: annotation vectors (B, L, D).
+            captions: ids (B, C), all of one length, the end mark last.
+            expected: (B,) bool, for hard attention in training: rows that take the expectation in place of the sample.
+        """
+        view, state = self.view(a, expected), self.initial_state(a)
+        embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
+        gates_words = self.gates_word(embedded)
+        states, steps = [state], []
+        for t in range(captions.shape[1]):
+            step = self.step(view, states[t], gates_words[:, t])
+            states.append(step.state)
+            steps.append(step)
+        h, z, alphas, betas = (
+            torch.stack(parts, 1) for parts in zip(*((s.state.h, s.z, s.alpha, s.beta) for s in steps), strict=True)
+        )
+        places = None if steps[0].place is None else torch.stack([s.place for s in steps], 1)
+        before = torch.stack([s.h for s in states[:-1]], 1)
+        return Output(self.logits(embedded, h, z), alphas, betas, places, before)

@@ -1,0 +1,121 @@
+"""Whether a photograph is like those that a model was trained on.
+
+A captioner describes everything in the words of its training set and cannot say "I do not know". This measure can. The mean of
+a photograph's annotation vectors, scaled to length 1, is m. P are the principal directions of m over the training photographs
+(eigenvectors of the mean of m m^T). The distance of a photograph is the part of m outside their span, `1 - |P m|^2`, between
+0 and 1. A photograph is unlike the training set if its distance exceeds that of 99 % of the dev photographs, which were not
+trained on. `benchmarks/familiarity.py` compares this measure with others.
+"""
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from satlib.data.features import Reader, read_ahead
+from satlib.errors import SatlibError
+
+if TYPE_CHECKING:
+    from satlib.data.datasets import CaptionSet
+    from satlib.model.captioner import Caption
+
+DIRECTIONS = 64  # twice as many double the size and change little
+FALSE_ALARMS = 0.01  # the share of the dev photographs that count as unlike
+REMARK = " (unlike the images this model was trained on: expect mistakes)"
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Familiarity:
+    """The span of the training photographs' mean annotation vectors.
+
+    Attributes:
+        directions: (k, D), int8; row i of P is this row times `scales[i]`.
+        scales: (k,), float32.
+        threshold: a photograph with a greater distance is unlike the training set.
+    """
+
+    directions: Tensor
+    scales: Tensor
+    threshold: float
+
+    def distances(self, a: Tensor) -> Tensor:
+        """The distance of each image: annotation vectors (B, L, D) -> (B,), 0 (like the training set) to 1."""
+        return _outside(unit_means(a), (self.directions * self.scales[:, None]).to(a.device))
+
+    def unlike(self, a: Tensor) -> list[bool]:
+        """Whether each image is unlike the training set: annotation vectors (B, L, D) -> B values."""
+        return (self.distances(a) > self.threshold).tolist()
+
+    def to_json(self) -> dict[str, Any]:
+        """For the header of a model's file: about 1.4 bytes for each number of P."""
+        stored = base64.b64encode(self.directions.cpu().numpy().tobytes()).decode()
+        return {"directions": stored, "scales": self.scales.tolist(), "threshold": self.threshold}
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any] | None, dim: int) -> "Familiarity | None":
+        """Read what `to_json` gave; None if there is none, as in files of an older satlib.
+
+        Raises:
+            SatlibError: it is damaged, or made for annotation vectors of another dimension than `dim`.
+        """
+        if stored is None:
+            return None
+        try:
+            scales, threshold = torch.tensor(stored["scales"], dtype=torch.float32), float(stored["threshold"])
+            content = np.frombuffer(base64.b64decode(stored["directions"], validate=True), dtype=np.int8)
+            return cls(torch.from_numpy(content.reshape(len(scales), dim).copy()), scales, threshold)
+        except (KeyError, TypeError, ValueError) as error:
+            raise SatlibError(
+                f"the model's description of its training images is damaged ({error}); copy the file again, or make it again "
+                "with: satlib export MODEL FILE --familiarity"
+            ) from error
+
+
+def learn(annotations: Callable[[Tensor], Tensor], reader: Reader, data: "CaptionSet") -> Familiarity:
+    """Describe the training images of a data set; the dev images set the threshold.
+
+    Args:
+        annotations: from what the reader gives to annotation vectors (B, L, D): `Captioner.annotations`.
+        reader: reads images of "train" and "dev".
+        data: the data set that the model was trained on.
+
+    Raises:
+        SatlibError: the data set has no training or no dev images.
+    """
+    train, dev = (all_unit_means(annotations, reader, data, split) for split in ("train", "dev"))
+    moments = train.T.double() @ train.double()
+    directions = torch.linalg.eigh(moments).eigenvectors.flip(1).T[: min(DIRECTIONS, len(train))].float()
+    scales = directions.abs().amax(1) / 127
+    rounded = (directions / scales[:, None]).round().to(torch.int8)
+    distances = _outside(dev, rounded * scales[:, None])
+    return Familiarity(rounded, scales, torch.quantile(distances, 1 - FALSE_ALARMS).item())
+
+
+def remark(caption: "Caption") -> str:
+    """What to print behind a caption: a warning if its image is unlike the training images, otherwise nothing."""
+    return REMARK if caption.unlike else ""
+
+
+@torch.inference_mode()
+def all_unit_means(annotations: Callable[[Tensor], Tensor], reader: Reader, data: "CaptionSet", split: str) -> Tensor:
+    """`unit_means` of the images of a split: (N, D); the arguments are those of `learn`."""
+    names = [example.image_id for example in data.split(split)]
+    if not names:
+        raise SatlibError(f"{data.name} has no {split} images; they are needed to tell which images are unlike them")
+    chunks: list[Sequence[str]] = [names[start : start + _BATCH] for start in range(0, len(names), _BATCH)]
+    return torch.cat([unit_means(annotations(batch)).cpu() for batch in read_ahead(reader.read, chunks)])
+
+
+def unit_means(a: Tensor) -> Tensor:
+    """The mean annotation vector of each image, scaled to length 1: (B, L, D) -> (B, D), float32."""
+    return torch.nn.functional.normalize(a.float().mean(1), dim=1)
+
+
+def _outside(means: Tensor, directions: Tensor) -> Tensor:
+    """The part of each vector (B, D) outside of the span of orthonormal rows (k, D): (B,)."""
+    return 1 - (means @ directions.T).square().sum(1)

@@ -1,0 +1,229 @@
+"""A run's checkpoint: everything that resuming needs, in one safetensors file that is written atomically.
+
+It holds the weights that train, their moving average, hard attention's baseline, the optimiser's state, the random state and,
+as JSON in the header, the recipe, the progress, and what identifies the run. On a CPU, resuming from it gives the same bits as
+not having stopped.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from satlib.errors import SatlibError
+from satlib.files.schemas import CheckpointHeader
+from satlib.files.untrusted import matches
+from satlib.files.weight_files import read_safetensors, require_finite, write_safetensors
+from satlib.model import origins
+from satlib.model.captioner import Captioner
+from satlib.model.objective import BatchLoss, VariationalBound
+from satlib.recipe import Recipe, completed, from_dict, require_resumable
+from satlib.training.distributed import Ranks
+from satlib.training.optimisation import create_optimiser, trained_part
+
+CHECKPOINT = "checkpoint.safetensors"
+FORMAT = "satlib checkpoint 1"
+LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline")
+# Options that may change when a run is resumed, beside [decoding]: how long to train.
+_FREE = {("training", "epochs"), ("training", "patience")}
+
+
+@dataclass
+class Progress:
+    """How far a run has come; together with the weights and the random state, all that resuming needs."""
+
+    epoch: int = 0  # finished epochs
+    batch: int = 0  # finished batches of the next epoch
+    sums: dict[str, float] = field(default_factory=dict)  # over those batches' captions: nll, penalty, ...
+    words: int = 0
+    captions: int = 0
+    sampled: int = 0  # captions of batches that have a reward: places or words were sampled
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)  # one record per finished epoch
+
+    def add(self, result: BatchLoss, weight: float, ranks: Ranks) -> None:
+        """Count a batch of which this process computed `result`; 0 is the weight of a share without a row of its own."""
+        own = result.captions * (weight > 0)
+        sums = {name: value.item() * own for name, value in result.means.items()}
+        counts = {"words": result.words * (weight > 0), "captions": own, "sampled": own * ("reward" in sums)}
+        self.batch += 1
+        for name, value in ranks.total(sums | counts, (*LOGGED, *counts)).items():
+            if name in counts:
+                setattr(self, name, getattr(self, name) + int(value))
+            else:
+                self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def count(self, name: str) -> int:
+        """The divisor that turns a sum into its mean: words for the NLL, captions for the rest."""
+        return self.words if name == "nll" else self.sampled if name in ("reward", "baseline") else self.captions
+
+    def so_far(self) -> str:
+        """The epoch's mean reward or loss up to now, for a progress bar."""
+        if "reward" in self.sums and "nll" not in self.sums:
+            return f"reward {self.sums['reward'] / self.count('reward'):.3f}"
+        return f"loss {self.sums['nll'] / self.words:.3f}/word"
+
+    def best(self) -> dict[str, Any] | None:
+        """The record of the epoch whose model is kept: the last of those marked as the best so far."""
+        return next((record for record in reversed(self.history) if record["kept"]), None)
+
+
+@dataclass
+class RunState:
+    """Everything that changes while a run trains."""
+
+    captioner: Captioner
+    averaged: Captioner  # the moving average of its weights; the captioner itself without one
+    bound: VariationalBound | None
+    optimiser: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    progress: Progress
+
+    @classmethod
+    def fresh(cls, captioner: Captioner, low: torch.dtype) -> "RunState":
+        """The state of a new run; `low` is the precision of its matrix products (`satlib.model.device.precision`)."""
+        recipe, device, bound = captioner.recipe, captioner.device, None
+        averaged = copy.deepcopy(captioner) if recipe.training.average else captioner
+        if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
+            smoothing, longest = recipe.objective.label_smoothing, recipe.data.max_length + 1
+            bound = VariationalBound(recipe.hard, recipe.decoder.hidden, smoothing, longest).to(device)
+        # Small gradients underflow in fp16: the loss is scaled up, as far as large ones allow.
+        scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)
+        return cls(captioner, averaged, bound, create_optimiser(captioner, recipe, bound), scaler, Progress())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors of a checkpoint by name."""
+        tensors = {f"model.{name}": value for name, value in trained_part(self.captioner).state_dict().items()}
+        if self.averaged is not self.captioner:
+            tensors |= {f"average.{name}": value for name, value in trained_part(self.averaged).state_dict().items()}
+        if self.bound is not None:
+            tensors |= {f"bound.{name}": value for name, value in self.bound.state_dict().items()}
+        for i, state in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{i}.{key}": value for key, value in state.items()}
+        tensors["random"] = torch.get_rng_state()
+        if self.captioner.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.captioner.device)
+        return tensors
+
+    def restore(self, header: Mapping[str, Any], tensors: dict[str, Tensor], path: Path) -> None:
+        """Take over a checkpoint's values.
+
+        Raises:
+            SatlibError: a value is not finite, or a tensor does not fit.
+        """
+        require_finite(tensors, path)
+        self.progress = Progress(**header["progress"])
+        self.captioner.origins = self.averaged.origins = origins.current(header.get("origins", ()))
+        try:
+            trained_part(self.captioner).load_state_dict(_part(tensors, "model."))
+            if self.averaged is not self.captioner:
+                trained_part(self.averaged).load_state_dict(_part(tensors, "average."))
+            if self.bound is not None:
+                self.bound.load_state_dict(_part(tensors, "bound."))
+        except RuntimeError as error:  # names or shapes that do not fit
+            raise SatlibError(
+                f"{path} does not fit its recipe ({str(error).splitlines()[-1].strip()}): another version of satlib made it; "
+                "name another folder with --out"
+            ) from error
+        try:
+            restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
+            # Absent in a checkpoint from another device, on which precision "auto" meant something else.
+            if self.scaler.is_enabled() and header.get("scaler"):
+                self.scaler.load_state_dict(header["scaler"])
+            torch.set_rng_state(tensors["random"])
+            if self.captioner.device.type == "cuda" and "random.cuda" in tensors:
+                torch.cuda.set_rng_state(tensors["random.cuda"], self.captioner.device)
+        except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            raise SatlibError(
+                f"{path} is damaged: the optimiser's or the random numbers' state does not fit ({error}); copy the run again, or "
+                "name another folder with --out"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a checkpoint must share with the run that resumes from it."""
+
+    recipe: Recipe
+    captions: str  # SHA-256 of the vocabulary and the training captions
+    teachers: Sequence[str] | None  # SHA-256 of each teacher's weights
+
+    def check(self, header: Mapping[str, Any], path: Path) -> None:
+        """Compare with a checkpoint's header.
+
+        Raises:
+            SatlibError: it is another run's; says which part differs.
+        """
+        if header.get("format") != FORMAT:
+            raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --out")
+        advice = "copy the run again, or name another folder with --out"
+        matches(header, CheckpointHeader, f"the header of {path} is not that of a checkpoint", advice)
+        if header["captions"] != self.captions:
+            raise SatlibError(f"{path} was made with other training captions or boxes; name another folder with --out")
+        if header.get("teachers") != self.teachers:
+            raise SatlibError(
+                f"{path} was begun with other teachers; repeat the first command's --teacher, or name another folder with --out"
+            )
+        require_resumable(header["recipe"], path.parent)
+        # Through a recipe, so that options newer than the checkpoint have their defaults.
+        before, now = from_dict(completed(header["recipe"])).to_dict(), self.recipe.to_dict()
+        for section in now:
+            if section in ("name", "decoding"):
+                continue
+            for key in now[section]:
+                # An older version, without this option, trained by the fast loop on a CPU and by the plain one on a GPU.
+                if (section, key) == ("training", "loop") and key not in header["recipe"].get(section, {}):
+                    continue
+                if before[section][key] != now[section][key] and (section, key) not in _FREE:
+                    raise SatlibError(
+                        f"{path.parent} was begun with another {section}.{key}; name another folder with --out, or "
+                        "repeat the first command"
+                    )
+
+
+def save(path: Path, state: RunState, identity: Identity) -> None:
+    """Write a checkpoint atomically."""
+    header = {
+        "format": FORMAT,
+        "recipe": identity.recipe.to_dict(),
+        "captions": identity.captions,
+        "teachers": identity.teachers,
+        "origins": state.captioner.origins,
+        "progress": asdict(state.progress),
+        "scaler": state.scaler.state_dict(),
+    }
+    write_safetensors(path, state.tensors(), header)
+
+
+def find(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """The header and tensors of a run's checkpoint, None without one; files that a killed process left half written go."""
+    for left_over in folder.glob(".*.partial"):
+        left_over.unlink(missing_ok=True)
+    path = folder / CHECKPOINT
+    return read_safetensors(path) if path.is_file() else None
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Give an optimiser its state back: tensors by "i.key", of the i-th parameter."""
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for name, value in tensors.items():
+        i, key = name.split(".")
+        parameter = parameters[int(i)]
+        if value.shape not in (parameter.shape, ()) or not value.is_floating_point():
+            raise ValueError(f"{name} has the shape {tuple(value.shape)} and the type {value.dtype}")
+        if value.shape == parameter.shape:
+            # A file's tensors are contiguous. torch's fused Adam walks weights and moments in memory order: those of a
+            # channels-last weight must have its layout.
+            value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+        state[int(i)][key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,225 @@
+"""One rule for everything that is decided on the dev split: beam width, length normalisation, shares of averaged models.
+
+`satlib choose` follows it, and `satlib average` with several shares. `RULE` says it in words and `Candidate.rank` in code. Each decision is written to the run's `choice.json`, with the dev scores of
+everything that was tried. The test split has no part in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pycocoevalcap.cider.cider import Cider
+
+from satlib.beyond.averaging import average_weights
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.features import Reader, read_ahead
+from satlib.evaluation import evaluate, metrics
+from satlib.files.atomic import read_json, write_json, write_text
+from satlib.files.progress import progress_bar, say
+from satlib.model import search
+from satlib.model.captioner import Caption, Captioner
+from satlib.training.loop import LOG, MODEL
+from satlib.training.validation import read_log
+
+RULE = (
+    "The epoch has the best dev score of the recipe's training.select. Beam width, length normalisation and the shares of averaged "
+    "models have the greatest dev CIDEr (COCO tools, PTB tokens); of equal ones, the smallest values are chosen, in this order."
+)
+FILE = "choice.json"
+BEAMS = (1, 2, 3, 4, 5)
+NORMALISATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5)
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A decision that was tried: its values, such as {"beam": 3, "length_normalisation": 0.7}, its dev scores, its captions."""
+
+    values: dict[str, float]
+    scores: dict[str, float]
+    captions: Mapping[str, Caption]
+
+    def rank(self) -> tuple[float, ...]:
+        """The rule: of several candidates, the one with the smallest rank is chosen."""
+        return -self.scores["CIDEr"], *self.values.values()
+
+    def record(self) -> dict[str, float]:
+        """The candidate in `choice.json`."""
+        return self.values | {name: round(score, 4) for name, score in self.scores.items()}
+
+
+@dataclass
+class Choice:
+    """A decision: the candidates' records, in the order in which they were tried, and the best one."""
+
+    tried: list[dict[str, float]]
+    best: Candidate
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> "Choice":
+        """Choose among candidates by the rule."""
+        return cls([candidate.record() for candidate in candidates], min(candidates, key=Candidate.rank))
+
+    def record(self) -> dict[str, Any]:
+        """The decision in `choice.json`."""
+        return {"chosen": self.best.record(), "tried": self.tried}
+
+
+class Scorer:
+    """Dev scores of generated captions, as `satlib evaluate` has them; the references are split into words once."""
+
+    def __init__(self, examples: Sequence[Example], language: str = "") -> None:
+        """Split the references of the examples into words."""
+        self.language, self._lines = language, {}
+        self.ids = [example.image_id for example in examples]
+        references = {example.image_id: example.references for example in examples}
+        flat = [line for image_id in self.ids for line in references[image_id]]
+        lines, self.protocol, _ = metrics.split_words(flat, language)
+        self._human = metrics.group(references, self.ids, lines)
+
+    def prepare(self, texts: set[str]) -> None:
+        """Split captions into words, in one call for all."""
+        new = sorted(texts - self._lines.keys())
+        if new:
+            self._lines |= dict(zip(new, metrics.split_words(new, self.language)[0], strict=True))
+
+    def __call__(self, captions: Mapping[str, Caption]) -> dict[str, float]:
+        """CIDEr, and BLEU-1 and BLEU-4 without brevity penalty, in percent."""
+        texts = {image_id: " ".join(captions[image_id].words) for image_id in self.ids}
+        self.prepare(set(texts.values()))
+        generated = {image_id: [self._lines[text]] for image_id, text in texts.items()}
+        bleu = metrics.bleu(generated, self._human)
+        cider = 100 * float(Cider().compute_score(self._human, generated)[0])
+        return {"CIDEr": cider} | {name: bleu[f"{name} (no brevity penalty)"] for name in ("BLEU-1", "BLEU-4")}
+
+
+def choose_decoding(
+    captioner: Captioner,
+    data: CaptionSet,
+    reader: Reader,
+    beams: Sequence[int] = BEAMS,
+    normalisations: Sequence[float] = NORMALISATIONS,
+    progress: bool = True,
+) -> Choice:
+    """Choose beam width and length normalisation on dev, with one pass over the images for each beam width.
+
+    Greedy decoding, a beam of 1, compares no hypotheses: it is tried once, without length normalisation.
+
+    Raises:
+        SatlibError: the data have no dev images.
+    """
+    examples = evaluate.images_of(data, "dev")
+    scorer = Scorer(examples, captioner.vocabulary.language)
+    candidates: list[Candidate] = []
+    for beam in sorted(set(beams)):
+        exponents = sorted(set(normalisations)) if beam > 1 else [0.0]
+        found = _decode(captioner, reader, examples, beam, exponents, progress)
+        scorer.prepare({" ".join(caption.words) for captions in found for caption in captions.values()})
+        for exponent, captions in zip(exponents, found, strict=True):
+            values = {"beam": beam, "length_normalisation": exponent}
+            candidates.append(Candidate(values, scorer(captions), captions))
+            if progress:
+                say(_line(candidates[-1]))
+    return Choice.of(candidates)
+
+
+@torch.inference_mode()
+def _decode(
+    captioner: Captioner,
+    reader: Reader,
+    examples: Sequence[Example],
+    beam: int,
+    exponents: Sequence[float],
+    progress: bool,
+) -> list[dict[str, Caption]]:
+    """The captions of the examples for each length normalisation, from one pass."""
+    captioner.eval()
+    found: list[dict[str, Caption]] = [{} for _ in exponents]
+    batches = [examples[start : start + evaluate.BATCH] for start in range(0, len(examples), evaluate.BATCH)]
+    inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
+    bar = progress_bar(batches, unit="batch", desc=f"beam {beam}", show=progress, leave=False)
+    longest = captioner.recipe.decoding.max_length
+    for batch, images in zip(bar, inputs, strict=True):
+        a = captioner.annotations(images.to(captioner.device))
+        if beam == 1:
+            best = [search.greedy(captioner.decoder, a, longest)]
+        else:
+            searches = search.beam_searches(captioner.decoder, a, beam, longest, exponents)
+            best = [[hypotheses[0] for hypotheses in images] for images in searches]
+        for captions, hypotheses in zip(found, best, strict=True):
+            for example, hypothesis in zip(batch, hypotheses, strict=True):
+                captions[example.image_id] = captioner.read(hypothesis)
+    return found
+
+
+def choose_share(
+    a: Captioner,
+    b: Captioner,
+    data: CaptionSet,
+    reader: Reader,
+    shares: Sequence[float] = SHARES,
+    progress: bool = True,
+) -> Choice:
+    """Choose the share of b's weights in the average of two models on dev, decoded as b's recipe says.
+
+    Raises:
+        SatlibError: the data have no dev images, or the models cannot be averaged.
+    """
+    examples = evaluate.images_of(data, "dev")
+    scorer = Scorer(examples, b.vocabulary.language)
+    candidates = []
+    for share in sorted(set(shares)):
+        captions = evaluate.generate(average_weights(a, b, share), reader, examples, progress=progress)
+        candidates.append(Candidate({"share": share}, scorer(captions), captions))
+        if progress:
+            say(_line(candidates[-1]))
+    return Choice.of(candidates)
+
+
+def _line(candidate: Candidate) -> str:
+    """A candidate in a line."""
+    values = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in candidate.values.items())
+    return f"{values}: " + ", ".join(f"{name} {score:.2f}" for name, score in candidate.scores.items())
+
+
+def write_decoding(choice: Choice, captioner: Captioner, data: CaptionSet, run: Path) -> None:
+    """Write a decision about decoding into a run: `choice.json`, `evaluation-dev.json`, and the recipe of its model.
+
+    Each file is replaced atomically, the model last. The captioner's recipe is changed as well.
+    """
+    beam, exponent = int(choice.best.values["beam"]), choice.best.values["length_normalisation"]
+    decoded = replace(captioner.recipe.decoding, beam=beam, length_normalisation=float(exponent))
+    captioner.recipe = replace(captioner.recipe, decoding=decoded)
+    examples = evaluate.images_of(data, "dev")
+    made = evaluate.settings(captioner, data, "dev")
+    result = evaluate.of_captions(choice.best.captions, examples, made, captioner.vocabulary.language)
+    write_record("decoding", choice, data, run)
+    evaluate.save(result, run)
+    write_text(run / "recipe.toml", captioner.recipe.to_toml())
+    captioner.save(run / MODEL)
+
+
+def write_record(decision: str, choice: Choice, data: CaptionSet, run: Path) -> None:
+    """Write a decision into a run's `choice.json`, beside earlier decisions of another kind."""
+    path = run / FILE
+    record = (
+        read_json(path, dict[str, Any], "a record of choices", "delete it and choose again") if path.is_file() else {}
+    )
+    examples = evaluate.images_of(data, "dev")
+    record |= {"rule": RULE, "data": data.name, "split": "dev", "images": len(examples)}
+    if epoch := _epoch(run):
+        record["epoch"] = epoch
+    write_json(path, record | {decision: choice.record()})
+
+
+def _epoch(run: Path) -> dict[str, Any] | None:
+    """The epoch that training kept, as its log says; None without a log, as for an average."""
+    path = run / LOG
+    if not path.is_file():
+        return None
+    records = read_log(path)
+    kept = [record for record in records if record["kept"]]
+    scores = {name: value for name, value in kept[-1].items() if name.startswith("dev_")} if kept else {}
+    return {"chosen": kept[-1]["epoch"], "of": len(records), **scores} if kept else None

@@ -1,0 +1,175 @@
+"""Training in several processes, started by torchrun, with DistributedDataParallel over gloo (CPU) or NCCL (CUDA).
+
+Rank r of W takes rows r, r + W, r + 2W, ... of every batch. All captions of a batch have the same length, so ranks have equal
+work. The loss is a mean over rows, of which rank r has n_r of n, and DistributedDataParallel averages the gradients of the
+ranks. Therefore each rank's loss is weighted by w_r = W n_r / n, which gives the gradient of the whole batch for any division:
+
+    1/W sum_r w_r grad(mean of rank r) = sum_r n_r/n grad(mean of rank r) = grad(mean of all rows)
+
+A rank without rows processes the first row with weight 0, because the other ranks wait for its gradients.
+
+Each rank draws the random numbers (dropout, sampled places and words, coins) for its own rows from a stream that depends only
+on (seed, batch, rank). So dropout masks differ between ranks and from those of a single process, and a checkpoint needs only the
+state of the first rank. Two things differ from training in one process: a learned baseline (hard attention) weights ranks by
+rows and not by sampled places, and BatchNorm in a trained encoder sees only the rank's own rows on CPUs (on CUDA it
+becomes SyncBatchNorm).
+"""
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from satlib.data.batches import Batch
+from satlib.errors import SatlibError
+
+Value = TypeVar("Value")
+# How long ranks wait while the first one evaluates. A process that dies is noticed immediately.
+PATIENCE = timedelta(hours=2)
+LOST = ("gloo", "onnection", "Broken pipe")  # substrings of the messages of connection errors
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The rank of this process and the collective operations, which do nothing in a run of one process."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files, evaluates and prints."""
+        return self.rank == 0
+
+    def share(self, batch: Batch) -> Batch:
+        """This rank's rows of a batch, with their loss weight."""
+        if self.size == 1:
+            return batch
+        rows = slice(self.rank, None, self.size) if self.rank < len(batch.image_ids) else slice(0, 1)
+        own = len(batch.image_ids[self.rank :: self.size])
+        return Batch(batch.image_ids[rows], batch.captions[rows], self.size * own / len(batch.image_ids))
+
+    def seed(self, seed: int, step: int) -> None:
+        """Seed the random numbers of a batch; a single process continues its own stream instead."""
+        if self.size > 1:
+            torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
+
+    def parallel(self, work: Callable[..., Value], parts: Sequence[nn.Module], partly: bool) -> Callable[..., Value]:
+        """`work`, which maps a batch to its loss, with the gradients of `parts` averaged over the ranks.
+
+        All ranks start with the first rank's parameters. partly: some parameters may be unused in a loss.
+        """
+        if self.size == 1:
+            return work
+        module = _LossModule()
+        module.work, module.parts = work, nn.ModuleList(parts)
+        if next(module.parameters()).is_cuda:
+            nn.SyncBatchNorm.convert_sync_batchnorm(module)
+            return DistributedDataParallel(module, find_unused_parameters=partly)
+        parallel = DistributedDataParallel(module, find_unused_parameters=partly)
+        parallel.register_comm_hook(None, _mean_by_rank)
+        return parallel
+
+    def total(self, values: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+        """Sums over the ranks of the `names` that at least one rank has. Every rank must pass the same `names`."""
+        if self.size == 1:
+            return dict(values)
+        table = torch.tensor([[values.get(name, 0.0), name in values] for name in names], dtype=torch.float64)
+        distributed.all_reduce(table)
+        return {name: total for name, (total, count) in zip(names, table.tolist(), strict=True) if count}
+
+    def mean(self, value: Tensor, weight: float) -> None:
+        """Replace a tensor by its weighted mean over the ranks; `weight` is the weight of this rank's share."""
+        if self.size > 1:
+            distributed.all_reduce(value.mul_(weight / self.size))
+
+    def from_first(self, make: Callable[[], Value]) -> Value:
+        """The value that `make` returns on the first rank, on every rank; its SatlibError is raised on every rank."""
+        if self.size == 1:
+            return make()
+        try:
+            message: list[Any] = [make() if self.first else None]
+        except SatlibError as error:
+            message = [error]
+        distributed.broadcast_object_list(message)
+        if isinstance(message[0], SatlibError):
+            raise message[0]
+        return message[0]
+
+    def any(self, mine: bool = False) -> bool:
+        """Whether `mine` is true on any rank. All ranks wait for each other."""
+        if self.size == 1:
+            return mine
+        count = torch.tensor([float(mine)])
+        distributed.all_reduce(count)
+        return count.item() > 0
+
+
+class _LossModule(nn.Module):
+    """Wraps the function from a batch to its loss as a module that owns the trained parts."""
+
+    def forward(self, *batch: Any) -> Any:
+        """Call `work`."""
+        return self.work(*batch)
+
+
+def _mean_by_rank(_: object, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+    """The mean of the ranks' gradients, summed in the order of the ranks.
+
+    gloo starts its sum at a rank that depends on the position of a gradient in its bucket, and DistributedDataParallel rearranges
+    its buckets after the first batch. With three or more ranks, a resumed run would therefore round differently from an
+    uninterrupted one.
+    """
+    own, size = bucket.buffer(), distributed.get_world_size()
+    parts = [torch.empty_like(own) for _ in range(size)]
+    gathered = distributed.all_gather(parts, own, async_op=True).get_future()
+    return gathered.then(lambda _: sum(parts[1:], parts[0]) / size)
+
+
+def current() -> Ranks:
+    """The ranks of the enclosing `launched` block."""
+    return Ranks(distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else Ranks()
+
+
+@contextmanager
+def launched(device: torch.device) -> Iterator[torch.device]:
+    """Join the other processes of the run within a `with` block; yields the device of this process.
+
+    Raises:
+        SatlibError: a machine has fewer GPUs than processes, or another process has died.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # set by torchrun, like LOCAL_RANK
+        yield device
+        return
+    local = int(os.environ["LOCAL_RANK"])
+    if device.type == "mps" or (device.type == "cuda" and local >= torch.cuda.device_count()):
+        raise SatlibError(
+            f"process {local + 1} of this machine has no GPU; lower --nproc-per-node, or add --device cpu"
+        )
+    if device.type == "cuda":
+        device = torch.device("cuda", local)
+        torch.cuda.set_device(device)
+    # Its functions have the group of the time of its import as a default. DistributedDataParallel imports it: that late, it would
+    # keep the group and gloo's threads alive after this block, and a thread that outlives Python's clean-up may abort the process.
+    import_module("torch.distributed.nn")
+
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield device
+    except RuntimeError as error:
+        if not isinstance(error, distributed.DistError) and not any(word in str(error) for word in LOST):
+            raise
+        raise SatlibError(
+            "another process of this run has died, so this one stops too; run the same command again to resume from the last checkpoint"
+        ) from error
+    distributed.destroy_process_group()
+    gc.collect()  # what still holds the group, such as a parallel module in a cycle of references

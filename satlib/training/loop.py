@@ -1,0 +1,349 @@
+"""The training loop (section 4.3): same-length batches, early stopping on generated captions, a run as a folder.
+
+A run's folder holds `recipe.toml`, `vocabulary.json`, `log.jsonl` (one JSON object per epoch), `curves.png`,
+`model.safetensors` (the best captioner so far) and `checkpoint.safetensors` (everything that resuming needs). Each file is
+written atomically; on a CPU, a run that was stopped and resumed gives the same bits as one that was not.
+
+The losses are in `satlib.model.objective`. Several processes may share a run (`satlib.training.distributed`): each computes its rows of every
+batch, and the first writes the files.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import partial
+from itertools import islice, tee
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from satlib.beyond.boxes import targets
+from satlib.beyond.distillation import Teachers
+from satlib.configs import SAVE_SECONDS
+from satlib.data.batches import Batch
+from satlib.data.datasets import CaptionSet
+from satlib.data.entities import Entities
+from satlib.data.features import Pixels, Reader, read_ahead
+from satlib.errors import SatlibError
+from satlib.evaluation import plots
+from satlib.files.atomic import write_text
+from satlib.files.progress import progress_bar, say
+from satlib.model.captioner import Captioner
+from satlib.model.device import precision
+from satlib.model.encoders import create
+from satlib.model.objective import BatchLoss, caption_loss, coins, reward_loss
+from satlib.recipe import Recipe
+from satlib.training import checkpoint, distributed, fast, starting
+from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState
+from satlib.training.interruption import Interrupted, StopRequest, stop_requests
+from satlib.training.optimisation import set_learning_rate, update_average
+from satlib.training.run_lock import locked
+from satlib.training.scaling import with_scale
+from satlib.training.training_data import drop_annotations, training_data
+from satlib.training.validation import describe, dev_score, epoch_record
+
+MODEL, LOG = "model.safetensors", "log.jsonl"
+
+
+def train(
+    recipe: Recipe,
+    data: CaptionSet,
+    reader: Reader,
+    run: Path,
+    device: str | torch.device = "cpu",
+    progress: bool = True,
+    start: Path | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    prepare: Callable[[Captioner], None] | None = None,
+    teachers: Sequence[tuple[Captioner, Reader]] = (),
+    save_seconds: float = SAVE_SECONDS,
+    entities: Entities | None = None,
+) -> Captioner:
+    """Train a captioner, or resume a run that was stopped: -> the best captioner, which is also in the run's folder.
+
+    Of several processes (`satlib.training.distributed.launched`) only the first needs that folder; the others return their last captioner.
+
+    Args:
+        recipe: all options.
+        data: captions and splits; "train" is trained on, "dev" chooses the epoch, "test" is not used.
+        reader: gives annotation vectors (a feature store) or pixels (an encoder that trains) by image id.
+        run: the folder.
+        device: where to compute.
+        progress: show a bar.
+        start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be of another kind.
+        on_epoch: called with each finished epoch's record, once it is safe on disk; an exception from it ends the training.
+        prepare: called with the fresh captioner, to change a part of it before anything else is done.
+        teachers: trained models to distil from (`satlib.beyond.distillation`), each with its reader.
+        save_seconds: age in seconds of the last checkpoint at which one is written within an epoch; 0: after every batch.
+        entities: the boxes of the training captions' phrases, if `objective.boxes` gives them a weight.
+
+    Raises:
+        Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
+        SatlibError: the folder holds another run or is in use, `start` or `entities` does not fit, or the loss is no longer finite.
+    """
+    with ExitStack() as held:
+        distributed.current().from_first(lambda: held.enter_context(locked(run)))
+        trainer = Trainer(
+            recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds, entities
+        )
+        with stop_requests() as stop:
+            trainer.run(stop, on_epoch)
+        return Captioner.load(run / MODEL, device) if trainer.ranks.first else trainer.captioner
+
+
+class Trainer:
+    """One process's work on a run: batch by batch, epoch by epoch."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: CaptionSet,
+        reader: Reader,
+        folder: Path,
+        device: torch.device,
+        progress: bool = True,
+        start: Path | None = None,
+        prepare: Callable[[Captioner], None] | None = None,
+        teachers: Sequence[tuple[Captioner, Reader]] = (),
+        save_seconds: float = SAVE_SECONDS,
+        entities: Entities | None = None,
+    ) -> None:
+        """Build the model and its optimiser, and resume from the folder's checkpoint if there is one; see `train`."""
+        self.reader, self.folder, self.device = reader, folder, device
+        self.save_seconds, self.saved = save_seconds, time.monotonic()
+        self.ranks = distributed.current()
+        self.show = progress and self.ranks.first
+        self.data = training_data(data, recipe)
+        self.batches = self.data.batches
+        torch.manual_seed(recipe.training.seed)
+        encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
+        recipe = self.ranks.from_first(lambda: with_scale(recipe, encoder, reader, self.data.train_ids))
+        self.recipe = recipe
+        self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
+        if prepare is not None:
+            prepare(self.captioner)
+        self.decode = fast.loop(self.captioner.decoder, recipe.training.loop)
+        self.teachers = Teachers.of(teachers, self.data.vocabulary, recipe)
+        self.captioner.origins = self.teachers.origins if self.teachers else ()
+        self.boxes = targets(entities, data, recipe, self.captioner)
+        known = self.data.hash if self.boxes is None else self.data.hash + self.boxes.hash
+        self.identity = Identity(recipe, known, self.teachers.hashes if self.teachers else None)
+        self.low = precision(recipe.training.precision, device)
+        self.state = RunState.fresh(self.captioner, self.low)
+        resumed = self.ranks.from_first(lambda: self._begin(start))
+        if resumed is not None:
+            self._resume(*resumed)
+        learning = [
+            self.captioner if recipe.encoder.train else self.captioner.decoder,
+            *([] if self.state.bound is None else [self.state.bound]),
+        ]
+        partly = recipe.encoder.train  # a network may have a head that is not used
+        loss = self._caption_loss if self.data.reward is None else self._reward_loss
+        self.loss = self.ranks.parallel(loss, learning, partly)
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run has come."""
+        return self.state.progress
+
+    def _begin(self, start: Path | None) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """The checkpoint to resume from; or None for a new run, whose folder is then made."""
+        found = checkpoint.find(self.folder)
+        if found is not None:
+            return found
+        if (self.folder / MODEL).exists():
+            raise SatlibError(
+                f"{self.folder} holds a finished model without a checkpoint; name another folder with --out"
+            )
+        if start is not None:
+            starting.start_from(start, self.state)
+        elif self.data.reward is not None:
+            raise SatlibError(
+                'objective.maximise = "reward" improves a model that captions already: give a trained one with --start'
+            )
+        write_text(self.folder / "recipe.toml", self.recipe.to_toml())
+        self.data.vocabulary.save(self.folder / "vocabulary.json")
+        self.save_checkpoint()  # from now on the folder is known as this run's, whenever the process is killed
+        return None
+
+    def _resume(self, header: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
+        path = self.folder / CHECKPOINT
+        self.identity.check(header, path)
+        self.state.restore(header, tensors, path)
+        if self.progress.history and self.ranks.first:  # the process may have been killed between checkpoint and log
+            self._write_log()
+        if self.show:
+            say(f"resuming {self.folder} after epoch {self.progress.epoch}, batch {self.progress.batch}")
+
+    def save_checkpoint(self) -> None:
+        """Write the run's state into its folder; the first process does."""
+        if self.ranks.first:
+            checkpoint.save(self.folder / CHECKPOINT, self.state, self.identity)
+            self.saved = time.monotonic()
+
+    def run(self, stop: StopRequest, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
+        """Train to the end, by epochs or by patience; see `train`."""
+        if isinstance(self.reader, Pixels) and not self.finished():
+            with stop.at_once():
+                self.reader.prepare(self.data.train_ids, self.show)
+        while not self.finished():
+            number = self.progress.epoch + 1
+            self._epoch(stop)
+            self._end_epoch(stop)
+            if on_epoch is not None:
+                on_epoch(self.progress.history[-1])
+            if self.ranks.any(stop.requested) and not self.finished():
+                raise Interrupted(f"stopped after epoch {number}; the same command resumes it")
+
+    def finished(self) -> bool:
+        """Whether all epochs are done, or `patience` of them without a better one."""
+        config, best = self.recipe.training, self.progress.best()
+        waited = self.progress.epoch - best["epoch"] if best else 0
+        return self.progress.epoch >= config.epochs or waited >= config.patience
+
+    def done(self) -> float:
+        """The share of the training's batches that are done."""
+        p = self.progress
+        return (p.epoch + p.batch / len(self.batches)) / self.recipe.training.epochs
+
+    def _epoch(self, stop: StopRequest) -> None:
+        """The remaining batches of the current epoch."""
+        p = self.progress
+        number = p.epoch + 1
+        start, before = time.perf_counter(), p.seconds
+        bar = progress_bar(
+            total=len(self.batches),
+            initial=p.batch,
+            unit="batch",
+            desc=f"epoch {number}/{self.recipe.training.epochs}",
+            show=self.show,
+        )
+        with bar:
+            for batch, annotations in self._read(p.epoch, p.batch):
+                self.update(batch, annotations)
+                stopping = self.ranks.any(stop.requested)
+                p.seconds = before + time.perf_counter() - start
+                bar.update()
+                if self.show:
+                    bar.set_postfix_str(f"{p.so_far()}, {p.words / p.seconds:.0f} words/s", refresh=False)
+                if stopping or time.monotonic() - self.saved >= self.save_seconds:
+                    self.save_checkpoint()
+                if stopping:
+                    raise Interrupted(f"stopped after batch {p.batch} of epoch {number}; the same command resumes it")
+
+    def _read(self, epoch: int, skipped: int) -> Iterator[tuple[Batch, Tensor]]:
+        """This process's share of an epoch's batches from the `skipped`-th on, each with its annotation vectors or pixels."""
+        shares = map(self.ranks.share, islice(self.batches.epoch(epoch), skipped, None))
+        shares, ahead = tee(shares)  # a stream's batches are made as they come
+        return zip(shares, read_ahead(lambda batch: self.reader.read(batch.image_ids), ahead), strict=True)
+
+    def update(self, batch: Batch, annotations: Tensor) -> None:
+        """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, counts."""
+        config, state, p = self.recipe.training, self.state, self.progress
+        step = p.epoch * len(self.batches) + p.batch
+        self.ranks.seed(config.seed, step)
+        with nullcontext() if self.low == torch.float32 else torch.autocast(self.device.type, self.low):
+            result = self.loss(batch, annotations)
+        if not torch.isfinite(result.loss):
+            raise self._not_finite("loss", result.loss, batch)
+        state.optimiser.zero_grad(set_to_none=True)
+        state.scaler.scale(result.loss * batch.weight).backward()
+        if state.bound is not None:
+            self.ranks.mean(state.bound.average, batch.weight)
+        state.scaler.unscale_(state.optimiser)
+        norm = nn.utils.clip_grad_norm_(self.captioner.parameters(), config.clip or math.inf)
+        # Checked before the step, so that no broken weight is ever kept. A scale that is too large makes it infinite as well.
+        if not torch.isfinite(norm) and state.scaler.get_scale() <= 1:
+            raise self._not_finite("gradient's norm", norm, batch)
+        set_learning_rate(state.optimiser, config, step, config.epochs * len(self.batches))
+        scale = state.scaler.get_scale()
+        state.scaler.step(state.optimiser)  # skipped where a gradient has overflowed
+        state.scaler.update()
+        if config.average and state.scaler.get_scale() >= scale:
+            # A smaller decay in the first batches: the average would otherwise keep the random initial weights.
+            update_average(state.averaged, self.captioner, min(config.average, (1 + step) / (10 + step)))
+        p.add(result, batch.weight, self.ranks)
+
+    def _caption_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
+        """Equation 14 or hard attention's bound, for a batch of captions."""
+        self.captioner.train()
+        objective, captions = self.recipe.objective, batch.captions.to(self.device)
+        a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
+        covers = None if self.boxes is None else self.boxes.of(batch.image_ids, batch.captions).to(self.device)
+        a, covers = drop_annotations(a, covers, self.recipe.training)
+        return caption_loss(
+            self.decode,
+            a,
+            captions,
+            objective.doubly_stochastic,
+            objective.label_smoothing,
+            self.state.bound,
+            self.done(),
+            objective.distillation,
+            None if self.teachers is None else self.teachers.probabilities(batch.image_ids, captions),
+            objective.boxes,
+            covers,
+        )
+
+    def _reward_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
+        """The expected reward of captions that the model samples for a batch of images."""
+        assert self.data.reward is not None
+        config, hard = self.recipe.reward, self.recipe.decoder.attention == "hard"
+        self.captioner.eval()  # rewarded as it will generate: without dropout
+        a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
+        names = [name for name in batch.image_ids for _ in range(config.samples)]
+        with self.captioner.looking("sample" if hard else None):
+            return reward_loss(
+                self.captioner.decoder,
+                a,
+                partial(self.data.reward.of, names),
+                config.samples,
+                self.recipe.decoding.max_length,
+                config.temperature,
+                self.recipe.objective.doubly_stochastic,
+                coins(self.recipe.hard, len(a), self.device, self.done()) if hard else None,
+            )
+
+    def _not_finite(self, what: str, value: Tensor, batch: Batch) -> SatlibError:
+        names = ", ".join(batch.image_ids[:3]) + (", ..." if len(batch.image_ids) > 3 else "")
+        return SatlibError(
+            f"the {what} is {value.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
+            f"{names}; lower training.learning_rate or training.clip in a new run, or check those images; see: satlib doctor {self.folder}"
+        )
+
+    def _end_epoch(self, stop: StopRequest) -> None:
+        """Judge the epoch on dev, keep its model if it is the best, write checkpoint and log."""
+        p, config, steps = self.progress, self.recipe.training, len(self.batches)
+        # The last batch's learning rate, also in a process that resumed right after that batch.
+        set_learning_rate(self.state.optimiser, config, (p.epoch + 1) * steps - 1, config.epochs * steps)
+        try:
+            with stop.at_once() if self.ranks.first else nullcontext():
+                record = self.ranks.from_first(self.judge)
+        except Interrupted as error:
+            self.save_checkpoint()
+            raise Interrupted(f"stopped while epoch {p.epoch + 1} was judged; the same command resumes it") from error
+        self.state.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
+        if not self.ranks.first:
+            return
+        if record["kept"]:
+            self.state.averaged.save(self.folder / MODEL)
+        self.save_checkpoint()
+        self._write_log()
+        if self.show:
+            say(describe(record, self.recipe))
+
+    def judge(self) -> dict[str, Any]:
+        """The epoch's record, and whether it is the best so far."""
+        record = epoch_record(self.state, self.data, self.reader, self.decode, self.done())
+        best = self.progress.best()
+        select = self.recipe.training.select
+        record["kept"] = best is None or dev_score(record, select) > dev_score(best, select)
+        return record
+
+    def _write_log(self) -> None:
+        write_text(self.folder / LOG, "".join(json.dumps(line) + "\n" for line in self.progress.history))
+        plots.save(plots.curves_figure(self.progress.history), self.folder / "curves.png")

@@ -1,0 +1,110 @@
+"""What a recipe trains on, out of a caption set: vocabulary, batches, dev captions, and the reward where one is maximised."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from satlib.beyond.rewards import Consensus
+from satlib.configs import TrainingConfig
+from satlib.data.batches import ImageBatches, Pair, SameLengthBatches, pairs
+from satlib.data.datasets import CaptionSet, Example
+from satlib.data.sharded import Shards
+from satlib.data.text import Vocabulary
+from satlib.errors import SatlibError
+from satlib.recipe import Recipe
+from satlib.training.streaming import StreamedBatches
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A caption set as one recipe trains on it.
+
+    Attributes:
+        vocabulary: of the training captions.
+        batches: of an epoch.
+        train_ids: the training images; none are named where they are streamed.
+        dev: the images that choose the epoch.
+        dev_pairs: each of their captions with its image.
+        hash: SHA-256 of the vocabulary and the training captions.
+        reward, dev_reward: rewards of generated captions on train and dev; None where the likelihood is maximised.
+    """
+
+    vocabulary: Vocabulary
+    batches: SameLengthBatches | ImageBatches | StreamedBatches
+    train_ids: list[str]
+    dev: Sequence[Example]
+    dev_pairs: list[Pair]
+    hash: str
+    reward: Consensus | None = None
+    dev_reward: Consensus | None = None
+
+
+def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
+    """Prepare a caption set for training.
+
+    Raises:
+        SatlibError: the train or the dev split is empty, or a stream cannot serve the recipe.
+    """
+    streamed = isinstance(data, Shards)
+    train = () if streamed else data.split("train")[: recipe.data.train_images or None]
+    dev: Sequence[Example] = data.split("dev")
+    if not (train or streamed) or not dev:
+        raise SatlibError(
+            f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
+        )
+    known = (recipe.data.vocabulary_size, recipe.data.min_count, recipe.data.language)
+    config, longest = recipe.training, recipe.data.max_length
+    reward = dev_reward = None
+    batches: SameLengthBatches | ImageBatches | StreamedBatches
+    if streamed:
+        vocabulary = data.vocabulary(*known)
+        batches = _stream(data, vocabulary, recipe)
+        digest = batches.hash
+    else:
+        vocabulary = Vocabulary.from_captions((caption for one in train for caption in one.references), *known)
+        train_pairs = pairs(train, vocabulary, longest)
+        digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
+        if recipe.objective.maximise == "reward":
+            reward = Consensus(train, vocabulary, recipe.reward)
+            dev_reward = Consensus(dev, vocabulary, recipe.reward)
+            batches = ImageBatches([one.image_id for one in train], config.batch_size, config.seed)
+        else:
+            batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+    names = [one.image_id for one in train]
+    return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
+
+
+def _stream(data: Shards, vocabulary: Vocabulary, recipe: Recipe) -> StreamedBatches:
+    if recipe.objective.maximise == "reward" or recipe.data.train_images:
+        raise SatlibError(
+            f"the training images in {data.place} are a stream, which is read whole and by its captions: "
+            'set data.train_images = 0 and objective.maximise = "likelihood", or train on a data set in files'
+        )
+    config = recipe.training
+    return StreamedBatches(data, vocabulary, recipe.data.max_length, config.batch_size, config.seed, recipe.data.buffer)
+
+
+def drop_annotations(a: Tensor, covers: Tensor | None, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
+    """Leave out some places and dimensions of a batch's annotation vectors, against overfitting.
+
+    The encoder is frozen, so the same few thousand sets of vectors return in every epoch; this makes them differ.
+
+    Args:
+        a: annotation vectors (B, L, D).
+        covers: the shares of the cells in the words' boxes (B, C, L), or None.
+        config: `drop_places` and `drop_dimensions`.
+
+    Returns:
+        The annotation vectors (B, L', D) and the shares (B, C, L') of the places that are left, in their order.
+    """
+    if config.drop_places:
+        count = max(1, round(a.shape[1] * (1 - config.drop_places)))
+        kept = torch.randperm(a.shape[1], device=a.device)[:count].sort().values
+        a, covers = a[:, kept], None if covers is None else covers[:, :, kept]
+    if config.drop_dimensions:
+        a = functional.dropout1d(a.transpose(1, 2), config.drop_dimensions).transpose(1, 2)
+    return a, covers

@@ -1,0 +1,167 @@
+"""Does a change of the code change a result? Record what satlib computes before it and after it, and compare.
+
+    python tools/same_results.py record BEFORE.json --flickr8k FOLDER --entities PATH    # in the old checkout
+    python tools/same_results.py record AFTER.json --flickr8k FOLDER --entities PATH     # in the new one
+    python tools/same_results.py compare BEFORE.json AFTER.json
+
+Everything goes through the command line, so the same script runs on both. It records, on one machine: captions, scores and
+attention measures of every shipped model; the scores of every stored result's captions; the table of results; all options of
+every recipe; and the weights after short training runs. Photographs are the first of each split of Flickr8k. The comparison
+prints each difference, down to the last digit and bit, and exits with status 1 if there is one.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+ROOT = Path(__file__).resolve().parent.parent
+SCENES, PHOTOGRAPHS = ("scenes-soft", "scenes-hard"), ("flickr8k-lite0-soft", "flickr8k-lite02-boxes", "flickr8k-hard-reward")
+SHORT = ("data.train_images=192", "training.epochs=1")
+ON_SCENES = {
+    "soft": ("scenes-soft",),
+    "hard": ("scenes-hard",),
+    "several samples": ("scenes-hard", "--set", "hard.samples=3", "--set", "hard.baseline=other-samples"),
+    "learned baseline": ("scenes-hard", "--set", "hard.reward=to-come", "--set", "hard.baseline=learned"),
+    "reward": ("scenes-soft", "--start", "scenes-soft", "--set", "objective.maximise=reward", "--set", "training.batch_size=16"),
+    "distillation": ("scenes-soft", "--teacher", "scenes-soft", "--set", "training.average=0.99"),
+}
+ON_PHOTOGRAPHS = {
+    "frozen": ("flickr8k-lite0-soft", "--set", "training.epochs=1"),
+    "boxes": ("flickr8k-lite02-boxes", "--set", "training.epochs=1", "--entities", "ENTITIES"),
+    "reward": ("flickr8k-hard-reward", "--start", "flickr8k-hard-reward", "--set", "training.epochs=1"),
+}
+KEPT = 150  # photographs of each split
+
+
+def satlib(*arguments: str, data: Path | None = None) -> str:
+    """Run a command of the checkout that this script stands in; give what it prints."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "satlib", *arguments, *(["--data", str(data)] if data else [])]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    print("$ satlib", *arguments, "->", done.returncode, flush=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def weights(path: Path) -> str:
+    """The SHA-256 of all tensors of a model, names included."""
+    digest = hashlib.sha256()
+    with safe_open(path, "pt") as file:
+        for name in sorted(file.keys()):
+            digest.update(name.encode() + file.get_tensor(name).contiguous().view(-1).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def small_flickr8k(source: Path, target: Path) -> None:
+    """The first photographs of each split of Flickr8k, in its own layout."""
+    texts = target / "flickr8k" / "Flickr8k_text"
+    texts.mkdir(parents=True)
+    names = set()
+    for split in ("train", "dev", "test"):
+        listed = (source / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt").read_text().split()[:KEPT]
+        (texts / f"Flickr_8k.{split}Images.txt").write_text("\n".join(listed) + "\n")
+        names |= set(listed)
+    lines = (source / "Flickr8k_text" / "Flickr8k.token.txt").read_text().splitlines(keepends=True)
+    (texts / "Flickr8k.token.txt").write_text("".join(line for line in lines if line.split("#")[0] in names))
+    images = target / "flickr8k" / "Flicker8k_Dataset"
+    images.mkdir()
+    for name in names:
+        shutil.copy(source / "Flicker8k_Dataset" / name, images)
+
+
+def evaluation(model: str, folder: Path, data: Path | None = None) -> dict[str, Any]:
+    """All of a model's evaluation: settings, captions, scores, statistics of each image."""
+    satlib("evaluate", model, "--out", str(folder), data=data)
+    return json.loads((folder / "evaluation-test.json").read_text())
+
+
+def recipes() -> dict[str, Any]:
+    """Each recipe with all its options."""
+    names = [path.stem for path in sorted((ROOT / "satlib" / "recipes").glob("*.toml"))]
+    import tomllib
+
+    return {name: tomllib.loads(satlib("recipe", name)) for name in names}
+
+
+def record(flickr8k: Path, entities: Path) -> dict[str, Any]:
+    """Everything that is compared."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, found = Path(name), {}
+        found["recipes"] = recipes()
+        found["table"] = satlib("table", "--markdown").splitlines()
+        full = folder / "full"
+        full.mkdir()
+        (full / "flickr8k").symlink_to(flickr8k.resolve())
+        for path in sorted((ROOT / "satlib" / "results").glob("*/evaluation-test.json")):
+            satlib("score", str(path), "--out", str(folder / path.parent.name), data=full)
+            again = json.loads((folder / path.parent.name / "evaluation-test.json").read_text())
+            found[f"score {path.parent.name}"] = {key: again[key] for key in ("metrics", "protocol", "statistics")}
+        for model in SCENES:
+            found[f"evaluate {model}"] = evaluation(model, folder / f"e-{model}")
+            satlib("ground", model, "--out", str(folder / f"g-{model}"))
+            found[f"ground {model}"] = [json.loads(p.read_text()) for p in sorted((folder / f"g-{model}").glob("*.json"))]
+        for label, arguments in ON_SCENES.items():
+            run = folder / f"scenes-{label}"
+            satlib("train", *arguments, *[word for change in SHORT for word in ("--set", change)], "--out", str(run))
+            found[f"train scenes {label}"] = weights(run / "model.safetensors")
+        data = folder / "data"
+        small_flickr8k(flickr8k, data)
+        for model in PHOTOGRAPHS:
+            satlib("features", model, data=data)
+            found[f"evaluate {model}"] = evaluation(model, folder / f"e-{model}", data)
+            out = folder / f"g-{model}"
+            satlib("ground", model, "--entities", str(entities), "--split", "dev", "--out", str(out), data=data)
+            found[f"ground {model}"] = [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
+        for label, arguments in ON_PHOTOGRAPHS.items():
+            run = folder / f"photographs-{label}"
+            arguments = [str(entities) if word == "ENTITIES" else word for word in arguments]
+            satlib("train", *arguments, "--out", str(run), data=data)
+            found[f"train photographs {label}"] = weights(run / "model.safetensors")
+        return found
+
+
+def differences(before: Any, after: Any, place: str = "") -> list[str]:
+    """What differs, one line each."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = sorted(before.keys() | after.keys(), key=str)
+        missing = [f"{place}.{name}: only {'before' if name in before else 'after'}" for name in names if (name in before) != (name in after)]
+        both = [name for name in names if name in before and name in after]
+        return missing + [line for name in both for line in differences(before[name], after[name], f"{place}.{name}")]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [line for i, (one, other) in pairs for line in differences(one, other, f"{place}[{i}]")]
+    return [] if before == after and type(before) is type(after) else [f"{place}: {str(before)[:200]} -> {str(after)[:200]}"]
+
+
+def main() -> int:
+    """Record or compare; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    recording = commands.add_parser("record")
+    recording.add_argument("file", type=Path)
+    recording.add_argument("--flickr8k", type=Path, required=True)
+    recording.add_argument("--entities", type=Path, required=True)
+    comparing = commands.add_parser("compare")
+    comparing.add_argument("files", type=Path, nargs=2)
+    options = parser.parse_args()
+    if options.command == "record":
+        options.file.write_text(json.dumps(record(options.flickr8k, options.entities), indent=1))
+        return 0
+    before, after = (json.loads(path.read_text()) for path in options.files)
+    lines = differences(before, after)
+    print("\n".join(lines) or f"no difference in {len(before)} records")
+    return bool(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
