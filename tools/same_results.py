@@ -24,14 +24,25 @@ from typing import Any
 from safetensors import safe_open
 
 ROOT = Path(__file__).resolve().parent.parent
-SCENES, PHOTOGRAPHS = ("scenes-soft", "scenes-hard"), ("flickr8k-lite0-soft", "flickr8k-lite02-boxes", "flickr8k-hard-reward")
+SCENES, PHOTOGRAPHS = (
+    ("scenes-soft", "scenes-hard"),
+    ("flickr8k-lite0-soft", "flickr8k-lite02-boxes", "flickr8k-hard-reward"),
+)
 SHORT = ("data.train_images=192", "training.epochs=1")
 ON_SCENES = {
     "soft": ("scenes-soft",),
     "hard": ("scenes-hard",),
     "several samples": ("scenes-hard", "--set", "hard.samples=3", "--set", "hard.baseline=other-samples"),
     "learned baseline": ("scenes-hard", "--set", "hard.reward=to-come", "--set", "hard.baseline=learned"),
-    "reward": ("scenes-soft", "--start", "scenes-soft", "--set", "objective.maximise=reward", "--set", "training.batch_size=16"),
+    "reward": (
+        "scenes-soft",
+        "--start",
+        "scenes-soft",
+        "--set",
+        "objective.maximise=reward",
+        "--set",
+        "training.batch_size=16",
+    ),
     "distillation": ("scenes-soft", "--teacher", "scenes-soft", "--set", "training.average=0.99"),
 }
 ON_PHOTOGRAPHS = {
@@ -109,7 +120,9 @@ def record(flickr8k: Path, entities: Path) -> dict[str, Any]:
         for model in SCENES:
             found[f"evaluate {model}"] = evaluation(model, folder / f"e-{model}")
             satlib("ground", model, "--out", str(folder / f"g-{model}"))
-            found[f"ground {model}"] = [json.loads(p.read_text()) for p in sorted((folder / f"g-{model}").glob("*.json"))]
+            found[f"ground {model}"] = [
+                json.loads(p.read_text()) for p in sorted((folder / f"g-{model}").glob("*.json"))
+            ]
         for label, arguments in ON_SCENES.items():
             run = folder / f"scenes-{label}"
             satlib("train", *arguments, *[word for change in SHORT for word in ("--set", change)], "--out", str(run))
@@ -134,13 +147,21 @@ def differences(before: Any, after: Any, place: str = "") -> list[str]:
     """What differs, one line each."""
     if isinstance(before, dict) and isinstance(after, dict):
         names = sorted(before.keys() | after.keys(), key=str)
-        missing = [f"{place}.{name}: only {'before' if name in before else 'after'}" for name in names if (name in before) != (name in after)]
+        missing = [
+            f"{place}.{name}: only {'before' if name in before else 'after'}"
+            for name in names
+            if (name in before) != (name in after)
+        ]
         both = [name for name in names if name in before and name in after]
         return missing + [line for name in both for line in differences(before[name], after[name], f"{place}.{name}")]
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         pairs = enumerate(zip(before, after, strict=True))
         return [line for i, (one, other) in pairs for line in differences(one, other, f"{place}[{i}]")]
-    return [] if before == after and type(before) is type(after) else [f"{place}: {str(before)[:200]} -> {str(after)[:200]}"]
+    return (
+        []
+        if before == after and type(before) is type(after)
+        else [f"{place}: {str(before)[:200]} -> {str(after)[:200]}"]
+    )
 
 
 def main() -> int:
