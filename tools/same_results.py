@@ -18,9 +18,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tomllib
 from safetensors import safe_open
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +45,7 @@ ON_SCENES = {
         "--set",
         "training.batch_size=16",
     ),
-    "distillation": ("scenes-soft", "--teacher", "scenes-soft", "--set", "training.average=0.99"),
+    "distillation": ("scenes-soft", "--teacher", "SOFT", "--set", "training.average=0.99"),
 }
 ON_PHOTOGRAPHS = {
     "frozen": ("flickr8k-lite0-soft", "--set", "training.epochs=1"),
@@ -51,6 +53,7 @@ ON_PHOTOGRAPHS = {
     "reward": ("flickr8k-hard-reward", "--start", "flickr8k-hard-reward", "--set", "training.epochs=1"),
 }
 KEPT = 150  # photographs of each split
+SCORE = "evaluate" if (ROOT / "satcourse").is_dir() else "score"  # the command that scores captions from a file
 
 
 def satlib(*arguments: str, data: Path | None = None) -> str:
@@ -99,48 +102,67 @@ def evaluation(model: str, folder: Path, data: Path | None = None) -> dict[str, 
 def recipes() -> dict[str, Any]:
     """Each recipe with all its options."""
     names = [path.stem for path in sorted((ROOT / "satlib" / "recipes").glob("*.toml"))]
-    import tomllib
-
     return {name: tomllib.loads(satlib("recipe", name)) for name in names}
 
 
-def record(flickr8k: Path, entities: Path) -> dict[str, Any]:
-    """Everything that is compared."""
-    with tempfile.TemporaryDirectory() as name:
-        folder, found = Path(name), {}
-        found["recipes"] = recipes()
-        found["table"] = satlib("table", "--markdown").splitlines()
-        full = folder / "full"
-        full.mkdir()
-        (full / "flickr8k").symlink_to(flickr8k.resolve())
-        for path in sorted((ROOT / "satlib" / "results").glob("*/evaluation-test.json")):
-            satlib("score", str(path), "--out", str(folder / path.parent.name), data=full)
-            again = json.loads((folder / path.parent.name / "evaluation-test.json").read_text())
-            found[f"score {path.parent.name}"] = {key: again[key] for key in ("metrics", "protocol", "statistics")}
-        for model in SCENES:
-            found[f"evaluate {model}"] = evaluation(model, folder / f"e-{model}")
-            satlib("ground", model, "--out", str(folder / f"g-{model}"))
-            found[f"ground {model}"] = [
-                json.loads(p.read_text()) for p in sorted((folder / f"g-{model}").glob("*.json"))
-            ]
-        for label, arguments in ON_SCENES.items():
-            run = folder / f"scenes-{label}"
-            satlib("train", *arguments, *[word for change in SHORT for word in ("--set", change)], "--out", str(run))
-            found[f"train scenes {label}"] = weights(run / "model.safetensors")
-        data = folder / "data"
-        small_flickr8k(flickr8k, data)
-        for model in PHOTOGRAPHS:
+def score(file: Path, out: Path, data: Path) -> dict[str, Any]:
+    """The scores of stored captions."""
+    satlib(SCORE, str(file), "--out", str(out), data=data)
+    again = json.loads((out / "evaluation-test.json").read_text())
+    return {key: again[key] for key in ("metrics", "protocol", "statistics")}
+
+
+def grounding(model: str, out: Path, *arguments: str, data: Path | None = None) -> list[Any]:
+    """What `satlib ground` writes."""
+    satlib("ground", model, "--out", str(out), *arguments, data=data)
+    return [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
+
+
+def training(run: Path, *arguments: str, data: Path | None = None) -> str:
+    """The weights after a training run."""
+    satlib("train", *arguments, "--out", str(run), data=data)
+    return weights(run / "model.safetensors")
+
+
+def record(file: Path, flickr8k: Path, entities: Path, folder: Path) -> None:
+    """Write everything that is compared into a file, part by part; parts that are there already are left."""
+    found = json.loads(file.read_text()) if file.exists() else {}
+    full, data = folder / "full", folder / "data"
+    full.mkdir()
+    (full / "flickr8k").symlink_to(flickr8k.resolve())
+    small_flickr8k(flickr8k, data)
+
+    def part(name: str, make: Callable[[], Any]) -> None:
+        if name not in found:
+            found[name] = make()
+            file.write_text(json.dumps(found, indent=1))
+
+    part("recipes", recipes)
+    part("table", lambda: satlib("table", "--markdown").splitlines())
+    for path in sorted((ROOT / "satlib" / "results").glob("*/evaluation-test.json")):
+        part(f"score {path.parent.name}", lambda path=path: score(path, folder / path.parent.name, full))
+    for model in SCENES:
+        part(f"evaluate {model}", lambda model=model: evaluation(model, folder / f"e-{model}"))
+        part(f"ground {model}", lambda model=model: grounding(model, folder / f"g-{model}"))
+    changes = [word for change in SHORT for word in ("--set", change)]
+    for label, arguments in ON_SCENES.items():
+        words = [str(folder / "scenes-soft") if word == "SOFT" else word for word in (*arguments, *changes)]
+        if label == "distillation" and not (folder / "scenes-soft").exists():
+            training(folder / "scenes-soft", *ON_SCENES["soft"], *changes)
+        part(f"train scenes {label}", lambda label=label, words=words: training(folder / f"scenes-{label}", *words))
+    for model in PHOTOGRAPHS:
+        if f"ground {model}" not in found or any(f"train photographs {label}" not in found for label in ON_PHOTOGRAPHS):
             satlib("features", model, data=data)
-            found[f"evaluate {model}"] = evaluation(model, folder / f"e-{model}", data)
-            out = folder / f"g-{model}"
-            satlib("ground", model, "--entities", str(entities), "--split", "dev", "--out", str(out), data=data)
-            found[f"ground {model}"] = [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
-        for label, arguments in ON_PHOTOGRAPHS.items():
-            run = folder / f"photographs-{label}"
-            arguments = [str(entities) if word == "ENTITIES" else word for word in arguments]
-            satlib("train", *arguments, "--out", str(run), data=data)
-            found[f"train photographs {label}"] = weights(run / "model.safetensors")
-        return found
+        part(f"evaluate {model}", lambda model=model: evaluation(model, folder / f"e-{model}", data))
+        boxes = ("--entities", str(entities), "--split", "dev")
+        part(
+            f"ground {model}",
+            lambda model=model, boxes=boxes: grounding(model, folder / f"g-{model}", *boxes, data=data),
+        )
+    for label, arguments in ON_PHOTOGRAPHS.items():
+        words = [str(entities) if word == "ENTITIES" else word for word in arguments]
+        run = folder / f"photographs-{label}"
+        part(f"train photographs {label}", lambda run=run, words=words: training(run, *words, data=data))
 
 
 def differences(before: Any, after: Any, place: str = "") -> list[str]:
@@ -176,7 +198,8 @@ def main() -> int:
     comparing.add_argument("files", type=Path, nargs=2)
     options = parser.parse_args()
     if options.command == "record":
-        options.file.write_text(json.dumps(record(options.flickr8k, options.entities), indent=1))
+        with tempfile.TemporaryDirectory() as folder:
+            record(options.file, options.flickr8k, options.entities, Path(folder))
         return 0
     before, after = (json.loads(path.read_text()) for path in options.files)
     lines = differences(before, after)
