@@ -90,7 +90,7 @@ print(f"computing on: {place.type}")
 # ```
 #
 # Colab can end a session before the training is done. Mount your Drive, add
-# `--run /content/drive/MyDrive/flickr8k-soft` to the training, and evaluate that folder. The checkpoint is then still
+# `--out /content/drive/MyDrive/flickr8k-soft` to the training, and evaluate that folder. The checkpoint is then still
 # there when you come back.
 #
 # On an **A100 or H100** the commands are the same. Such a card has memory for larger batches. With a larger batch,

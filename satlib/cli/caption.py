@@ -210,7 +210,7 @@ def add_caption(commands: Commands) -> None:
         help=f"{MODEL}; may be repeated, to compare models",
     )
     beam_option(parser)
-    out_option(parser, "folder for the pictures of attention", "--pictures", default=Path("captions"))
+    out_option(parser, "folder for the pictures of attention", default=Path("captions"))
     json_option(parser)
     device_option(parser)
 

@@ -242,24 +242,6 @@ def info(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_completion(commands: Commands) -> None:
-    """`satlib completion`."""
-    parser = command(
-        commands, "completion", completion, "print a script that lets your shell complete satlib's commands"
-    )
-    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
-
-
-def completion(options: argparse.Namespace) -> int:
-    """Print the script."""
-    import shtab
-
-    from satlib.cli import parser
-
-    print(shtab.complete(parser(), options.shell))
-    return 0
-
-
 def add_demo(commands: Commands) -> None:
     """`satlib demo`."""
     parser = command(
@@ -284,6 +266,5 @@ COMMANDS = (
     add_check,
     add_bench,
     add_info,
-    add_completion,
     add_demo,
 )

@@ -1,7 +1,6 @@
 """Commands that make models: `satlib train`, `tune`, `choose`, `average` and `export`."""
 
 import argparse
-import warnings
 from pathlib import Path
 
 from satlib.cli import inputs
@@ -21,7 +20,7 @@ from satlib.cli.arguments import (
     values,
 )
 from satlib.configs import SAVE_SECONDS
-from satlib.errors import RenamedWarning, SatlibError
+from satlib.errors import SatlibError
 
 STORAGES = ("float32", "float16", "int8")  # as in satlib.files.storage, which imports torch
 
@@ -30,11 +29,9 @@ def add_train(commands: Commands) -> None:
     """`satlib train`."""
     parser = command(commands, "train", train, "train a captioner by a recipe; the same command resumes after a stop")
     recipe_options(parser)
-    out_option(parser, "the run's folder; by default runs/RECIPE", "--run", "--run-folder")
-    # torchrun would take --start for an abbreviation of its own --start-method, hence the second name.
+    out_option(parser, "the run's folder; by default runs/RECIPE")
     parser.add_argument(
         "--start",
-        "--start-from",
         type=Path,
         metavar="MODEL",
         help=f"start a new run from the weights of a trained model (such as hard attention from soft): {MODEL}",
@@ -120,7 +117,7 @@ def add_tune(commands: Commands) -> None:
         help="a value to search, within a range or among choices (SECTION.KEY=A,B,C); may be repeated; by default the usual ones",
     )
     parser.add_argument("--trials", type=positive, default=20, help="number of trials in all, earlier ones included")
-    out_option(parser, "the search's folder; by default tune/RECIPE", "--folder")
+    out_option(parser, "the search's folder; by default tune/RECIPE")
     data_option(parser)
     device_option(parser)
 
@@ -186,32 +183,21 @@ def choose(options: argparse.Namespace) -> int:
 
 
 def add_average(commands: Commands) -> None:
-    """`satlib average`, and its earlier name, `satlib mix`."""
-    for name in ("average", "mix"):
-        parser = command(
-            commands,
-            name,
-            average,
-            "average the weights of two models, one started from the other or both from a third",
-            hidden=name == "mix",
-        )
-        parser.add_argument("a", type=Path, metavar="A", help=MODEL)
-        parser.add_argument("b", type=Path, metavar="B", help="the other model; the average captions by its recipe")
-        parser.add_argument("run", type=Path, metavar="RUN", help="a new folder for the averaged model")
-        parser.add_argument(
-            "--share",
-            type=finite,
-            default=0.5,
-            help="the share of B's weights, from 0 to 1",
-        )
-        parser.add_argument(
-            "--shares",
-            type=values,
-            metavar="S,...",
-            help="shares of B's weights to try; the one with the greatest dev CIDEr is chosen, in place of --share",
-        )
-        data_option(parser)
-        device_option(parser)
+    """`satlib average`."""
+    text = "average the weights of two models, one started from the other or both from a third"
+    parser = command(commands, "average", average, text)
+    parser.add_argument("a", type=Path, metavar="A", help=MODEL)
+    parser.add_argument("b", type=Path, metavar="B", help="the other model; the average captions by its recipe")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a new folder for the averaged model")
+    parser.add_argument("--share", type=finite, default=0.5, help="the share of B's weights, from 0 to 1")
+    parser.add_argument(
+        "--shares",
+        type=values,
+        metavar="S,...",
+        help="shares of B's weights to try; the one with the greatest dev CIDEr is chosen, in place of --share",
+    )
+    data_option(parser)
+    device_option(parser)
 
 
 def average(options: argparse.Namespace) -> int:
@@ -222,10 +208,6 @@ def average(options: argparse.Namespace) -> int:
     from satlib.model.captioner import Captioner
     from satlib.training import choice, loop
 
-    if options.name_of_command == "mix":
-        warnings.warn(
-            "satlib mix is now called satlib average; the next version will not accept the old name", RenamedWarning
-        )
     file = options.run / loop.MODEL
     if file.exists():
         raise SatlibError(f"{file} already exists; name another folder")
