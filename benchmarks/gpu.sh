@@ -7,7 +7,7 @@
 set -u
 out=${1:-benchmarks/gpu}
 device=${DEVICE:-cuda}
-satlib=${SATLIB:-.venv/bin/satlib}
+satlib=${SATLIB:-.venv/bin/satlib} python=${PYTHON:-.venv/bin/python}
 mkdir -p "$out"
 log=$out/log.txt
 : > "$log"
@@ -29,21 +29,21 @@ part() {
 }
 
 # 1. The fast loop equals the plain one, on this device too: how far apart they are stands in the file.
-part equal 45 "${PYTHON:-.venv/bin/python}" -m pytest -q -k "real_widths or bf16" --junitxml "$out/equal.xml" tests/test_fast.py
+part equal 45 "$python" -m pytest -q -k "real_widths or bf16" --junitxml "$out/equal.xml" tests/test_fast.py
 # 2. The step beside the baseline's, float32 and bf16, at the batches that are usual.
-part step 110 "$satlib" bench step $sizes --device "$device" --dims "$dims" --batches "$batches" --rounds "$rounds" \
+part step 110 "$python" -m benchmarks.bench step $sizes --device "$device" --dims "$dims" --batches "$batches" --rounds "$rounds" \
     --contestants baseline,plain,fast --precisions float32,bf16 --out "$out/step.json"
 # 3. The batches that a large GPU wants.
-part large 50 "$satlib" bench step $sizes --device "$device" --dims "${dims%%,*}" --batches "$large" --rounds 3 \
+part large 50 "$python" -m benchmarks.bench step $sizes --device "$device" --dims "${dims%%,*}" --batches "$large" --rounds 3 \
     --contestants baseline,plain,fast --precisions bf16 --out "$out/large.json"
 # 4. torch.compile in place of the loop by hand; compiling takes its time, so that it gets a part of its own.
-part compiled 60 "$satlib" bench step $sizes --device "$device" --dims "${dims%%,*}" --batches "${batches##*,}" --rounds 2 \
+part compiled 60 "$python" -m benchmarks.bench step $sizes --device "$device" --dims "${dims%%,*}" --batches "${batches##*,}" --rounds 2 \
     --contestants fast,compiled --precisions bf16 --out "$out/compiled.json"
 # 5. An epoch of COCO's size.
-part epoch 60 "$satlib" bench epoch $sizes --device "$device" --dims "${dims%%,*}" --batches "$epoch" --images "$images" \
+part epoch 60 "$python" -m benchmarks.bench epoch $sizes --device "$device" --dims "${dims%%,*}" --batches "$epoch" --images "$images" \
     --contestants plain,fast --precisions bf16 --out "$out/epoch.json"
 # 6. Extraction, beam search, loader.
-part rest 45 "$satlib" bench extraction beam loader --device "$device" --rounds 3 --out "$out/rest.json"
+part rest 45 "$python" -m benchmarks.bench extraction beam loader --device "$device" --rounds 3 --out "$out/rest.json"
 # 7. From features to early stopping, where Flickr8k is there.
 if [ -d "${SATLIB_DATA:-data}/features/flickr8k-vgg19" ]; then
     run=$(mktemp -d)

@@ -1492,7 +1492,7 @@ plt.show()
 #   estimate without bias.
 # - Variance is the difficulty. A good baseline that does not depend on the drawn place lowers it without bias.
 # - The mix, the official variant and the Gumbel-softmax are biased. Whether they are worth it depends on the size
-#   of the batch: measure it with `satlib estimators`.
+#   of the batch: measure it with `satcourse.lessons.estimators`.
 # - On scenes, in both of our comparisons, hard maps are sharper than soft ones.
 #
 # ## References

@@ -376,7 +376,7 @@ print(f"matrix products: {shares['matrix products']:.0f} %")
 #
 # This picture tells you what to try. For matrix products, try bf16 (section "Which precision your card supports"). The
 # many small operations between them mostly read and write memory; `torch.compile` fuses them. To measure both on your
-# machine: `satlib bench step --contestants plain,compiled --precisions float32,bf16`.
+# machine: `python -m benchmarks.bench step --contestants plain,compiled --precisions float32,bf16`.
 #
 # On a GPU, compare the time of a step with the sum of its operations' times. The rest is waiting: Python launches
 # operations too slowly, or the data arrive late. Try larger batches first.
@@ -1100,11 +1100,11 @@ assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean 
 # You can also change the encoder altogether. AlexNet, GoogLeNet, ResNet-152 and DenseNet-201 have recipes
 # (`flickr8k-resnet152-soft` and so on). Encoders differ in the size of their vectors' values, and large values saturate
 # an untrained LSTM. So these recipes set `encoder.scale = 0`: the training measures the root mean square of the vectors
-# and scales it to about 1. One command trains and compares all encoders whose weights are installed or can be
-# downloaded:
+# and scales it to about 1. Train one like any other recipe:
 #
 # ```
-# satlib encoders --runs runs
+# satlib features flickr8k-resnet152-soft
+# satlib train flickr8k-resnet152-soft
 # ```
 # <!-- source: Encoders differ in the size of their vectors' values, and large values saturate an untrained LSTM | satlib/training/scaling.py -->
 # <!-- source: the training measures the root mean square of the vectors and scales it to about 1 | satlib/training/scaling.py -->

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from benchmarks.bench import growth, parts, report
+from benchmarks.bench.__main__ import main
 from benchmarks.bench.baseline import Baseline
 from benchmarks.bench.step import Contestant, Sizes, must_do
-from satlib import cli
 from satlib.data import counts
 from satlib.model.decoder import Decoder, DecoderConfig
 from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood
@@ -127,7 +127,7 @@ def test_a_store_with_a_hole(tmp_path):
 
 
 def test_mistakes_are_named(tmp_path, capsys):
-    assert cli.main(["bench", "speed"]) == 2
+    assert main(["speed"]) == 2
     assert "no part 'speed'; choose among step" in capsys.readouterr().err
-    assert cli.main(["bench", "step", "--contestants", "magic", "--out", str(tmp_path / "b.json")]) == 2
+    assert main(["step", "--contestants", "magic", "--out", str(tmp_path / "b.json")]) == 2
     assert "no 'magic'; choose among baseline" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from satlib import cli, recipe
-from satlib.data import datasets, scenes
+from satlib.data import scenes
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
 
@@ -310,19 +310,6 @@ class TestTheWholeWay:
         assert not torch.equal(distilled, alone)
         assert not torch.equal(started, alone)
 
-    def test_scenes_are_a_folder_like_your_own(self, tmp_path, capsys):
-        out = tmp_path / "some scenes"
-        assert cli.main(["scenes", str(out), "--split", "dev", "--count", "2"]) == 0
-        first, second = (scenes.scene(f"dev-{i:06d}") for i in range(2))
-        assert capsys.readouterr().out.splitlines() == [
-            f"{out}/dev-000000.png: {first.captions[0]}",
-            f"{out}/dev-000001.png: {second.captions[0]}",
-        ]
-        data = datasets.load(str(out), tmp_path)
-        assert [example.references for example in data.split("dev")] == [first.captions, second.captions]
-        assert data.photo(data.split("dev")[1]).tobytes() == second.photo().tobytes()
-        assert "already exists; choose another folder" in mistake(capsys, "scenes", out)
-
     def test_data_check(self, folder, capsys):
         assert cli.main(["data", "check", str(folder)]) == 0
         assert "12" in capsys.readouterr().out
@@ -330,11 +317,6 @@ class TestTheWholeWay:
     def test_a_trained_encoder_needs_no_features(self, capsys):
         assert cli.main(["features", "scenes-soft"]) == 0
         assert "there is nothing to compute beforehand" in capsys.readouterr().out
-
-
-def test_estimators(capsys):
-    assert cli.main(["estimators", "--draws", "2"]) == 0
-    assert "reward to-come, baseline learned" in capsys.readouterr().out
 
 
 class TestMistakes:

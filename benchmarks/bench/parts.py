@@ -1,4 +1,4 @@
-"""What `satlib bench` measures beside the training step: extraction, beam search, the loader, an epoch, memory on a large store."""
+"""What the bench measures beside the training step: extraction, beam search, the loader, an epoch, memory on a large store."""
 
 import subprocess
 import sys

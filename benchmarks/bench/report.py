@@ -1,4 +1,4 @@
-"""The parts of `satlib bench`, run one after another, printed as they finish and written to one JSON file."""
+"""The parts of `python -m benchmarks.bench`, run one after another, printed as they finish and written to one JSON file."""
 
 import argparse
 from collections.abc import Callable, Sequence

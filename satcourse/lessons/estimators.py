@@ -2,7 +2,7 @@
 
 With L places and C words there are L^C paths s; for a tiny decoder all of them are run, which gives log p(y|a), the bound L_s
 and its gradient exactly. Then each estimator of `objectives.VariationalBound` is drawn many times: is its mean the
-gradient of the bound, and how large is its variance? `satlib estimators` prints the answers.
+gradient of the bound, and how large is its variance?
 
 Two variants that no recipe trains with are measured beside them: the estimator of the official Theano code, and a
 straight-through Gumbel-softmax (Jang et al., 2017).
@@ -272,24 +272,3 @@ def _flat(gradients: Sequence[Tensor | None], weights: Sequence[Tensor] = ()) ->
         ]
     )
     return torch.cat([gradient.flatten() for gradient in shaped if gradient is not None])
-
-
-def report(draws: int = 400) -> str:
-    """The table that `satlib estimators` prints."""
-    decoder, a, caption = tiny()
-    paths = every_path(decoder, a, caption)
-    lines = [
-        f"{PLACES} places, {WORDS} words, {PLACES**WORDS} paths: log p(y|a) = {paths.log_likelihood.item():.4f}, "
-        f"L_s = {paths.bound.item():.4f}",
-        "",
-        f"{'estimator of the gradient of L_s':52} {'bias':>7} {'worst':>7} {'noise':>7}",
-    ]
-    for name, (config, claims) in estimators().items():
-        estimate = measure(name, config, claims, draws)
-        lines.append(f"{name:52} {estimate.bias:7.3f} {estimate.worst:7.1f} {estimate.noise:7.2f}")
-    lines += [
-        "",
-        "bias: distance of the mean from the exact gradient, over the gradient's length; worst: that of the worst weight, in its",
-        "standard errors (up to 4 is chance); noise: standard deviation for one caption, over the gradient's length.",
-    ]
-    return "\n".join(lines)

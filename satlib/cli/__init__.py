@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # OpenMP threads that wait by spinning make a step several times slower where the processor is shared; threads that sleep at
     # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "0" if options.name_of_command == "bench" else "10000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))  # set by torchrun
     try:
         if processes > 1 and options.name_of_command not in _DISTRIBUTED:

@@ -1,4 +1,4 @@
-"""Commands for data: `satlib data`, `scenes`, `shards` and `features`."""
+"""Commands for data: `satlib data`, `shards` and `features`."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,6 @@ from satlib.cli.arguments import (
     language_option,
     positive,
     recipe_options,
-    split_option,
 )
 
 
@@ -40,25 +39,6 @@ def data(options: argparse.Namespace) -> int:
     report = check.check(options.name, root, language=options.language)
     print(report)
     return 0 if report.ok else 1
-
-
-def add_scenes(commands: Commands) -> None:
-    """`satlib scenes`."""
-    parser = command(commands, "scenes", scenes, "write drawn scenes into a folder, as pictures and captions.csv")
-    parser.add_argument("folder", type=Path, help="a new folder for them")
-    split_option(parser)
-    parser.add_argument("--count", type=positive, default=4, help="how many scenes, from the first")
-
-
-def scenes(options: argparse.Namespace) -> int:
-    """Write drawn scenes."""
-    from satlib.data import folder, scenes
-
-    drawn = scenes.load(**{"train": 0, "dev": 0, "test": 0, options.split: options.count})
-    folder.save(drawn, options.folder)
-    for example in drawn.examples:
-        print(f"{options.folder / example.image_id}.png: {example.references[0]}")
-    return 0
 
 
 def add_shards(commands: Commands) -> None:
@@ -140,4 +120,4 @@ def features(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (add_data, add_scenes, add_shards, add_features)
+COMMANDS = (add_data, add_shards, add_features)

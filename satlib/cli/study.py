@@ -1,15 +1,13 @@
-"""Commands that explain, check, compare and measure: `satlib recipe`, `estimators`, `encoders`, `course`, `check`, `bench`, `info`, `demo`."""
+"""Commands that explain and check: `satlib recipe`, `course`, `check`, `info`, `demo`."""
 
 import argparse
 import os
 import shlex
 from pathlib import Path
 
-from satlib.cli.arguments import Commands, command, data_option, device_option, json_option, numbers, positive, printed
+from satlib.cli.arguments import Commands, command, json_option, positive, printed
 from satlib.errors import SatlibError
 from satlib.files import progress
-
-BENCHES = ("step", "growth", "epoch", "extraction", "beam", "loader", "memory")
 
 
 def add_recipe(commands: Commands) -> None:
@@ -37,67 +35,6 @@ def recipe(options: argparse.Namespace) -> int:
         print(explain.explained(options.name, options.markdown))
     else:
         print(explain.whole(options.name, options.markdown) if options.name else explain.listing(options.markdown))
-    return 0
-
-
-def add_estimators(commands: Commands) -> None:
-    """`satlib estimators`."""
-    parser = command(
-        commands,
-        "estimators",
-        estimators,
-        "compare hard attention's gradient estimators with the bound's exact gradient",
-    )
-    parser.add_argument("--draws", type=positive, default=400, help="independent estimates per estimator")
-
-
-def estimators(options: argparse.Namespace) -> int:
-    """Print bias and noise of the estimators."""
-    from satcourse.lessons import estimators
-
-    print(estimators.report(options.draws))
-    return 0
-
-
-def add_encoders(commands: Commands) -> None:
-    """`satlib encoders`."""
-    parser = command(
-        commands,
-        "encoders",
-        encoders,
-        "train and score the same decoder on each encoder whose weights are installed or can be downloaded, and print the table",
-    )
-    parser.add_argument(
-        "recipes",
-        nargs="*",
-        metavar="RECIPE",
-        help="recipes with frozen encoders; by default Flickr8k's, one per encoder",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        help="change a value of all recipes; may be repeated",
-    )
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder for the runs, one per recipe")
-    data_option(parser)
-    device_option(parser)
-
-
-def encoders(options: argparse.Namespace) -> int:
-    """Train, score and tabulate encoders."""
-    from satlib.data import datasets
-    from satlib.evaluation import table
-    from satlib.model import device
-    from satlib.training import encoder_study
-
-    names = options.recipes or encoder_study.RECIPES
-    root, place = datasets.data_root(options.data), device.choose(options.device)
-    written, left_out = encoder_study.study(names, options.set, root, options.runs, place)
-    print(table.render(table.rows(written)))
-    for name, reason in left_out.items():
-        print(f"left out: {name}: {reason}")
     return 0
 
 
@@ -190,43 +127,6 @@ def check(options: argparse.Namespace) -> int:
     return grading.main(options.files, options.json, options.processes, options.only)
 
 
-def add_bench(commands: Commands) -> None:
-    """`satlib bench`."""
-    parser = command(commands, "bench", bench, "measure speed, against a decoder as it is commonly written, and memory")
-    parser.add_argument(
-        "parts",
-        nargs="*",
-        metavar="PART",
-        help=f"{', '.join(BENCHES)}; by default step, extraction, beam and loader",
-    )
-    parser.add_argument("--dims", type=numbers, default=[512, 2048], metavar="D,...", help="dimensions of a place, D")
-    parser.add_argument("--batches", type=numbers, default=[32, 64, 256], metavar="B,...", help="captions in a batch")
-    parser.add_argument(
-        "--contestants",
-        default="baseline,plain,fast",
-        help="of baseline, plain, checkpointed, fast, compiled; ratios are to the first",
-    )
-    parser.add_argument("--precisions", default="float32", help="of float32, bf16")
-    parser.add_argument("--rounds", type=positive, default=5, help="measurements of each contestant, in turn")
-    parser.add_argument("--images", type=positive, default=6000, help="images in the epoch; COCO has 82783")
-    parser.add_argument("--places", type=positive, default=196, help="places in an image, L")
-    parser.add_argument("--encoders", default="vgg19,efficientnet-lite0", help="the encoders of extraction")
-    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="file for the results; growth adds a plot")
-    device_option(parser)
-
-
-def bench(options: argparse.Namespace) -> int:
-    """Measure speed and memory."""
-    parts = options.parts or ["step", "extraction", "beam", "loader"]
-    unknown = sorted(set(parts) - set(BENCHES))
-    if unknown:
-        raise SatlibError(f"bench has no part {unknown[0]!r}; choose among {', '.join(BENCHES)}")
-    from benchmarks.bench.report import Bench
-
-    Bench(options).run(parts)
-    return 0
-
-
 def add_info(commands: Commands) -> None:
     """`satlib info`."""
     json_option(command(commands, "info", info, "print versions, devices, and what is missing"))
@@ -260,11 +160,8 @@ def demo(options: argparse.Namespace) -> int:
 
 COMMANDS = (
     add_recipe,
-    add_estimators,
-    add_encoders,
     add_course,
     add_check,
-    add_bench,
     add_info,
     add_demo,
 )

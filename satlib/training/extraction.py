@@ -174,7 +174,7 @@ def _compute(
     progress: bool,
 ) -> None:
     """Write the vectors of some images to their rows, and record each in this process's journal once it is on disk."""
-    # Channels last is a third to a half faster on a CPU (`satlib bench extraction`), with the same results up to rounding.
+    # Channels last is a third to a half faster on a CPU (`python -m benchmarks.bench extraction`), with the same results up to rounding.
     encoder = encoder.to(memory_format=torch.channels_last).eval()
     pixels = Pixels(data, view, cache_bytes=0)
     examples = {example.image_id: example for example in data.examples}

@@ -1,83 +1,24 @@
-"""`satlib encoders` with a drawn data set of a few images, and encoders with and without weights; `encoder.scale` as measured."""
-
-import urllib.error
+"""`encoder.scale`: the size of annotation vectors, measured on training images."""
 
 import pytest
 import tiny
 import torch
 from torch import nn
-from torch.hub import get_dir
 
 from satlib import cli, recipe
 from satlib.data import folder, scenes
 from satlib.errors import SatlibError
-from satlib.evaluation import plots
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
-from satlib.training import encoder_study, loop, scaling
-
-SMALL = (
-    "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8", "training.batch_size=8",
-    "training.epochs=1", "training.average=0", "decoding.beam=1", "decoding.max_length=8",
-)  # fmt: skip
-
-
-@pytest.fixture
-def drawn(tmp_path, monkeypatch):
-    """A folder of a few drawn scenes, and no network."""
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
-
-    def refuse(*arguments, **options):
-        raise urllib.error.URLError("no route to host")
-
-    monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)
-    folder.save(scenes.load(train=6, dev=2, test=2), tmp_path / "drawn")
-    return tmp_path
-
-
-def test_all_encoders_with_weights_are_in_the_table(drawn, capsys):
-    """AlexNet's file is there (with random weights); ResNet-152's is not, and there is no network."""
-    from torchvision.models import alexnet
-
-    weights = drawn / "torch" / "hub" / "checkpoints" / "alexnet-owt-7be5be79.pth"
-    assert weights.parent == drawn.joinpath(get_dir()) / "checkpoints"
-    weights.parent.mkdir(parents=True)
-    torch.save(alexnet(weights=None).state_dict(), weights)
-    changes = [f"data.name={drawn / 'drawn'}", *SMALL]
-    names = ["flickr8k-alexnet-soft", "flickr8k-resnet152-soft", "flickr8k-lite0-soft"]
-    call = ["encoders", *names, "--data", str(drawn), "--runs", str(drawn / "runs"), "--device", "cpu"]
-    call += [part for change in changes for part in ("--set", change)]
-    assert cli.main(call) == 0
-    said = capsys.readouterr().out
-    assert "satlib: flickr8k-alexnet-soft" in said
-    assert "satlib: flickr8k-lite0-soft" in said
-    assert "left out: flickr8k-resnet152-soft: cannot download https://" in said
-    files = {path: path.stat().st_mtime_ns for path in drawn.glob("runs/*/checkpoint.safetensors")}
-    assert {path.parent.name for path in files} == {"flickr8k-alexnet-soft", "flickr8k-lite0-soft"}
-    loaded = Captioner.load(drawn / "runs" / "flickr8k-alexnet-soft")
-    assert loaded.recipe.encoder.scale > 0  # measured
-    assert cli.main(call) == 0  # nothing is trained again
-    assert files == {path: path.stat().st_mtime_ns for path in files}
-
-
-def test_no_weights_at_all(drawn):
-    with pytest.raises(SatlibError, match="no encoder has weights here: cannot download"):
-        encoder_study.study(["flickr8k-googlenet-soft"], [f"data.name={drawn / 'drawn'}"], drawn, drawn / "runs", "cpu")
-
-
-def test_encoders_are_compared_frozen(drawn):
-    with pytest.raises(SatlibError, match="flickr8k-lite0-tuned trains its encoder"):
-        encoder_study.study(["flickr8k-lite0-tuned"], [], drawn, drawn / "runs", "cpu")
+from satlib.training import loop, scaling
 
 
 def test_the_recipes_differ_in_the_encoder_alone():
     paper = recipe.load("flickr8k-soft").to_dict()
-    for name in encoder_study.RECIPES[1:5]:
-        other = recipe.load(name).to_dict()
+    for encoder in ("alexnet", "googlenet", "resnet152", "densenet201"):
+        other = recipe.load(f"flickr8k-{encoder}-soft").to_dict()
         assert {key for key in paper if key != "name" and paper[key] != other[key]} == {"encoder"}
-        assert (other["encoder"]["name"], other["encoder"]["scale"]) == (name.split("-")[1], 0)
-        assert other["encoder"]["name"] in encoders.names()
+        assert (other["encoder"]["name"], other["encoder"]["scale"]) == (encoder, 0)
 
 
 class TestScale:
@@ -144,9 +85,10 @@ class TestScale:
             )
 
 
-def test_satlib_features_prints_the_scale(drawn, capsys):
-    call = ["features", "own-folder", "--data", str(drawn), "--device", "cpu"]
-    call += ["--set", f"data.name={drawn / 'drawn'}", "--set", "encoder.name=efficientnet-lite0"]
+def test_satlib_features_prints_the_scale(tmp_path, capsys):
+    folder.save(scenes.load(train=6, dev=2, test=2), tmp_path / "drawn")
+    call = ["features", "own-folder", "--data", str(tmp_path), "--device", "cpu"]
+    call += ["--set", f"data.name={tmp_path / 'drawn'}", "--set", "encoder.name=efficientnet-lite0"]
     assert cli.main(call) == 0
     said = capsys.readouterr().out
     assert "root mean square " in said
