@@ -61,23 +61,6 @@ def _best_caption(
     return [word for word in words if word != END]
 
 
-def in_their_places(next_words: NextWords, width: int, longest: int) -> list[str]:
-    """A mistake of 7.7: a finished caption keeps a place in the beam until better ones push it out."""
-    beam: list[tuple[tuple[str, ...], float]] = [((), 0.0)]
-    for _ in range(longest):
-        grown = [each for each in beam if each[0][-1:] == (END,)]
-        grown += [
-            ((*words, word), score + math.log(p))
-            for words, score in beam
-            if words[-1:] != (END,)
-            for word, p in next_words(words).items()
-        ]
-        beam = sorted(grown, key=lambda each: each[1], reverse=True)[:width]
-    ended = [each for each in beam if each[0][-1] == END]
-    words, _ = max(ended or beam, key=lambda each: each[1])
-    return [word for word in words if word != END]
-
-
 def forgets(next_words: NextWords, width: int, longest: int) -> list[str]:
     """The bug of 7.7: only captions that ended at the last step count."""
     return _best_caption(next_words, width, longest, keep="last")

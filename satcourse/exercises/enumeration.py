@@ -75,19 +75,6 @@ def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Te
     return -(log_likelihood + advantage * log_p).mean()
 
 
-def _reinforce(
-    log_p: Tensor,
-    log_likelihood: Tensor,
-    baseline: float,
-    changed: Callable[[Tensor], Tensor] = lambda advantage: advantage,
-    path: Callable[[Tensor], Tensor] = lambda log_p: log_p,
-    share: Callable[[Tensor, Tensor], Tensor | float] = lambda log_p, advantage: 1.0,
-) -> Tensor:
-    """With another advantage, another function of log p(s | a), or the likelihood weighed by something."""
-    advantage = (log_likelihood - baseline).detach()
-    return -(share(log_p, advantage) * log_likelihood + changed(advantage) * path(log_p)).mean()
-
-
 def its_own_reward_learns(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Tensor:
     """The bug of 6.12: the gradient goes through the reward too."""
     advantage = log_likelihood - baseline

@@ -80,16 +80,6 @@ def _alignment(
     return torch.stack(rows)
 
 
-def _moved_up(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
-    """The late rows, moved up by one: the decoder has read at the wrong places all the same."""
-    return _alignment(a, s, torch.cat([E, E[-1:]]), step, "old")[1:]
-
-
-def _a_word_late(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
-    """Each step gets the word before the one that it should get."""
-    return _alignment(a, s, torch.cat([torch.zeros_like(E[:1]), E[:-1]]), step)
-
-
 def _after_the_step(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
     rows = []
     for Ey in E:
@@ -149,32 +139,13 @@ TASKS = (
         mistakes={
             "the scores have no part in it: this is the plain mean of the inputs": lambda y, s: y.mean(0),
             "the scores weigh the inputs as they are: a softmax comes first": lambda y, s: s @ y,
-            "this is the best input alone: the softmax is soft, the others count too": lambda y, s: y[s.argmax()],
             "the weights do not sum to one: exp is there, and the division by the sum is missing": lambda y, s: (
                 s.exp() @ y
-            ),
-            "the scores are divided by their sum: a softmax takes exp of them first, so that no weight is negative": (
-                lambda y, s: s / s.sum() @ y
-            ),
-            "divided by the number of inputs: the weights sum to 1 already": lambda y, s: (
-                torch.softmax(s, 0) @ y / len(s)
-            ),
-            "the sign of the scores is turned: the best input gets the least weight": lambda y, s: (
-                torch.softmax(-s, 0) @ y
-            ),
-            "a sigmoid in place of the softmax: the weights of all inputs together sum to 1": lambda y, s: (
-                torch.sigmoid(s) @ y
             ),
             "the weighted inputs are there, and their sum is missing": lambda y, s: torch.softmax(s, 0)[:, None] * y,
             "summed over the dimensions of each input: sum over the inputs, so that one vector is left": lambda y, s: (
                 torch.softmax(s, 0)[:, None] * y
             ).sum(1),
-            "powers of 2 in place of powers of e: a softmax takes exp": lambda y, s: (
-                torch.softmax(s * math.log(2), 0) @ y
-            ),
-            "the weights are logarithms (a log-softmax): a mean wants the weights themselves": lambda y, s: (
-                torch.log_softmax(s, 0) @ y
-            ),
         },
         says="values for 5 and for 2 inputs",
         others=(
@@ -193,33 +164,18 @@ TASKS = (
         reference=dot_energies,
         cases=lambda: [(numbers(B, L, D), numbers(B, D, seed=1)), (numbers(4, 4, 4, seed=2), numbers(4, 4, seed=3))],
         mistakes={
-            "every state asks the words of every sentence: state b belongs to sentence b": lambda a, s: torch.einsum(
-                "bld,cd->bl", a, s
-            ),
             "the products are there, and their sum over the dimensions is missing": lambda a, s: a * s[:, None],
             "summed over the words: sum over the dimensions, so that each word has one energy": lambda a, s: (
                 a * s[:, None]
             ).sum(1),
-            "these are cosines: a dot product keeps the lengths": lambda a, s: torch.cosine_similarity(
-                a, s[:, None], dim=2
-            ),
             "these are weights already: energies come before the softmax": lambda a, s: torch.softmax(
                 dot_energies(a, s), 1
             ),
             "divided by the root of D: that is scaled dot-product attention; Luong's dot is not scaled": lambda a, s: (
                 dot_energies(a, s) / a.shape[2] ** 0.5
             ),
-            "divided by D: this is the mean of the products, and their sum is wanted": lambda a, s: (
-                a * s[:, None]
-            ).mean(2),
             "every state asks every sentence, and the result has an axis too many: state b asks sentence b alone": lambda a, s: (
                 a @ s.T
-            ),
-            "the first sentence's state asks all sentences: each sentence has a state of its own": lambda a, s: (
-                a @ s[0]
-            ),
-            "there is an axis of size 1 too many at the end: one energy for each word, (B, L), is wanted": lambda a, s: (
-                a @ s[:, :, None]
             ),
         },
         says="values against satlib's energy 'dot', for two sizes",
@@ -244,9 +200,6 @@ TASKS = (
         mistakes={
             "padding not masked: words that are not there get weight": lambda e, mask: torch.softmax(e, 1),
             "masked after the softmax: what is left does not sum to one; mask the energies before": _after,
-            "the mask is turned round: it is True at words": lambda e, mask: torch.softmax(
-                e.masked_fill(mask, -1e30), 1
-            ),
             "the mask is the wrong way round: only padding has weight, and a sentence without padding gets NaN": (
                 lambda e, mask: torch.softmax(e.masked_fill(mask, -torch.inf), 1)
             ),
@@ -255,16 +208,6 @@ TASKS = (
             ),
             "softmax over the batch axis: each sentence's weights sum to 1 over its words": lambda e, mask: (
                 torch.softmax(e.masked_fill(~mask, -torch.inf), 0).nan_to_num()
-            ),
-            "these are logarithms of the weights: softmax, not log-softmax": lambda e, mask: torch.log_softmax(
-                e.masked_fill(~mask, -torch.inf), 1
-            ),
-            "all words count alike: their energies decide": lambda e, mask: mask / mask.sum(1, keepdim=True),
-            "divided by the number of words: divide by the sum of exp over the words": lambda e, mask: (
-                e.exp() * mask / mask.sum(1, keepdim=True)
-            ),
-            "divided by the sum over the whole batch: each sentence's weights sum to 1": lambda e, mask: (
-                e.exp() * mask / (e.exp() * mask).sum()
             ),
         },
         says="sentences of 5, 3, 2 and 1 words, weights that sum to 1 over words alone",
@@ -291,25 +234,12 @@ TASKS = (
         mistakes={
             "the question u is not added to what was read": lambda m, c, u: _hop(m, c, u) - u,
             "what is read are the addresses m: read the contents c": lambda m, c, u: _hop(m, m, u),
-            "the contents c are what is compared: compare the question with the addresses m": lambda m, c, u: _hop(
-                c, c, u
-            ),
             "softmax over the batch axis: each story has weights of its own": lambda m, c, u: _hop(m, c, u, 0),
             "the softmax is missing: scores are not weights": lambda m, c, u: (
                 torch.einsum("bl,bld->bd", torch.einsum("bld,bd->bl", m, u), c) + u
             ),
             "m and c have changed places: the question is compared with the addresses m, and the contents c are read": lambda m, c, u: (
                 _hop(c, m, u)
-            ),
-            "every weight is 1: the softmax is over an axis of size 1, and has to be over the sentences": lambda m, c, u: (
-                c.sum(1) + u
-            ),
-            "what was read is multiplied by the question: it is added": lambda m, c, u: (_hop(m, c, u) - u) * u,
-            "divided by the number of sentences: the weights sum to 1 already": lambda m, c, u: (
-                (_hop(m, c, u) - u) / m.shape[1] + u
-            ),
-            "the scores are divided by the root of D: here they are plain dot products": lambda m, c, u: _hop(
-                m / m.shape[2] ** 0.5, c, u
             ),
         },
         says="values against satlib's soft attention with keys of their own",
@@ -332,9 +262,6 @@ TASKS = (
         cases=_sentences,
         mistakes={
             "every word asks with the first state: the rows are all alike": partial(_alignment, asks="first"),
-            "the rows have moved up, but the decoder still reads where the word before should: mend what it asks with": (
-                _moved_up
-            ),
             "now the matrix is a row early: the weights before a word come from the state before that word": (
                 _after_the_step
             ),
@@ -344,20 +271,7 @@ TASKS = (
             "the rows are rolled, and the first is the last now: mend with which state a word asks": (
                 lambda *x: _alignment(*x, "old").roll(-1, 0)
             ),
-            "the rows are in time, but each step reads the context of the word before: give it the one just computed": partial(
-                _alignment, reads="before"
-            ),
-            "the new state asks, but it is not kept: the next step starts from the first state again": partial(
-                _alignment, asks="not stay"
-            ),
             "the context asks for the next word: the new state should": partial(_alignment, asks="context"),
-            "context and state are exchanged: it is step(Ey, z, s)": partial(_alignment, reads="exchanged"),
-            "two steps for each word: the state moves on once": partial(_alignment, times=2),
-            "E is shifted too: its row t is the word before word t already": _a_word_late,
-            "a row too many: the last one comes after the last word": lambda a, s, E, step: _alignment(
-                a, s, torch.cat([E, E[-1:]]), step
-            ),
-            "words are columns here: stack along axis 0, so that each word has a row": lambda *x: alignment(*x).T,
         },
         says="every row from the state just before its word, in two sentences",
         others=(_recursive, lambda *x: alignment(*x).double()),
@@ -376,13 +290,6 @@ TASKS = (
             "that is what halving does: larger differences make the weights sharper, not flatter": math.exp(1)
             / (math.exp(1) + 3),
             "weights are no shares of the scores: a softmax takes exp of them first": 7 / 22,
-            "no weight is more than 1: they sum to 1": 2 * math.exp(2) / (math.exp(2) + 3),
-            "the others keep some weight: exp of their scores is small, and not 0": 1.0,
-            "that is with one other word: there are three": math.exp(4) / (math.exp(4) + 1),
-            "that is the ratio to one other word: a weight is a share of all four": math.exp(4),
-            "the ratio of two weights is squared, and not the weight itself": 0.71**2,
-            "all four would be alike: larger differences make the weights sharper, not flatter": 0.25,
-            "that is about what another word has left: the first word's weight is asked": (0.016, 0.022),
             "a weight is a number between 0 and 1, no percentage": (2.0, 100.0),
         },
         tolerance=0.02,

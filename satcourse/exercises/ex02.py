@@ -1,6 +1,5 @@
 """Exercises of notebook 02: a photograph as a bag of places."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -59,22 +58,6 @@ def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
     return side
 
 
-def _strides_added(layers: Sequence[tuple[int, int]]) -> int:
-    side, jump = 1, 1
-    for kernel, stride in layers:
-        side += (kernel - 1) * jump
-        jump += stride
-    return side
-
-
-def _last_stride(layers: Sequence[tuple[int, int]]) -> int:
-    side, jump = 1, 1
-    for kernel, stride in layers:
-        side += (kernel - 1) * jump
-        jump = stride
-    return side
-
-
 _BLOCK = ((3, 1), (3, 1), (2, 2))
 _VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 1),) * 4)  # to conv5_4
 
@@ -95,12 +78,6 @@ def _unpool_loop(values: Tensor, pooled: Tensor) -> Tensor:
 
 def _spread(values: Tensor) -> Tensor:
     return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
-
-
-def _corners(values: Tensor) -> Tensor:
-    back = values.new_zeros(*values.shape[:2], 2 * values.shape[2], 2 * values.shape[3])
-    back[:, :, ::2, ::2] = values
-    return back
 
 
 def most_like(a: Tensor, i: int) -> int:
@@ -163,12 +140,6 @@ def _extract(network: nn.Module, photos: Tensor, size: int, eval_at: str = "firs
     return torch.cat(rows)
 
 
-def _stretched(network: nn.Module, photos: Tensor, size: int) -> Tensor:
-    """Each photograph's vectors with mean 0 and deviation 1, which hides some of the difference."""
-    found = _extract(network, photos, size, "never")
-    return (found - found.mean((1, 2), keepdim=True)) / found.std((1, 2), keepdim=True)
-
-
 def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
     """What an extraction gives with a new network, which has been trained and is still in its mode of training."""
     torch.manual_seed(seed)
@@ -186,26 +157,9 @@ def _with_gradient(network: nn.Module, photos: Tensor, size: int) -> Tensor:
     return places(network.eval()(photos))
 
 
-def _reshaped(network: nn.Module, photos: Tensor, size: int) -> Tensor:
-    found = extract(network, photos, size)
-    return found.transpose(1, 2).reshape(found.shape)
-
-
-def _forgotten(network: nn.Module, photos: Tensor, size: int) -> Tensor:
-    """The network's statistics are reset."""
-    network[1].reset_running_stats()
-    return extract(network, photos, size)
-
-
 def _left_out(network: nn.Module, photos: Tensor, size: int) -> Tensor:
     """The network without its batch normalisation."""
     return extract(nn.Sequential(network[0], *network[2:]), photos, size)
-
-
-def _moved_on(network: nn.Module, photos: Tensor, size: int) -> Tensor:
-    """All photographs go through it in training once, before."""
-    network(photos)
-    return extract(network, photos, size)
 
 
 def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
@@ -240,12 +194,7 @@ TASKS = (
             "the rows of the grid are still an axis of their own: L is all places, h times w": lambda x: x.permute(
                 0, 2, 3, 1
             ),
-            "the places begin at the lower right: place 0 is the upper left": lambda x: places(x).flip(1),
-            "the lower row of the grid comes first: begin with the upper one": lambda x: places(x.flip(2)),
-            "each row of the grid is read from right to left: read it from left to right": lambda x: places(x.flip(3)),
             "the places come before the batch: the axes are (B, L, D)": lambda x: places(x).transpose(0, 1),
-            "this is the mean over the places: each place keeps its own vector": lambda x: x.mean((2, 3)),
-            "this is the first picture alone: all pictures of the batch are wanted": lambda x: places(x)[0],
         },
         says="every place of a grid of 2 x 4 and of 2 x 2, row by row",
         others=(
@@ -283,26 +232,6 @@ TASKS = (
                 (i // grid[1] + 0.5) * (size // grid[0]),
                 (i % grid[1] + 0.5) * (size // grid[1]),
             ),
-            "places are counted from 0: place 0 is the first": lambda i, grid, size: centre(i - 1, grid, size),
-            "half a pixel is taken off: here the middle of the first pixel is at 0.5, not at 0": lambda i, grid, size: (
-                tuple(each - 0.5 for each in centre(i, grid, size))
-            ),
-            "this is the lower right corner of the cell: its middle is half a cell nearer": lambda i, grid, size: (
-                (i // grid[1] + 1) * size / grid[0],
-                (i % grid[1] + 1) * size / grid[1],
-            ),
-            "the places are counted down the columns: place 1 is to the right of place 0": lambda i, grid, size: (
-                (i % grid[0] + 0.5) * size / grid[0],
-                (i // grid[0] + 0.5) * size / grid[1],
-            ),
-            "a cell is as wide as it is high here: its width is the picture's, divided by the number of columns": lambda i, grid, size: (
-                (i // grid[1] + 0.5) * size / grid[0],
-                (i % grid[1] + 0.5) * size / grid[0],
-            ),
-            "the middle is cut to whole pixels: it may lie between two": lambda i, grid, size: tuple(
-                int(each) for each in centre(i, grid, size)
-            ),
-            "these are fractions of the picture: pixels are wanted": lambda i, grid, size: centre(i, grid, 1),
         },
         says="four places in grids of 14 x 14, 7 x 7 and 2 x 5",
         others=(_centre,),
@@ -336,21 +265,9 @@ TASKS = (
             ),
             "a layer's own stride counts for the layers above it, not for itself": _strided_first,
             "a place sees itself too: begin with 1 pixel": lambda layers: receptive_field(layers) - 1,
-            "kernels multiply nothing: what is seen grows by sums": lambda layers: int(
-                torch.tensor([kernel for kernel, _ in layers]).double().prod()
-            ),
-            "the layers are taken from above: begin at the pixels, with the first": lambda layers: receptive_field(
-                layers[::-1]
-            ),
-            "strides are added up: each multiplies the jump": _strides_added,
-            "the jump is the stride of one layer alone: it is the product of all strides below": _last_stride,
             "each kernel is multiplied by its own stride: what counts are the strides of the layers below": lambda layers: (
                 1 + sum((kernel - 1) * stride for kernel, stride in layers)
             ),
-            "this is the jump: the side of what is seen is wanted": lambda layers: math.prod(
-                stride for _, stride in layers
-            ),
-            "the last layer is left out": lambda layers: receptive_field(layers[:-1]),
         },
         says="five networks, VGG-19 up to conv5_4 among them: 252 pixels",
         others=(_downwards,),
@@ -372,21 +289,11 @@ TASKS = (
             "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: (
                 _spread(v)
             ),
-            "each value is in the upper left of its window: look where the maximum was": lambda v, p: _corners(v),
             "the maxima themselves came back: put the given values there": lambda v, p: unpool(
                 functional.max_pool2d(p, 2), p
             ),
-            "the switch is where the window is smallest: max pooling kept the largest": lambda v, p: unpool(v, -p),
             "the values were multiplied by what had been pooled: they only move": lambda v, p: unpool(v, p) * p,
-            "each value is divided among its window: all of it goes where the maximum was": lambda v, p: _spread(v) / 4,
-            "pooled is still there beside the values: the rest of a window is 0": lambda v, p: torch.where(
-                unpool(torch.ones_like(v), p) > 0, _spread(v), p
-            ),
-            "the switches of the first channel are used for all: each channel has its own": lambda v, p: unpool(
-                v, p[:, :1].expand_as(p)
-            ),
             "the grid is repeated as a whole: each number has to be repeated beside itself, to fill its window": _tiled,
-            "negative values are lost: they move as the others do": lambda v, p: unpool(v.clamp(min=0), p),
             "the values are compared with pooled: the switch is where the window's maximum equals pooled": lambda v, p: (
                 _spread(v) * (p == _spread(v))
             ),
@@ -417,26 +324,10 @@ TASKS = (
                 (a @ a[i]).masked_fill(torch.arange(len(a)) == i, -torch.inf).argmax()
             ),
             "nothing is more like place i than itself: leave it out": lambda a, i: i,
-            "divided by the length of a dimension over all places: divide each place by its own length": lambda a, i: (
-                int(
-                    ((a / a.norm(dim=0)) @ (a / a.norm(dim=0))[i])
-                    .masked_fill(torch.arange(len(a)) == i, -torch.inf)
-                    .argmax()
-                )
-            ),
-            "this is the place that is least like it": lambda a, i: int(
-                torch.cosine_similarity(a, a[i][None]).argmin()
-            ),
-            "the sign is dropped: a cosine of -1 is as unlike as can be": lambda a, i: int(
-                torch.cosine_similarity(a, a[i][None]).abs().masked_fill(torch.arange(len(a)) == i, -1).argmax()
-            ),
             "this is the nearest by distance, which long vectors lose: compare directions (cosine)": lambda a, i: int(
                 (a - a[i]).norm(dim=1).masked_fill(torch.arange(len(a)) == i, torch.inf).argmin()
             ),
             "the number is one too small behind place i: it was taken out, and the places behind it moved up": _moved_up,
-            "place i has a cosine of 0 with itself here, which is more than a negative one: give it less than -1": lambda a, i: (
-                int(torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), 0).argmax())
-            ),
             "this is the largest cosine: the number of its place is wanted": lambda a, i: float(
                 torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).max()
             ),
@@ -454,17 +345,10 @@ TASKS = (
         wrong={
             "the fields of neighbouring vectors overlap: a pixel lies in more than one of them": 1,
             "that is along one axis: a picture has two": 3,
-            "that is the side of what one vector sees, in pixels: how many such squares hold one pixel?": (11.9, 12.1),
             "so many pixels change one vector: how many vectors does one pixel change?": 144,
-            "a vector of this network sees a square of 12 x 12 pixels: most vectors do not see the one that changes": 196,
             "a vector sees a square wider than 8 pixels: behind a pooling of stride 2, the next layers count double": 4,
             "that is with a field without the strides: behind a pooling of stride 2, the next layers count double": 81
             / 16,
-            "that is with a field of 10 pixels: the last pooling makes it larger too": 6.25,
-            "the one in the middle changes too": 8,
-            "a number of vectors is asked, not their share": 9 / 196,
-            "that is how far neighbouring fields are apart, squared: how many of these fields hold the pixel?": 16,
-            "the poolings count too, and neighbouring fields are 4 pixels apart, not 1": (20, 60),
         },
         tolerance=0.04,
         title="One pixel changes",
@@ -497,19 +381,7 @@ TASKS = (
             "the first batch is computed before the network is told: say it before the loop": partial(
                 _extract, eval_at="late"
             ),
-            "the vectors are normalised once more: that hides the difference, and they are no longer the network's": (
-                _stretched
-            ),
-            "the rows of places are mixed up: reshape does not exchange axes; transpose does": _reshaped,
-            "a vector for each dimension, not for each place: keep the transpose": lambda *x: extract(*x).transpose(
-                1, 2
-            ),
-            "the last batch is lost: it may be smaller, and still has photographs": lambda network, photos, size: (
-                extract(network, photos[: len(photos) // size * size], size)
-            ),
-            "the network's means and variances are reset: it was trained with them": _forgotten,
             "the batch normalisation is taken out: the network was trained with it": _left_out,
-            "these photographs have moved the network's means and variances: a frozen network keeps its own": _moved_on,
             "no_grad is gone, and every vector would be stored with its graph: only eval was missing": _with_gradient,
         },
         says="batches of two and of four: the vectors that a photograph has alone",

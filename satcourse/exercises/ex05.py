@@ -47,11 +47,6 @@ def _product(alpha: Tensor, p: Tensor) -> Tensor:
     return (p ** alpha.unsqueeze(2)).prod(1)
 
 
-def _sum_of_powers(alpha: Tensor, p: Tensor) -> Tensor:
-    powers = (p ** alpha.unsqueeze(2)).sum(1)
-    return powers / powers.sum(1, keepdim=True)
-
-
 def softmax_of_mean(alpha: Tensor, n: Tensor) -> Tensor:
     """NWGM by the short way: it is what satlib computes from the places' distributions."""
     return course.nwgm(torch.log_softmax(n, 2), alpha)
@@ -100,24 +95,6 @@ def _penalty(
     return weigh((goal(even) - given).square().sum(1), lengths)
 
 
-def _all(alphas: Tensor, lengths: Tensor) -> Tensor:
-    return alphas
-
-
-def _by_length(penalty: Tensor, lengths: Tensor) -> Tensor:
-    return (penalty * lengths).sum() / lengths.sum()
-
-
-def _last_words(alphas: Tensor, lengths: Tensor) -> Tensor:
-    """The maps of the last words, as many as are real."""
-    return alphas * _real(alphas, lengths).flip(1)
-
-
-def _first_places(alphas: Tensor, lengths: Tensor) -> Tensor:
-    """The maps, cut off as if `lengths` were numbers of places."""
-    return alphas * (torch.arange(alphas.shape[2]) < lengths.unsqueeze(1)).unsqueeze(1)
-
-
 def _penalised(answer: Answer, alphas: Tensor, lengths: Tensor) -> Any:
     """The penalty of maps that have a graph; LOST if it is a right number without one."""
     found = answer(alphas.requires_grad_() * 1, lengths)
@@ -149,29 +126,9 @@ TASKS = (
             "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
                 float(max(0, L - C))
             ),
-            "this is |L - C|, the misses without their squares: C places with 1 and the others with 0 cost that, and an even share less": (
-                lambda C, L: float(abs(L - C))
-            ),
             "this is the worst case, all of it at one place": lambda C, L: float((1 - C) ** 2 + L - 1),
             "this is what one place costs: sum over the L places": lambda C, L: (1 - C / L) ** 2,
             "words and places are swapped: a place gets C/L": lambda C, L: C * (1 - L / C) ** 2,
-            "this is L - C, the misses without their squares: C places with 1 and the others with 0 cost that, and an even share less": (
-                lambda C, L: float(L - C)
-            ),
-            "this is the square of the sum: square each place's miss, and then sum": lambda C, L: float((L - C) ** 2),
-            "summed over the words: sum over the L places": lambda C, L: C * (1 - C / L) ** 2,
-            "the share is upside down: a place gets C/L": lambda C, L: L * (1 - L / C) ** 2,
-            "this is the penalty of one word: C words give C/L to a place": lambda C, L: L * (1 - 1 / L) ** 2,
-            "a place gets C/L from all words together: this sums over the words, with 1/L from each": lambda C, L: (
-                C * (1 - 1 / L) ** 2
-            ),
-            "more words than places cost something too: a place with more than 1 misses the goal as well": lambda C, L: (
-                L * (1 - C / L) ** 2 if C < L else 0.0
-            ),
-            "the share is rounded down: a place may get a part of 1": lambda C, L: float(L * (1 - C // L) ** 2),
-            "the share is squared, not the miss: subtract first": lambda C, L: L * (1 - (C / L) ** 2),
-            "the last term is lost: (1 - m) squared is 1 - 2 m + m squared": lambda C, L: float(L - 2 * C),
-            "the middle term is lost: (1 - m) squared is 1 - 2 m + m squared": lambda C, L: L + C**2 / L,
         },
         says="fewer words than places, as many, and more; the paper's 196 places",
         others=(lambda C, L: (L - C) ** 2 / L, lambda C, L: sum((1 - C / L) ** 2 for _ in range(L))),
@@ -194,28 +151,10 @@ TASKS = (
                 (1 - alphas.sum(2)).square().sum(1)
             ),
             "averaged over the places: equation 14 sums over them": lambda alphas: (1 - alphas.sum(1)).square().mean(1),
-            "the square is missing": lambda alphas: (1 - alphas.sum(1)).sum(1),
-            "absolute values in place of squares": lambda alphas: (1 - alphas.sum(1)).abs().sum(1),
             "the mean over the words in place of the sum": lambda alphas: (1 - alphas.mean(1)).square().sum(1),
             "summed over the batch too: one number for each caption is wanted": lambda alphas: (
                 (1 - alphas.sum(1)).square().sum()
             ),
-            "the square is taken last: each place's miss is squared, then they are summed": lambda alphas: (
-                (1 - alphas.sum(1)).sum(1).square()
-            ),
-            "the mean over the batch: one number for each caption is wanted": lambda alphas: penalty(alphas).mean(),
-            "the goal here is C/L, an even share: equation 14 wants 1 for each place": lambda alphas: (
-                (alphas.shape[1] / alphas.shape[2] - alphas.sum(1)).square().sum(1)
-            ),
-            "a place that gets more than 1 costs nothing here: too much counts as too little does": lambda alphas: (
-                (1 - alphas.sum(1)).clamp(min=0).square().sum(1)
-            ),
-            "the root is taken at the end: the penalty is the sum of the squares itself": lambda alphas: penalty(
-                alphas
-            ).sqrt(),
-            "the share is squared, and then taken from 1: the difference from 1 is what is squared": lambda alphas: (
-                1 - alphas.sum(1).square()
-            ).sum(1),
         },
         says="values against satlib's penalty, one number for each caption",
         others=(
@@ -250,23 +189,9 @@ TASKS = (
             "the sum over the batch: the mean is wanted, so that lambda does not grow with the batch": (
                 lambda log_p, alphas, weight: objective(log_p, alphas, weight) * len(log_p)
             ),
-            "lambda is not used": lambda log_p, alphas, weight: objective(log_p, alphas, 1.0),
             "one number for each caption: take their mean": lambda log_p, alphas, weight: (
                 -log_p.sum(1) + weight * penalty(alphas)
             ),
-            "the penalty is summed over the captions: it is averaged over them, as the log-likelihood is": lambda log_p, alphas, weight: (
-                -log_p.sum(1).mean() + weight * penalty(alphas).sum()
-            ),
-            "the log-likelihood is summed over the captions: it is averaged over them, as the penalty is": lambda log_p, alphas, weight: (
-                -log_p.sum() + weight * penalty(alphas).mean()
-            ),
-            "lambda weighs the log-likelihood too: it weighs the penalty alone": lambda log_p, alphas, weight: (
-                weight * objective(log_p, alphas, 1.0)
-            ),
-            "the penalty is averaged over the places: equation 14 sums over them": lambda log_p, alphas, weight: (
-                objective(log_p, alphas, weight / alphas.shape[2])
-            ),
-            "the penalty is missing": lambda log_p, alphas, weight: objective(log_p, alphas, 0.0),
         },
         says="three values of lambda, the mean over the batch",
         others=(
@@ -303,27 +228,8 @@ TASKS = (
                 torch.softmax(n, 1), alpha
             ),
             "the pre-activations are averaged: they are no probabilities": lambda alpha, n: _mean_of(n, alpha),
-            "the mean of log-probabilities: the sum is over probabilities": lambda alpha, n: _mean_of(
-                torch.log_softmax(n, 2), alpha
-            ),
-            "softmax over the batch axis: each place has a distribution over the K words": lambda alpha, n: _mean_of(
-                torch.softmax(n, 0), alpha
-            ),
-            "a second softmax at the end: the mean of distributions is a distribution already": lambda alpha, n: (
-                torch.softmax(marginal(alpha, n), 1)
-            ),
-            "these are logarithms: the probabilities themselves are wanted": lambda alpha, n: marginal(alpha, n).log(),
-            "alpha goes through a softmax again: it holds weights already": lambda alpha, n: marginal(
-                torch.softmax(alpha, 1), n
-            ),
-            "this is the distribution at the place with the largest weight: all places count": lambda alpha, n: (
-                torch.softmax(n[torch.arange(len(n)), alpha.argmax(1)], 1)
-            ),
             "the weighted distributions are there, and their sum over the places is missing": lambda alpha, n: (
                 alpha.unsqueeze(2) * torch.softmax(n, 2)
-            ),
-            "divided by the number of places: the weights sum to 1 already": lambda alpha, n: (
-                marginal(alpha, n) / n.shape[1]
             ),
         },
         says="values against satlib's sum over places, probabilities that sum to 1",
@@ -349,25 +255,9 @@ TASKS = (
             "the places count alike: alpha is the exponent": lambda alpha, p: course.nwgm(
                 p.log(), torch.full_like(alpha, 1 / alpha.shape[1])
             ),
-            "the exponents are missing: this is the plain product of the places": lambda alpha, p: course.nwgm(
-                p.log(), torch.ones_like(alpha)
-            ),
             "these are logarithms: take exp": lambda alpha, p: geometric(alpha, p).log(),
             "divided by the sum over the batch: a distribution sums to 1 over the words": lambda alpha, p: (
                 _product(alpha, p) / _product(alpha, p).sum(0)
-            ),
-            "divided by the sum over the whole batch: each caption's distribution sums to 1": lambda alpha, p: (
-                _product(alpha, p) / _product(alpha, p).sum()
-            ),
-            "the powers are added: a geometric mean multiplies them": _sum_of_powers,
-            "a softmax of the product: divide it by its sum over the words": lambda alpha, p: torch.softmax(
-                _product(alpha, p), 1
-            ),
-            "alpha is raised to the power p: p is raised to the power alpha": lambda alpha, p: course.nwgm(
-                p * alpha.unsqueeze(2).log(), torch.ones_like(alpha)
-            ),
-            "divided by the largest: divide by the sum over the words": lambda alpha, p: (
-                _product(alpha, p) / _product(alpha, p).amax(1, keepdim=True)
             ),
         },
         says="values against satlib's NWGM, probabilities that sum to 1",
@@ -394,27 +284,8 @@ TASKS = (
             "softmax over the batch axis: a distribution sums to 1 over the words": lambda alpha, n: torch.softmax(
                 _mean_of(n, alpha), 0
             ),
-            "this is the word's distribution at the place with the largest weight": lambda alpha, n: torch.softmax(
-                n[torch.arange(len(n)), alpha.argmax(1)], 1
-            ),
-            "divided by the number of places: the weights sum to 1 already": lambda alpha, n: torch.softmax(
-                n.mul(alpha.unsqueeze(2)).mean(1), 1
-            ),
-            "these are logarithms: softmax, not log-softmax": lambda alpha, n: softmax_of_mean(alpha, n).log(),
             "two softmaxes, one before the mean and one after: only the one after it is wanted": lambda alpha, n: (
                 torch.softmax(marginal(alpha, n), 1)
-            ),
-            "alpha goes through a softmax again: it holds weights already": lambda alpha, n: softmax_of_mean(
-                torch.softmax(alpha, 1), n
-            ),
-            "a sigmoid in place of the softmax: the words' probabilities together sum to 1": lambda alpha, n: (
-                torch.sigmoid(_mean_of(n, alpha))
-            ),
-            "the sum of the logits without alpha: weigh each place by its alpha": lambda alpha, n: torch.softmax(
-                n.sum(1), 1
-            ),
-            "divided by the largest: divide by the sum over the words": lambda alpha, n: (
-                softmax_of_mean(alpha, n) / softmax_of_mean(alpha, n).amax(1, keepdim=True)
             ),
         },
         says="it is equal to the NWGM of all places' distributions, to within rounding",
@@ -459,9 +330,6 @@ TASKS = (
             (distribution(2, 4, 6, seed=1, sharp=2.0), torch.tensor([1, 4])),
         ],
         mistakes={
-            "the padding is set to 1, so that it counts even more: words that are not there have no weight": lambda alphas, lengths: (
-                losses.doubly_stochastic_penalty(alphas.masked_fill(~_real(alphas, lengths), 1.0)).mean()
-            ),
             "the mask is the wrong way round: the words are gone and the padding is left": lambda alphas, lengths: (
                 losses.doubly_stochastic_penalty(alphas * ~_real(alphas, lengths)).mean()
             ),
@@ -471,72 +339,10 @@ TASKS = (
             "the last word is lost: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
                 alphas, lengths - 1
             ),
-            "each place's share is divided by the caption's length: equation 14 sums over the words": lambda alphas, lengths: (
-                (1 - (alphas * _real(alphas, lengths)).sum(1) / lengths[:, None]).square().sum(1).mean()
-            ),
-            "nothing is left to learn from: this number has no graph any more": lambda alphas, lengths: batch_penalty(
-                alphas, lengths
-            ).detach(),
             "the padding still counts, and dividing by the length does not take it out: leave its maps out": lambda alphas, lengths: (
                 (1 - alphas.sum(1) / lengths.unsqueeze(1)).square().sum(1).mean()
             ),
-            "the padding still counts, though less, for a long caption weighs more: leave its maps out": partial(
-                _penalty, words=_all, weigh=_by_length
-            ),
-            "the padding still counts, and each penalty is divided by its length: leave its maps out": partial(
-                _penalty, words=_all, weigh=lambda penalty, lengths: (penalty / lengths).mean()
-            ),
-            "the padding still counts, and each share is scaled down by the length: leave its maps out": partial(
-                _penalty, words=_all, share=lambda share, part: share * part
-            ),
-            "the padding still counts, and each share is scaled up: leave its maps out": partial(
-                _penalty, words=_all, share=lambda share, part: share / part
-            ),
-            "the padding still counts, and the goal is another: equation 14 wants 1 for each place": partial(
-                _penalty, words=_all, goal=lambda even: even
-            ),
-            "the padding is gone, but the goal is length/L: equation 14 wants 1 for each place": partial(
-                _penalty, goal=lambda even: even
-            ),
-            "the padding is gone, but long captions weigh more: take the plain mean over the captions": partial(
-                _penalty, weigh=_by_length
-            ),
-            "the padding is gone, but each penalty is divided by its length: take the plain mean over the captions": partial(
-                _penalty, weigh=lambda penalty, lengths: (penalty / lengths).mean()
-            ),
-            "all captions are cut off at the shortest: each has a length of its own": partial(
-                _penalty, words=lambda alphas, lengths: alphas[:, : lengths.min()]
-            ),
             "the sum over the captions: take the mean": partial(_penalty, weigh=lambda penalty, lengths: penalty.sum()),
-            "a number for each caption is given: take their mean": partial(
-                _penalty, weigh=lambda penalty, lengths: penalty
-            ),
-            "the first caption alone counts: take the mean over all": partial(
-                _penalty, weigh=lambda penalty, lengths: penalty[0]
-            ),
-            "averaged over the places: equation 14 sums over them": lambda alphas, lengths: (
-                batch_penalty(alphas, lengths) / alphas.shape[2]
-            ),
-            "places are cut off, not words: the lengths belong to the axis of words": partial(
-                _penalty, words=_first_places
-            ),
-            "the last words are kept: the padding stands at the end": partial(_penalty, words=_last_words),
-            "summed over the places: sum the maps over the words": lambda alphas, lengths: (
-                ((1 - alphas.sum(2)).square() * _real(alphas, lengths).squeeze(2)).sum(1).mean()
-            ),
-            "each weight is squared by itself: sum a place's weights over the words first": lambda alphas, lengths: (
-                ((1 - alphas).square() * _real(alphas, lengths)).sum((1, 2)).mean()
-            ),
-            "absolute values in place of squares": lambda alphas, lengths: (
-                (1 - (alphas * _real(alphas, lengths)).sum(1)).abs().sum(1).mean()
-            ),
-            "the shares are averaged over the captions before the square: each caption has a penalty of its own": lambda alphas, lengths: (
-                (1 - (alphas * _real(alphas, lengths)).sum(1).mean(0)).square().sum()
-            ),
-            "padding is made even maps: words that are not there look nowhere": partial(
-                _penalty,
-                words=lambda alphas, lengths: torch.where(_real(alphas, lengths), alphas, 1 / alphas.shape[2]),
-            ),
         },
         says="captions of one to five words, filled up to the longest of their batch",
         others=(
