@@ -1,6 +1,5 @@
 """What the exercises 6.10 to 6.12 enumerate: the estimates of a gradient from every place, for one word."""
 
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -12,21 +11,7 @@ L = 5
 
 def expected_estimate(e: Tensor, reward: Tensor, baseline: float) -> Tensor:
     """The mean over all places, weighted by alpha, of (r_i - b) grad log alpha_i: energies e (L,), rewards (L,) -> (L,)."""
-    return _expected(e, reward, baseline)
-
-
-def _expected(
-    e: Tensor,
-    reward: Tensor,
-    baseline: float,
-    scores: Callable[[Tensor, Tensor], Tensor] = lambda one, alpha: one - alpha,
-    weights: Callable[[Tensor], Tensor] = lambda e: torch.softmax(e, 0),
-    weigh: Callable[[Tensor], Tensor] = lambda alpha: alpha,
-) -> Tensor:
-    """With a mistake in the gradients of log alpha_i (row i of `scores`), in alpha itself, or in how the estimates are weighed."""
-    alpha = weights(e)
-    found = (reward - baseline).unsqueeze(1) * scores(torch.eye(len(e), dtype=e.dtype), alpha)
-    return weigh(alpha) @ found
+    return torch.softmax(e, 0) @ estimates(e, reward, baseline)
 
 
 def scores(e: Tensor) -> Tensor:

@@ -58,24 +58,14 @@ def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
     return _alignment(a, s, E, step)
 
 
-def _alignment(
-    a: Tensor, s: Tensor, E: Tensor, step: Step, asks: str = "new", reads: str = "now", times: int = 1
-) -> Tensor:
-    """As `alignment`, with a mistake.
-
-    `asks`: with the "new" state, the "old" one of a word before, always the "first" one, the "context", or a state that does
-    "not stay"; `reads`: the step gets the context of "now", that of the word "before", or context and state "exchanged";
-    `times`: how many steps for each word.
-    """
-    rows, query, late = [], s, torch.zeros_like(s)
+def _alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, asks: str = "new") -> Tensor:
+    """As `alignment`, or each word asks with the "old" state of the word before, always the "first" one, or the "context"."""
+    rows, query = [], s
     for Ey in E:
         alpha = torch.softmax(a @ query, 0)
         z, before = alpha @ a, s
-        for _ in range(times):
-            s = step(Ey, late if reads == "before" else z, s) if reads != "exchanged" else step(Ey, s, z)
-        query = {"new": s, "old": before, "first": query, "context": z, "not stay": s}[asks]
-        s = before if asks == "not stay" else s
-        late = z
+        s = step(Ey, z, s)
+        query = {"new": s, "old": before, "first": query, "context": z}[asks]
         rows.append(alpha)
     return torch.stack(rows)
 

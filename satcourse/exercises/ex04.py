@@ -1,5 +1,6 @@
 """Exercises of notebook 04: the decoder, equation by equation."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -8,6 +9,9 @@ from torch import Tensor, nn
 from satcourse.exercises.kinds import explain
 from satcourse.exercises.task import Exploration, Task, distribution, numbers, sums_to_one
 from satcourse.exercises.training_steps import (
+    fed,
+    inputs,
+    own_words,
     rollouts,
     stepped,
     teacher_forced,
@@ -15,7 +19,6 @@ from satcourse.exercises.training_steps import (
     train,
     trained,
     training_step,
-    unrolled,
     with_gradient,
     with_graph,
     with_pointer,
@@ -41,7 +44,7 @@ def _energies(
     W_h: Tensor,
     b: Tensor,
     v: Tensor,
-    squash: object = torch.tanh,
+    squash: Callable[[Tensor], Tensor] = torch.tanh,
 ) -> Tensor:
     return squash(a @ W_a.T + (h @ W_h.T)[:, None] + b) @ v
 
@@ -113,21 +116,24 @@ def _lstm(rows: int, n: int) -> tuple[Tensor, ...]:
     return *inputs, *weights
 
 
-def _step(order: str = "ifgo", memory: str = "f * c + i * g", state: str = "o * torch.tanh(c)", uses: str = "WUZb"):  # noqa: ANN202
-    """An LSTM step with gates in another order, or with another equation 2 or 3."""
-
-    def step(
-        Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        parts = {"W": Ey @ W.T, "U": h @ U.T, "Z": z @ Z.T, "b": b.expand(len(h), -1)}
-        gates = dict(zip(order, sum(parts[name] for name in uses).chunk(4, 1), strict=True))
-        names = {name: torch.sigmoid(value) for name, value in gates.items()} | {"torch": torch, "raw": gates}
-        if "sigmoid" not in memory:
-            names["g"] = torch.tanh(gates["g"])
-        c = eval(memory.replace("sigmoid", ""), names | {"c": c})
-        return eval(state, names | {"c": c, "h": h}), c
-
-    return step
+def _gates(
+    Ey: Tensor,
+    h: Tensor,
+    c: Tensor,
+    z: Tensor,
+    W: Tensor,
+    U: Tensor,
+    Z: Tensor,
+    b: Tensor,
+    order: str = "ifgo",
+    candidate: Callable[[Tensor], Tensor] = torch.tanh,
+    squash: Callable[[Tensor], Tensor] = torch.tanh,
+) -> tuple[Tensor, Tensor]:
+    """An LSTM step, its gates in an `order`, with other functions in place of the tanh of the candidate and of the memory."""
+    rows = dict(zip(order, (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1), strict=True))
+    i, f, o = (torch.sigmoid(rows[gate]) for gate in "ifo")
+    c = f * c + i * candidate(rows["g"])
+    return o * squash(c), c
 
 
 def _lstm_cell(
@@ -322,14 +328,16 @@ TASKS = (
         reference=lstm_step,
         cases=lambda: [_lstm(2, 3), _lstm(1, 5)],
         mistakes={
-            "the gates are in another order: W, U, Z and b hold i, f, g, o, from the top": _step("ifog"),
-            "forget and input gate are exchanged: f keeps c_{t-1}, i lets g in": _step("figo"),
-            "the candidate g has a sigmoid: equation 1 gives it a tanh": _step(memory="f * c + i * gsigmoid"),
-            "h is o times c: equation 3 has o * tanh(c)": _step(state="o * c"),
-            "h and c are in the wrong order: give back (h, c)": lambda *x: _step()(*x)[::-1],
+            "the gates are in another order: W, U, Z and b hold i, f, g, o, from the top": partial(
+                _gates, order="ifog"
+            ),
+            "forget and input gate are exchanged: f keeps c_{t-1}, i lets g in": partial(_gates, order="figo"),
+            "the candidate g has a sigmoid: equation 1 gives it a tanh": partial(_gates, candidate=torch.sigmoid),
+            "h is o times c: equation 3 has o * tanh(c)": partial(_gates, squash=lambda c: c),
+            "h and c are in the wrong order: give back (h, c)": lambda *x: _gates(*x)[::-1],
         },
         says="h and c against satlib's decoder, for batches of two and of one",
-        others=(_step(), _lstm_cell, lambda *x: _step()(*(each.double() for each in x))),
+        others=(_gates, _lstm_cell, lambda *x: _gates(*(each.double() for each in x))),
         parts=("h", "c"),
     ),
     Task(
@@ -384,17 +392,15 @@ TASKS = (
         cases=rollouts,
         observe=with_gradient,
         mistakes={
-            "each step is given the word that it is to predict: give it the word before": partial(
-                unrolled, inputs="itself"
+            "each step is given the word that it is to predict: give it the word before": lambda step, h, captions, E: (
+                fed(step, h, E[captions].unbind(1))
             ),
-            "each step is given its own likeliest word: teacher forcing gives it the true one": partial(
-                unrolled, inputs="own"
+            "each step is given its own likeliest word: teacher forcing gives it the true one": own_words,
+            "before the first word stands word 0, the end mark: there is no word yet, and E y is zero": lambda step, h, captions, E: (
+                fed(step, h, [E[0].expand(len(captions), -1), *inputs(captions, E)[1:]])
             ),
-            "before the first word stands word 0, the end mark: there is no word yet, and E y is zero": partial(
-                unrolled, first="end"
-            ),
-            "every word is predicted from the first state: hand the new state on": partial(
-                unrolled, carry=lambda h, start: start
+            "every word is predicted from the first state: hand the new state on": lambda step, h, captions, E: (
+                torch.stack([step(Ey, h)[0] for Ey in inputs(captions, E)], 1)
             ),
             "words come before captions here: stack along axis 1": lambda *x: teacher_forced(*x).transpose(0, 1),
         },

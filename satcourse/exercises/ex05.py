@@ -1,7 +1,5 @@
 """Exercises of notebook 05: the doubly stochastic penalty, and what soft attention approximates."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -75,24 +73,6 @@ def _real(alphas: Tensor, lengths: Tensor) -> Tensor:
 def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
     """satlib's penalty of captions that were filled up: alphas (B, T, L), lengths (B,) -> ()."""
     return losses.doubly_stochastic_penalty(alphas * _real(alphas, lengths)).mean()
-
-
-def _penalty(
-    alphas: Tensor,
-    lengths: Tensor,
-    words: Callable[[Tensor, Tensor], Tensor] = lambda alphas, lengths: alphas * _real(alphas, lengths),
-    share: Callable[[Tensor, Tensor], Tensor] = lambda share, part: share,
-    goal: Callable[[Tensor], Tensor | float] = lambda even: 1.0,
-    weigh: Callable[[Tensor, Tensor], Tensor] = lambda penalty, lengths: penalty.mean(),
-) -> Tensor:
-    """As `batch_penalty`, with a mistake.
-
-    In which `words` count; in the `share` of each place, from it and the part of the T words that are real; in the `goal`, from
-    an even share; or in how the captions' penalties are put together.
-    """
-    part, even = ((lengths / size).unsqueeze(1) for size in alphas.shape[1:])
-    given = share(words(alphas, lengths).sum(1), part)
-    return weigh((goal(even) - given).square().sum(1), lengths)
 
 
 def _penalised(answer: Answer, alphas: Tensor, lengths: Tensor) -> Any:
@@ -342,7 +322,9 @@ TASKS = (
             "the padding still counts, and dividing by the length does not take it out: leave its maps out": lambda alphas, lengths: (
                 (1 - alphas.sum(1) / lengths.unsqueeze(1)).square().sum(1).mean()
             ),
-            "the sum over the captions: take the mean": partial(_penalty, weigh=lambda penalty, lengths: penalty.sum()),
+            "nothing is left to learn from: this number has no graph any more": lambda alphas, lengths: batch_penalty(
+                alphas, lengths
+            ).detach(),
         },
         says="captions of one to five words, filled up to the longest of their batch",
         others=(

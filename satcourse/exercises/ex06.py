@@ -1,6 +1,5 @@
 """Exercises of notebook 06: hard attention, from a draw to the estimator."""
 
-from functools import partial
 from itertools import count
 from numbers import Number
 from typing import Any
@@ -158,11 +157,9 @@ def _estimator(
     lambda_r: float,
     lambda_e: float,
     detach: bool = True,
-    reward: str = "sentence",
 ) -> Tensor:
     log_p = log_p_word.sum(1)
-    rewards = log_p.unsqueeze(1) if reward == "sentence" else log_p_word
-    advantage = rewards - baseline
+    advantage = log_p.unsqueeze(1) - baseline
     score = ((advantage.detach() if detach else advantage) * _chosen(alphas, places).log()).sum(1)
     spread = -(alphas * alphas.log()).sum((1, 2))
     return -(log_p + lambda_r * score + lambda_e * spread).mean()
@@ -548,14 +545,14 @@ TASKS = (
         reference=enumeration.expected_estimate,
         cases=enumeration.cases,
         mistakes={
-            "the places count alike: each estimate comes as often as its place is drawn, so weigh it by alpha": partial(
-                enumeration._expected, weigh=lambda alpha: torch.full_like(alpha, 1 / len(alpha))
+            "the places count alike: each estimate comes as often as its place is drawn, so weigh it by alpha": lambda *x: (
+                enumeration.estimates(*x).mean(0)
             ),
-            "the estimates are summed as they are: each comes as often as its place is drawn, so weigh it by alpha": partial(
-                enumeration._expected, weigh=torch.ones_like
+            "the estimates are summed as they are: each comes as often as its place is drawn, so weigh it by alpha": lambda *x: (
+                enumeration.estimates(*x).sum(0)
             ),
-            "-alpha is missing: raising e_i lowers the other weights": partial(
-                enumeration._expected, scores=lambda one, alpha: one
+            "-alpha is missing: raising e_i lowers the other weights": lambda e, reward, baseline: (
+                torch.softmax(e, 0) * (reward - baseline)
             ),
             "the sum goes along the wrong axis: add up the rows, each times its alpha": lambda e, reward, baseline: (
                 enumeration.estimates(e, reward, baseline) @ torch.softmax(e, 0)

@@ -38,7 +38,6 @@ STORY = _table(
         "the dog": {"runs": 0.85, END: 0.15},
     }
 )
-# `story` of the exercise's notebook.
 # A caption that ends early is better than all that go on: it must stay in the race.
 SHORT = _table(
     {
@@ -102,7 +101,9 @@ def _search(
     width: int,
     longest: int,
     add: Callable[[float, float], float] = lambda total, p: total + math.log(p),
+    keeps: str = "all",
 ) -> tuple[list[str], float]:
+    """Of the finished captions it keeps "all", those that ended "last", or the "first" ones, with which it stops."""
     living: list[tuple[float, Prefix]] = [(0.0, ())]
     ended: list[tuple[float, Prefix]] = []
     for _ in range(longest):
@@ -110,10 +111,10 @@ def _search(
             (add(total, p), (*words, word)) for total, words in living for word, p in next_words(words).items() if p > 0
         ]
         grown.sort(key=lambda each: -each[0])
-        kept = grown[:width]
-        ended += [each for each in kept if each[1][-1] == END]
-        living = [each for each in kept if each[1][-1] != END]
-        if not living:
+        now = [each for each in grown[:width] if each[1][-1] == END]
+        ended = ended + now if keeps == "all" else now or ended
+        living = [each for each in grown[:width] if each[1][-1] != END]
+        if not living or (keeps == "first" and ended):
             break
     if not ended:
         return [], -math.inf
@@ -185,25 +186,20 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -
     return found if found > 1e-4 else 0.0  # the COCO tools add a little to each number, so that nothing is quite 0
 
 
-def _parts(
-    captions: list[list[str]],
-    references: list[list[list[str]]],
-    N: int,
-    count: Callable[[int, int], int] = lambda length, n: max(0, length - n + 1),
-) -> list[tuple[float, int]]:
-    """Hits and n-grams of each n; `count`: how many n-grams a caption of a length is said to have."""
-    found = []
+def _parts(captions: list[list[str]], references: list[list[list[str]]], N: int) -> list[tuple[float, int]]:
+    """Hits and n-grams of each n."""
+    parts = []
     for n in range(1, N + 1):
-        totals = [count(len(words), n) for words in captions]
+        totals = [max(0, len(words) - n + 1) for words in captions]
         hits = [
             _precision(words, each, n) * total for words, each, total in zip(captions, references, totals, strict=True)
         ]
-        found.append((sum(hits), sum(totals)))
-    return found
+        parts.append((sum(hits), sum(totals)))
+    return parts
 
 
-def _bleu(captions: list[list[str]], references: list[list[list[str]]], N: int, **how: Any) -> float:
-    return math.prod(hits / max(1, total) for hits, total in _parts(captions, references, N, **how)) ** (1 / N)
+def _bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
+    return math.prod(hits / max(1, total) for hits, total in _parts(captions, references, N)) ** (1 / N)
 
 
 def _exp_mean_log(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
@@ -218,50 +214,6 @@ def _recursive(table: NextWords, longest: int, prefix: Prefix) -> list[str]:
         return list(prefix)
     following = table(prefix)
     return _recursive(table, longest - 1, (*prefix, sorted(following, key=lambda word: -following[word])[0]))
-
-
-def _forgetful(table: NextWords, width: int, longest: int) -> tuple[list[str], float]:
-    """Only captions that end at the last step count."""
-    living: list[tuple[float, Prefix]] = [(0.0, ())]
-    last: list[tuple[float, Prefix]] = []
-    for _ in range(longest):
-        grown = sorted(
-            ((total + math.log(p), (*words, word)) for total, words in living for word, p in table(words).items()),
-            reverse=True,
-        )[:width]
-        living = [each for each in grown if each[1][-1] != END]
-        last = [each for each in grown if each[1][-1] == END] or last
-    return (list(max(last)[1]), max(last)[0]) if last else ([], -math.inf)
-
-
-def _otherwise(table: NextWords, width: int, longest: int, how: str) -> tuple[list[str], float]:
-    """A beam search that does one thing otherwise."""
-    living: list[tuple[float, Prefix]] = [(0.0, ())]
-    ended: list[tuple[float, Prefix]] = []
-    for _ in range(longest):
-        grown = [[(total + math.log(p), (*words, word)) for word, p in table(words).items()] for total, words in living]
-        if how == "each grows by itself":
-            grown = [sorted(each, reverse=True)[:width] for each in grown]
-        kept = sorted(
-            sum(grown, ended if how == "finished ones compete" else []), reverse=how != "the worst beginnings"
-        )
-        if how == "the beam gets narrower":
-            kept = kept[: width - len(ended)]
-        elif how not in ("each grows by itself", "all that end are finished"):
-            kept = kept[:width]
-        if how == "finished ones compete":
-            ended = []
-        ended += [each for each in kept if each[1][-1] == END]
-        living = [each for each in kept if each[1][-1] != END]
-        if how == "all that end are finished":
-            living = living[:width]
-        if len(ended) >= {"stops early": width, "stops at the first": 1}.get(how, math.inf):
-            break
-    if how == "living ones too" and not ended:
-        ended = living
-    by_word = {"for each word": lambda each: each[0] / len(each[1]), "the last": ended.index}
-    best = max(ended, key=by_word.get(how), default=(-math.inf, ()))
-    return list(best[1]), best[0]
 
 
 def _union(counters: list[Counter]) -> Counter:
@@ -387,10 +339,10 @@ TASKS = (
                 _search(table, width, longest, lambda total, p: math.log(p))
             ),
             "captions that ended early are forgotten: they stay in the race to the end": lambda table, width, longest: (
-                _forgetful(table, width, longest)
+                _search(table, width, longest, keeps="last")
             ),
             "it stops at the first finished caption: a beginning that still lives may become better": lambda *x: (
-                _otherwise(*x, "stops at the first")
+                _search(*x, keeps="first")
             ),
         },
         says="widths 1, 2, 3 and 9 on six models, the words and their log-probability, and too few words for any caption",
@@ -565,13 +517,13 @@ TASKS = (
         given=lambda next_words, width, longest: f"a beam of {width}, at most {longest} words",
         mistakes={
             "the first caption that ends is taken: a better one may still be on its way": partial(
-                captions._best_caption, keep="first"
+                captions.search, keep="first"
             ),
             "captions that have not ended compete too: they count only if none has ended": partial(
-                captions._best_caption, winners="both"
+                captions.search, both=True
             ),
             "only captions that ended last may win: keep those of all steps, and take the most probable": partial(
-                captions._best_caption, keep="last that ended"
+                captions.search, keep="ended last"
             ),
             "the search ends a word too early: it may take `longest` words, the end mark included": (
                 lambda next_words, width, longest: captions.best_caption(next_words, width, longest - 1)
@@ -622,7 +574,9 @@ TASKS = (
             "the reference with the most hits is taken: each n-gram may look for its own": lambda caption, references, n: (
                 max(captions.hits(caption, [each], n) for each in references)
             ),
-            "nothing counts: an empty Counter & another one is empty": partial(captions.hits_with, lambda counts: 0),
+            "nothing counts: an empty Counter & another one is empty": lambda caption, references, n: captions.hits(
+                caption, [], n
+            ),
             "the two numbers are exchanged": lambda *x: captions.hits(*x)[::-1],
         },
         says="words and pairs of words, with two and three references",
@@ -662,11 +616,13 @@ TASKS = (
                 captions.meteor_core(pairs, wanted, said)
             ),
             "only the caption is looked at: a chunk has to run on in both sentences": partial(
-                captions._meteor, breaks=lambda i, j: i != 1
+                captions.meteor, breaks=lambda i, j: i != 1
             ),
-            "the pairs come in any order: sort them first": partial(captions._meteor, order=list),
-            "the breaks are counted: there is one chunk more": partial(captions._meteor, first=0),
-            "this is F: the penalty for chunks is missing": partial(captions._meteor, penalised=lambda F, *_: F),
+            "the pairs come in any order: sort them first": partial(captions.meteor, order=list),
+            "the breaks are counted: there is one chunk more": partial(captions.meteor, first=0),
+            "this is F: the penalty for chunks is missing": lambda pairs, said, wanted: (
+                captions.mean(len(pairs) / said, len(pairs) / wanted) if pairs else 0.0
+            ),
         },
         says="alignments in order and out of order, short captions, long ones and equal ones",
         others=(_meteor_by_runs,),

@@ -102,10 +102,6 @@ def _all(gradients: Gradients) -> Tensor:
     return torch.cat([each.flatten() for each in gradients])
 
 
-def _norms(gradients: Gradients) -> Tensor:
-    return torch.stack([each.norm() for each in gradients])
-
-
 def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
     """The best epoch, and the epoch after which training stops: `patience` epochs without a better score, or the end; from 1."""
     best = 0
@@ -135,10 +131,10 @@ def _problem(seed: int) -> Problem:
     return seed, numbers(16, 4, seed=seed), numbers(16, 1, seed=seed + 1)
 
 
-def _begin(problem: Problem, rate: float = 0.05) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+def _begin(problem: Problem) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(problem[0])
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    return model, torch.optim.Adam(model.parameters(), rate)
+    return model, torch.optim.Adam(model.parameters(), 0.05)
 
 
 def _steps(model: torch.nn.Module, optimiser: torch.optim.Optimizer, problem: Problem, count: int) -> list[float]:
@@ -163,13 +159,12 @@ def _in_two_parts(
     first: int,
     second: int,
     keeps: str = "model and optimiser",
-    rate: float = 0.05,
     changed: Callable[..., Any] = lambda model, optimiser: optimiser,
 ) -> list[float]:
-    model, optimiser = _begin(problem, rate)
+    model, optimiser = _begin(problem)
     losses = _steps(model, optimiser, problem, first)
     kept = copy.deepcopy({"model": model.state_dict(), "optimiser": optimiser.state_dict()})
-    model, optimiser = _begin(problem, rate)
+    model, optimiser = _begin(problem)
     if "model" in keeps:
         model.load_state_dict(kept["model"])
     if "optimiser" in keeps:
@@ -298,7 +293,7 @@ TASKS = (
                 each * most / _norm(gs) for each in gs
             ],
             "the norms are added: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
-                gs, most, lambda gs: _norms(gs).sum()
+                gs, most, lambda gs: sum(each.norm() for each in gs)
             ),
             "the root is missing in the norm": lambda gs, most: _clipped(gs, most, lambda gs: _all(gs).square().sum()),
         },

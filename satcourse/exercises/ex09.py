@@ -1,7 +1,6 @@
 """Exercises of notebook 09: drawing a map, measuring it, and reading a wrong caption."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -37,9 +36,8 @@ def gaussian(sigma: float, radius: int) -> Tensor:
     return kernel / kernel.sum()
 
 
-def _bell(sigma: float, radius: int, power: float = 2.0, half: float = 0.5) -> Tensor:
-    x = torch.arange(-radius, radius + 1).abs()
-    return torch.softmax(-half * (x / sigma) ** power, 0)
+def _bell(sigma: float, radius: int, half: float = 0.5) -> Tensor:
+    return torch.softmax(-half * (torch.arange(-radius, radius + 1) / sigma) ** 2, 0)
 
 
 def smooth(values: Tensor, kernel: Tensor) -> Tensor:
@@ -48,23 +46,18 @@ def smooth(values: Tensor, kernel: Tensor) -> Tensor:
 
 
 def _smooth(values: Tensor, kernel: Tensor, border: str = "mirror", axes: tuple[int, ...] = (0, 1)) -> Tensor:
+    """The same, or with a mistake: another border ("zero", or "reflect": c b | a b c), or along fewer `axes`."""
     radius = len(kernel) // 2
     for axis in axes:
         size = values.shape[axis]
         there = torch.arange(-radius, size + radius)
-        if border == "mirror":
-            there = there % (2 * size)
-            there = torch.minimum(there, 2 * size - 1 - there)
-        inside = (there >= 0) & (there < size)
-        if border == "reflect":  # c b | a b c: the last row is not said again
-            there = there.abs()
-            there = torch.where(there >= size, 2 * size - 2 - there, there)
-            inside[:] = True
-        padded = values.index_select(axis, there.clamp(0, size - 1))
+        period, last = (2 * size, 2 * size - 1) if border == "mirror" else (max(1, 2 * size - 2), 2 * size - 2)
+        mirrored = torch.minimum(there % period, last - there % period)
+        padded = values.index_select(axis, mirrored)
         if border == "zero":
+            inside = (there >= 0) & (there < size)
             padded = padded * (inside[:, None] if axis == 0 else inside)
-        windows = padded.unfold(axis, len(kernel), 1)
-        values = windows @ kernel
+        values = padded.unfold(axis, len(kernel), 1) @ kernel
     return values
 
 
@@ -78,31 +71,11 @@ def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
     return _points(alpha, mask, tolerance)
 
 
-def _points(
-    alpha: Tensor,
-    mask: Tensor,
-    tolerance: float,
-    cell: Callable[[Tensor], tuple[float, float]] = lambda alpha: divmod(int(alpha.argmax()), alpha.shape[1]),
-    near: Callable[[Tensor, float, float, float], bool] | None = None,
-    offset: float = 0.5,
-    half: float = 0.5,
-    one_scale: bool = False,
-) -> Any:
-    """The game with a cell of one's own, its middle in pixels, and what counts as near to it."""
-    row, column = cell(alpha)
-    down, across = (size / n for size, n in zip(mask.shape, alpha.shape, strict=True))
-    y, x = (row + offset) * down - half, (column + offset) * (down if one_scale else across) - half
-    return (near or _near)(mask, y, x, tolerance)
-
-
-def _away(mask: Tensor, y: float, x: float, power: float = 2) -> Tensor:
-    """The distances of the object's pixels."""
-    away = mask.nonzero().double() - torch.tensor([y, x], dtype=torch.float64)
-    return torch.linalg.vector_norm(away, power, dim=1)
-
-
-def _near(mask: Tensor, y: float, x: float, tolerance: float, power: float = 2) -> bool:
-    return bool((_away(mask, y, x, power) <= tolerance).any())
+def _points(alpha: Tensor, mask: Tensor, tolerance: float, offset: float = 0.5, half: float = 0.5) -> bool:
+    """The same, or with another `offset` of a cell's middle from its corner, or of a pixel's (`half`)."""
+    cell = divmod(int(alpha.argmax()), alpha.shape[1])
+    middle = [(k + offset) * size / n - half for k, size, n in zip(cell, mask.shape, alpha.shape, strict=True)]
+    return bool(((mask.nonzero().double() - torch.tensor(middle).double()).norm(dim=1) <= tolerance).any())
 
 
 def mass_on(alpha: Tensor, mask: Tensor) -> float:

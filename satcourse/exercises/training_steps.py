@@ -1,6 +1,6 @@
 """What the exercises 4.7, 4.9 and 4.10 run: captions by teacher forcing, a small training, and one step of a training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,64 +14,33 @@ L, D, m, n, K = 5, 6, 4, 6, 7
 GRAPHS = "tensors with the graph of their gradients"
 
 
-def teacher_forced(step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Tensor:
-    """The logits of all words (B, C, K): before each word the step gets the true word before it, and nothing before the first."""
-    Ey, found = torch.zeros(len(captions), E.shape[1]), []
-    for target in captions.unbind(1):
-        logits, h = step(Ey, h)
-        found.append(logits)
-        Ey = E[target]
-    return torch.stack(found, 1)
+def inputs(captions: Tensor, E: Tensor) -> list[Tensor]:
+    """The embedding (B, m) of the true word before each word; zeros before the first."""
+    return [torch.zeros(len(captions), E.shape[1]), *E[captions[:, :-1]].unbind(1)]
 
 
-def unrolled(
-    step: Step,
-    h: Tensor,
-    captions: Tensor,
-    E: Tensor,
-    inputs: str = "before",
-    first: str = "zero",
-    carry: Callable[[Tensor, Tensor], Tensor] = lambda h, start: h,
-) -> Tensor:
-    """As `teacher_forced`, with another input, another first one, or another state: from the new and the first one.
-
-    `inputs`: the word "before", "itself", its "own" likeliest one, the "mean" of all under its own distribution, its own and the
-    true one by "turns", the first caption's "top" word, or a "fixed" one.
-    """
-    Ey = torch.zeros(len(captions), E.shape[1]) if first == "zero" else E[0].expand(len(captions), -1)
-    found, start = [], h
-    for t, target in enumerate(captions.unbind(1)):
-        if inputs == "itself":
-            Ey = E[target]
-        logits, h = step(Ey, carry(h, start))
-        found.append(logits)
-        own = E[logits.argmax(1)]
-        Ey = {
-            "before": E[target],
-            "itself": Ey,
-            "own": own,
-            "mean": torch.softmax(logits, 1) @ E,
-            "turns": E[target] if t % 2 else own,
-            "top": E[target[:1]].expand(len(captions), -1),
-            "fixed": Ey,
-        }[inputs]
-    return torch.stack(found, 1)
-
-
-def fed(step: Step, h: Tensor, inputs: list[Tensor]) -> Tensor:
+def fed(step: Step, h: Tensor, inputs: Iterable[Tensor]) -> Tensor:
     """The logits (B, C, K) of a decoder that gets these inputs, each (B, m)."""
-    found = []
+    rows = []
     for Ey in inputs:
         logits, h = step(Ey, h)
-        found.append(logits)
-    return torch.stack(found, 1)
+        rows.append(logits)
+    return torch.stack(rows, 1)
 
 
-def moved(step: Step, h: Tensor, captions: Tensor, E: Tensor, by: int) -> Tensor:
-    """As `teacher_forced`, with the word `by` places before: 2 is one too many, and -1 the next word."""
-    inputs, zero = list(E[captions].unbind(1)), torch.zeros(len(captions), E.shape[1])
-    inputs = [zero] * by + inputs[:-by] if by > 0 else inputs[-by:] + [zero] * -by
-    return fed(step, h, inputs)
+def teacher_forced(step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Tensor:
+    """The logits of all words (B, C, K): before each word the step gets the true word before it, and nothing before the first."""
+    return fed(step, h, inputs(captions, E))
+
+
+def own_words(step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Tensor:
+    """A mistake of 4.7: the step gets its own likeliest word."""
+    rows, Ey = [], torch.zeros(len(captions), E.shape[1])
+    for _ in range(captions.shape[1]):
+        logits, h = step(Ey, h)
+        rows.append(logits)
+        Ey = E[logits.argmax(1)]
+    return torch.stack(rows, 1)
 
 
 def with_gradient(answer: Answer, step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Any:
@@ -152,36 +121,19 @@ def trained(
     zero: str = "before",
     rate: float = 0.02,
     optimisers: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
-    anew: bool = False,
-    steps: int = 40,
-    outputs: Callable[[Tensor], Tensor] = lambda logits: logits,
-    largest: float = torch.inf,
 ) -> list[float]:
-    """A training with a mistake.
-
-    `zero`: when the gradients are emptied: "before" the backward pass, "between" it and the step, "seldom" (every second time)
-    or "never"; `anew`: whether each step has a new optimiser; `outputs`: what is done to the logits; `largest`: the norm at which
-    the gradients are cut off.
-    """
+    """The same, the gradients emptied "before" the backward pass, "between" it and the step, or "never"."""
     optimiser, losses = optimisers(model.parameters(), rate), []
-    for i in range(steps):
-        if anew:
-            optimiser = optimisers(model.parameters(), rate)
-        loss = nn.functional.cross_entropy(outputs(model(a, h)), answers)
-        if zero == "before" or (zero == "seldom" and i % 2 == 0):
+    for _ in range(40):
+        loss = nn.functional.cross_entropy(model(a, h), answers)
+        if zero == "before":
             optimiser.zero_grad()
         loss.backward()
         if zero == "between":
             optimiser.zero_grad()
-        nn.utils.clip_grad_norm_(model.parameters(), largest)
         optimiser.step()
         losses.append(loss.item())
     return losses
-
-
-def means(losses: list[float]) -> list[float]:
-    """The mean of all losses up to each."""
-    return [sum(losses[:i]) / i for i in range(1, len(losses) + 1)]
 
 
 def with_pointer(answer: Answer, seed: int) -> Any:
@@ -190,7 +142,7 @@ def with_pointer(answer: Answer, seed: int) -> Any:
     losses = answer(Pointer(), *task_to_point(seed))
     if isinstance(losses, (list, tuple)) and any(map(_has_graph, losses)):
         return GRAPHS
-    return "another number of steps" if isinstance(losses, (list, tuple)) and len(losses) > 41 else losses
+    return losses
 
 
 def _has_graph(value: Any) -> bool:
@@ -209,52 +161,18 @@ def stepped(
     captions: Tensor,
     zero: str = "before",
     step: bool = True,
-    targets: Callable[[Tensor], Tensor] = lambda captions: captions,
-    part: slice = slice(None),
-    outputs: Callable[[Tensor], Tensor] = lambda logits: logits,
-    largest: float = torch.inf,
-    says: Callable[[float], Any] = lambda loss: loss,
-    scale: float = 1.0,
-    more: Callable[[Tensor], Tensor | float] = lambda maps: 0.0,
-    **options: Any,
-) -> Any:
-    """As `training_step`, with a mistake.
-
-    Something is left out, or the gradients are emptied "between" the backward pass and the step; there are other targets, a `part`
-    of the words alone, something done to the logits, or `options` of the cross-entropy; `more` is added to the loss, and it is
-    multiplied by a `scale`; the gradients are cut off at a `largest` norm; or the function `says` something else.
-    """
-    logits, maps = model(a, captions)
-    wanted = targets(captions)[:, part]
-    logits = outputs(logits)[:, part][:, : wanted.shape[1]]
-    loss = scale * (nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), **options) + more(maps))
+    reduction: str = "mean",
+) -> float:
+    """The same, the gradients emptied "before" the backward pass, "between" it and the step, or "never"; or without a `step`."""
+    logits, _ = model(a, captions)
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), captions.flatten(), reduction=reduction)
     if zero == "before":
         optimiser.zero_grad()
     loss.backward()
     if zero == "between":
         optimiser.zero_grad()
-    nn.utils.clip_grad_norm_(model.parameters(), largest)
     if step:
         optimiser.step()
-    return says(loss.item())
-
-
-def twice(*x: Any) -> float:
-    """Two steps in one call."""
-    return [training_step(*x) for _ in range(2)][-1]
-
-
-def with_adam(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
-    """A step of another optimiser than the one given."""
-    return training_step(model, torch.optim.Adam(model.parameters()), a, captions)
-
-
-def without_log(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
-    """The logits in place of their logarithms of probabilities."""
-    loss = -model(a, captions)[0].gather(2, captions.unsqueeze(2)).mean()
-    optimiser.zero_grad()
-    loss.backward()
-    optimiser.step()
     return loss.item()
 
 
