@@ -1,6 +1,5 @@
 """What the exercises 6.10 to 6.12 enumerate: the estimates of a gradient from every place, for one word."""
 
-
 import torch
 from torch import Tensor
 
