@@ -6,7 +6,3 @@ class SatlibError(Exception):
 
     The command line prints this line without a traceback and exits with status 2.
     """
-
-
-class RenamedWarning(FutureWarning):
-    """An old name was used that the next version will not accept; the command line prints it as one line."""

@@ -8,7 +8,6 @@ import difflib
 import importlib.resources
 import re
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from satlib.beyond.rewards import RewardConfig
 from satlib.configs import DataConfig, DecodingConfig, EncoderConfig, HardConfig, ObjectiveConfig, TrainingConfig
-from satlib.errors import RenamedWarning, SatlibError
+from satlib.errors import SatlibError
 from satlib.model.decoder import DecoderConfig
 from satlib.options import Option, options, toml
 
@@ -37,12 +36,6 @@ SECTIONS: dict[str, type] = {
 }
 # A recipe's name is also that of a folder: a stranger's must not lead out of the folder that it is written to.
 _NAME = re.compile(r'[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}')
-# Options that have been renamed: old -> new. The old name is accepted for one version.
-_RENAMED = {"objective.teaching": "objective.distillation"}
-# Options that recipes no longer have, and the value with which nothing has changed.
-_REMOVED = {"hard.estimator": "score-function", "hard.temperature": 1.0, "hard.official": False}
-# Options whose default is not what satlib did before they existed.
-_BEFORE = {"encoder.view": "crop"}
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,6 @@ def load(name: str, changes: Sequence[str] = ()) -> Recipe:
         values = tomllib.loads(read(name))
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise SatlibError(f"the recipe {name} is not TOML: {error}") from error
-    values = _with_new_names(values, warn=True)
     values.setdefault("name", Path(name).stem)
     for change in changes:
         _apply(values, change)
@@ -170,17 +162,11 @@ def _checked(section: str, given: Any) -> dict[str, Any]:
     known, values = declared(section), {}
     for key, value in given.items():
         name = f"{section}.{key}"
-        if name in _REMOVED:
-            if value != _REMOVED[name]:
-                raise SatlibError(
-                    f"recipes no longer have {name}; remove it (the course's estimators are in satcourse.lessons.estimators)"
-                )
-        elif key not in known:
+        if key not in known:
             raise SatlibError(
                 f"the recipe's [{section}] has no {key!r}{_suggested_option(section, key)}; it has {', '.join(known)}"
             )
-        else:
-            values[key] = known[key].checked(name, value)
+        values[key] = known[key].checked(name, value)
     return values
 
 
@@ -235,78 +221,14 @@ def _require_consistent(made: Recipe) -> None:
         )
 
 
-def completed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe that an older satlib wrote into a model or a checkpoint, with the names and the options of today.
-
-    An option that did not exist then gets the value that the older version used. Options that no longer exist are dropped:
-    they only affect training (see `require_resumable`).
-    """
-    whole = _with_new_names(values, warn=False)
-    for name, value in _BEFORE.items():
-        section, _, key = name.partition(".")
-        if isinstance(whole.get(section, {}), Mapping):  # anything else is refused by from_dict
-            whole[section] = {key: value, **whole.get(section, {})}
-    for name, _ in _removed(values):
-        section, _, key = name.partition(".")
-        whole[section] = {other: value for other, value in whole[section].items() if other != key}
-    return whole
-
-
-def require_resumable(values: Mapping[str, Any], run: Path) -> None:
-    """Refuse to resume a run that was started with an option which no longer exists, unless it had its default value.
-
-    Args:
-        values: the recipe in the run's checkpoint.
-        run: the run's folder, for the message.
-
-    Raises:
-        SatlibError: there is such an option.
-    """
-    for name, value in _removed(values):
-        if value != _REMOVED[name]:
-            raise SatlibError(
-                f"{run} was started with {name} = {toml(value)}, which recipes no longer have; its model still loads, but the "
-                "run cannot be resumed: start a new one with --out"
-            )
-
-
-def _removed(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Options in a recipe that no longer exist, and their values."""
-    return [
-        (f"{section}.{key}", value)
+def without_unknown(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe in a shipped model's header without options that are gone; goes when those headers are written again."""
+    return {
+        section: {key: value for key, value in table.items() if key in declared(section)}
+        if section in SECTIONS and isinstance(table, Mapping)
+        else table
         for section, table in values.items()
-        if isinstance(table, Mapping)
-        for key, value in table.items()
-        if f"{section}.{key}" in _REMOVED
-    ]
-
-
-def _with_new_names(values: Mapping[str, Any], warn: bool) -> dict[str, Any]:
-    """A copy in which renamed options have their new name.
-
-    Raises:
-        SatlibError: an option is given by both names.
-    """
-    renamed = dict(values)
-    for section, table in values.items():
-        if isinstance(table, Mapping):
-            renamed[section] = {}
-            for key, value in table.items():
-                new = current_name(f"{section}.{key}", warn).partition(".")[2]
-                if new != key and new in table:
-                    raise SatlibError(f"{section}.{key} is the old name of {section}.{new}; remove one of the two")
-                renamed[section][new] = value
-    return renamed
-
-
-def current_name(name: str, warn: bool = True) -> str:
-    """The name of an option ("section.key") today, given its name today or an earlier one, which is warned about."""
-    new = _RENAMED.get(name, name)
-    if warn and new != name:
-        warnings.warn(
-            f"{name} is now called {new}; the old name will not be accepted by the next version", RenamedWarning
-        )
-    return new
+    }
 
 
 def parse_value(text: str) -> Any:
@@ -319,7 +241,7 @@ def parse_value(text: str) -> Any:
 
 def _apply(values: dict[str, Any], change: str) -> None:
     name, equals, text = change.partition("=")
-    section, dot, key = current_name(name.strip()).partition(".")
+    section, dot, key = name.strip().partition(".")
     if not equals or not dot or section == "name":
         raise SatlibError(
             f"cannot read the change {change!r}; write it as section.key=value, for example training.epochs=3"

@@ -119,7 +119,7 @@ def test_captions_say_so_and_a_file_without_it_says_nothing(tmp_path):
     assert {familiarity.remark(caption) for caption in plain} == {""}
     made.save(tmp_path / "old.safetensors")
     header, tensors = module.read_safetensors(tmp_path / "old.safetensors")
-    del header["familiarity"]  # as an older satlib wrote it
+    del header["familiarity"]
     module.write_safetensors(tmp_path / "old.safetensors", tensors, header)
     assert Captioner.load(tmp_path / "old.safetensors").familiarity is None
     every = Familiarity(torch.zeros(1, tiny.DIM, dtype=torch.int8), torch.ones(1), 0.5)  # spans nothing: all are unlike
@@ -145,7 +145,7 @@ def test_a_damaged_description_is_refused(tmp_path, change):
 
 
 def test_export_adds_it_and_train_has_it(tmp_path, monkeypatch, capsys):
-    """A model that `satlib train` makes has it; `satlib export` keeps it, and --familiarity gives an older model the same."""
+    """A model that `satlib train` makes has it; `satlib export` keeps it, and --familiarity gives a model without it the same."""
     (tmp_path / "data" / "few").mkdir(parents=True)
     rows = ["image,caption,split"]
     for example in tiny.data().examples:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from satlib import options, recipe
 from satlib.cli import explain
-from satlib.errors import RenamedWarning, SatlibError
-from satlib.training import tuning
+from satlib.errors import SatlibError
 
 
 def refused(call, *parts):
@@ -233,70 +232,6 @@ def test_the_documentation_is_the_output_of_the_command():
     assert page.read_text(encoding="utf-8") == explain.explained(markdown=True) + "\n", (
         "write it again with: satlib recipe --explain --markdown > docs/recipes.md"
     )
-
-
-class TestOldNames:
-    def test_in_a_file(self, tmp_path):
-        (tmp_path / "mine.toml").write_text("[objective]\nteaching = 0.3\n")
-        with pytest.warns(RenamedWarning, match=r"objective\.teaching is now called objective\.distillation"):
-            assert recipe.load(str(tmp_path / "mine.toml")).objective.distillation == 0.3
-
-    def test_as_a_change(self):
-        with pytest.warns(RenamedWarning, match=r"objective\.teaching is now called objective\.distillation"):
-            assert recipe.load("flickr8k-soft", ["objective.teaching=0.3"]).objective.distillation == 0.3
-
-    def test_in_a_search(self):
-        with pytest.warns(RenamedWarning, match="now called"):
-            assert tuning.Knob.read("objective.teaching=0.2..0.8").name == "objective.distillation"
-
-    def test_a_change_wins_over_a_file(self, tmp_path):
-        (tmp_path / "mine.toml").write_text("[objective]\nteaching = 0.3\n")
-        with pytest.warns(RenamedWarning):
-            loaded = recipe.load(str(tmp_path / "mine.toml"), ["objective.distillation=0.4"])
-        assert loaded.objective.distillation == 0.4
-
-    def test_both(self, tmp_path):
-        (tmp_path / "mine.toml").write_text("[objective]\nteaching = 0.3\ndistillation = 0.4\n")
-        with pytest.warns(RenamedWarning):
-            refused(
-                lambda: recipe.load(str(tmp_path / "mine.toml")),
-                "objective.teaching is the old name of objective.distillation; remove one of the two",
-            )
-
-    def test_in_files_that_an_older_satlib_wrote(self, recwarn):
-        whole = recipe.completed({"name": "x", "objective": {"teaching": 0.3}})
-        assert whole["objective"] == {"distillation": 0.3}
-        assert not recwarn.list
-
-
-REMOVED = {"hard": {"estimator": "score-function", "temperature": 1.0, "official": False, "samples": 3}}
-
-
-class TestRemovedOptions:
-    @pytest.mark.parametrize(("key", "value"), [("estimator", "gumbel"), ("temperature", 0.5), ("official", True)])
-    def test_another_value_is_refused(self, key, value):
-        refused(lambda: recipe.from_dict({"hard": {key: value}}), f"recipes no longer have hard.{key}; remove it")
-
-    def test_the_default_has_no_effect(self):
-        """A `recipe.toml` that an older satlib wrote gives all three."""
-        assert recipe.from_dict(REMOVED) == recipe.from_dict({"hard": {"samples": 3}})
-
-    def test_they_are_neither_written_nor_listed(self):
-        assert "estimator" not in recipe.load("flickr8k-hard").to_dict()["hard"]
-        assert not {"estimator", "temperature", "official"} & set(recipe.declared("hard"))
-
-    def test_old_files_are_completed_without_them(self):
-        assert recipe.completed({"name": "x", **REMOVED})["hard"] == {"samples": 3}
-        other = {"name": "x", "hard": {"estimator": "gumbel", "samples": 3}}
-        assert recipe.completed(other)["hard"] == {"samples": 3}
-
-    def test_a_run_is_resumed_only_where_they_had_no_effect(self, tmp_path):
-        recipe.require_resumable({"name": "x", **REMOVED}, tmp_path)
-        refused(
-            lambda: recipe.require_resumable({"name": "x", "hard": {"official": True}}, tmp_path),
-            f"{tmp_path} was started with hard.official = true, which recipes no longer have",
-            "start a new one with --out",
-        )
 
 
 FLOATS = [(section, key) for section, key, option in NUMBERS if type(option.default) is float]

@@ -109,7 +109,7 @@ def test_exit_statuses_are_documented():
 def test_quiet_and_log_files(tmp_path, quiet):
     """In a process whose output is no terminal, a training says a line for each epoch and shows no bar; with --quiet, its result."""
     changes = ("data.train_images=8", "training.epochs=1", "decoder.hidden=8", "training.select=nll")
-    script = "from satlib.data.datasets import scenes; load = scenes.load; scenes.load = lambda **_: load(8, 2, 0); from satlib import cli; import sys; sys.exit(cli.main(sys.argv[1:]))"
+    script = "from satlib.data import scenes; load = scenes.load; scenes.load = lambda **_: load(8, 2, 0); from satlib import cli; import sys; sys.exit(cli.main(sys.argv[1:]))"
     given = [
         "train",
         "scenes-soft",

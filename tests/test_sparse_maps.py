@@ -46,12 +46,6 @@ def test_it_trains_and_is_loaded_as_it_was_saved(tmp_path):
         assert bool((maps(loaded, data) == 0).any()) == (normaliser == "sparsemax")
 
 
-def test_an_older_model_has_a_softmax():
-    values = recipe.load("flickr8k-lite0-soft").to_dict()
-    del values["decoder"]["normaliser"]
-    assert recipe.from_dict(recipe.completed(values)).decoder.normaliser == "softmax"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

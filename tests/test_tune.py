@@ -70,17 +70,6 @@ class TestSearch:
         assert more[:12] == before
         assert len(more) == 14
 
-    def test_a_search_of_an_older_version_goes_on(self, tmp_path):
-        """Its recipe has options that no longer exist, and lacks newer ones."""
-        first = search(tmp_path, 1)
-        journal = tmp_path / "journal.log"
-        text = journal.read_text()
-        assert '"loop":"plain",' in text
-        assert '"hard":{' in text
-        journal.write_text(text.replace('"loop":"plain",', "").replace('"hard":{', '"hard":{"official":false,'))
-        more = search(tmp_path, 2)
-        assert (len(more), more[:1]) == (2, first)
-
     def test_another_space_is_refused(self, folder):
         with pytest.raises(SatlibError, match="another space"):
             search(folder, 13, space=SPACE[:1])

@@ -15,13 +15,10 @@ from satlib.data import images
 from satlib.data.features import Pixels
 from satlib.data.sharded import StreamedImage
 from satlib.data.text import Vocabulary
-from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, metrics, overlay, plots
-from satlib.files.weight_files import read_safetensors, write_safetensors
+from satlib.files.weight_files import read_safetensors
 from satlib.model import encoders, shipped
 from satlib.model.captioner import Captioner
-from satlib.training import loop
-from satlib.training.loop import CHECKPOINT
 from satlib.training.streaming import StreamedImages
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
@@ -92,39 +89,6 @@ class TestEveryPartSeesTheSame:
 def test_the_views_differ(photo):
     whole, crop = (images.to_tensor(images.square(photo, view))[0].float().mean() for view in images.VIEWS)
     assert whole > crop + 20  # red
-
-
-class TestFilesThatStateNoView:
-    """Before there was a choice, the middle was cut out."""
-
-    def without(self, path, header_key="recipe"):
-        header, tensors = read_safetensors(path)
-        del header[header_key]["encoder"]["view"]
-        write_safetensors(path, tensors, header)
-
-    def test_a_model(self, tmp_path):
-        captioner("whole").save(tmp_path / "model.safetensors")
-        self.without(tmp_path / "model.safetensors")
-        assert Captioner.load(tmp_path / "model.safetensors").view == "crop"
-
-    def train(self, run, *changes):
-        data = tiny.data()
-        loop.train(tiny.the_recipe("training.epochs=1", *changes), data, tiny.Reader(), run, progress=False)
-
-    def test_a_checkpoint_goes_on_with_its_own_view_alone(self, tmp_path):
-        self.train(tmp_path, "encoder.view=crop")
-        self.without(tmp_path / CHECKPOINT)
-        self.train(tmp_path, "encoder.view=crop", "training.epochs=2")
-        self.without(tmp_path / CHECKPOINT)
-        with pytest.raises(SatlibError, match=r"was begun with another encoder\.view"):
-            self.train(tmp_path, "training.epochs=3")
-
-    def test_what_is_stated_is_not_changed(self):
-        stated = tiny.the_recipe("encoder.view=whole").to_dict()
-        assert recipe.completed(stated) == stated
-        assert recipe.completed({"name": "x"}) == {"name": "x", "encoder": {"view": "crop"}}
-        with pytest.raises(SatlibError, match="must be a table of values"):
-            recipe.from_dict(recipe.completed({"name": "x", "encoder": 3}))
 
 
 def test_every_recipe_for_photographs_states_it():

@@ -10,14 +10,13 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from satlib import __version__
 from satlib.cli import caption, data, doctor, study, train
 from satlib.cli.arguments import Parser
-from satlib.errors import RenamedWarning, SatlibError
+from satlib.errors import SatlibError
 from satlib.files import progress
 
 DESCRIPTION = """\
@@ -81,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise SatlibError(
                 "torchrun can start only satlib features and satlib train; run this command without torchrun"
             )
-        with _renamed_in_one_line(), _terminated_as_interrupted():
+        with _terminated_as_interrupted():
             return options.command(options)
     except SatlibError as error:
         interrupted = type(error).__name__ == "Interrupted"
@@ -114,20 +113,3 @@ def _terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _renamed_in_one_line() -> Iterator[None]:
-    """Print warnings about old names as one line each, without the place in satlib's code."""
-    with warnings.catch_warnings():
-        usual = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *place: object) -> None:
-            if issubclass(category, RenamedWarning):
-                print(f"satlib: {message}", file=sys.stderr)
-            else:
-                usual(message, category, *place)
-
-        warnings.showwarning = show
-        warnings.simplefilter("always", RenamedWarning)
-        yield

@@ -267,7 +267,7 @@ def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
     if "view" in evaluation and evaluation["data"] != "scenes":  # scenes are drawn as squares: every view is the same
         encoder += f" ({evaluation['view']})"
     parts = [evaluation["recipe"], encoder, evaluation["attention"]]
-    sources = origins.current(evaluation.get("origins", ()))
+    sources = evaluation.get("origins", ())
     parts += [source for source in dict.fromkeys(sources) if source.startswith(origins.DISTILLED)]
     if "normaliser" in evaluation:
         parts.append(evaluation["normaliser"])

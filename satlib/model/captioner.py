@@ -24,7 +24,7 @@ from satlib.files.schemas import ModelHeader
 from satlib.files.storage import STORAGE, packed, unpacked
 from satlib.files.untrusted import matches
 from satlib.files.weight_files import not_finite, read_safetensors, require_finite, write_safetensors
-from satlib.model import encoders, origins, search
+from satlib.model import encoders, search
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
@@ -258,7 +258,7 @@ class Captioner(nn.Module):
                 f"{path} is not a satlib captioner (its format is {header.get('format', 'missing')!r}); give a run's folder or its model.safetensors"
             )
         matches(header, ModelHeader, f"the header of {path} is not that of a model", "copy the file again")
-        made_by = recipe.from_dict(recipe.completed(header["recipe"]))
+        made_by = recipe.from_dict(recipe.without_unknown(header["recipe"]))
         trained = made_by.encoder.train
         encoder = encoders.create(header["encoder"]["name"], pretrained=not trained)
         if not trained and encoder.weights_hash != header["encoder"]["weights"]:
@@ -267,7 +267,7 @@ class Captioner(nn.Module):
             )
         captioner = cls(made_by, Vocabulary(header["vocabulary"], made_by.data.language), encoder)
         captioner.own_attention = header.get("own attention")
-        captioner.origins = origins.current(header.get("origins", ()))
+        captioner.origins = tuple(header.get("origins", ()))
         captioner.familiarity = Familiarity.from_json(header.get("familiarity"), encoder.dim)
         restored = dict(unpacked(tensors, path))
         require_finite(restored, path)

@@ -58,7 +58,7 @@ class Familiarity:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any] | None, dim: int) -> "Familiarity | None":
-        """Read what `to_json` gave; None if there is none, as in files of an older satlib.
+        """Read what `to_json` gave; None if there is none.
 
         Raises:
             SatlibError: it is damaged, or made for annotation vectors of another dimension than `dim`.

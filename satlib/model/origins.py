@@ -4,19 +4,4 @@ The texts are "distilled from NAME", "begun from NAME", "weights averaged with S
 the same recipe, "weights averaged with SHARE of another NAME".
 """
 
-from collections.abc import Iterable
-
 DISTILLED, BEGUN, AVERAGED = "distilled from ", "begun from ", "weights averaged with "
-_EARLIER = {"taught by ": DISTILLED, "mixed with ": AVERAGED}
-
-
-def current(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts of a file in today's words, whatever version of satlib wrote it."""
-    return tuple(_current(text) for text in texts)
-
-
-def _current(text: str) -> str:
-    for earlier, words in _EARLIER.items():
-        if text.startswith(earlier):
-            return words + text.removeprefix(earlier)
-    return text

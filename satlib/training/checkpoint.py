@@ -19,10 +19,9 @@ from satlib.errors import SatlibError
 from satlib.files.schemas import CheckpointHeader
 from satlib.files.untrusted import matches
 from satlib.files.weight_files import read_safetensors, require_finite, write_safetensors
-from satlib.model import origins
 from satlib.model.captioner import Captioner
 from satlib.model.objective import BatchLoss, VariationalBound
-from satlib.recipe import Recipe, completed, from_dict, require_resumable
+from satlib.recipe import Recipe, from_dict
 from satlib.training.distributed import Ranks
 from satlib.training.optimisation import create_optimiser, trained_part
 
@@ -118,7 +117,7 @@ class RunState:
         """
         require_finite(tensors, path)
         self.progress = Progress(**header["progress"])
-        self.captioner.origins = self.averaged.origins = origins.current(header.get("origins", ()))
+        self.captioner.origins = self.averaged.origins = tuple(header.get("origins", ()))
         try:
             trained_part(self.captioner).load_state_dict(_part(tensors, "model."))
             if self.averaged is not self.captioner:
@@ -169,16 +168,11 @@ class Identity:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another folder with --out"
             )
-        require_resumable(header["recipe"], path.parent)
-        # Through a recipe, so that options newer than the checkpoint have their defaults.
-        before, now = from_dict(completed(header["recipe"])).to_dict(), self.recipe.to_dict()
+        before, now = from_dict(header["recipe"]).to_dict(), self.recipe.to_dict()
         for section in now:
             if section in ("name", "decoding"):
                 continue
             for key in now[section]:
-                # An older version, without this option, trained by the fast loop on a CPU and by the plain one on a GPU.
-                if (section, key) == ("training", "loop") and key not in header["recipe"].get(section, {}):
-                    continue
                 if before[section][key] != now[section][key] and (section, key) not in _FREE:
                     raise SatlibError(
                         f"{path.parent} was begun with another {section}.{key}; name another folder with --out, or "

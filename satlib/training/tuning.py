@@ -62,7 +62,7 @@ class Knob:
             SatlibError: the text has neither form, or the recipe has no such value.
         """
         name, equals, values = text.partition("=")
-        name = recipe.current_name(name.strip())
+        name = name.strip()
         if equals and ".." in values:
             try:
                 low, high = (float(value) for value in values.split("..", 1))
@@ -165,9 +165,7 @@ def _open_study(chosen: Recipe, space: Sequence[Knob], folder: Path) -> "optuna.
     asked = {"recipe": chosen.to_dict(), "space": [dataclasses.asdict(knob) for knob in space]}
     asked = json.loads(json.dumps(asked))
     before = study.user_attrs.get("asked")
-    if before is not None:  # by an older version, perhaps, that had other options
-        before = before | {"recipe": recipe.from_dict(recipe.completed(before["recipe"])).to_dict()}
-    if before is not None and json.loads(json.dumps(before)) != asked:
+    if before is not None and before != asked:
         raise SatlibError(
             f"{folder} holds a search over another recipe or another space; choose another folder with --out"
         )
