@@ -1,4 +1,4 @@
-"""`satlib data check NAME`: statistics of a caption set, missing or unreadable images, and suspicious captions."""
+"""`satlib data check NAME`: statistics of a caption set, and missing or unreadable images."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,6 @@ from satlib.data.datasets import SPLITS, CaptionSet, Example, data_root, load
 from satlib.data.reading import absent
 from satlib.data.sharded import Shards
 from satlib.data.text import Vocabulary, tokenise
-from satlib.data.wording import warnings
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
 
@@ -47,7 +46,6 @@ class Report:
         opened: the number of images that were opened (or drawn).
         missing: ids of images whose file is missing.
         unreadable: one line for each image that cannot be read.
-        warnings: one line for each kind of suspicious caption (`satlib.data.wording`).
     """
 
     name: str
@@ -57,7 +55,6 @@ class Report:
     opened: int
     missing: tuple[str, ...]
     unreadable: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -81,7 +78,6 @@ class Report:
         )
         lines += [f"  missing: {image_id}" for image_id in self.missing]
         lines += [f"  {line}" for line in self.unreadable]
-        lines += [f"warning: {line}" for line in self.warnings]
         return "\n".join(lines)
 
 
@@ -117,7 +113,6 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
         opened=len(present) - len(unreadable),
         missing=tuple(example.image_id for example in missing),
         unreadable=unreadable,
-        warnings=tuple(warnings(data.examples, language)),
     )
 
 
@@ -143,7 +138,6 @@ def _check_shards(data: Shards, size: int, progress: bool, language: str) -> Rep
         opened=len(data) - len(unreadable),
         missing=(),
         unreadable=tuple(unreadable),
-        warnings=tuple(warnings([example for examples in by_split.values() for example in examples], language)),
     )
 
 
