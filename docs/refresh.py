@@ -17,7 +17,7 @@ GROUPS = {
     "From photograph to caption": "images encoders networks extraction features text attention decoder decoding captioner familiarity overlay plots",
     "Training": "recipe configs options training_data batching supervision objectives optimisation starting training validation scaling checkpoint storage run_lock interruption origins",
     "Evaluation": "metrics statistics evaluation choice table comparison ground pointing phrase_grounding phrase_report phrase_page estimators tune java",
-    "What goes wrong": "doctor patient symptoms leaks",
+    "What goes wrong": "doctor patient symptoms",
     "Beyond the paper": "reward meteor distillation weight_averaging",
     "Scale and speed": "device distributed streaming fast fast_loop",
     "Files from anywhere": "files schemas untrusted weight_files errors",

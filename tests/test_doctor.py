@@ -11,16 +11,16 @@ import torch
 from PIL import Image
 
 from satlib import cli, recipe
-from satlib.data import datasets, scenes
+from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
-from satlib.training import doctor, leaks, loop, symptoms
+from satlib.training import doctor, loop, symptoms
 
 ROOT = Path(__file__).parent.parent
-RESULTS = Path(symptoms.__file__).parent / "results"
+RESULTS = Path(symptoms.__file__).parent.parent / "results"
 DETERMINERS = ("a", "the")
 
 
@@ -241,39 +241,12 @@ class TestData:
         return home.parent / "model.safetensors"
 
     def test_none(self, home):
-        assert not set(wrong(self.model(home))) & {"splits that share images", "words that the model does not know"}
-
-    @pytest.mark.parametrize("way", ["the same file", "saved again", "smaller"])
-    def test_splits_that_leak(self, home, way):
-        if way == "the same file":
-            shutil.copy(home / "0.png", home / "1.png")
-        else:
-            with Image.open(home / "0.png") as photo:
-                changed = photo.resize((60, 45)) if way == "smaller" else photo
-                changed.convert("RGB").save(home / "1.jpg", quality=60)
-            (home / "captions.csv").write_text((home / "captions.csv").read_text().replace("1.png,", "1.jpg,", 1))
-        found = {finding.name: finding for finding in doctor.examine(self.model(home), home)}
-        assert found["splits that share images"].state == "wrong"
-        assert (
-            found["splits that share images"].measured
-            == f"1 pair (0.png and {'1.png' if way == 'the same file' else '1.jpg'})"
-        )
+        assert "words that the model does not know" not in wrong(self.model(home))
 
     def test_words_that_are_not_known(self, home):
         path = home / "captions.csv"
         path.write_text(path.read_text().replace("a red star above", "ein roter Stern über"))
         assert "words that the model does not know" in wrong(self.model(home))
-
-    def test_pictures_of_one_colour_are_not_all_alike(self, home):
-        for number in (0, 1):
-            Image.new("RGB", (50, 50), (number * 90, 20, 30)).save(home / f"{number}.png")
-        assert leaks.shared_images(datasets.load(str(home))) == []
-
-    def test_the_hash_by_hand(self):
-        """Nine columns from dark to bright: each is darker than its right neighbour; mirrored, none is."""
-        ramp = Image.fromarray(np.tile(np.arange(0, 90, 10, dtype=np.uint8), (8, 1)))
-        assert leaks.gradient_hash(ramp) == 2**64 - 1
-        assert leaks.gradient_hash(ramp.transpose(Image.Transpose.FLIP_LEFT_RIGHT)) == 0
 
 
 class TestCommand:

@@ -13,7 +13,6 @@ import numpy as np
 from satlib.data.datasets import CaptionSet
 from satlib.data.text import tokenise
 from satlib.evaluation import metrics, statistics
-from satlib.training.leaks import ALIKE, shared_images
 from satlib.training.patient import CHECKS, Patient, Result, Unknown, check  # noqa: F401  (the list that this module fills)
 from satlib.training.validation import STILL
 
@@ -297,18 +296,3 @@ def unknown_words(patient: Patient) -> Result:
         raise Unknown("the data set has no dev captions")
     share = sum(word not in vocabulary for word in words) / len(words)
     return Result(share > UNKNOWN_WORDS, f"{share:.1%} of dev's words unknown")
-
-
-@check(
-    "splits that share images",
-    f"an image of train is also in dev or test, or one that differs from it in at most {ALIKE} of 64 gradients",
-    "move each group of equal images into one split, then train and evaluate again",
-)
-def leaks(patient: Patient) -> Result:
-    """Compare the images of the splits, by their content and by a hash of their gradients (dHash)."""
-    data = _data(patient)
-    if data.draw is not None:
-        raise Unknown("drawn scenes have no files; each is drawn from its own number")
-    pairs = shared_images(data)
-    few = ", ".join(f"{a} and {b}" for a, b in pairs[:3])
-    return Result(bool(pairs), f"{len(pairs)} pair{'s' * (len(pairs) != 1)}{f' ({few})' if pairs else ''}")
