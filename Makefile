@@ -7,7 +7,7 @@ BIN := .venv/bin
 # More for pytest or the demo: make test ARGS="-k beam -x".
 ARGS ?=
 
-.PHONY: help demo test lab notebooks notebooks-check exercises check exercises-check site lint format constraints
+.PHONY: help demo test test-slow test-all lab notebooks notebooks-check exercises check exercises-check site lint format constraints
 .NOTPARALLEL:  # one installation at a time
 
 help:  ## list these targets
@@ -17,8 +17,16 @@ demo: .venv/.installed  ## train soft attention on drawn scenes, evaluate it, ca
 	$(BIN)/satlib demo $(ARGS)
 
 # Two processes, one thread in each: torch's own threads would only get in each other's way.
-test: lint  ## check style and run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test: lint  ## check style, and run the quick tests: after every change
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: .venv/.dev  ## run the tests that `make test` leaves out: browsers, Java, torchrun, kernels, the site, long trainings
+	$(PYTEST) -m slow $(ARGS)
+
+test-all: lint  ## check style, and run all tests
+	$(PYTEST) $(ARGS)
 
 lab: .venv/.installed  ## open the course in JupyterLab
 	JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter" $(BIN)/jupyter lab --notebook-dir=. notebooks/00_look.ipynb $(ARGS)

@@ -1,4 +1,7 @@
-"""What every test can count on: pictures without a window, one thread, the same random numbers, Java or a skip."""
+"""What every test can count on: pictures without a window, one thread, the same random numbers, Java or a skip.
+
+`make test` leaves out the tests with the mark `slow`; `make test-all` runs them too.
+"""
 
 import random
 
@@ -12,9 +15,22 @@ from satlib.evaluation.metrics import java_available
 matplotlib.use("Agg")  # before anything asks for pyplot
 torch.set_num_threads(1)  # pytest runs in several processes already
 
+# Whole files that are slow: a browser, npm, Jupyter's kernels, a wheel, the site, torchrun, killed processes, many trainings.
+SLOW = {
+    "test_lab", "test_exercises_lab", "test_live_page", "test_site", "test_release", "test_install", "test_distributed",
+    "test_resuming", "test_fuzz", "test_onnx_export", "test_exercises_tools", "test_demo", "test_tune", "test_meteor",
+}  # fmt: skip
+
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: left out by `make test`")
     config.addinivalue_line("markers", "needs_java: runs METEOR or the PTB tokenizer; skipped where no Java works")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.stem in SLOW or item.get_closest_marker("needs_java"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

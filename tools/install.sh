@@ -5,7 +5,7 @@
 # .venv/.installed, and .venv/.dev with `dev`, are written at the very end, so that an installation that broke off is never taken
 # for a whole one.
 set -eu
-extras=course${1:+,$1}
+extras=course,onnx${1:+,$1}
 
 say() { echo "satlib: $*" >&2; }
 die() { say "$*"; exit 1; }
