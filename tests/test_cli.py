@@ -133,7 +133,6 @@ class TestTheWholeWay:
         assert [overall[name] for name in ("mass", "mass even", "mass best cell")] == pytest.approx([100] * 3)
         assert 0 < found["entities"]["entropy share"] <= 100
         assert found["entities"]["counts"]["images without annotations"] == 1
-        assert "<figure>" in (tmp_path / "ground-test.html").read_text()
         assert "true captions" in capsys.readouterr().out
 
     def test_evaluate_elsewhere(self, run, tmp_path):

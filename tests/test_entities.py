@@ -59,7 +59,6 @@ def test_phrases_by_hand(folder, kind):
     assert entities.sentence("17.jpg", "A boy in a pink dress near the hills .") is None
     assert entities.phrases("17.jpg", "A boy in a pink dress near the hills .") == []
     assert [len(sentence.phrases) for sentence in entities.sentences("17.jpg")] == [3, 3]
-    assert entities.size("17.jpg") == (200, 100)
 
 
 def test_which_images_there_are(folder):

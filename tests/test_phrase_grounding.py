@@ -1,8 +1,7 @@
-"""Captions against Flickr30k Entities: which words are measured, their maps, the means of groups, the page."""
+"""Captions against Flickr30k Entities: which words are measured, their maps, the means of groups."""
 
 import math
 import re
-from html.parser import HTMLParser
 
 import entities_files
 import pytest
@@ -14,7 +13,7 @@ from satlib.data.datasets import CaptionSet, Example
 from satlib.data.entities import Entities
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.evaluation import evaluate, phrase_grounding, phrase_page, phrase_report
+from satlib.evaluation import evaluate, phrase_grounding, phrase_report
 from satlib.evaluation.phrase_grounding import Measured, Named, Photo
 from satlib.model import encoders
 from satlib.model.captioner import Caption, Captioner
@@ -187,46 +186,3 @@ def test_means_by_hand():
         "above 40 %": 1,
     }
     assert phrase_report.summary([]) == {"all": {"phrases": 0}, "by kind": {}, "by size": {}}
-
-
-def test_the_page_chooses_by_the_measure():
-    """Twenty photographs, two phrases each: a better and a worse one."""
-    words = [measured(rank / 40, 0.5, ("people",), f"{rank % 20}.jpg") for rank in range(1, 41)]
-    chosen = phrase_page.choose(words, 3)
-    ranks = {name: [round(40 * one.measures["mass"]) for one in group] for name, group in chosen.items()}
-    # the first three photographs are taken by 40, 39 and 38, so 20 and 19 are left out of the middle, and 1, 2 and 3 of the end
-    assert ranks == {"Best": [40, 39, 38], "Middle": [23, 22, 21], "Worst": [6, 5, 4]}
-    assert len({one.image_id for group in chosen.values() for one in group}) == 9
-
-
-class Tags(HTMLParser):
-    """Counts tags and collects addresses."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen, self.addresses = [], []
-
-    def handle_starttag(self, tag, attributes):
-        self.seen.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href")]
-
-
-def test_the_page(world):
-    _, data, entities = world
-    found = phrase_grounding.Grounding(
-        [measured(0.9, 0.5, ("people",), "17_x.jpg"), measured(0.3, 0.5, ("other",), "18_x.jpg", 1)],
-        [],
-        {"entropy share": 90.0, "movement": 0.1},
-        {"images": 2, "images without annotations": 0, "references": 2, "references not found": 0},
-    )
-    page = phrase_page.page("A <title>", found, phrase_report.report(found), data, entities, "whole")
-    tags = Tags()
-    tags.feed(page)
-    assert tags.seen.count("figure") == 2
-    assert tags.seen.count("img") == 4
-    assert all(address.startswith("data:image/jpeg;base64,") for address in tags.addresses)
-    assert "A &lt;title&gt;" in page
-    assert "<mark>&lt;b&gt;</mark>" in page
-    assert "prefers-color-scheme: dark" in page
-    assert "aspect-ratio:200/100" in page
-    assert "http" not in page

@@ -144,7 +144,7 @@ def add_ground(commands: Commands) -> None:
         type=Path,
         metavar="PATH",
         help="Flickr30k Entities, for the photographs of Flickr8k and Flickr30k: a folder with Annotations and Sentences, or "
-        "annotations.zip; measures true and generated captions, and writes a page of photographs",
+        "annotations.zip; measures true and generated captions",
     )
     beam_option(parser)
     out_option(parser, "folder for the scores and their plot; by default that of the model")
@@ -178,8 +178,8 @@ def ground(options: argparse.Namespace) -> int:
 def _ground_phrases(options: argparse.Namespace) -> int:
     """Compare attention maps with the boxes of phrases."""
     from satlib.data.entities import Entities
-    from satlib.evaluation import evaluate, phrase_grounding, phrase_page, phrase_report
-    from satlib.files.atomic import write_json, write_text
+    from satlib.evaluation import evaluate, phrase_grounding, phrase_report
+    from satlib.files.atomic import write_json
 
     entities = Entities(options.entities)
     captioner = inputs.captioner(options.model, options)
@@ -190,10 +190,8 @@ def _ground_phrases(options: argparse.Namespace) -> int:
     report, recipe = phrase_report.report(found), captioner.recipe.name
     path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
     write_json(path, {"recipe": recipe, "data": data.name, "split": options.split, "entities": report})
-    title = f"Attention of {recipe} on {data.name} {options.split}"
-    write_text(path.with_suffix(".html"), phrase_page.page(title, found, report, data, entities, captioner.view))
     print(phrase_report.render(report))
-    print(f"written to {path} and {path.with_suffix('.html')}")
+    print(f"written to {path}")
     return 0
 
 

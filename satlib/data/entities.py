@@ -117,10 +117,6 @@ class Entities:
             raise SatlibError(f"{self.path} {problem} of Flickr30k Entities; expected: {_LAYOUT}")
         return complete[0]
 
-    def size(self, image_id: str) -> tuple[int, int]:
-        """(width, height) of the original photograph in pixels; errors as for `sentence`."""
-        return self._record(image_id).size
-
     def __contains__(self, image_id: str) -> bool:
         """Whether there are annotations of a photograph, by its file name."""
         return any(number(image_id) in files for files in self._files.values())
