@@ -31,11 +31,11 @@ test-all: lint  ## check style, and run all tests
 lab: .venv/.installed  ## open the course in JupyterLab
 	JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter" $(BIN)/jupyter lab --notebook-dir=. notebooks/00_look.ipynb $(ARGS)
 
-notebooks: .venv/.dev  ## make the notebooks from their sources: run those that are not up to date, and write the index
-	$(BIN)/python tools/notebooks.py make --changed
+notebooks: .venv/.dev  ## run the notebooks whose sources have changed (ARGS=--all: all of them), and write the index
+	$(BIN)/python tools/notebooks.py make $(ARGS)
 
 # One after another, with one thread: for the small tensors of most notebooks two are slower.
-notebooks-check: .venv/.dev  ## run the notebooks; are they up to date, and is what they say held by what they show?
+notebooks-check: .venv/.dev  ## run the notebooks; are they what their sources give, and is what they say held by what they show?
 	$(BIN)/python tools/notebooks.py compare
 	$(BIN)/python tools/notebooks.py claims
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks

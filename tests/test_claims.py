@@ -1,9 +1,8 @@
-"""tools/claims.py and tools/staleness.py: what holds a notebook's prose, and when a notebook is stale. Each is shown a planted fault."""
+"""tools/claims.py: what holds a notebook's prose. It is shown planted faults."""
 
 import base64
 import io
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +15,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import claims  # noqa: E402
 import pictures  # noqa: E402
-import staleness  # noqa: E402
 
 import notebooks  # noqa: E402
 
@@ -163,54 +161,6 @@ def test_a_planted_fault_in_a_committed_notebook_is_found():
     assert {"123.4 %", "twice"} < set(missing)
 
 
-class TestStaleness:
-    def test_what_a_program_reads_is_noted_with_what_its_own_programs_read(self, tmp_path):
-        child = "import satlib.model.attention; open('satlib/recipes/scenes-soft.toml').close()"
-        code = (
-            "import subprocess, sys\n"
-            "from satlib import shipped\n"
-            "from satlib.model.captioner import Captioner\n"
-            "Captioner.load(shipped.model('scenes-hard'))\n"
-            f"subprocess.run([sys.executable, '-c', {child!r}], check=True)\n"
-        )
-        notes = tmp_path / "notes"
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=staleness.environment(notes))
-        read = staleness.read(notes)
-        assert {
-            "satlib/model/captioner.py",
-            "satlib/models/scenes-hard.safetensors",
-            "satlib/model/attention.py",
-        } < set(read)
-        assert "satlib/recipes/scenes-soft.toml" in read
-        assert "satlib/models/scenes-soft.safetensors" not in read
-
-    def test_a_changed_or_missing_file_makes_stale_and_a_reworded_docstring_does_not(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(staleness, "ROOT", tmp_path)
-        module, recipe = tmp_path / "module.py", tmp_path / "recipe.toml"
-        module.write_text('"""Doc."""\n\nx = 1  # one\n')
-        recipe.write_text("epochs = 7\n")
-        recorded = staleness.hashes(["module.py", "recipe.toml"])
-        assert staleness.stale(recorded) == []
-        module.write_text('"""Another\ndocstring."""\nx = 1\n\n\n# a comment\n')
-        assert staleness.stale(recorded) == []
-        module.write_text('"""Doc."""\n\nx = 2  # one\n')
-        assert staleness.stale(recorded) == ["module.py"]
-        recipe.unlink()
-        assert staleness.stale(recorded) == ["module.py", "recipe.toml"]
-
-    def test_code_is_what_python_runs(self):
-        source = (
-            'def f(x: str = "# no comment") -> str:\n    """Doc."""\n    return x + \'"""not a docstring"""\'  # why\n'
-        )
-        assert (
-            staleness.code(source)
-            == 'def f(x: str = "# no comment") -> str:\n    return x + \'"""not a docstring"""\'\n'
-        )
-
-    def test_a_notebook_without_a_record_is_stale(self):
-        assert notebooks.stale(nbformat.v4.new_notebook()) == ["the record of what it read (it has none)"]
-
-
 def test_pictures_are_reduced_only_where_a_notebook_is_too_large():
     pixels, buffer = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8), io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="png")
@@ -233,19 +183,3 @@ def test_a_markdown_cell_is_parted_before_each_heading_and_not_in_code():
     text = "Words.\n\n## One\n\n```\n# a comment\n```\n\n### Two\n\nMore."
     parts = [cell.source for cell in notebooks.parted(nbformat.v4.new_markdown_cell(text))]
     assert parts == ["Words.", "## One\n\n```\n# a comment\n```", "### Two\n\nMore."]
-
-
-def test_outputs_are_kept_where_only_the_text_changed():
-    def made(text, code):
-        cell = nbformat.v4.new_code_cell(code)
-        return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text), cell])
-
-    executed = made("One.", "print(1)")
-    executed.cells[1].update(execution_count=1, outputs=[nbformat.v4.new_output("stream", text="1\n")])
-    executed.metadata["satlib"] = {"read": {}}
-    reworded, changed = made("Two.", "print(1)"), made("One.", "print(2)")
-    assert notebooks.keep_outputs(reworded, executed)
-    assert reworded.cells[1].outputs[0].text == "1\n"
-    assert reworded.cells[1].execution_count == 1
-    assert not notebooks.keep_outputs(changed, executed)
-    assert changed.cells[1].outputs == []

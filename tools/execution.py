@@ -1,12 +1,10 @@
-"""Run a notebook from its first cell to its last, and measure the time, the memory and what it reads."""
+"""Run a notebook from its first cell to its last, and measure the time and the memory."""
 
 import re
-import tempfile
 import time
 from pathlib import Path
 
 import psutil
-import staleness
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
@@ -16,7 +14,7 @@ SECONDS = 600  # a cell that takes longer hangs
 
 
 def execute(notebook: NotebookNode) -> tuple[float, float]:
-    """Run it in place, in its own folder, and keep hashes of the files that it read in its metadata.
+    """Run it in place, in its own folder.
 
     Returns:
         seconds, and the kernel's largest memory in GB.
@@ -25,19 +23,15 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
         CellExecutionError: a cell fails.
     """
     began = time.monotonic()
-    client = NotebookClient(
-        notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        notes = Path(folder) / "reads"
-        with client.setup_kernel(env=staleness.environment(notes)):
-            for number, cell in enumerate(notebook.cells):
-                client.execute_cell(cell, number)
-                for output in cell.get("outputs", ()):
-                    if output.output_type == "error":  # an exercise's check shows one without stopping the run
-                        raise CellExecutionError(output.evalue, output.ename, output.evalue)
-            peak = peak_memory(client.km.provisioner.pid)
-        notebook.metadata["satlib"] = {"read": staleness.hashes(staleness.read(notes))}
+    resources = {"metadata": {"path": str(NOTEBOOKS)}}
+    client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources)
+    with client.setup_kernel():
+        for number, cell in enumerate(notebook.cells):
+            client.execute_cell(cell, number)
+            for output in cell.get("outputs", ()):
+                if output.output_type == "error":  # an exercise's check shows one without stopping the run
+                    raise CellExecutionError(output.evalue, output.ename, output.evalue)
+        peak = peak_memory(client.km.provisioner.pid)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day
         if cell.cell_type == "code":  # progress bars and warnings are of that one run
@@ -50,8 +44,5 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
 def peak_memory(pid: int) -> float:
     """The largest memory that a process has held, in GB; where the system does not keep it (macOS), what it holds now."""
     status = Path(f"/proc/{pid}/status")
-    if status.is_file():
-        kilobytes = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        if kilobytes:
-            return int(kilobytes[1]) * 1024 / 1e9
-    return psutil.Process(pid).memory_info().rss / 1e9
+    kilobytes = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.is_file() else None
+    return int(kilobytes[1]) * 1024 / 1e9 if kilobytes else psutil.Process(pid).memory_info().rss / 1e9

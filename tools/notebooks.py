@@ -1,12 +1,11 @@
-"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--changed]`, or `index`, `compare`, `claims`.
+"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--all]`, or `index`, `compare`, `claims`.
 
 notebooks/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates notebooks/NN_name.ipynb from it, with the
 installing cell put in (and Colab's badge, if pyproject.toml has the repository's address, `Source` in [project.urls]), and
-executes it; `--changed` leaves alone those that are up to date: the same cells, and no change in the modules, models, results
-and recipes that they read (staleness.py). `claims` lists the numbers and comparisons of the prose with what holds each, and
-fails where nothing does (claims.py). The picture of a cell with the tag `docs:NAME`
-is written to docs/NAME.png, for README.md. `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes
-nothing and fails where what is committed differs from what would be generated, or is stale.
+executes those whose cells differ from their source, or all with --all. The picture of a cell with the tag `docs:NAME` is
+written to docs/NAME.png, for README.md. `claims` lists the numbers and comparisons of the prose with what holds each, and fails
+where nothing does (claims.py). `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes nothing and
+fails where what is committed differs from what would be generated.
 """
 
 import argparse
@@ -22,7 +21,6 @@ import jupytext
 import nbformat
 import paper_index
 import pictures
-import staleness
 from execution import execute
 from install_cell import opening
 from nbclient.exceptions import CellExecutionError
@@ -149,19 +147,6 @@ def cells_of(notebook: NotebookNode) -> list[tuple[str, str, str]]:
     return [(cell.id, cell.cell_type, cell.source) for cell in notebook.cells]
 
 
-def keep_outputs(notebook: NotebookNode, before: NotebookNode) -> bool:
-    """Take over what was executed before, if the code cells are the same; whether they are."""
-    new, old = ([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, before))
-    if [(cell.source, cell.metadata.get("tags")) for cell in new] != [
-        (cell.source, cell.metadata.get("tags")) for cell in old
-    ]:
-        return False
-    for cell, executed in zip(new, old, strict=True):
-        cell.outputs, cell.execution_count = executed.outputs, executed.execution_count
-    notebook.metadata["satlib"] = before.metadata["satlib"]
-    return True
-
-
 def write(target: Path, notebook: NotebookNode) -> int:
     """Write an executed notebook and its pictures for README.md.
 
@@ -184,38 +169,13 @@ def write(target: Path, notebook: NotebookNode) -> int:
     return len(text)
 
 
-def stale(notebook: NotebookNode) -> list[str]:
-    """What has changed since the notebook was executed, among the files that it read; its own name if nobody recorded them."""
-    recorded = notebook.metadata.get("satlib", {}).get("read")
-    return staleness.stale(recorded) if recorded else ["the record of what it read (it has none)"]
-
-
-def outdated(source: Path) -> list[str]:
-    """A line for a committed notebook that is stale."""
-    target = source.with_suffix(".ipynb")
-    changed = stale(nbformat.read(target, 4)) if target.exists() else []
-    return [f"{target.name} is stale: {', '.join(changed)} changed since it was executed"] if changed else []
-
-
-def make(source: Path, changed_only: bool = False) -> None:
+def make(source: Path) -> None:
     """Generate, execute and write one notebook.
-
-    Args:
-        source: its .py.
-        changed_only: leave it as it is if it is up to date.
 
     Raises:
         SystemExit: a cell fails, or the notebook is too large to be shown.
     """
     target, notebook = source.with_suffix(".ipynb"), generate(source)
-    if changed_only and target.exists():
-        before = nbformat.read(target, 4)
-        if not stale(before) and keep_outputs(notebook, before):
-            as_before = cells_of(notebook) == cells_of(before)
-            if not as_before:
-                write(target, notebook)
-            print(f"{target.name:32} {'as before' if as_before else 'new text, the same code: outputs kept'}")
-            return
     try:
         seconds, memory = execute(notebook)
     except CellExecutionError as error:
@@ -293,12 +253,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("make", "index", "compare", "claims"))
     parser.add_argument("names", nargs="*", help="the numbers of some notebooks; all if left out")
-    parser.add_argument("--changed", action="store_true", help="only those that are not up to date")
+    parser.add_argument("--all", action="store_true", help="execute those too whose source is as before")
     parser.add_argument("--list", action="store_true", help="print every claim, with what holds it")
     arguments = parser.parse_args()
     if arguments.what == "make":
         for source in sources(arguments.names):
-            make(source, arguments.changed)
+            if arguments.all or problems(source):
+                make(source)
+            else:
+                print(f"{source.stem}.ipynb is as its source")
     if arguments.what in ("make", "index"):
         (FOLDER / "INDEX.md").write_text(index(), encoding="utf-8")
         return 0
@@ -307,7 +270,7 @@ def main() -> int:
         found = [line for source in chosen for line in unheld(source, arguments.list)]
         advice = "assert it, show it or name its source (tools/claims.py says how), or do not say it"
     else:
-        found = [problem for source in chosen for problem in [*problems(source), *outdated(source)]]
+        found = [problem for source in chosen for problem in problems(source)]
         if not (FOLDER / "INDEX.md").is_file() or (FOLDER / "INDEX.md").read_text(encoding="utf-8") != index():
             found.append("INDEX.md is not what the marks give")
         advice = "run `make notebooks` and commit what it writes"

