@@ -52,8 +52,9 @@ from satlib.data.images import open_photo
 from satlib.data.text import END, UNKNOWN, Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import metrics, plots
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
 from satlib.model.objective import negative_log_likelihood, word_losses
+from satlib.recipe import DecoderConfig
 
 BLUE, ORANGE, GREEN, YELLOW, SKY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9"
 plt.style.use("satcourse.page")

@@ -31,13 +31,13 @@
 
 # %%
 import itertools
-from dataclasses import replace
 
 import ipywidgets
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from IPython.display import display
+from msgspec.structs import replace
 from torch import nn
 from torch.testing import assert_close
 

@@ -67,9 +67,10 @@ from satlib.evaluation.plots import END_LABEL, INK
 from satlib.evaluation.statistics import Statistics
 from satlib.model import search, shipped
 from satlib.model.captioner import Captioner
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
 from satlib.model.objective import negative_log_likelihood
 from satlib.model.search import Hypothesis
+from satlib.recipe import DecoderConfig
 
 plt.style.use("satcourse.page")
 BLUE, ORANGE, SKY, VERMILION = "C0", "C1", "C4", "C5"

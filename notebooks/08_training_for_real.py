@@ -63,8 +63,9 @@ from satlib.evaluation import plots, statistics, table
 from satlib.files.weight_files import read_safetensors
 from satlib.model import device, encoders, shipped
 from satlib.model.captioner import Captioner
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
 from satlib.model.objective import negative_log_likelihood
+from satlib.recipe import DecoderConfig
 from satlib.training import extraction, loop, tuning
 from satlib.training.distributed import Ranks
 
@@ -849,8 +850,9 @@ import torch.distributed.nn  # before init_process_group: imported later, it kee
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
 from satlib.model.objective import negative_log_likelihood
+from satlib.recipe import DecoderConfig
 
 ROWS = 7
 

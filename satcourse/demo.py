@@ -5,7 +5,6 @@ photographs from installed packages, and says which are unlike its training phot
 each word looked.
 """
 
-import dataclasses
 import importlib.util
 import shutil
 import sys
@@ -13,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import torch
 from PIL import Image
 
@@ -67,7 +67,7 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     """
     model = shipped.model()  # first, so that a missing model is reported before the training
     say = _Clock()
-    chosen = dataclasses.replace(recipe.load("scenes-soft", changes), name=NAME)
+    chosen = msgspec.structs.replace(recipe.load("scenes-soft", changes), name=NAME)
     train = chosen.data.train_images
     threads = torch.get_num_threads()
     say(f"1. Soft attention on {train:,} drawn scenes, encoder and decoder from scratch (CPU threads: {threads})")

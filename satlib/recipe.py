@@ -1,76 +1,280 @@
 """A recipe: everything that defines a run, in one small TOML file per data set and model (`satlib/recipes/`).
 
-The options are declared, with their ranges and meanings, in the dataclasses of `SECTIONS`; `satlib recipe --explain` prints them.
+Each option is declared once: its type, range or choices, meaning and default. Reading a recipe, messages about mistakes,
+`satlib recipe --explain` and docs/recipes.md all follow from that declaration.
 """
 
-import dataclasses
 import difflib
+import functools
 import importlib.resources
+import json
+import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
-from satlib.beyond.rewards import RewardConfig
-from satlib.configs import DataConfig, DecodingConfig, EncoderConfig, HardConfig, ObjectiveConfig, TrainingConfig
+import msgspec
+from msgspec import Meta, Struct
+
 from satlib.errors import SatlibError
-from satlib.model.decoder import DecoderConfig
-from satlib.options import Option, options, toml
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-SECTIONS: dict[str, type] = {
-    "data": DataConfig,
-    "encoder": EncoderConfig,
-    "decoder": DecoderConfig,
-    "objective": ObjectiveConfig,
-    "hard": HardConfig,
-    "reward": RewardConfig,
-    "training": TrainingConfig,
-    "decoding": DecodingConfig,
-}
+# Languages written without spaces between words: the values of data.language other than the empty one.
+LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese"}
+VIEWS = ("whole", "crop")  # which part of a photograph the encoder sees
+LOOKS = ("expected", "probable", "sample")  # what hard attention passes on when it generates captions
+SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
 # A recipe's name is also that of a folder: a stranger's must not lead out of the folder that it is written to.
 _NAME = re.compile(r'[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}')
 
 
-@dataclass(frozen=True)
-class Recipe:
+class _Section(Struct, frozen=True, forbid_unknown_fields=True):
+    """Options; each description is a noun phrase that completes the sentence "OPTION is ..."."""
+
+
+# A table: each option with its meaning.
+# fmt: off
+class DataConfig(_Section):
+    """The captions, and how they become word ids."""
+
+    name: Annotated[str, Meta(description=
+        "the data set: its name, the path of your own folder, or the folder or address of shards")] = "flickr8k"
+    language: Annotated[Literal[("", *LANGUAGES)], Meta(description=
+        "the language of the captions, if it is written without spaces between words; each character is then a "
+        "token")] = ""
+    vocabulary_size: Annotated[int, Meta(ge=3, le=1_000_000, description=
+        "K, the largest size of the vocabulary, special tokens included")] = 10_000
+    min_count: Annotated[int, Meta(ge=1, description=
+        "how often a word must occur in the training captions to enter the vocabulary; rarer words become unknown")] = 1
+    max_length: Annotated[int, Meta(ge=1, le=1000, description=
+        "the length, in words, of the longest caption that is trained on; longer ones are left out")] = 40
+    train_images: Annotated[int, Meta(ge=0, description=
+        "the number of training images, from the first; 0 takes all of them (of drawn scenes, the default number)")] = 0
+    buffer: Annotated[int, Meta(ge=1, le=10_000_000, description=
+        "the size of the shuffle buffer that the next caption is drawn from, for data in shards")] = 4000
+
+
+class EncoderConfig(_Section):
+    """The network that turns an image into annotation vectors."""
+
+    name: Annotated[str, Meta(description=
+        "the encoder: one of those that satlib info lists, or timm:NAME")] = "vgg19"
+    pretrained: Annotated[bool, Meta(description="whether the encoder starts from its trained weights")] = True
+    train: Annotated[bool, Meta(description=
+        "whether the encoder is trained with the decoder; if not, it is frozen and its annotation vectors are "
+        "computed once, by satlib features")] = False
+    frozen_statistics: Annotated[bool, Meta(description=
+        "whether an encoder that trains keeps its batch normalisation as it is: running statistics, scale and "
+        "shift; advisable with pretrained weights and small batches")] = False
+    scale: Annotated[float, Meta(ge=0, description=
+        "the factor that annotation vectors are multiplied by; large vectors saturate an untrained LSTM. 0 measures "
+        "it when training begins: 1 / root mean square of the vectors of some training images")] = 1.0
+    view: Annotated[Literal[VIEWS], Meta(description=
+        "the part of a photograph that the encoder sees: whole (all of it, squeezed to a square) or crop (its "
+        "middle, as in the paper)")] = "whole"
+
+
+class DecoderConfig(_Section):
+    """The kind of attention, and the sizes of the decoder (m and n as in the paper)."""
+
+    embedding: Annotated[int, Meta(ge=1, le=16_384, description="m, the size of the word embedding")] = 512
+    hidden: Annotated[int, Meta(ge=1, le=16_384, description="n, the size of the LSTM state")] = 512
+    attention: Annotated[Literal["soft", "hard", "none"], Meta(description=
+        "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)")] = "soft"
+    energy: Annotated[Literal["additive", "concat", "general", "dot"], Meta(description=
+        "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot")] = "additive"
+    normaliser: Annotated[Literal["softmax", "sparsemax"], Meta(description=
+        "how energies become weights: softmax (equation 5), or, with soft attention, sparsemax (Martins and "
+        "Astudillo, 2016), which leaves most places exactly 0")] = "softmax"
+    attention_hidden: Annotated[int, Meta(ge=1, le=16_384, description=
+        "the number of hidden units of the attention MLP")] = 256
+    gate: Annotated[bool, Meta(description=
+        "whether beta, the scalar gate of section 4.2.1, multiplies the context vector")] = True
+    output_tanh: Annotated[bool, Meta(description=
+        "whether a tanh precedes the output matrix L_o, as in the official code but not in equation 7")] = False
+    dropout: Annotated[float, Meta(ge=0, lt=1, description=
+        "the dropout rate in the MLPs of the initial state, on h_t before the output layer, and before L_o")] = 0.5
+
+
+class ObjectiveConfig(_Section):
+    """The loss."""
+
+    maximise: Annotated[Literal["likelihood", "reward"], Meta(description=
+        "the training objective: likelihood (of the true captions) or reward (of captions that the model generates; "
+        "needs a trained model, see --start)")] = "likelihood"
+    doubly_stochastic: Annotated[float, Meta(ge=0, description=
+        "lambda, the weight of the doubly stochastic penalty (equation 14); with hard attention it is 0 unless the "
+        "recipe gives it")] = 1.0
+    boxes: Annotated[float, Meta(ge=0, description=
+        "the weight of the loss that draws the map of a phrase's last word into the boxes that people gave for the "
+        "phrase (needs --entities); 0 trains without boxes")] = 0.0
+    label_smoothing: Annotated[float, Meta(ge=0, lt=1, description=
+        "the share of each target that is spread evenly over the vocabulary")] = 0.0
+    distillation: Annotated[float, Meta(ge=0, lt=1, description=
+        "the weight of the distillation loss, if there are teachers (--teacher)")] = 0.5
+
+
+class HardConfig(_Section):
+    """The estimator of the gradient of hard attention's bound (section 4.1); no effect with soft attention."""
+
+    samples: Annotated[int, Meta(ge=1, le=1000, description=
+        "N, the number of attention paths sampled per caption")] = 1
+    expectation: Annotated[float, Meta(ge=0, lt=1, description=
+        "the probability that an image uses the expected context vector in place of a sampled one")] = 0.5
+    anneal: Annotated[float, Meta(ge=0, lt=1, description=
+        "the share of training over which that probability falls from 1 to hard.expectation; 0 keeps it constant")] = 0.0
+    reward: Annotated[Literal["sentence", "to-come"], Meta(description=
+        "the reward of a place: sentence (the paper's: log p of the whole caption) or to-come (log p of the words "
+        "from t on)")] = "sentence"
+    baseline: Annotated[Literal["moving-average", "none", "other-samples", "learned"], Meta(description=
+        "the baseline that is subtracted from the reward: moving-average (the paper's), none, other-samples (their "
+        "mean reward) or learned (a linear function of the LSTM state, added to the moving average)")] = "moving-average"
+    lambda_r: Annotated[float, Meta(ge=0, description="lambda_r, the weight of the score-function term")] = 1.0
+    lambda_e: Annotated[float, Meta(ge=0, description="lambda_e, the weight of the entropy term")] = 0.01
+
+
+class RewardConfig(_Section):
+    """The reward, if objective.maximise is "reward"; no effect otherwise."""
+
+    samples: Annotated[int, Meta(ge=2, description="N, the number of captions sampled per image")] = 5
+    cider: Annotated[float, Meta(ge=0, description="the weight of CIDEr-D (which is 0 to 10)")] = 1.0
+    bleu1: Annotated[float, Meta(ge=0, description=
+        "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order")] = 0.0
+    bleu4: Annotated[float, Meta(ge=0, description="the weight of sentence BLEU-4 (which is 0 to 1)")] = 0.0
+    meteor: Annotated[float, Meta(ge=0, description=
+        "the weight of METEOR with exact word matches (which is 0 to 1); it favours recall")] = 0.0
+    temperature: Annotated[float, Meta(ge=0.001, description=
+        "the softmax temperature at which captions are sampled and their log-probability is taken")] = 0.5
+
+
+class TrainingConfig(_Section):
+    """The optimiser, the schedule, and early stopping."""
+
+    optimiser: Annotated[Literal["adam", "rmsprop"], Meta(description=
+        "the optimiser: adam, or rmsprop in Graves' form (the paper's choice for Flickr8k)")] = "adam"
+    learning_rate: Annotated[float, Meta(ge=0, description=
+        "the peak learning rate of the decoder, and of an encoder that is trained from scratch")] = 5e-4
+    encoder_learning_rate: Annotated[float, Meta(ge=0, description=
+        "the peak learning rate of an encoder that is trained from pretrained weights")] = 1e-4
+    schedule: Annotated[Literal["constant", "cosine"], Meta(description=
+        "the learning rate after the warm-up: constant, or cosine (falls to zero by the last epoch)")] = "constant"
+    warmup: Annotated[int, Meta(ge=0, description=
+        "the number of batches over which the learning rate grows from zero")] = 0
+    batch_size: Annotated[int, Meta(ge=1, le=100_000, description=
+        "the number of captions in a batch; of images, if the objective is reward")] = 64
+    epochs: Annotated[int, Meta(ge=1, description="the largest number of epochs")] = 30
+    select: Annotated[Literal["bleu4", "nll", "reward"], Meta(description=
+        "the dev score that selects the best epoch: bleu4 or reward (of generated captions), or nll (of the true "
+        "captions)")] = "bleu4"
+    patience: Annotated[int, Meta(ge=1, description=
+        "the number of epochs without a better dev score after which training stops early")] = 10
+    drop_places: Annotated[float, Meta(ge=0, lt=1, description=
+        "the share of the places that a batch leaves out, drawn anew for each batch; the decoder sees the others "
+        "only")] = 0.0
+    drop_dimensions: Annotated[float, Meta(ge=0, lt=1, description=
+        "the dropout rate of the annotation vectors' dimensions: a caption loses the same ones in all places")] = 0.0
+    clip: Annotated[float, Meta(ge=0, description=
+        "the largest norm of the gradient; 0 turns clipping off")] = 5.0
+    average: Annotated[float, Meta(ge=0, lt=1, description=
+        "the decay of the moving average of the weights, which is evaluated and saved in place of the weights; 0 "
+        "turns it off")] = 0.0
+    precision: Annotated[Literal["auto", "float32", "bf16", "fp16"], Meta(description=
+        "the number format of matrix products; auto is bf16 on a GPU with bf16 hardware, fp16 on any other GPU, and "
+        "float32 elsewhere")] = "auto"
+    loop: Annotated[Literal["plain", "fast"], Meta(description=
+        "the decoder's loop over words: plain runs Decoder.step word by word; fast is a hand-written equivalent "
+        "that uses about a third of the memory on a CPU")] = "plain"
+    seed: Annotated[int, Meta(ge=0, description="the seed of all random numbers")] = 0
+
+
+class DecodingConfig(_Section):
+    """How captions are generated."""
+
+    beam: Annotated[int, Meta(ge=1, le=100, description="the beam width; 1 is greedy decoding")] = 3
+    length_normalisation: Annotated[float, Meta(ge=0, description=
+        "the exponent x that hypotheses are ranked by: log p / length^x; 0 ranks by log p")] = 0.0
+    max_length: Annotated[int, Meta(ge=1, le=1000, description=
+        "the largest number of words in a generated caption")] = 30
+    look: Annotated[Literal[LOOKS], Meta(description=
+        "the context vector that hard attention passes on: expected (the weighted mean), probable (the place with "
+        "the largest weight), or sample (a place drawn by the weights)")] = "expected"
+# fmt: on
+
+
+class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
     """All values of a run, as in the file `recipe.toml` of its folder."""
 
     name: str
-    data: DataConfig = field(default_factory=DataConfig)
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    decoder: DecoderConfig = field(default_factory=DecoderConfig)
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    hard: HardConfig = field(default_factory=HardConfig)
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    data: DataConfig = DataConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    decoder: DecoderConfig = DecoderConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    hard: HardConfig = HardConfig()
+    reward: RewardConfig = RewardConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
 
     def to_dict(self) -> dict[str, Any]:
         """Nested dictionaries, as TOML and JSON have them."""
-        sections = {
-            section: {key: getattr(getattr(self, section), key) for key in declared(section)} for section in SECTIONS
-        }
-        return {"name": self.name, **sections}
+        return msgspec.to_builtins(self)
 
     def to_toml(self) -> str:
         """The recipe as TOML, with every value."""
         lines = [f"name = {toml(self.name)}"]
-        for section, values in self.to_dict().items():
-            if section != "name":
-                lines += ["", f"[{section}]", *(f"{key} = {toml(value)}" for key, value in values.items())]
+        for section in SECTIONS:
+            values = msgspec.structs.asdict(getattr(self, section))
+            lines += ["", f"[{section}]", *(f"{key} = {toml(value)}" for key, value in values.items())]
         return "\n".join(lines) + "\n"
 
 
+SECTIONS: dict[str, type[_Section]] = {
+    name: kind for name, kind in typing.get_type_hints(Recipe).items() if name != "name"
+}
+
+
+class Option(NamedTuple):
+    """What is declared about an option: its default, the valid texts (none if any is), and its range and meaning."""
+
+    default: Any
+    choices: tuple[str, ...]
+    meta: Meta
+
+    @property
+    def meaning(self) -> str:
+        """A noun phrase that completes the sentence "OPTION is ..."."""
+        return self.meta.description
+
+    @property
+    def range(self) -> str:
+        """The valid numbers in words, such as "at least 0 and below 1"; empty if there is no limit."""
+        limits = {"at least": self.meta.ge, "above": self.meta.gt, "below": self.meta.lt, "at most": self.meta.le}
+        return " and ".join(f"{words} {limit:,}" for words, limit in limits.items() if limit is not None)
+
+    def expected(self, value: Any) -> str:
+        """What a value should have been that is not valid."""
+        if self.choices:
+            return "one of " + ", ".join(choice or '"" (none)' for choice in self.choices)
+        kind = type(self.default)
+        if type(value) not in ((int, float) if kind is float else (kind,)):
+            return {float: "a number", int: "a whole number", bool: "true or false", str: "a text in quotes"}[kind]
+        return self.range if _is_finite(value) else "a finite number"
+
+
+@functools.cache
 def declared(section: str) -> dict[str, Option]:
-    """The options of a section that a recipe may give, by name."""
-    return options(SECTIONS[section])
+    """The options of a section, by name."""
+    hints, options = typing.get_type_hints(SECTIONS[section], include_extras=True), {}
+    for field in msgspec.structs.fields(SECTIONS[section]):
+        kind, meta = typing.get_args(hints[field.name])
+        options[field.name] = Option(field.default, typing.get_args(kind), meta)
+    return options
 
 
 def names() -> list[str]:
@@ -93,6 +297,10 @@ def load(name: str, changes: Sequence[str] = ()) -> Recipe:
         values = tomllib.loads(read(name))
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise SatlibError(f"the recipe {name} is not TOML: {error}") from error
+    if not values:
+        raise SatlibError(
+            f"the recipe {name} is empty; begin with a copy of another: satlib recipe flickr8k-soft > {name}"
+        )
     values.setdefault("name", Path(name).stem)
     for change in changes:
         _apply(values, change)
@@ -135,86 +343,99 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
     Raises:
         SatlibError: an option or a value is not valid; the message says what is.
     """
-    if not isinstance(values.get("name", ""), str):
-        raise SatlibError(f"the recipe's name must be a text in quotes, not {values['name']!r}")
-    if "name" in values and not _NAME.fullmatch(values["name"]):
+    name = values.get("name", "recipe")
+    if not isinstance(name, str):
+        raise SatlibError(f"the recipe's name must be a text in quotes, not {name!r}")
+    if not _NAME.fullmatch(name):
         raise SatlibError(
-            f"the recipe's name, {values['name'][:50]!r}, cannot be that of a folder, as runs/NAME needs it; take up to 60 letters, "
+            f"the recipe's name, {name[:50]!r}, cannot be that of a folder, as runs/NAME needs it; take up to 60 letters, "
             "digits, spaces, - and _, and no point at the beginning"
         )
-    for section in values:
-        if section not in ("name", *SECTIONS):
+    sections = {section: _section(section, table) for section, table in values.items() if section != "name"}
+    recipe = Recipe(name, **sections)
+    if recipe.decoder.attention == "hard" and "doubly_stochastic" not in values.get("objective", {}):
+        objective = msgspec.structs.replace(recipe.objective, doubly_stochastic=0.0)
+        recipe = msgspec.structs.replace(recipe, objective=objective)
+    _require_consistent(recipe)
+    return recipe
+
+
+def _section(section: str, table: Any) -> _Section:
+    """A section of a recipe, from the values that are given.
+
+    Raises:
+        SatlibError: there is no such section or option, or a value is not valid.
+    """
+    if section not in SECTIONS:
+        raise SatlibError(
+            f"a recipe has no section {section!r}{_suggestion(section, SECTIONS)}; the sections are {', '.join(SECTIONS)}"
+        )
+    if not isinstance(table, Mapping):
+        raise SatlibError(f"[{section}] of the recipe must be a table of values, not {table!r}")
+    options = declared(section)
+    for key, value in table.items():
+        if key not in options:
+            homes = [f"{other}.{key}" for other in SECTIONS if key in declared(other)]
+            suggestion = f" (did you mean {homes[0]}?)" if homes else _suggestion(key, options)
+            raise SatlibError(f"the recipe's [{section}] has no {key!r}{suggestion}; it has {', '.join(options)}")
+        try:
+            msgspec.convert({key: value}, SECTIONS[section])
+            valid = _is_finite(value)
+        except msgspec.ValidationError:
+            valid = False
+        if not valid:
+            option = options[key]
             raise SatlibError(
-                f"a recipe has no section {section!r}{_suggestion(section, SECTIONS)}; the sections are {', '.join(SECTIONS)}"
+                f"{section}.{key} must be {option.expected(value)}, not {value!r}; {section}.{key} is {option.meaning}"
             )
-    sections = {section: kind(**_checked(section, values.get(section, {}))) for section, kind in SECTIONS.items()}
-    if sections["decoder"].attention == "hard" and "doubly_stochastic" not in values.get("objective", {}):
-        sections["objective"] = dataclasses.replace(sections["objective"], doubly_stochastic=0.0)
-    made = Recipe(name=values.get("name", "recipe"), **sections)
-    _require_consistent(made)
-    return made
+    return msgspec.convert(table, SECTIONS[section])
 
 
-def _checked(section: str, given: Any) -> dict[str, Any]:
-    """The values of a section, each of the right type and in its range."""
-    if not isinstance(given, Mapping):
-        raise SatlibError(f"[{section}] of the recipe must be a table of values, not {given!r}")
-    known, values = declared(section), {}
-    for key, value in given.items():
-        name = f"{section}.{key}"
-        if key not in known:
-            raise SatlibError(
-                f"the recipe's [{section}] has no {key!r}{_suggested_option(section, key)}; it has {', '.join(known)}"
-            )
-        values[key] = known[key].checked(name, value)
-    return values
+def _is_finite(value: Any) -> bool:
+    """Whether a value is no infinite number and no NaN; a whole number too large for a float counts as infinite."""
+    try:
+        return not isinstance(value, int | float) or math.isfinite(value)
+    except OverflowError:
+        return False
 
 
-def _suggestion(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     """A question that names the most similar of the known names, or nothing."""
     similar = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {similar[0]}?)" if similar else ""
 
 
-def _suggested_option(section: str, key: str) -> str:
-    """As `_suggestion`, for an option; one of that very name in another section is suggested first."""
-    for other in SECTIONS:
-        if key in declared(other):
-            return f" (did you mean {other}.{key}?)"
-    return _suggestion(key, declared(section))
-
-
-def _require_consistent(made: Recipe) -> None:
+def _require_consistent(recipe: Recipe) -> None:
     """Refuse values that are valid one by one but not together."""
-    if not (made.encoder.train or made.encoder.pretrained):
+    if not (recipe.encoder.train or recipe.encoder.pretrained):
         raise SatlibError(
             "a frozen encoder needs pretrained weights; set encoder.pretrained = true, or encoder.train = true to train it"
         )
-    if made.encoder.frozen_statistics and not made.encoder.pretrained:
+    if recipe.encoder.frozen_statistics and not recipe.encoder.pretrained:
         raise SatlibError(
             "encoder.frozen_statistics = true needs pretrained weights: the statistics of a new network are no statistics yet; "
             "set encoder.pretrained = true"
         )
-    if made.training.select == "reward" and made.objective.maximise != "reward":
+    if recipe.training.select == "reward" and recipe.objective.maximise != "reward":
         raise SatlibError(
             'training.select = "reward" needs objective.maximise = "reward"; select by bleu4 or nll when the likelihood is '
             "maximised"
         )
-    if made.training.loop == "fast" and made.objective.maximise == "reward":
+    if recipe.training.loop == "fast" and recipe.objective.maximise == "reward":
         raise SatlibError(
             'training.loop = "fast" needs objective.maximise = "likelihood": captions that are sampled for a reward go through '
             "the plain loop"
         )
-    if made.decoder.normaliser == "sparsemax" and made.decoder.attention != "soft":
+    if recipe.decoder.normaliser == "sparsemax" and recipe.decoder.attention != "soft":
         raise SatlibError(
-            f'decoder.normaliser = "sparsemax" needs decoder.attention = "soft", not "{made.decoder.attention}": a place that is '
+            f'decoder.normaliser = "sparsemax" needs decoder.attention = "soft", not "{recipe.decoder.attention}": a place that is '
             "drawn needs the logarithm of its weight"
         )
-    if made.decoder.normaliser == "sparsemax" and made.objective.boxes:
+    if recipe.decoder.normaliser == "sparsemax" and recipe.objective.boxes:
         raise SatlibError(
             'decoder.normaliser = "sparsemax" needs objective.boxes = 0: a map with no weight in a box gives no gradient towards it'
         )
-    if made.decoder.attention == "hard" and made.hard.baseline == "other-samples" and made.hard.samples < 2:
+    if recipe.decoder.attention == "hard" and recipe.hard.baseline == "other-samples" and recipe.hard.samples < 2:
         raise SatlibError(
             'hard.baseline = "other-samples" needs more than one sample: set hard.samples to at least 2, or choose another '
             "baseline"
@@ -249,3 +470,11 @@ def _apply(values: dict[str, Any], change: str) -> None:
     table = values.setdefault(section, {})
     if isinstance(table, dict):  # anything else is refused by from_dict
         table[key] = parse_value(text)
+
+
+def toml(value: str | float | bool) -> str:
+    """A value as TOML.
+
+    JSON writes values as TOML reads them, except for emoji, which it would write as surrogate pairs, and the DEL character.
+    """
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

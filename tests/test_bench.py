@@ -12,8 +12,9 @@ from benchmarks.bench.__main__ import main
 from benchmarks.bench.baseline import Baseline
 from benchmarks.bench.step import Contestant, Sizes, must_do
 from satlib.data import counts
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
 from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood
+from satlib.recipe import DecoderConfig
 
 SMALL = Sizes(D=12, B=6, L=9, n=8, K=20)
 CPU = torch.device("cpu")

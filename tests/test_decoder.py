@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from satlib.model.decoder import Decoder, DecoderConfig, State
+from satlib.model.decoder import Decoder, State
+from satlib.recipe import DecoderConfig
 
 B, L, D, K, C = 3, 6, 5, 11, 4
 

@@ -8,8 +8,9 @@ import torch
 
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
 from satlib.model.search import beam_search, beam_searches, greedy, rollout, sample
+from satlib.recipe import DecoderConfig
 
 L, D, K = 3, 4, 5
 WORDS = [i for i in range(K) if i not in (END, UNKNOWN)]

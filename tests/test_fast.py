@@ -15,7 +15,7 @@ from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files.weight_files import read_safetensors, write_safetensors
 from satlib.model import attention, encoders
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
 from satlib.model.objective import (
     HardConfig,
     VariationalBound,
@@ -23,6 +23,7 @@ from satlib.model.objective import (
     entropy,
     negative_log_likelihood,
 )
+from satlib.recipe import DecoderConfig
 from satlib.training import fast, fast_loop, loop
 
 KINDS = [(attention, energy) for attention in ("soft", "hard") for energy in ("additive", "concat", "general", "dot")]

@@ -1,13 +1,13 @@
 """Hard attention: the bound and its estimators against the sum over every path, the terms by hand, runs that go on."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from satcourse.lessons import estimators
 from satlib.errors import SatlibError

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from satlib import cli, recipe
-from satlib.beyond.rewards import Consensus, RewardConfig
+from satlib.beyond.rewards import Consensus
 from satlib.data import datasets, shards
 from satlib.data.datasets import Example
 from satlib.data.text import END, UNKNOWN, Vocabulary
@@ -18,6 +18,7 @@ from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, metrics, plots
 from satlib.model import encoders
 from satlib.model.captioner import Caption, Captioner
+from satlib.recipe import RewardConfig
 from satlib.training import loop
 
 COLOURS, SHAPES = ("红色", "蓝色", "绿色"), ("圆", "方块", "星")

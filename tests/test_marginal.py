@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from satcourse.lessons import estimators, marginal
-from satlib.model.decoder import Decoder, DecoderConfig, State
+from satlib.model.decoder import Decoder, State
+from satlib.recipe import DecoderConfig
 
 B, L, D, K = 3, 5, 4, 7
 

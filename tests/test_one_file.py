@@ -17,7 +17,8 @@ from satlib.data import features
 from satlib.evaluation import metrics
 from satlib.model import encoders, search
 from satlib.model import objective as losses
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
+from satlib.recipe import DecoderConfig
 
 PATH = Path(__file__).parent.parent / "examples" / "one_file.py"
 B, L, D, K, C, M, N, WIDTH = 5, 6, 7, 11, 4, 8, 9, 10

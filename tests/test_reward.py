@@ -18,8 +18,9 @@ from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, plots
 from satlib.model import attention, encoders, objective
-from satlib.model.decoder import Decoder, DecoderConfig, State
+from satlib.model.decoder import Decoder, State
 from satlib.model.search import Rollout, rollout
+from satlib.recipe import DecoderConfig
 from satlib.training import loop
 
 WORDS = ("dog", "cat", "runs", "sits", "a")

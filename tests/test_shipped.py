@@ -1,8 +1,7 @@
 """The captioners that come with satlib: each opens, is what its recipe says, and describes what it was made for."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from satcourse import demo
 from satlib import recipe

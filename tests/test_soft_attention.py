@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from satlib.model import attention
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
+from satlib.recipe import DecoderConfig
 
 B, L, D, K, C = 2, 5, 4, 9, 6
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satlib.beyond.boxes import BoxTargets, cover
-from satlib.configs import TrainingConfig
 from satlib.data.entities import Entities
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
@@ -16,6 +15,7 @@ from satlib.evaluation import plots
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.model.objective import box_loss, caption_loss
+from satlib.recipe import TrainingConfig
 from satlib.training import loop
 from satlib.training.training_data import drop_annotations
 

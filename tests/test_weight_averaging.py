@@ -1,7 +1,6 @@
 """Weights averaged over two models."""
 
-import dataclasses
-
+import msgspec
 import pytest
 import tiny
 import torch
@@ -56,7 +55,7 @@ def test_an_encoder_that_learns_is_averaged_too(tmp_path):
 
 def test_what_it_was_averaged_with_is_kept_in_order():
     a, b, c = captioner(1), captioner(2), captioner(3)
-    a.recipe = dataclasses.replace(a.recipe, name="before")
+    a.recipe = msgspec.structs.replace(a.recipe, name="before")
     averaged = average_weights(c, average_weights(a, b, 0.7), 0.6)
     assert averaged.origins == ("weights averaged with 0.3 of before", "weights averaged with 0.4 of another tiny")
 

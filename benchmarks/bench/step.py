@@ -19,8 +19,9 @@ from torch.utils.checkpoint import checkpoint
 from benchmarks.bench.baseline import Baseline
 from benchmarks.bench.machine import ceiling, peak_memory, spread, synchronise
 from satlib.data import counts
-from satlib.model.decoder import Decoder, DecoderConfig, Output
+from satlib.model.decoder import Decoder, Output
 from satlib.model.objective import caption_loss
+from satlib.recipe import DecoderConfig
 from satlib.training import fast
 
 # baseline: bench.baseline. plain: satlib's Decoder. checkpointed: plain, attention computed again in the backward pass.

@@ -24,7 +24,8 @@ from satcourse.exercises.training_steps import (
     with_pointer,
 )
 from satlib.model.attention import AdditiveEnergy, SoftAttention
-from satlib.model.decoder import Decoder, DecoderConfig, State
+from satlib.model.decoder import Decoder, State
+from satlib.recipe import DecoderConfig
 
 B, L, D, n, k, m, K = 2, 5, 4, 3, 6, 4, 7
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from satcourse.exercises.task import Answer, generator, numbers
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
+from satlib.recipe import DecoderConfig
 
 Step = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 L, D, m, n, K = 5, 6, 4, 6, 7

@@ -11,14 +11,15 @@ straight-through Gumbel-softmax (Jang et al., 2017).
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from satlib.model.attention import HardAttention, Look
-from satlib.model.decoder import Decoder, DecoderConfig
+from satlib.model.decoder import Decoder
 from satlib.model.objective import (
     HardConfig,
     VariationalBound,
@@ -27,6 +28,7 @@ from satlib.model.objective import (
     negative_log_likelihood,
     word_losses,
 )
+from satlib.recipe import DecoderConfig
 
 PLACES, WORDS, VOCABULARY, DIM = 4, 3, 5, 3
 
@@ -127,8 +129,7 @@ def _forced(decoder: Decoder, paths: Tensor) -> Iterator[None]:
         del attention.draw
 
 
-@dataclass(frozen=True)
-class EstimatorConfig(HardConfig):
+class EstimatorConfig(HardConfig, frozen=True):
     """`HardConfig`, and the variants that are only studied."""
 
     official: bool = (

@@ -30,28 +30,10 @@ from satlib.data.datasets import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model.search import Rollout
-from satlib.options import option
+from satlib.recipe import RewardConfig
 
 LONGEST = 4  # words in an n-gram, at most
 SIGMA = 6.0  # words; the width of CIDEr-D's Gaussian penalty on a difference in length
-
-
-@dataclass(frozen=True)
-class RewardConfig:
-    """The reward, if objective.maximise is "reward"; no effect otherwise."""
-
-    samples: int = option(5, "N, the number of captions sampled per image", at_least=2)
-    cider: float = option(1.0, "the weight of CIDEr-D (which is 0 to 10)", at_least=0)
-    bleu1: float = option(
-        0.0, "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order", at_least=0
-    )
-    bleu4: float = option(0.0, "the weight of sentence BLEU-4 (which is 0 to 1)", at_least=0)
-    meteor: float = option(
-        0.0, "the weight of METEOR with exact word matches (which is 0 to 1); it favours recall", at_least=0
-    )
-    temperature: float = option(
-        0.5, "the softmax temperature at which captions are sampled and their log-probability is taken", at_least=1e-3
-    )
 
 
 class Consensus:

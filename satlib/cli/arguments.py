@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from satlib.configs import DecodingConfig
-from satlib.data.text import LANGUAGES
-from satlib.options import options
+from satlib.recipe import LANGUAGES, declared
 
 SPLITS = ("train", "dev", "test")
 MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
@@ -54,7 +52,7 @@ def positive(text: str) -> int:
 
 def beam_width(text: str) -> int:
     """A whole number in the range of decoding.beam."""
-    most = options(DecodingConfig)["beam"].at_most
+    most = declared("decoding")["beam"].meta.le
     if positive(text) > most:
         raise argparse.ArgumentTypeError(f"must be at most {most}, not {text}")
     return int(text)

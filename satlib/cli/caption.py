@@ -23,8 +23,8 @@ from satlib.cli.arguments import (
     printed,
     split_option,
 )
-from satlib.configs import LOOKS
 from satlib.errors import SatlibError
+from satlib.recipe import LOOKS
 
 if TYPE_CHECKING:
     from satlib.model.captioner import Caption

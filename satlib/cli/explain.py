@@ -7,8 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from satlib import recipe
-from satlib.options import toml
-from satlib.recipe import Recipe
+from satlib.recipe import Recipe, toml
 
 _WIDTH = 100  # columns of wrapped text
 _PAGE = """\
@@ -81,7 +80,7 @@ def _section_text(section: str, chosen: Recipe | None) -> str:
     for key, option in recipe.declared(section).items():
         value = option.default if chosen is None else getattr(getattr(chosen, section), key)
         notes = [] if chosen is None else [f"default {toml(option.default)}"]
-        notes += [text for text in (option.unit, option.range, " | ".join(map(toml, option.choices))) if text]
+        notes += [text for text in (option.range, " | ".join(map(toml, option.choices))) if text]
         lines.append(
             f"{' *'[value != option.default]} {key} = {toml(value)}" + (f"  ({'; '.join(notes)})" if notes else "")
         )
@@ -97,12 +96,12 @@ def _section_markdown(section: str, chosen: Recipe | None) -> str:
     rows = []
     for key, option in recipe.declared(section).items():
         valid = ", ".join(f"`{toml(choice)}`" for choice in option.choices) or option.range
-        cells = [f"`{key}`", f"`{toml(option.default)}`", option.unit, valid, option.meaning]
+        cells = [f"`{key}`", f"`{toml(option.default)}`", valid, option.meaning]
         if chosen is not None:
             value = getattr(getattr(chosen, section), key)
             cells.insert(1, f"**`{toml(value)}`**" if value != option.default else f"`{toml(value)}`")
         rows.append(cells)
-    heading = ["option", *([] if chosen is None else ["value"]), "default", "unit", "valid values", "meaning"]
+    heading = ["option", *([] if chosen is None else ["value"]), "default", "valid values", "meaning"]
     return f"### [{section}]\n\n{_summary(section)}\n\n{_table(heading, rows)}"
 
 

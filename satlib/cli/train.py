@@ -19,8 +19,8 @@ from satlib.cli.arguments import (
     recipe_options,
     values,
 )
-from satlib.configs import SAVE_SECONDS
 from satlib.errors import SatlibError
+from satlib.recipe import SAVE_SECONDS
 
 STORAGES = ("float32", "float16", "int8")  # as in satlib.files.storage, which imports torch
 

@@ -9,8 +9,8 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from satlib.configs import VIEWS
 from satlib.errors import SatlibError
+from satlib.recipe import VIEWS
 
 with contextlib.suppress(ImportError):  # the extra "heic"
     import pillow_heif

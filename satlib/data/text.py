@@ -12,12 +12,10 @@ import regex
 from satlib.errors import SatlibError
 from satlib.files.atomic import read_json, write_json
 from satlib.files.schemas import WordList
+from satlib.recipe import LANGUAGES
 
 END, UNKNOWN = 0, 1
 SPECIALS = ("<end>", "<unknown>")
-
-# Languages written without spaces between words: the values of data.language other than the empty one.
-LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese"}
 
 # Unicode word boundaries (UAX 29, by the Word_Break property), with a few changes for captions: "_", ":" and "." never join
 # ("3 p.m." is three words), but hyphens do, and so do number signs that are not digits ("m²"). Marks and joiners belong to the

@@ -23,11 +23,12 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer import ptbtokenizer
 
-from satlib.data.text import LANGUAGES, normalise, tokenise
+from satlib.data.text import normalise, tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation.java import GET_JAVA, LOCALE, JavaError, java_available, temporary_folder
 from satlib.evaluation.java import run as run_java
 from satlib.evaluation.statistics import BLEU, METEOR, meteor_score
+from satlib.recipe import LANGUAGES
 
 PTB = "COCO tools: PTB tokenizer, lower case, no punctuation, on both sides"
 CHARACTERS = "data.language = {}: characters, Latin words and digits whole, lower case, no punctuation, on both sides"

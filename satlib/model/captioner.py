@@ -16,7 +16,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from satlib import recipe
-from satlib.configs import LOOKS
 from satlib.data import images
 from satlib.data.text import Vocabulary, written
 from satlib.errors import SatlibError
@@ -30,7 +29,7 @@ from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
 from satlib.model.familiarity import Familiarity
 from satlib.model.search import Hypothesis
-from satlib.recipe import Recipe
+from satlib.recipe import LOOKS, Recipe
 
 FORMAT = "satlib captioner 1"
 

@@ -12,49 +12,13 @@ For t = 1..C, with y_0 a zero embedding:
 The words' share of the gates and the vocabulary layer need no loop over time: each is one matrix product per batch.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from satlib.model import attention
-from satlib.options import option
-
-
-@dataclass(frozen=True)
-class DecoderConfig:
-    """The kind of attention, and the sizes of the decoder (m and n as in the paper)."""
-
-    embedding: int = option(512, "m, the size of the word embedding", at_least=1, at_most=16_384)
-    hidden: int = option(512, "n, the size of the LSTM state", at_least=1, at_most=16_384)
-    attention: str = option(
-        "soft",
-        "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)",
-        choices=("soft", "hard", "none"),
-    )
-    energy: str = option(
-        "additive",
-        "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot",
-        choices=("additive", "concat", "general", "dot"),
-    )
-    normaliser: str = option(
-        "softmax",
-        "how energies become weights: softmax (equation 5), or, with soft attention, sparsemax (Martins and Astudillo, 2016), "
-        "which leaves most places exactly 0",
-        choices=("softmax", "sparsemax"),
-    )
-    attention_hidden: int = option(256, "the number of hidden units of the attention MLP", at_least=1, at_most=16_384)
-    gate: bool = option(True, "whether beta, the scalar gate of section 4.2.1, multiplies the context vector")
-    output_tanh: bool = option(
-        False, "whether a tanh precedes the output matrix L_o, as in the official code but not in equation 7"
-    )
-    dropout: float = option(
-        0.5,
-        "the dropout rate in the MLPs of the initial state, on h_t before the output layer, and before L_o",
-        at_least=0,
-        below=1,
-    )
+from satlib.recipe import DecoderConfig
 
 
 class State(NamedTuple):

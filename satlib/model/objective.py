@@ -30,10 +30,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satlib.configs import HardConfig
 from satlib.errors import SatlibError
 from satlib.model.decoder import Decoder, Output, State
 from satlib.model.search import Rollout, rollout
+from satlib.recipe import HardConfig
 
 
 def negative_log_likelihood(logits: Tensor, captions: Tensor, label_smoothing: float = 0.0) -> Tensor:

@@ -5,10 +5,11 @@ everything that was tried. The test split has no part in it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from pycocoevalcap.cider.cider import Cider
 
@@ -190,8 +191,8 @@ def write_decoding(choice: Choice, captioner: Captioner, data: CaptionSet, run: 
     Each file is replaced atomically, the model last. The captioner's recipe is changed as well.
     """
     beam, exponent = int(choice.best.values["beam"]), choice.best.values["length_normalisation"]
-    decoded = replace(captioner.recipe.decoding, beam=beam, length_normalisation=float(exponent))
-    captioner.recipe = replace(captioner.recipe, decoding=decoded)
+    decoded = msgspec.structs.replace(captioner.recipe.decoding, beam=beam, length_normalisation=float(exponent))
+    captioner.recipe = msgspec.structs.replace(captioner.recipe, decoding=decoded)
     examples = evaluate.images_of(data, "dev")
     made = evaluate.settings(captioner, data, "dev")
     result = evaluate.of_captions(choice.best.captions, examples, made, captioner.vocabulary.language)

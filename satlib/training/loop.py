@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from satlib.beyond.boxes import targets
 from satlib.beyond.distillation import Teachers
-from satlib.configs import SAVE_SECONDS
 from satlib.data.batches import Batch
 from satlib.data.datasets import CaptionSet
 from satlib.data.entities import Entities
@@ -36,7 +35,7 @@ from satlib.model.captioner import Captioner
 from satlib.model.device import precision
 from satlib.model.encoders import create
 from satlib.model.objective import BatchLoss, caption_loss, coins, reward_loss
-from satlib.recipe import Recipe
+from satlib.recipe import SAVE_SECONDS, Recipe
 from satlib.training import checkpoint, distributed, fast, starting
 from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState
 from satlib.training.interruption import Interrupted, StopRequest, stop_requests

@@ -4,10 +4,10 @@ Encoders differ in the size of their vectors: the root mean square of VGG-19's v
 the gates of an untrained LSTM.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
+import msgspec
 import torch
 
 from satlib.data.features import Reader
@@ -61,4 +61,4 @@ def with_scale(recipe: Recipe, encoder: Encoder, reader: Reader, image_ids: Sequ
             "encoder.scale = 0 cannot be measured on a stream of training images; give the number (satlib features prints it)"
         )
     scale = scale_of(root_mean_square(encoder, reader, image_ids))
-    return dataclasses.replace(recipe, encoder=dataclasses.replace(recipe.encoder, scale=scale))
+    return msgspec.structs.replace(recipe, encoder=msgspec.structs.replace(recipe.encoder, scale=scale))

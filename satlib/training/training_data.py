@@ -9,13 +9,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from satlib.beyond.rewards import Consensus
-from satlib.configs import TrainingConfig
 from satlib.data.batches import ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.data.datasets import CaptionSet, Example
 from satlib.data.sharded import Shards
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.recipe import Recipe
+from satlib.recipe import Recipe, TrainingConfig
 from satlib.training.streaming import StreamedBatches
 
 

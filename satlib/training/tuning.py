@@ -94,11 +94,10 @@ class Knob:
 def _kind(name: str) -> type:
     """The type of a recipe's value, given as "section.key"."""
     section, _, key = name.partition(".")
-    fields = dataclasses.fields(getattr(Recipe("any"), section)) if hasattr(Recipe("any"), section) else ()
-    for field in fields:
-        if field.name == key:
-            return type(field.default)
-    raise SatlibError(f"a recipe has no value {name!r}; see one of satlib's recipes for the names")
+    options = recipe.declared(section) if section in recipe.SECTIONS else {}
+    if key not in options:
+        raise SatlibError(f"a recipe has no value {name!r}; see one of satlib's recipes for the names")
+    return type(options[key].default)
 
 
 def default_space(chosen: Recipe) -> list[Knob]:
