@@ -1,21 +1,20 @@
 """`check("4.2", weights)`: test a learner's function, and if it is wrong, say why in one or two lines."""
 
+import contextlib
 import dis
 import importlib
-import pkgutil
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from satcourse.exercises import compare, guard, relations, settings, watch
+from satcourse.exercises import calls, compare, relations
 from satcourse.exercises.task import Exploration, Task
 from satlib.errors import SatlibError
 
@@ -33,7 +32,7 @@ class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
     """
 
     def __init__(self, task: str, message: str, blank: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(f"{task} is {'blank' if blank else 'wrong'}: {message}")
         self.task, self.blank = task, blank
 
     def _render_traceback_(self) -> list[str]:
@@ -48,15 +47,18 @@ def chapter(number: int) -> dict[str, Task]:
     Raises:
         SatlibError: the notebook has no exercises.
     """
-    name = f"ex{number:02}"
-    if name not in {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])}:
-        raise SatlibError(f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}")
-    return {task.id: task for task in importlib.import_module(f"satcourse.exercises.{name}").TASKS}
+    return {task.id: task for task in _module(number).TASKS}
 
 
 def explorations(number: int) -> tuple[Exploration, ...]:
     """The open tasks of a notebook, which have no check."""
-    return getattr(importlib.import_module(f"satcourse.exercises.ex{number:02}"), "EXPLORATIONS", ())
+    return getattr(_module(number), "EXPLORATIONS", ())
+
+
+def _module(number: int) -> Any:
+    if number not in CHAPTERS:
+        raise SatlibError(f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}")
+    return importlib.import_module(f"satcourse.exercises.ex{number:02}")
 
 
 def task(id: str) -> Task:
@@ -79,24 +81,26 @@ def reference(id: str) -> Callable[..., Any]:
 def check(id: str, answer: Callable[..., Any]) -> None:
     """Test a learner's function on small inputs; if it is right, print in one green line what it was checked against.
 
-    Functions of torch, numpy or Python that the notebook has replaced are restored before the test and after it. Global settings,
-    such as torch's default dtype, are those of a fresh notebook during the test, and the learner's own after it.
+    The test has the default dtype, gradient mode, device and seeds of a fresh notebook; afterwards they are the learner's own.
 
     In a notebook, a function that is blank or wrong is shown as an error of the cell, in red, and the next cell runs all the same.
 
     Raises:
         Wrong: the function is blank or wrong, and this is no notebook; the message says which, and why.
     """
+    exercise = task(id)
     try:
-        with settings.neutral():
-            _check(task(id), answer)
-        _VERDICTS[id] = "done"
+        with calls.fresh():
+            _judge(exercise, answer)
     except Wrong as wrong:
         _VERDICTS[id] = "blank" if wrong.blank else "wrong"
         shell = _notebook()
         if shell is None:
             raise
         shell.showtraceback((Wrong, wrong, None))
+    else:
+        _VERDICTS[id] = "done"
+        print(f"{GREEN}{id} is right: {exercise.says}.{PLAIN}")
 
 
 def progress(number: int) -> None:
@@ -130,45 +134,6 @@ def _notebook() -> Any:
     return shell if hasattr(shell, "kernel") else None
 
 
-def _check(asked: Task, answer: Any) -> None:
-    """The test of `check`, with whatever settings there are.
-
-    Raises:
-        Wrong: the function is blank or wrong.
-    """
-    id = asked.id
-    if answer is asked.reference:
-        raise Wrong(
-            id,
-            f"{id} is blank: {asked.name} is satlib's own function now; write yours, run its cell, and check again",
-            blank=True,
-        )
-    patched = watch.put_back()
-    if patched:
-        raise Wrong(
-            id, f"{id} is wrong: {_several(patched)} had been replaced globally and is restored now; check again"
-        )
-    printed: list[guard.Printed] = []
-    try:
-        message = _verdict(asked, answer, printed)
-    except guard.Blank:
-        raise Wrong(id, f"{id} is blank: {asked.todo}", blank=True) from None
-    except guard.Failed as failed:
-        message = str(failed)
-    finally:
-        watch.put_back()
-        if printed and printed[0].total:
-            print(f"{asked.name}() printed: {printed[0]}")
-    if message:
-        raise Wrong(id, f"{id} is wrong: {message}") from None
-    print(f"{GREEN}{id} is right: {asked.says}.{PLAIN}")
-
-
-def _several(names: list[str]) -> str:
-    """At most three of the names, and the number of the others."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 @dataclass
 class _Trial:
     """One call of the learner's function on the inputs of a case, and what is wrong with its result (None: nothing)."""
@@ -180,117 +145,128 @@ class _Trial:
     problem: str | None
 
 
-def _verdict(asked: Task, answer: Any, printed: list[guard.Printed]) -> str | None:
-    """The message on what is wrong, or None.
+def _judge(task: Task, answer: Any) -> None:
+    """Test an answer with whatever settings there are.
 
     Raises:
-        guard.Blank: nothing is written.
-        guard.Failed: a call went wrong.
+        Wrong: the function is blank or wrong.
     """
-    if answer is None or answer is Ellipsis:
-        raise guard.Blank
-    if not callable(answer):
-        return f"{asked.name} is {compare.kind(answer)}, not a function"
-    if is_blank(answer):
-        raise guard.Blank
-    trials = [_try(asked, answer, case, printed) for case in asked.cases()]
-    if asked.start is not None and _all_equal(asked, asked.start, trials):
-        raise guard.Blank
+    if answer is task.reference:
+        message = f"{task.name} is satlib's own function now; write yours, run its cell, and check again"
+        raise Wrong(task.id, message, blank=True)
+    try:
+        if answer is None or answer is Ellipsis or is_blank(answer):
+            raise calls.Blank
+        if not callable(answer):
+            raise calls.Failed(f"{task.name} is {compare.kind(answer)}, not a function")
+        trials = [_try(task, answer, case, show=not i) for i, case in enumerate(task.cases())]
+        if task.start is not None and all(_agreement(task, task.start, trials)):
+            raise calls.Blank
+    except calls.Blank:
+        raise Wrong(task.id, task.todo, blank=True) from None
+    except calls.Failed as failed:
+        raise Wrong(task.id, str(failed)) from None
     failing = next((trial for trial in trials if trial.problem), None)
-    return None if failing is None else _explain(asked, trials, failing)
+    if failing is not None:
+        raise Wrong(task.id, _explain(task, trials, failing))
 
 
-def _try(asked: Task, answer: Callable[..., Any], case: tuple[Any, ...], printed: list[guard.Printed]) -> _Trial:
+def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...], show: bool) -> _Trial:
     """Call the reference and the learner's function on copies of one case's inputs, and compare the results.
 
     Raises:
-        guard.Blank: the result is `...`, or has one in it.
-        guard.Failed: the call went wrong.
+        calls.Blank: the result is `...`, or has one in it.
+        calls.Failed: the call went wrong.
     """
-    inputs = guard.names(asked.reference)
-    right, spy = guard.Spy(asked.reference, inputs), guard.Spy(answer, inputs)
-    expected = asked.observe(right, *map(guard.copied, case))
-    copies = [guard.copied(value) for value in case]
-    got, output = guard.run(lambda: asked.observe(spy, *copies), getattr(answer, "__code__", None), asked.seconds)
-    patched = watch.put_back()
-    if patched:
-        raise guard.Failed(f"it replaces {_several(patched)} globally; this has been undone")
-    printed.append(output)
+    inputs = calls.names(task.reference)
+    right, spy = calls.Spy(task.reference, inputs), calls.Spy(answer, inputs)
+    expected = task.observe(right, *map(calls.copied, case))
+    copies = [calls.copied(value) for value in case]
+    got, printed = calls.run(lambda: task.observe(spy, *copies), getattr(answer, "__code__", None), task.seconds)
+    if printed and show:
+        print(f"{task.name}() printed: {printed}")
     if got is Ellipsis or (isinstance(got, (tuple, list)) and any(value is Ellipsis for value in got)):
-        raise guard.Blank
-    if spy.gave and got is spy.gave[0] and expected is not right.gave[0]:
+        raise calls.Blank
+    if spy.results and got is spy.results[0] and expected is not right.results[0]:
         # `observe` passed on the learner's result as it was: it could not be inspected. Compare the raw results.
-        problem = _compare(asked, right.gave[0], got)
-        problem = problem or f"expected {compare.kind(right.gave[0])}, got {compare.kind(got)}"
+        problem = _compare(task, right.results[0], got)
+        problem = problem or f"expected {compare.kind(right.results[0])}, got {compare.kind(got)}"
     else:
-        problem = _compare(asked, expected, got)
-    return _Trial(case, expected, got, spy.gave_back, problem)
+        problem = _compare(task, expected, got)
+    return _Trial(case, expected, got, spy.returned_input, problem)
 
 
-def _explain(asked: Task, trials: list[_Trial], failing: _Trial) -> str:
+def _explain(task: Task, trials: Sequence[_Trial], failing: _Trial) -> str:
     """The most helpful message on a failing trial: a known mistake, a broken invariant, or the difference and what it is like."""
     if failing.returned_input:
         return f"it returns its input {failing.returned_input} unchanged"
-    mistake = _known_mistake(asked, trials, failing)
+    mistake = _known_mistake(task, trials)
     if mistake:
         return mistake
     if "wrong value" in failing.problem:
-        for invariant in asked.invariants:
-            try:
+        for invariant in task.invariants:
+            with contextlib.suppress(Exception):  # the result is something that the invariant cannot be asked of
                 message = invariant(failing.case, failing.got)
-            except Exception:  # the result is something that the invariant cannot be asked of
-                continue
-            if message:
-                return message
-    if asked.advise is not None:
-        return asked.advise(failing.got)
-    if asked.picture:
+                if message:
+                    return message
+    if task.advise is not None:
+        return task.advise(failing.got)
+    if task.picture:
         _draw(failing.expected, failing.got)
-    related = relations.relation([(trial.expected, trial.got) for trial in trials], asked.tolerance)
-    return failing.problem + (f"; {related}" if related else "") + _given(asked, failing.case)
+    related = relations.relation([(trial.expected, trial.got) for trial in trials], task.tolerance)
+    return failing.problem + (f"; {related}" if related else "") + _given(task, failing.case)
 
 
-def _given(asked: Task, case: tuple[Any, ...]) -> str:
+def _given(task: Task, case: tuple[Any, ...]) -> str:
     """The inputs of a case in the task's words, or if they are short: "; given i = 7, size = 100"; otherwise ""."""
-    if asked.given is not None:
-        return f"; given {asked.given(*case)}"
-    names = guard.names(asked.reference)
+    if task.given is not None:
+        return f"; given {task.given(*case)}"
+    names = calls.names(task.reference)
     if not case or len(case) != len(names) or any(isinstance(value, Tensor) or callable(value) for value in case):
         return ""
     text = ", ".join(f"{name} = {value!r}" for name, value in zip(names, case, strict=True))
     return f"; given {text}" if len(text) <= 100 and "tensor(" not in text else ""
 
 
-def _compare(asked: Task, expected: Any, got: Any) -> str | None:
+def _compare(task: Task, expected: Any, got: Any) -> str | None:
     try:
-        return compare.difference(expected, got, asked.tolerance, parts=asked.parts)
+        return compare.difference(expected, got, task.tolerance, parts=task.parts)
     except Exception as error:  # a learner's object may raise anything when it is inspected
         return f"{compare.kind(got)} that cannot be compared: {type(error).__name__}"
 
 
-def _known_mistake(asked: Task, trials: list[_Trial], failing: _Trial) -> str | None:
+def _known_mistake(task: Task, trials: Sequence[_Trial]) -> str | None:
     """The message of the known mistake that gives the learner's results.
 
-    A mistake that gives the results of all cases is taken first. Otherwise, if the failing result is distinctive, the mistake
+    A mistake that gives the results of all cases is taken first. Otherwise, if the first wrong result is distinctive, the mistake
     that gives it and agrees with the largest share of the other results, of those where it or the learner is wrong: half at
     least, for who is right where a mistake goes wrong has hardly made it.
     """
+    failing = next(i for i, trial in enumerate(trials) if trial.problem)
     best, most = None, 0.0
-    for message, mistake in asked.mistakes.items():
-        results = [(trial, _mistaken(asked, mistake, trial.case)) for trial in trials]
-        same = {id(trial): compare.same(result, trial.got, asked.tolerance) for trial, result in results}
-        if all(same.values()):
+    for message, mistake in task.mistakes.items():
+        same = _agreement(task, mistake, trials)
+        if all(same):
             return message
-        told = [agrees for trial, agrees in zip(trials, same.values(), strict=True) if trial.problem or not agrees]
-        share = sum(told) / len(told)
-        if same[id(failing)] and share >= 0.5 and share > most and _tells(failing.got):
+        counted = [agrees for trial, agrees in zip(trials, same, strict=True) if trial.problem or not agrees]
+        share = sum(counted) / len(counted)
+        if same[failing] and share >= 0.5 and share > most and _tells(trials[failing].got):
             best, most = message, share
     return best
 
 
-def _all_equal(asked: Task, function: Callable[..., Any], trials: list[_Trial]) -> bool:
-    """Whether a function gives the learner's results of all cases."""
-    return all(compare.same(_mistaken(asked, function, trial.case), trial.got, asked.tolerance) for trial in trials)
+def _agreement(task: Task, function: Callable[..., Any], trials: Sequence[_Trial]) -> list[bool]:
+    """In which cases a function gives the learner's results."""
+    same = []
+    for trial in trials:
+        inputs = [calls.copied(value) for value in trial.case]
+        try:
+            result, _ = calls.run(lambda inputs=inputs: task.observe(function, *inputs), None, task.seconds)
+        except (calls.Failed, calls.Blank):
+            same.append(False)
+        else:
+            same.append(compare.same(result, trial.got, task.tolerance))
+    return same
 
 
 def _tells(value: Any) -> bool:
@@ -303,14 +279,6 @@ def _tells(value: Any) -> bool:
         numbers = torch.as_tensor(value)
         return bool((numbers != numbers.double().round()).any())
     return isinstance(value, str)
-
-
-def _mistaken(asked: Task, mistake: Callable[..., Any], case: tuple[Any, ...]) -> Any:
-    """The result of a mistake; if it fails, the function itself, which equals no result."""
-    try:
-        return guard.run(lambda: asked.observe(mistake, *map(guard.copied, case)), None, asked.seconds)[0]
-    except (guard.Failed, guard.Blank):
-        return mistake
 
 
 def is_blank(answer: Any) -> bool:
@@ -330,18 +298,14 @@ def is_blank(answer: Any) -> bool:
 
 def _draw(expected: Any, got: Any) -> None:
     """Draw the expected and the learner's matrix side by side; outside a notebook, or for other shapes, do nothing."""
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-
-        if get_ipython() is None or expected.dim() != 2 or got.dim() != 2:
-            return
-        from satlib.evaluation.plots import NotebookFigure
-
-        figure = NotebookFigure(figsize=(5.2, 2.6), layout="constrained")
-        for axis, values, title in zip(figure.subplots(1, 2), (expected, got), ("target", "yours"), strict=True):
-            axis.imshow(values.detach().double(), cmap="cividis")
-            axis.set(title=title, xticks=[], yticks=[])
-        display(figure)
-    except Exception:  # the figure is only a help: without it, the message remains
+    if _notebook() is None or not isinstance(got, Tensor) or expected.dim() != 2 or got.dim() != 2:
         return
+    from IPython.display import display
+
+    from satlib.evaluation.plots import NotebookFigure
+
+    figure = NotebookFigure(figsize=(5.2, 2.6), layout="constrained")
+    for axis, values, title in zip(figure.subplots(1, 2), (expected, got), ("target", "yours"), strict=True):
+        axis.imshow(values.detach().double(), cmap="cividis")
+        axis.set(title=title, xticks=[], yticks=[])
+    display(figure)
