@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.kinds import explain, predict
-from satcourse.exercises.task import Task, numbers, sums_to_one
+from satcourse.exercises.task import Task, explain, numbers, predict, sums_to_one
 from satcourse.lessons.translation import masked_softmax
 from satlib.model.attention import DotEnergy, SoftAttention
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satcourse.exercises.kinds import predict
-from satcourse.exercises.task import Answer, Task, numbers
+from satcourse.exercises.task import Answer, Task, numbers, predict
 from satcourse.lessons.seeing import unpool as satlib_unpool
 
 D, H, W = 3, 2, 4

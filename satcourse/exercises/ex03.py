@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.kinds import predict
-from satcourse.exercises.task import Answer, Task, generator, numbers
+from satcourse.exercises.task import Answer, Task, generator, numbers, predict
 from satlib.data.batches import Pair, SameLengthBatches
 from satlib.data.text import Vocabulary, tokenise
 

@@ -6,8 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from satcourse.exercises.kinds import explain
-from satcourse.exercises.task import Exploration, Task, distribution, numbers, sums_to_one
+from satcourse.exercises.task import Exploration, Task, distribution, explain, numbers, sums_to_one
 from satcourse.exercises.training_steps import (
     fed,
     inputs,

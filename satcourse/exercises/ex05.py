@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from satcourse.exercises.compare import same
-from satcourse.exercises.kinds import explain
-from satcourse.exercises.task import Answer, Exploration, Task, distribution, numbers, sums_to_one
+from satcourse.exercises.task import Answer, Exploration, Task, distribution, explain, numbers, sums_to_one
 from satcourse.lessons import marginal as course
 from satlib.model import objective as losses
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from satcourse.exercises import enumeration
-from satcourse.exercises.kinds import explain, predict
-from satcourse.exercises.task import Answer, Exploration, Task, distribution, numbers
+from satcourse.exercises.task import Answer, Exploration, Task, distribution, explain, numbers, predict
 from satcourse.lessons.estimators import Paths
 from satlib.model import objective
 from satlib.model.attention import AdditiveEnergy, HardAttention

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from satcourse.exercises import captions
-from satcourse.exercises.kinds import explain
-from satcourse.exercises.task import Task, between, distribution, sums_to_one
+from satcourse.exercises.task import Task, between, distribution, explain, sums_to_one
 from satcourse.widgets.steering import tempered
 from satlib.evaluation import metrics
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from satcourse.exercises import compare
-from satcourse.exercises.kinds import explain, predict
-from satcourse.exercises.task import Answer, Task, between, distribution, numbers
+from satcourse.exercises.task import Answer, Task, between, distribution, explain, numbers, predict
 from satlib.data import scenes
 from satlib.data.datasets import Example
 from satlib.evaluation import ground

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from satcourse.exercises.compare import kind
-from satcourse.exercises.kinds import explain
-from satcourse.exercises.task import Answer, Exploration, Task, chosen_class_seed
+from satcourse.exercises.task import Answer, Exploration, Task, chosen_class_seed, explain
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
 from satlib.data.features import Pixels
