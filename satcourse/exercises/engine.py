@@ -160,7 +160,7 @@ def _judge(task: Task, answer: Any) -> None:
         if not callable(answer):
             raise calls.Failed(f"{task.name} is {compare.kind(answer)}, not a function")
         trials = [_try(task, answer, case, show=not i) for i, case in enumerate(task.cases())]
-        if task.start is not None and all(_agreement(task, task.start, trials)):
+        if task.start is not None and all(_agrees(task, task.start, trial) for trial in trials):
             raise calls.Blank
     except calls.Blank:
         raise Wrong(task.id, task.todo, blank=True) from None
@@ -238,35 +238,33 @@ def _compare(task: Task, expected: Any, got: Any) -> str | None:
 def _known_mistake(task: Task, trials: Sequence[_Trial]) -> str | None:
     """The message of the known mistake that gives the learner's results.
 
-    A mistake that gives the results of all cases is taken first. Otherwise, if the first wrong result is distinctive, the mistake
-    that gives it and agrees with the largest share of the other results, of those where it or the learner is wrong: half at
-    least, for who is right where a mistake goes wrong has hardly made it.
+    It has to give the first wrong result. A mistake that gives the results of all cases is taken before others. Of others, if
+    that result is distinctive, the one that agrees with the largest share of the results where it or the learner is wrong: half
+    at least, for who is right where a mistake goes wrong has hardly made it.
     """
-    failing = next(i for i, trial in enumerate(trials) if trial.problem)
+    failing = next(trial for trial in trials if trial.problem)
     best, most = None, 0.0
     for message, mistake in task.mistakes.items():
-        same = _agreement(task, mistake, trials)
+        if not _agrees(task, mistake, failing):
+            continue
+        same = [trial is failing or _agrees(task, mistake, trial) for trial in trials]
         if all(same):
             return message
         counted = [agrees for trial, agrees in zip(trials, same, strict=True) if trial.problem or not agrees]
         share = sum(counted) / len(counted)
-        if same[failing] and share >= 0.5 and share > most and _tells(trials[failing].got):
+        if share >= 0.5 and share > most and _tells(failing.got):
             best, most = message, share
     return best
 
 
-def _agreement(task: Task, function: Callable[..., Any], trials: Sequence[_Trial]) -> list[bool]:
-    """In which cases a function gives the learner's results."""
-    same = []
-    for trial in trials:
-        inputs = [calls.copied(value) for value in trial.case]
-        try:
-            result, _ = calls.run(lambda inputs=inputs: task.observe(function, *inputs), None, task.seconds)
-        except (calls.Failed, calls.Blank):
-            same.append(False)
-        else:
-            same.append(compare.same(result, trial.got, task.tolerance))
-    return same
+def _agrees(task: Task, function: Callable[..., Any], trial: _Trial) -> bool:
+    """Whether a function gives the learner's result of a case."""
+    inputs = [calls.copied(value) for value in trial.case]
+    try:
+        result, _ = calls.run(lambda: task.observe(function, *inputs), None, task.seconds)
+    except (calls.Failed, calls.Blank):
+        return False
+    return compare.same(result, trial.got, task.tolerance)
 
 
 def _tells(value: Any) -> bool:
