@@ -1,4 +1,4 @@
-"""The exception for errors that the user can correct."""
+"""The exceptions for errors that the user can correct, and for training that ends early."""
 
 
 class SatlibError(Exception):
@@ -6,3 +6,11 @@ class SatlibError(Exception):
 
     The command line prints this line without a traceback and exits with status 2.
     """
+
+
+class Interrupted(SatlibError):  # noqa: N818 (an event, not an error)
+    """The run was asked to stop (Ctrl-C or SIGTERM) and did so after saving a checkpoint; exit status 130."""
+
+
+class Diverged(SatlibError):  # noqa: N818 (an event, not an error)
+    """A loss or a score is no longer finite: for a search, a result like another."""

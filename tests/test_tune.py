@@ -8,7 +8,7 @@ import tiny
 from PIL import Image
 
 from satlib import recipe
-from satlib.errors import SatlibError
+from satlib.errors import Diverged, SatlibError
 from satlib.model import encoders
 from satlib.training import loop, tuning
 
@@ -102,7 +102,7 @@ def test_a_stopped_trial_is_what_the_next_call_begins_with(tmp_path, monkeypatch
 
 def test_a_choice_that_diverges_is_an_answer(tmp_path, monkeypatch):
     def diverge(*arguments, **more):
-        raise SatlibError("the loss is nan at batch 1; lower training.learning_rate or training.clip in a new run")
+        raise Diverged("the loss is nan at batch 1")
 
     monkeypatch.setattr(loop, "train", diverge)
     assert [trial["state"] for trial in search(tmp_path, 2)] == ["stopped early"] * 2

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from satlib import __version__
 from satlib.cli import caption, data, doctor, study, train
 from satlib.cli.arguments import Parser
-from satlib.errors import SatlibError
+from satlib.errors import Interrupted, SatlibError
 from satlib.files import progress
 
 DESCRIPTION = """\
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _terminated_as_interrupted():
             return options.command(options)
     except SatlibError as error:
-        interrupted = type(error).__name__ == "Interrupted"
+        interrupted = isinstance(error, Interrupted)
         if not (interrupted and rank):  # all processes stop together; the first reports it
             print(f"satlib{f', process {rank} of {processes}' if rank else ''}: {error}", file=sys.stderr)
         return 130 if interrupted else 2

@@ -9,11 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from satlib.errors import SatlibError
-
-
-class Interrupted(SatlibError):  # noqa: N818 (an event, not an error)
-    """The run was asked to stop (Ctrl-C or SIGTERM) and did so after saving a checkpoint."""
+from satlib.errors import Interrupted
 
 
 @dataclass

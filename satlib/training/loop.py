@@ -27,7 +27,7 @@ from satlib.data.batches import Batch
 from satlib.data.datasets import CaptionSet
 from satlib.data.entities import Entities
 from satlib.data.features import Pixels, Reader, read_ahead
-from satlib.errors import SatlibError
+from satlib.errors import Diverged, Interrupted, SatlibError
 from satlib.evaluation import plots
 from satlib.files.atomic import write_text
 from satlib.files.progress import progress_bar, say
@@ -38,7 +38,7 @@ from satlib.model.objective import BatchLoss, caption_loss, coins, reward_loss
 from satlib.recipe import SAVE_SECONDS, Recipe
 from satlib.training import checkpoint, distributed, fast, starting
 from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState
-from satlib.training.interruption import Interrupted, StopRequest, stop_requests
+from satlib.training.interruption import StopRequest, stop_requests
 from satlib.training.optimisation import set_learning_rate, update_average
 from satlib.training.run_lock import locked
 from satlib.training.scaling import with_scale
@@ -307,9 +307,9 @@ class Trainer:
                 coins(self.recipe.hard, len(a), self.device, self.done()) if hard else None,
             )
 
-    def _not_finite(self, what: str, value: Tensor, batch: Batch) -> SatlibError:
+    def _not_finite(self, what: str, value: Tensor, batch: Batch) -> Diverged:
         names = ", ".join(batch.image_ids[:3]) + (", ..." if len(batch.image_ids) > 3 else "")
-        return SatlibError(
+        return Diverged(
             f"the {what} is {value.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
             f"{names}; lower training.learning_rate or training.clip in a new run, or check those images; see: satlib doctor {self.folder}"
         )

@@ -20,7 +20,7 @@ import torch
 from satlib import recipe
 from satlib.data.datasets import CaptionSet
 from satlib.data.features import Reader
-from satlib.errors import SatlibError
+from satlib.errors import Diverged, SatlibError
 from satlib.evaluation import plots
 from satlib.files.atomic import write_json, write_text
 from satlib.recipe import Recipe
@@ -207,14 +207,8 @@ def _run_trial(
 
     try:
         loop.train(varied, data, reader, folder / _run_name(values), device, progress, on_epoch=report)
-    except loop.Interrupted:
-        raise
-    except optuna.TrialPruned:
+    except (optuna.TrialPruned, Diverged):  # a loss that diverged is a result, not a failure
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-    except SatlibError as error:
-        if "lower training.learning_rate" not in str(error):
-            raise
-        study.tell(trial, state=optuna.trial.TrialState.PRUNED)  # the loss diverged: a result, not a failure
     else:
         study.tell(trial, best)
 

@@ -10,7 +10,7 @@ import torch
 
 from satlib.data.batches import Batch, Pair, SameLengthBatches
 from satlib.data.features import Reader, read_ahead
-from satlib.errors import SatlibError
+from satlib.errors import Diverged
 from satlib.evaluation.evaluate import generate, quick_bleu
 from satlib.files.schemas import EpochRecord
 from satlib.files.untrusted import decoded, matches
@@ -75,7 +75,7 @@ def epoch_record(
         record["dev_reward"] = data.dev_reward.mean({name: caption.words for name, caption in generated.items()})
     for name, value in record.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise SatlibError(
+            raise Diverged(
                 f"after epoch {p.epoch + 1} {name} is {value}, which is not finite; lower training.learning_rate in a new run, or "
                 "compute the features again"
             )
