@@ -17,9 +17,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from satlib.data import datasets, features, images, scenes
+from satlib.data import datasets, images, scenes
 from satlib.model import familiarity, shipped
 from satlib.model.captioner import Captioner
+from satlib.training.features import open_store
 
 # Those of scikit-image's pictures that show no people and nothing that people ride.
 PICTURES = [
@@ -102,7 +103,7 @@ def main() -> None:
     options = parser.parse_args()
     captioner = Captioner.load(shipped.or_shipped(options.model))
     data = datasets.load(captioner.recipe.data.name, options.data)
-    store = features.open_store(options.data, data, captioner.encoder, captioner.view, data.examples)
+    store = open_store(options.data, data, captioner.encoder, captioner.view, data.examples)
     like = {s: familiarity.all_unit_means(captioner.annotations, store, data, s) for s in ("train", "dev", "test")}
     drawn = [scenes.scene(f"test-{i:06d}").photo() for i in range(40)]
     unlike = {"scikit-image": list(pictures()), "scenes": drawn, "textures": list(textures())}

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from pycocoevalcap.cider.cider import Cider
 
-from satlib.data import datasets, features
+from satlib.data import datasets
 from satlib.data.batches import pairs
 from satlib.data.datasets import CaptionSet
 from satlib.data.text import END, UNKNOWN, tokenise
@@ -27,6 +27,7 @@ from satlib.evaluation import metrics
 from satlib.files.atomic import write_json
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
+from satlib.training.features import open_store
 from satlib.training.validation import dev_nll
 
 TARGET = Path(__file__).resolve().parent.parent / "satlib" / "results" / "judging.json"
@@ -67,7 +68,7 @@ def people(references: References) -> dict[str, dict[str, float]]:
 def teacher_forcing(data: CaptionSet, root: Path, references: References) -> dict[str, Any]:
     """BLEU-1 and BLEU-4 of generated captions and of forced words, without unknown words and the end mark."""
     captioner = Captioner.load(shipped.model(MODEL))
-    store = features.open_store(root, data, captioner.encoder, captioner.view, data.split("test"))
+    store = open_store(root, data, captioner.encoder, captioner.view, data.split("test"))
     forced = {}
     for image, lines in references.items():
         caption = torch.tensor([[*captioner.vocabulary.encode(lines[0]), END]])  # (1, C)
@@ -88,7 +89,7 @@ def likelihood(data: CaptionSet, root: Path) -> dict[str, dict[str, float]]:
     found = {}
     for name in MODELS:
         captioner = Captioner.load(shipped.model(name))
-        store = features.open_store(root, data, captioner.encoder, captioner.view, data.split("test"))
+        store = open_store(root, data, captioner.encoder, captioner.view, data.split("test"))
         nats = dev_nll(captioner, store, pairs(data.split("test"), captioner.vocabulary, 40), 64)
         found[name] = {"NLL": round(nats, 3), "BLEU-4": round(evaluation(name)["metrics"]["BLEU-4"], 2)}
         found[name]["words in the vocabulary"] = len(captioner.vocabulary.words)

@@ -54,7 +54,7 @@ from satlib.data.datasets import CaptionSet, Example
 from satlib.data.images import open_photo, square, to_tensor
 from satlib.evaluation import plots, table
 from satlib.model import encoders, shipped
-from satlib.training import extraction
+from satlib.training.features import extract
 
 BLUE, ORANGE, GREEN, YELLOW, SKY = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9"  # Okabe and Ito
 PINK = "#cc79a7"
@@ -1025,12 +1025,12 @@ assert min(by_encoder) > max(by_attention), "the better encoder adds more BLEU-4
 # %% [markdown]
 # ## Extract once
 #
-# <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.extraction.extract | tests/test_features.py::TestStore::test_it_holds_what_the_encoder_gives -->
+# <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.features.extract | tests/test_features.py::TestStore::test_it_holds_what_the_encoder_gives -->
 #
 # The encoder is frozen, so a photograph has the same vectors in every epoch. There is no need to compute them twenty
-# times in twenty epochs. `satlib.training.extraction.extract` writes them to a file as float16 numbers, and resumes where it
+# times in twenty epochs. `satlib.training.features.extract` writes them to a file as float16 numbers, and resumes where it
 # stopped. If you add or replace a photograph later, it computes only that one.
-# <!-- source: resumes where it stopped | satlib/training/extraction.py, extract -->
+# <!-- source: resumes where it stopped | satlib/training/features.py, extract -->
 # <!-- source: it computes only that one | tests/test_features.py, test_only_what_is_new_or_changed_is_computed_and_a_line_says_so -->
 # <!-- source: a photograph has the same vectors in every epoch | the encoder is in evaluation mode: tests/test_encoders.py -->
 #
@@ -1047,7 +1047,7 @@ few = CaptionSet(
 image_ids = [example.image_id for example in few.examples]
 with tempfile.TemporaryDirectory() as place_on_disk:
     began = time.perf_counter()
-    store = extraction.extract(few, encoder, Path(place_on_disk) / "few-vgg19", device, progress=False, view="crop")
+    store = extract(few, encoder, Path(place_on_disk) / "few-vgg19", device, progress=False, view="crop")
     computing = (time.perf_counter() - began) / len(image_ids)
     began = time.perf_counter()
     for _ in range(20):

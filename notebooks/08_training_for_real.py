@@ -66,8 +66,9 @@ from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
 from satlib.model.objective import negative_log_likelihood
 from satlib.recipe import DecoderConfig
-from satlib.training import extraction, loop, tuning
+from satlib.training import loop, tuning
 from satlib.training.distributed import Ranks
+from satlib.training.features import extract
 
 plt.style.use("satcourse.page")
 plt.rcParams |= {"figure.dpi": 85, "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
@@ -394,7 +395,7 @@ print(f"matrix products: {shares['matrix products']:.0f} %")
 folder.save(scenes.load(train=64, dev=12, test=12, seed=SEED), work / "small")
 data = datasets.load(str(work / "small"))
 encoder = encoders.create(patches.NAME)
-store = extraction.extract(data, encoder, features.folder(work, data, encoder.name), progress=False)
+store = extract(data, encoder, features.folder(work, data, encoder.name), progress=False)
 
 BASE = (
     f"data.name={work / 'small'}", "data.min_count=1", f"encoder.name={patches.NAME}",

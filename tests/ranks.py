@@ -29,7 +29,8 @@ from satlib.evaluation import plots
 from satlib.model import encoders
 from satlib.model.attention import HardAttention
 from satlib.model.captioner import Captioner
-from satlib.training import distributed, extraction, loop
+from satlib.training import distributed, loop
+from satlib.training.features import extract as extract_features
 
 
 class Reader(tiny.Reader):
@@ -86,7 +87,7 @@ def extract(job):
 
     encoders.Encoder.forward = forward
     with distributed.launched(torch.device("cpu")) as device:
-        extraction.extract(tiny.data(20, 2, 1), encoders.create("tiny"), Path(job["folder"]), device, 4, False)
+        extract_features(tiny.data(20, 2, 1), encoders.create("tiny"), Path(job["folder"]), device, 4, False)
         print(f"{len(encoded)} images", file=sys.stderr)
 
 

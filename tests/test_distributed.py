@@ -203,7 +203,7 @@ class TestStops:
 
     def test_killed_and_resumed_is_the_run_that_was_not(self, do, tmp_path, once):
         case = "soft, with dropout"
-        statuses, said = do(2, tmp_path, *CASES[case], signal=[1, 12, signal.SIGKILL], seconds=0)
+        statuses, said = do(2, tmp_path, *CASES[case], signal=[1, 11, signal.SIGKILL], seconds=0)
         assert statuses == [2, -signal.SIGKILL]
         assert said == (
             "0: another process of this run has died, so this one stops too; run the same command again to resume from the last checkpoint\n"
@@ -265,13 +265,13 @@ class TestFeatures:
     @pytest.mark.parametrize("size", [1, 2, 3])
     def test_killed_and_gone_on_with(self, do, tmp_path, size):
         finished(do(1, tmp_path / "one", do="features"))
-        statuses, said = do(2, tmp_path / "more", do="features", signal=[1, 12, signal.SIGKILL])
+        statuses, said = do(2, tmp_path / "more", do="features", signal=[1, 11, signal.SIGKILL])
         assert statuses == [2, -signal.SIGKILL]
         assert "another process of this run has died" in said
         statuses, said = do(size, tmp_path / "more", do="features")
         assert statuses == [0] * size
-        # The first had done its 11 images and the second two of its three batches of 4: the third is shared out anew.
-        assert sum(int(count) for count in re.findall(r"(\d+) images", said)) == 4
+        # Of its 23 images, each process had done two batches of 4.
+        assert sum(int(count) for count in re.findall(r"(\d+) images", said)) == 7
         for path in (tmp_path / "one").iterdir():
             assert path.read_bytes() == (tmp_path / "more" / path.name).read_bytes()
 

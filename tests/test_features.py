@@ -18,10 +18,11 @@ from PIL import Image
 
 from satlib.data import datasets, features, images
 from satlib.data.datasets import CaptionSet, Example
-from satlib.data.features import FeatureStore, Pixels, open_store, read_ahead
+from satlib.data.features import FeatureStore, Pixels, Source, read_ahead
 from satlib.errors import SatlibError
 from satlib.model import encoders
-from satlib.training.extraction import extract
+from satlib.training import features as training_features
+from satlib.training.features import extract, open_store
 
 DATA = tiny.data(train=9, dev=3, test=1)
 IMAGE_IDS = [example.image_id for example in DATA.examples]
@@ -37,6 +38,10 @@ def _tiny(monkeypatch):
 
 def make(folder, data=DATA, encoder=None, batch_size=4):
     return extract(data, encoder or encoders.create("tiny"), folder, batch_size=batch_size, progress=False)
+
+
+def source(encoder="tiny", pretrained=True, view="whole"):
+    return Source(encoder, encoders.create(encoder, pretrained).weights_hash, view)
 
 
 def error(call, *arguments):
@@ -73,7 +78,7 @@ class TestStore:
         manifest, array = json.loads((tmp_path / MANIFEST).read_text()), (tmp_path / ARRAY).read_bytes()
         pixels = [np.asarray(DATA.photo(example)).tobytes() for example in DATA.examples]
         assert manifest == {
-            "format": "satlib features 2",
+            "format": "satlib features 3",
             "data": "tiny",
             "home": "drawn",
             "encoder": "tiny",
@@ -84,7 +89,8 @@ class TestStore:
             "images": {
                 image_id: [
                     row,
-                    len(drawn),
+                    0,
+                    0,
                     hashlib.sha256(drawn).hexdigest(),
                     zlib.crc32(array[row * IMAGE : (row + 1) * IMAGE]),
                 ]
@@ -92,17 +98,17 @@ class TestStore:
             },
         }
         assert list(manifest["images"]) == IMAGE_IDS
-        assert sorted(path.name for path in tmp_path.iterdir()) == [ARRAY, MANIFEST]
+        assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {ARRAY, MANIFEST}
 
     def test_a_key_that_is_not_there(self, tmp_path):
         assert "has no image 'nobody'; run satlib features again" in error(make(tmp_path).read, ["dev-0", "nobody"])
 
     def test_a_finished_store_is_opened_not_made_again(self, tmp_path, monkeypatch):
         make(tmp_path)
-        before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+        before = {name: (tmp_path / name).stat().st_mtime_ns for name in (ARRAY, MANIFEST)}
         monkeypatch.setattr(encoders.Encoder, "forward", lambda *_: pytest.fail("an image was encoded"))
         assert len(make(tmp_path)) == 13
-        assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+        assert {name: (tmp_path / name).stat().st_mtime_ns for name in before} == before
 
     @pytest.mark.parametrize("name", ["timm:vit/a", "vgg19"])
     def test_a_folder_for_each_set_encoder_and_view(self, tmp_path, name):
@@ -129,87 +135,72 @@ class TestInterruption:
 
         monkeypatch.setattr(CaptionSet, "photo", photo)
 
-    @pytest.mark.parametrize("left", [0, 1, IMAGE - 1])
+    @pytest.mark.parametrize("killed", [False, True])
     @pytest.mark.parametrize("image_id", ["train-0", "train-5", "test-0"])
-    def test_going_on_gives_the_same_bytes(self, tmp_path, image_id, left):
+    def test_going_on_gives_the_same_bytes(self, tmp_path, image_id, killed):
         make(tmp_path / "whole")
+        stopped = tmp_path / "stopped"
         with pytest.MonkeyPatch.context() as patch:
             self.stop_at(patch, image_id)
+            if killed:  # nothing is written at the end
+                patch.setattr(training_features, "SAVE_SECONDS", -1.0)
+                true, saves = training_features.write_manifest, []
+                limit = 1 + IMAGE_IDS.index(image_id) // 4
+                patch.setattr(
+                    training_features, "write_manifest", lambda *a: saves.append(1) or len(saves) > limit or true(*a)
+                )
             with pytest.raises(self.Stopped):
-                make(tmp_path / "stopped")
-        assert "is not finished; create it with: satlib features" in error(FeatureStore, tmp_path / "stopped")
-        with open(tmp_path / "stopped" / ARRAY, "ab") as array:
-            array.write(b"x" * left)  # what a kill leaves of an image
-        with open(tmp_path / "stopped" / "images-0.partial", "a") as journal:
-            journal.write('["train-8", 8, 15'[: left + 1])  # and of a line
+                make(stopped)
+        with open(stopped / ARRAY, "ab") as array:
+            array.write(b"x" * (IMAGE - 1))  # what a kill leaves of an image
+        assert "lacks" in error(FeatureStore(stopped).check, source(), DATA, DATA.examples)
         encoded, true = [], encoders.Encoder.forward
-        stopped = tmp_path / "stopped"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(encoders.Encoder, "forward", lambda self, batch: encoded.extend(batch) or true(self, batch))
             make(stopped)
         assert len(encoded) == 13 - 4 * (IMAGE_IDS.index(image_id) // 4)  # the batches before were not computed again
         for name in (ARRAY, MANIFEST):
-            assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-        assert len(list((tmp_path / "stopped").iterdir())) == 2
+            assert (stopped / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
     def test_something_else_does_not_go_on_with_it(self, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             self.stop_at(patch, "dev-0")
             with pytest.raises(self.Stopped):
                 make(tmp_path)
-        said = error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
-        assert "an unfinished extraction with a different value of weights; delete it" in said
-        with pytest.raises(SatlibError, match="a different value of view"):
-            extract(DATA, encoders.create("tiny"), tmp_path, progress=False, view="crop")
+        assert "made with weights" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
 
-    def test_a_manifest_of_something_else_beside_it(self, tmp_path):
-        (tmp_path / (MANIFEST + ".partial")).write_text("[1]")
-        assert "is not the manifest of a feature store (" in error(make, tmp_path)
+    def test_only_one_at_a_time(self, tmp_path, monkeypatch):
+        true = CaptionSet.photo
+        said = []
 
-    def test_images_that_change_or_come_while_it_is_stopped(self, tmp_path, monkeypatch):
-        """What was noted of an image that is another one now does not count."""
-        with monkeypatch.context() as patch:
-            self.stop_at(patch, "dev-0")
-            with pytest.raises(self.Stopped):
-                make(tmp_path / "stopped")
-        other = dataclasses.replace(
-            tiny.data(train=9, dev=4, test=1),
-            draw=lambda e: tiny.draw(dataclasses.replace(e, image_id="dev-77") if e.image_id == "train-2" else e),
-        )
-        # By the second of two processes, whose journal is read after the first one's.
-        (tmp_path / "stopped" / "images-0.partial").rename(tmp_path / "stopped" / "images-1.partial")
-        store, fresh = make(tmp_path / "stopped", other), make(tmp_path / "fresh", other)
-        image_ids = [example.image_id for example in other.examples]
-        assert torch.equal(store.read(image_ids), fresh.read(image_ids))
-        assert not torch.equal(store.read(["train-2"]), make(tmp_path / "old").read(["train-2"]))
+        def photo(data, example):
+            if example.image_id == "train-5":
+                said.append(error(make, tmp_path))
+            return true(data, example)
+
+        monkeypatch.setattr(CaptionSet, "photo", photo)
+        make(tmp_path)
+        assert f"{tmp_path} is in use by another satlib features; wait until it has ended" in said[0]
 
 
 class TestRefusals:
     def test_none(self, tmp_path):
         assert "does not exist; create it with: satlib features" in error(FeatureStore, tmp_path / "nothing")
 
-    def test_another_encoder(self, tmp_path):
-        make(tmp_path)
-        assert "a different value of encoder" in error(make, tmp_path, DATA, encoders.create("other"))
-        said = error(FeatureStore(tmp_path).check, encoders.create("other"), DATA, DATA.examples)
-        assert "made with encoder 'tiny', not 'other'" in said
-
-    def test_other_weights(self, tmp_path):
-        make(tmp_path)
-        assert "a different value of weights" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
-
-    def test_another_view(self, tmp_path):
+    def test_another_encoder_weights_or_view(self, tmp_path):
         store = make(tmp_path)
-        encoder = encoders.create("tiny")
-        said = error(store.check, encoder, DATA, DATA.examples, "crop")
-        assert "made with view 'whole', not 'crop'; delete it and run satlib features again" in said
-        with pytest.raises(SatlibError, match="a feature store with a different value of view"):
-            extract(DATA, encoder, tmp_path, progress=False, view="crop")
+        for made_by, said in (
+            (source("other"), "made with encoder 'tiny', not 'other'; delete it and run satlib features again"),
+            (source(pretrained=False), "made with weights"),
+            (source(view="crop"), "made with view 'whole', not 'crop'"),
+        ):
+            assert said in error(store.check, made_by, DATA, DATA.examples)
+        assert "made with encoder 'tiny', not 'other'" in error(make, tmp_path, DATA, encoders.create("other"))
 
     def test_missing_images(self, tmp_path):
         store = make(tmp_path)
         more = (*DATA.examples, Example("dev-9", "dev", ("a",)))
-        said = error(store.check, encoders.create("tiny"), DATA, more)
+        said = error(store.check, source(), DATA, more)
         assert (
             "lacks 1 image (the first is dev-9); run satlib features again, which computes only the missing images"
             in said
@@ -226,21 +217,12 @@ class TestRefusals:
         assert (tmp_path / ARRAY).read_bytes()[: 12 * IMAGE] == whole[: 12 * IMAGE]
         assert len(make(tmp_path).read(IMAGE_IDS)) == 13
 
-    def test_no_array(self, tmp_path):
-        make(tmp_path)
-        (tmp_path / ARRAY).unlink()
-        assert "has 0 bytes instead of" in error(FeatureStore, tmp_path)
-
-    @pytest.mark.parametrize("text", ["[]", "{}", '{"grid": [2, 2]}'])
+    @pytest.mark.parametrize("text", ["[]", "{}", '{"grid": [2, 2]}', "{", "another format"])
     def test_a_manifest_of_something_else(self, tmp_path, text):
         make(tmp_path)
-        (tmp_path / MANIFEST).write_text(text)
-        assert "is not the manifest of a feature store (" in error(FeatureStore, tmp_path)
-
-    def test_a_manifest_cut_short(self, tmp_path):
-        make(tmp_path)
-        (tmp_path / MANIFEST).write_bytes((tmp_path / MANIFEST).read_bytes()[:50])
-        assert "is not valid JSON" in error(FeatureStore, tmp_path)
+        whole = (tmp_path / MANIFEST).read_text().replace("features 3", "features 2")
+        (tmp_path / MANIFEST).write_text(whole if text == "another format" else text)
+        assert "run satlib features again" in error(FeatureStore, tmp_path)
 
 
 class TestItsOwnImages:
@@ -262,9 +244,11 @@ class TestItsOwnImages:
     def paint(self, path, seed):
         Image.fromarray(np.random.default_rng(seed).integers(0, 256, (40, 60, 3), np.uint8)).save(path)
 
-    def make(self, root, data, progress=False):
+    def make(self, root, data, progress=False, verify=False):
         encoder = encoders.create("tiny")
-        return extract(data, encoder, features.folder(root, data, "tiny"), batch_size=4, progress=progress)
+        return extract(
+            data, encoder, features.folder(root, data, "tiny"), batch_size=4, progress=progress, verify=verify
+        )
 
     def open(self, root, data, split="train"):
         return open_store(root, data, encoders.create("tiny"), "whole", data.split(split))
@@ -274,7 +258,6 @@ class TestItsOwnImages:
             return encoders.create("tiny")(Pixels(data).read([image_id]))
 
     def assert_right(self, store, data):
-        assert len(store) == len(data)
         for example in data.examples:
             read = store.read([example.image_id])
             torch.testing.assert_close(read, self.direct(data, example.image_id), rtol=2**-10, atol=1e-3)
@@ -327,21 +310,53 @@ class TestItsOwnImages:
             patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.image_id) or true(data, e))
             store = self.make(root, data, progress=True)
         assert read == ["3.png", "new.png"]
-        assert "1 new, 1 changed, 1 removed; computing 2 of 10 images" in capsys.readouterr().out
+        assert "1 new, 1 changed; computing 2 of 10 images" in capsys.readouterr().out
         self.assert_right(store, data)
         self.assert_right(self.open(root, data), data)
         assert torch.equal(store.read(["0.png"]), before)
-        assert "9.png" not in store
 
-    def test_an_image_replaced_by_one_of_the_same_size_and_date_is_noticed(self, root, tmp_path):
+    def test_a_file_with_another_date_is_compared_and_one_with_the_same_by_verify_alone(self, root, tmp_path):
+        data = self.photos(tmp_path / "photos")
+        store, path = self.make(root, data), data.examples[2].path
+        before, content = path.stat(), bytearray(path.read_bytes())
+        os.utime(path, ns=(0, 0))
+        self.open(root, data)  # only the date is new
+        self.make(root, data)
+        assert FeatureStore(store.folder).manifest.images["2.png"].modified == 0
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=(0, 0))
+        self.open(root, data)
+        assert len(self.make(root, data)) == 10
+        path.write_bytes(content)
+        assert "1 image changed after" in error(self.open, root, data)
+        Image.new("RGB", (9, 9)).save(path)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert "1 image changed after" in error(self.open, root, data)
+
+    def test_verify_reads_every_image(self, root, tmp_path, capsys):
         data = self.photos(tmp_path / "photos")
         self.make(root, data)
         path = data.examples[2].path
-        before, content = path.stat(), bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
+        before, size = path.stat(), path.stat().st_size
+        self.paint(path, 99)
+        path.write_bytes(path.read_bytes()[:size].ljust(size, b"\0"))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert "1 image changed after" in error(self.open, root, data)
+        self.make(root, data, progress=True)
+        assert capsys.readouterr().out == ""
+        self.make(root, data, progress=True, verify=True)
+        assert "1 changed; computing 1 of 10 images" in capsys.readouterr().out
+        self.assert_right(self.open(root, data), data)
+
+    def test_a_set_with_fewer_training_images_keeps_the_other_vectors(self, root, tmp_path, capsys):
+        whole = self.photos(tmp_path / "photos")
+        few = datasets.load(str(tmp_path / "photos"), train_images=2)
+        assert [example.image_id for example in few.examples] == [f"{i}.png" for i in (0, 1, 4, 5, 6, 7, 8, 9)]
+        assert len(self.make(root, few)) == 8
+        assert "lacks 2 images (the first is 2.png)" in error(self.open, root, whole)
+        assert len(self.make(root, whole)) == 10
+        assert len(self.make(root, few)) == 10
+        self.assert_right(self.open(root, whole), whole)
 
     def test_a_stopped_update_leaves_the_old_store_whole(self, root, tmp_path, monkeypatch):
         data = self.photos(tmp_path / "photos")
@@ -352,7 +367,7 @@ class TestItsOwnImages:
             TestInterruption().stop_at(patch, "4.png")
             with pytest.raises(TestInterruption.Stopped):
                 self.make(root, data)
-        assert torch.equal(FeatureStore(features.folder(root, data, "tiny")).read(["3.png", "5.png"]), vectors)
+        assert torch.equal(FeatureStore(features.folder(root, data, "tiny")).read(["5.png"]), vectors[1:])
         read, true = [], CaptionSet.photo
         with monkeypatch.context() as patch:
             patch.setattr(CaptionSet, "photo", lambda data, e: read.append(e.image_id) or true(data, e))
@@ -393,44 +408,10 @@ class TestItsOwnImages:
         store = self.open(root, data)
         assert len(store.read(["1.png", "3.png"])) == 2
         for _ in range(2):  # a refusal is not forgotten
-            assert "the vectors of 2.png in" in error(store.read, ["1.png", "2.png"])
-        self.make(root, data, progress=True)
+            assert "again with --verify, which" in error(store.read, ["1.png", "2.png"])
+        self.make(root, data, progress=True, verify=True)
         assert "1 damaged; computing 1 of 10 images" in capsys.readouterr().out
         self.assert_right(self.open(root, data), data)
-
-    def old_store(self, root, data, view="crop"):
-        """As satlib wrote it before a store knew its images: named after the set and the encoder, image ids alone."""
-        made = extract(data, encoders.create("tiny"), root / "new", progress=False, view=view)
-        old = root / "features" / f"{data.name}-tiny"
-        old.mkdir(parents=True)
-        (old / ARRAY).write_bytes((made.folder / ARRAY).read_bytes())
-        about = {field: made.manifest[field] for field in ("data", "encoder", "weights", "grid", "dim")}
-        about |= {
-            "preprocessing": "RGB; shortest side to 256, centre crop 224",
-            "images": list(made.manifest["images"]),
-        }
-        (old / MANIFEST).write_text(json.dumps(about))
-        shutil.rmtree(root / "new")
-
-    def test_an_old_store_is_read_with_a_warning_where_its_vectors_agree(self, root, tmp_path, capsys):
-        data = self.photos(tmp_path / "photos")
-        self.old_store(root, data)
-        encoder = encoders.create("tiny")
-        store = open_store(root, data, encoder, "crop", data.examples)
-        said = capsys.readouterr().err
-        assert "warning: the feature store" in said
-        assert "5 of 10 images were recomputed and agree" in said
-        with torch.inference_mode():
-            direct = encoder(Pixels(data, "crop").read(["7.png"]))
-        torch.testing.assert_close(store.read(["7.png"]), direct, rtol=2**-10, atol=1e-3)
-
-    def test_an_old_store_of_another_view_or_folder_is_refused(self, root, tmp_path):
-        a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
-        self.old_store(root, a)
-        encoder = encoders.create("tiny")
-        said = "made by an older satlib, differs from what tiny now computes for"
-        assert said in error(open_store, root, a, encoder, "whole", a.examples)
-        assert said in error(open_store, root, b, encoder, "crop", b.examples)
 
 
 class TestBadImages:
@@ -494,7 +475,7 @@ def test_values_beyond_float16_are_refused(tmp_path):
     assert "gives values beyond float16 in the batch that starts with image train-0" in error(
         make, tmp_path, DATA, encoder
     )
-    assert not (tmp_path / MANIFEST).exists()
+    assert len(FeatureStore(tmp_path)) == 0
 
 
 class TestPixels:

@@ -9,7 +9,8 @@ from satcourse.lessons import patches, processes
 from satlib import recipe
 from satlib.data import datasets, folder, scenes
 from satlib.model import encoders
-from satlib.training import extraction, loop
+from satlib.training import loop
+from satlib.training.features import extract
 
 CHANGES = (
     f"encoder.name={patches.NAME}",
@@ -22,7 +23,7 @@ def test_two_processes(tmp_path):
     folder.save(scenes.load(4, 1, 0), tmp_path / "few")
     changes = (f"data.name={tmp_path / 'few'}", *CHANGES)
     data = datasets.load(str(tmp_path / "few"))
-    store = extraction.extract(data, encoders.create(patches.NAME), tmp_path / "store", progress=False)
+    store = extract(data, encoders.create(patches.NAME), tmp_path / "store", progress=False)
     loop.train(recipe.load("own-folder", changes), data, store, tmp_path / "one", progress=False)
     processes.train(2, "own-folder", changes, store.folder, tmp_path / "two")
     (one,), (two,) = (

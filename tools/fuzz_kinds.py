@@ -24,7 +24,8 @@ from satlib.model.captioner import Captioner
 from satlib.model.encoders import create
 from satlib.page import export
 from satlib.page.reader import Exported
-from satlib.training import extraction, loop
+from satlib.training import loop
+from satlib.training.features import extract
 from satlib.training.validation import read_log
 
 Satlib = Callable[[list[str]], int]
@@ -239,7 +240,7 @@ def _log(folder: Path) -> None:
 
 def _features(folder: Path) -> None:
     torch.manual_seed(0)
-    extraction.extract(scenes.load(2, 2, 0), create("small", False), folder / "store", progress=False)
+    extract(scenes.load(2, 2, 0), create("small", False), folder / "store", progress=False)
 
 
 def _use_features(folder: Path, _: Satlib) -> None:

@@ -15,7 +15,7 @@ import torch
 from benchmarks.bench.machine import bf16_on_cpu, spread, status, synchronise
 from benchmarks.bench.step import Contestant, Sizes
 from satlib.data import scenes
-from satlib.data.features import ARRAY, FORMAT, FeatureStore, Record, read_ahead, write_manifest
+from satlib.data.features import ARRAY, FORMAT, FeatureStore, Manifest, Record, read_ahead, write_manifest
 from satlib.data.images import square, to_tensor
 from satlib.errors import SatlibError
 from satlib.model import encoders, shipped
@@ -84,10 +84,8 @@ def make_store(folder: Path, images: int, dim: int = 512, real: int = 0) -> Feat
         for _ in range(real):
             array.write(numbers)
         array.truncate(images * len(numbers))
-    description = {"format": FORMAT, "data": "made", "home": "", "encoder": "made", "weights": "", "view": "whole"}
-    description |= {"grid": [14, 14], "dim": dim}
-    records = {str(i): Record(i, 0, "", written if i < real else hole) for i in range(images)}
-    write_manifest(folder, description, records)
+    records = {str(i): Record(i, 0, 0, "", written if i < real else hole) for i in range(images)}
+    write_manifest(folder, Manifest(FORMAT, "made", "", "made", "", "whole", (14, 14), dim, records))
     return FeatureStore(folder)
 
 

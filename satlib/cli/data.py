@@ -91,6 +91,11 @@ def add_features(commands: Commands) -> None:
     data_option(parser)
     device_option(parser)
     parser.add_argument("--batch-size", type=positive, default=32, help="images per batch")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare the content of all images and the checksums of all vectors, not only sizes and times of files",
+    )
 
 
 def features(options: argparse.Namespace) -> int:
@@ -99,7 +104,8 @@ def features(options: argparse.Namespace) -> int:
     from satlib.data import features
     from satlib.data.sharded import Shards
     from satlib.model import device, encoders
-    from satlib.training import distributed, extraction, scaling
+    from satlib.training import distributed, scaling
+    from satlib.training.features import extract
 
     chosen = recipe.load(options.recipe, options.set)
     data, root = inputs.data_of(chosen, options)
@@ -110,7 +116,9 @@ def features(options: argparse.Namespace) -> int:
     encoder = encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
     folder = features.folder(root, data, encoder.name, chosen.encoder.view)
     with distributed.launched(device.choose(options.device)) as place:
-        store = extraction.extract(data, encoder, folder, place, options.batch_size, view=chosen.encoder.view)
+        store = extract(
+            data, encoder, folder, place, options.batch_size, view=chosen.encoder.view, verify=options.verify
+        )
         first = distributed.current().first
     if first:
         h, w = store.grid

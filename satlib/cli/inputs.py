@@ -64,13 +64,14 @@ def reader(
     from satlib.data import features
     from satlib.data.sharded import Shards
     from satlib.training import streaming
+    from satlib.training.features import open_store
 
     if isinstance(data, Shards):
         return streaming.StreamedImages(recipe.encoder.view)
     if encoder is None:
         return features.Pixels(data, recipe.encoder.view)
     examples = [example for split in splits for example in data.split(split)]
-    return features.open_store(root, data, encoder, recipe.encoder.view, examples, features_command(recipe, root))
+    return open_store(root, data, encoder, recipe.encoder.view, examples, features_command(recipe, root))
 
 
 def features_command(used: "Recipe", root: Path) -> str:
@@ -81,7 +82,7 @@ def features_command(used: "Recipe", root: Path) -> str:
     if used.name not in recipe.names():
         return "satlib features RECIPE, with the same --set"
     plain, words = recipe.load(used.name), ["satlib", "features", used.name]
-    for section, key in (("data", "name"), ("encoder", "name"), ("encoder", "view")):
+    for section, key in (("data", "name"), ("data", "train_images"), ("encoder", "name"), ("encoder", "view")):
         value = getattr(getattr(used, section), key)
         if value != getattr(getattr(plain, section), key):
             words += ["--set", f"{section}.{key}={value}"]

@@ -6,7 +6,7 @@ Every source loads into the same small object, `CaptionSet`. Loading reads capti
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
@@ -104,18 +104,26 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
             or captions.json (both from here, or from the root), or the location of shards (`satlib.data.shards`).
         root: the data root; `data_root()` by default.
         require_images: raise an error if listed image files are missing (lists each folder once, opens no file).
-        train_images: the number of training scenes, as in a recipe's data.train_images; 0 means the default. Other sets
-            are always loaded completely, and training uses the first `train_images` of them.
+        train_images: load only this many training images, from the first; 0 means all (of scenes, the default number).
+            Shards ignore it.
 
     Raises:
         SatlibError: the set is unknown, files or images are missing, a line is malformed, or captions are empty or not UTF-8.
     """
+    data = _load(name, data_root() if root is None else root, require_images, train_images)
+    train = data.split("train")[train_images:] if train_images and type(data) is CaptionSet else ()
+    unused = set(train)
+    return (
+        replace(data, examples=tuple(example for example in data.examples if example not in unused)) if unused else data
+    )
+
+
+def _load(name: str, root: Path, require_images: bool, train_images: int) -> CaptionSet:
     # The sources import this module's classes, so each one is imported only when it is used.
     if name == "scenes":
         from satlib.data import scenes
 
         return scenes.load(train=train_images) if train_images else scenes.load()
-    root = data_root() if root is None else root
     if name in NAMES:
         if not root.is_dir():
             raise SatlibError(

@@ -1,52 +1,90 @@
-"""Annotation vectors on disk: computed once (`satlib.training.extraction`), read by every run.
+"""Annotation vectors on disk: computed once (`satlib.training.features`), read by every run.
 
 A feature store is a folder with two files. `annotations.f16` is an array with one row (L, D) of float16 per image.
 `manifest.json` records the encoder and the hash of its weights, the view of the photographs, their folder, and for each image
-its row, the size and SHA-256 of its file, and the CRC-32 of the row. Therefore `check` detects images that are new or have
-changed, and `read` detects damaged vectors.
+its row, the size, modification time and SHA-256 of its file, and the CRC-32 of the row. Therefore `check` detects images that
+are new or have changed, and `read` detects damaged vectors.
 """
 
 import hashlib
-import json
-import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import BinaryIO, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from satlib.data import images
 from satlib.data.datasets import CaptionSet, Example
+from satlib.data.images import SIZE
 from satlib.errors import SatlibError
 from satlib.files.atomic import read_json, write_text
 from satlib.files.progress import progress_bar
-from satlib.files.schemas import StoredImages, StoredNames
-from satlib.files.untrusted import matches
-from satlib.model.encoders import SIZE, Encoder
-from satlib.training import distributed
+from satlib.files.schemas import Count, Size
 
-FORMAT = "satlib features 2"  # change it whenever the result of `images.square` changes
-SAMPLE = 5  # images that are recomputed to check a store of the first format, which has no checksums
-TOLERANCE = 0.05  # their largest relative error; float16 and different processors cause about 0.001
+FORMAT = "satlib features 3"  # change it whenever the result of `images.square` changes
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
 COMMAND = "satlib features RECIPE"  # what makes a store
-MADE_BY = ("encoder", "weights", "view")
+Item, Value = TypeVar("Item"), TypeVar("Value")
+
+
+class Source(NamedTuple):
+    """What, with an image, determines its vectors: the encoder's name, the hash of its weights, the view of `images.square`."""
+
+    encoder: str
+    weights: str
+    view: str = "whole"
 
 
 class Record(NamedTuple):
-    """A store's record of an image: its row in the array, the size and SHA-256 of its file, and the CRC-32 of its vectors."""
+    """An image in a store: its row, the size in bytes, modification time in ns and SHA-256 of its file, the CRC-32 of its vectors.
 
-    row: int
-    bytes: int
+    A drawn image has neither size nor time (0), and the SHA-256 of its pixels.
+    """
+
+    row: Count
+    bytes: Count
+    modified: int
     sha256: str
-    crc32: int
+    crc32: Count
+
+
+class Manifest(msgspec.Struct):
+    """The content of `manifest.json`: `Source`, the images' folder ("drawn" if they have none), the shape of a row, the images."""
+
+    format: str
+    data: str
+    home: str
+    encoder: str
+    weights: str
+    view: str
+    grid: tuple[Size, Size]
+    dim: Size
+    images: dict[str, Record]
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of the vectors of one image."""
+        return 2 * self.grid[0] * self.grid[1] * self.dim
+
+    def require(self, source: Source, folder: Path) -> None:
+        """Require that the vectors were computed with `source`; `folder` is the store's.
+
+        Raises:
+            SatlibError: they were computed with something else.
+        """
+        for field, value in source._asdict().items():
+            if getattr(self, field) != value:
+                raise SatlibError(
+                    f"the feature store {folder} was made with {field} {getattr(self, field)!r}, not {value!r}; "
+                    "delete it and run satlib features again"
+                )
 
 
 class FeatureStore:
@@ -62,21 +100,19 @@ class FeatureStore:
     """
 
     def __init__(self, folder: Path, command: str = COMMAND) -> None:
-        """Open a finished store; `command`, which makes one, is for the message.
+        """Open a store; `command`, which makes one, is for the message.
 
         Raises:
-            SatlibError: the store is missing or unfinished, or its array is shorter than its manifest says.
+            SatlibError: the store is missing, or its array is shorter than its manifest says.
         """
         self.folder = folder
         if not (folder / MANIFEST).is_file():
-            state = "is not finished" if (folder / (MANIFEST + ".partial")).exists() else "does not exist"
-            raise SatlibError(f"the feature store {folder} {state}; create it with: {command}")
-        self.manifest, self._records = read_manifest(folder)
-        self.grid: tuple[int, int] = tuple(self.manifest["grid"])
-        self.dim: int = self.manifest["dim"]
-        self._path, self._shape = folder / ARRAY, (self.grid[0] * self.grid[1], self.dim)
-        rows = 1 + max((record.row for record in self._records.values()), default=-1)
-        size, expected = size_of(self._path), rows * self._shape[0] * self._shape[1] * 2
+            raise SatlibError(f"the feature store {folder} does not exist; create it with: {command}")
+        self.manifest = read_manifest(folder)
+        self.grid, self.dim = self.manifest.grid, self.manifest.dim
+        self._path = folder / ARRAY
+        rows = 1 + max((record.row for record in self.manifest.images.values()), default=-1)
+        size, expected = size_of(self._path), rows * self.manifest.row_bytes
         if size < expected:
             raise SatlibError(
                 f"{self._path} has {size} bytes instead of {expected}; run satlib features again, which computes the missing vectors"
@@ -84,10 +120,10 @@ class FeatureStore:
         self._intact = np.zeros(rows, dtype=bool)  # rows whose checksum has been verified
 
     def __contains__(self, image_id: str) -> bool:
-        return image_id in self._records
+        return image_id in self.manifest.images
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.manifest.images)
 
     def read(self, image_ids: Sequence[str]) -> Tensor:
         """The annotation vectors of the named images: (B, L, D), float32.
@@ -96,47 +132,41 @@ class FeatureStore:
             SatlibError: an image is not in the store, or its vectors are damaged.
         """
         try:
-            records = [self._records[image_id] for image_id in image_ids]
+            records = [self.manifest.images[image_id] for image_id in image_ids]
         except KeyError as error:
             raise SatlibError(
                 f"the feature store {self.folder} has no image {error}; run satlib features again"
             ) from error
-        values = np.empty((len(records), *self._shape), np.float16)
+        values = np.empty((len(records), self.grid[0] * self.grid[1], self.dim), np.float16)
         with open(self._path, "rb", buffering=0) as array:
             for image_id, record, vectors in zip(image_ids, records, values, strict=True):
                 if not read_row(array, record.row, vectors):
                     raise SatlibError(f"{self._path} was truncated while it was read; run satlib features again")
                 if not self._intact[record.row]:
-                    if self._has_checksums and zlib.crc32(vectors) != record.crc32:
+                    if zlib.crc32(vectors) != record.crc32:
                         raise SatlibError(
                             f"the vectors of {image_id} in {self._path} are damaged (wrong checksum); "
-                            "run satlib features again, which recomputes them"
+                            "run satlib features again with --verify, which recomputes them"
                         )
                     self._intact[record.row] = True
         return torch.from_numpy(values).float()
 
-    def check(self, encoder: Encoder, data: CaptionSet, examples: Sequence[Example], view: str = "whole") -> None:
-        """Check that the store fits an encoder and a data set. Reads every image file to compare its content.
+    def check(self, source: Source, data: CaptionSet, examples: Sequence[Example]) -> None:
+        """Check that the store fits an encoder and a data set. Reads only image files whose size or time has changed.
 
         Args:
-            encoder: the encoder that must have computed the vectors.
+            source: what must have computed the vectors.
             data: the caption set.
             examples: the examples whose images will be read.
-            view: the part of a photograph that the encoder sees (`images.square`).
 
         Raises:
             SatlibError: the store was made with a different encoder, weights, view or image folder, or images are missing or
                 have changed since then.
         """
-        for field, value in made_by(encoder, view).items():
-            if field in self.manifest and self.manifest[field] != value:
-                raise SatlibError(
-                    f"the feature store {self.folder} was made with {field} {self.manifest[field]!r}, not {value!r}; "
-                    "delete it and run satlib features again"
-                )
-        if self._has_checksums and self.manifest["home"] != home_of(data):
+        self.manifest.require(source, self.folder)
+        if self.manifest.home != home_of(data):
             raise SatlibError(
-                f"the feature store {self.folder} was made from {self.manifest['home']}, not from {home_of(data)}; run satlib "
+                f"the feature store {self.folder} was made from {self.manifest.home}, not from {home_of(data)}; run satlib "
                 "features again, which compares the images and recomputes only those that differ"
             )
         missing = [example.image_id for example in examples if example.image_id not in self]
@@ -145,40 +175,13 @@ class FeatureStore:
                 f"the feature store {self.folder} lacks {_images(len(missing))} (the first is {missing[0]}); run satlib features "
                 "again, which computes only the missing images"
             )
-        if not self._has_checksums:
-            self._check_sample(encoder, data, examples, view)
-            return
-        prints = fingerprints(data, examples)
-        changed = [image_id for image_id, now in prints.items() if now != self._records[image_id][1:3]]
+        same = unchanged(data, examples, self.manifest.images)
+        changed = [example.image_id for example in examples if example.image_id not in same]
         if changed:
             raise SatlibError(
                 f"{_images(len(changed))} changed after the feature store {self.folder} was made (the first is {changed[0]}); run "
                 "satlib features again, which recomputes only the changed images"
             )
-
-    @property
-    def _has_checksums(self) -> bool:
-        return self.manifest.get("format") == FORMAT
-
-    def _check_sample(self, encoder: Encoder, data: CaptionSet, examples: Sequence[Example], view: str) -> None:
-        """Recompute some vectors: the only possible check of a store of the first format, which recorded only names."""
-        image_ids = [example.image_id for example in examples[:: -(-len(examples) // SAMPLE) or 1]]
-        with torch.inference_mode():
-            fresh = encoder(Pixels(data, view, cache_bytes=0).read(image_ids).to(encoder.mean.device)).float().cpu()
-        stored = self.read(image_ids)
-        errors = (fresh - stored).flatten(1).norm(dim=1) / fresh.flatten(1).norm(dim=1)
-        if not (errors < TOLERANCE).all():
-            image_id = image_ids[int(errors.nan_to_num(torch.inf).argmax())]
-            raise SatlibError(
-                f"the feature store {self.folder}, made by an older satlib, differs from what {encoder.name} now computes for {image_id} "
-                f"(view {view!r}); create a new store with: satlib features RECIPE"
-            )
-        tqdm.write(
-            f"warning: the feature store {self.folder} was made by an older satlib, which recorded only the names of its "
-            f"images; {len(image_ids)} of {len(examples)} images were recomputed and agree. To check all of them, create a new "
-            "store with: satlib features RECIPE",
-            file=sys.stderr,
-        )
 
 
 def _images(count: int) -> str:
@@ -197,86 +200,96 @@ def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> P
     return root / "features" / f"{name}-{encoder}-{view}".replace(":", "-").replace("/", "-")
 
 
-def open_store(
-    root: Path,
-    data: CaptionSet,
-    encoder: Encoder,
-    view: str,
-    examples: Sequence[Example],
-    command: str = COMMAND,
-) -> FeatureStore:
-    """The store for a caption set and an encoder, checked for `examples`; an older satlib's is used if there is no other.
+def unchanged(
+    data: CaptionSet, examples: Sequence[Example], records: Mapping[str, Record], verify: bool = False
+) -> dict[str, Record]:
+    """The records of the images that have the same content as then, with the size and time that their files have now.
 
-    Raises:
-        SatlibError: the store is missing, or does not fit (`FeatureStore.check`).
-    """
-    place, old = folder(root, data, encoder.name, view), _old_folder(root, data, encoder.name)
-    store = FeatureStore(old if (old / MANIFEST).is_file() and not (place / MANIFEST).is_file() else place, command)
-    distributed.current().from_first(lambda: store.check(encoder, data, examples, view))
-    return store
-
-
-def _old_folder(root: Path, data: CaptionSet, encoder: str) -> Path:
-    """The folder of a store of the first format."""
-    return root / "features" / f"{data.name}-{encoder}".replace(":", "-").replace("/", "-")
-
-
-def fingerprints(data: CaptionSet, examples: Sequence[Example]) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of each image file, or of the pixels of a drawn image, by image id.
+    Args:
+        data: the caption set.
+        examples: examples that all have a record.
+        records: by image id.
+        verify: compare the content of every image, instead of only of those whose size or time differ.
 
     Raises:
         SatlibError: a file is missing or cannot be read.
     """
-    bar = progress_bar(total=len(examples), unit="img", desc="comparing images", delay=2, leave=False)
-    with bar:
-        prints = {}
-        for example, now in zip(examples, read_ahead(lambda e: fingerprint(data, e), examples, 4), strict=True):
-            prints[example.image_id] = now
-            bar.update()
-    return prints
+    now = {
+        e.image_id: records[e.image_id]._replace(bytes=size, modified=time)
+        for e in examples
+        for size, time in [stamp(e)]
+    }
+    doubtful = [e for e in examples if verify or now[e.image_id] != records[e.image_id]]
+    hashes = read_ahead(lambda example: content_hash(data, example), doubtful, 4)
+    bar = progress_bar(hashes, total=len(doubtful), unit="img", desc="comparing images", delay=2, leave=False)
+    for example, found in zip(doubtful, bar, strict=True):
+        if found != records[example.image_id].sha256:
+            del now[example.image_id]
+    return now
 
 
-def fingerprint(data: CaptionSet, example: Example) -> tuple[int, str]:
-    """Size and SHA-256 of one image, as in `fingerprints`."""
+def stamp(example: Example) -> tuple[int, int]:
+    """Size and modification time (ns) of an image's file; (0, 0) if it is drawn.
+
+    Raises:
+        SatlibError: the file is missing or cannot be read.
+    """
     if example.path is None:
-        content = np.asarray(data.photo(example)).tobytes()
-    else:
-        try:
-            content = example.path.read_bytes()
-        except FileNotFoundError as error:
-            raise SatlibError(f"the image {example.path} does not exist; restore it, or delete its captions") from error
-        except OSError as error:
-            raise SatlibError(f"cannot read the image {example.path}: {error.strerror}; check the file") from error
-    return len(content), hashlib.sha256(content).hexdigest()
+        return 0, 0
+    status = _of_file(example.path, Path.stat)
+    return status.st_size, status.st_mtime_ns
 
 
-def write_manifest(folder: Path, description: Mapping[str, Any], records: Mapping[str, Record]) -> None:
+def content_hash(data: CaptionSet, example: Example) -> str:
+    """SHA-256 of an image's file, or of the pixels of a drawn image; errors as for `stamp`."""
+    drawn = example.path is None
+    content = np.asarray(data.photo(example)).tobytes() if drawn else _of_file(example.path, Path.read_bytes)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _of_file(path: Path, function: Callable[[Path], Value]) -> Value:
+    try:
+        return function(path)
+    except FileNotFoundError as error:
+        raise SatlibError(f"the image {path} does not exist; restore it, or delete its captions") from error
+    except OSError as error:
+        raise SatlibError(f"cannot read the image {path}: {error.strerror}; check the file") from error
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write a store's manifest, with one line per image."""
-    lines = ",\n".join(
-        f"  {json.dumps(image_id, ensure_ascii=False)}: {json.dumps(list(record))}"
-        for image_id, record in records.items()
-    )
-    head = json.dumps(description, indent=1, ensure_ascii=False).removesuffix("\n}")
-    write_text(folder / MANIFEST, f'{head},\n "images": {{\n{lines}\n }}\n}}\n')
+    write_text(folder / MANIFEST, msgspec.json.encode(manifest).replace(b'],"', b'],\n"').decode())
 
 
-def read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Record]]:
-    """A manifest and the records of its images. The first format lists only image ids, in the order of the rows."""
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a store.
+
+    Raises:
+        SatlibError: it is damaged, or of another format.
+    """
     advice = f"delete {folder} and run satlib features again"
-    manifest = read_json(folder / MANIFEST, dict[str, Any], "the manifest of a feature store", advice)
-    checksums = manifest.get("format") == FORMAT
-    form = StoredImages if checksums else StoredNames
-    matches(manifest, form, f"{folder / MANIFEST} is not the manifest of a feature store", advice)
-    if checksums:
-        return manifest, {image_id: Record(*values) for image_id, values in manifest["images"].items()}
-    return manifest, {image_id: Record(row, 0, "", 0) for row, image_id in enumerate(manifest["images"])}
+    content = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
+    manifest = msgspec.convert(content, Manifest)
+    if manifest.format != FORMAT:
+        raise SatlibError(f"the feature store {folder} has the format {manifest.format!r}, not {FORMAT!r}; {advice}")
+    return manifest
 
 
-def read_row(array: BinaryIO, row: int, buffer: Any) -> bool:
+def read_row(array: BinaryIO, row: int, buffer: np.ndarray | bytearray) -> bool:
     """Read a row into a buffer of its size; return whether it is complete."""
     size = memoryview(buffer).nbytes
     array.seek(row * size)
-    return array.readinto(buffer) == size
+    return array.readinto(buffer) == size  # type: ignore[attr-defined]
+
+
+def home_of(data: CaptionSet) -> str:
+    """The location of a set's images, as recorded in a manifest."""
+    return "drawn" if data.home is None else str(data.home)
+
+
+def size_of(path: Path) -> int:
+    """The size of a file in bytes; 0 if it does not exist."""
+    return path.stat().st_size if path.is_file() else 0
 
 
 class Reader(Protocol):
@@ -322,9 +335,6 @@ class Pixels:
         return image
 
 
-Item, Value = TypeVar("Item"), TypeVar("Value")
-
-
 def read_ahead(read: Callable[[Item], Value], items: Iterable[Item], threads: int = 2) -> Iterator[Value]:
     """Yield read(item) for each item in order, while threads read the next few items."""
     items = iter(items)
@@ -334,18 +344,3 @@ def read_ahead(read: Callable[[Item], Value], items: Iterable[Item], threads: in
             value = pending.popleft().result()
             pending.extend(pool.submit(read, item) for item in islice(items, 1))
             yield value
-
-
-def made_by(encoder: Encoder, view: str) -> dict[str, str]:
-    """The manifest fields that, with the image, determine its vectors."""
-    return dict(zip(MADE_BY, (encoder.name, encoder.weights_hash, view), strict=True))
-
-
-def home_of(data: CaptionSet) -> str:
-    """The location of a set's images, as recorded in a manifest."""
-    return "drawn" if data.home is None else str(data.home)
-
-
-def size_of(path: Path) -> int:
-    """The size of a file in bytes; 0 if it does not exist."""
-    return path.stat().st_size if path.is_file() else 0

@@ -84,23 +84,6 @@ class Owner(Struct):
     since: str
 
 
-class StoredImages(Struct):
-    """manifest.json of a feature store (`satlib.data.features`): the row, size, SHA-256 and CRC-32 of each image."""
-
-    home: str | None
-    grid: tuple[Size, Size]
-    dim: Size
-    images: dict[str, tuple[Count, Count, str, Count]]
-
-
-class StoredNames(Struct):
-    """manifest.json of the first format, which recorded only names, in the order of the rows."""
-
-    grid: tuple[Size, Size]
-    dim: Size
-    images: list[str]
-
-
 class Statistics(Struct):
     """The statistics of each image in an evaluation (`satlib.evaluation.statistics`)."""
 

@@ -105,6 +105,14 @@ class Ranks:
             raise message[0]
         return message[0]
 
+    def gather(self, value: Value) -> list[Value]:
+        """The values of all ranks in their order, on every rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value)
+        return values
+
     def any(self, mine: bool = False) -> bool:
         """Whether `mine` is true on any rank. All ranks wait for each other."""
         if self.size == 1:
