@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import ranks
 import torch
-from tools_path import kills
+from runs import differences
 
 from satlib import cli, recipe
 from satlib.data import scenes
@@ -199,7 +199,7 @@ class TestStops:
         statuses, _ = do(size, tmp_path / "stopped", *SCENES, signal=[1, 3, signal.SIGTERM], **job)
         assert statuses == [130] * size
         finished(do(size, tmp_path / "stopped", *SCENES, **job))
-        assert kills.differences(tmp_path / "whole", tmp_path / "stopped") == []
+        assert differences(tmp_path / "whole", tmp_path / "stopped") == []
 
     def test_killed_and_resumed_is_the_run_that_was_not(self, do, tmp_path, once):
         case = "soft, with dropout"

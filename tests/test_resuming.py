@@ -3,15 +3,19 @@
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
-from tools_path import kills
+from runs import differences
 
 from satlib import recipe
-from satlib.data import datasets, scenes, shards
+from satlib.data import datasets, folder, scenes, shards
 from satlib.data.features import Pixels
 from satlib.evaluation import plots
 from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
@@ -104,59 +108,60 @@ def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, t
         assert (progress["epoch"], progress["batch"]) == moment
         torch.manual_seed(7)  # another process has other random numbers
     train(CASES[name], data, tmp_path / "stopped", **more)
-    assert kills.differences(tmp_path / "whole", tmp_path / "stopped") == []
+    assert differences(tmp_path / "whole", tmp_path / "stopped") == []
 
 
-def test_the_real_command_interrupted_by_signals(capsys):
-    """`python tools/kills.py` does the same with more of them."""
-    few = ["--kills", "3", "--images", "4", "--set", "training.epochs=2", "--set", "decoder.hidden=16"]
-    assert kills.main(few) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1].startswith("3 interruptions of ")
-    assert said[-1].endswith(" of scenes-soft: 0 of these runs differ from the uninterrupted one")
-    assert all(line.endswith("): the same bits") for line in said[1:-1])
+def test_the_real_command_interrupted_by_signals(tmp_path):
+    """`satlib train` is stopped at random moments by SIGKILL, SIGINT and SIGTERM, and resumed until it ends."""
+    folder.save(scenes.load(4, 4, 0), tmp_path / "scenes")
+    changes = [*SMALL[1:], "training.epochs=2", "data.train_images=0", f"data.name={tmp_path / 'scenes'}"]
+    command = [sys.executable, "-m", "satlib", "train", "scenes-soft", "--device", "cpu", "--checkpoint-every", "0.1"]
+    command += [word for change in changes for word in ("--set", change)]
+
+    def started(name):
+        return subprocess.Popen(
+            [*command, "--out", str(tmp_path / name)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+
+    began = time.monotonic()
+    with started("whole") as process:
+        assert process.wait() == 0, process.stderr.read()
+    seconds, chance = time.monotonic() - began, random.Random(0)
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
+        with started("stopped") as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds * chance.uniform(0.5, 0.9))
+            process.send_signal(number)
+            message = process.communicate()[1]
+        # satlib exits with 130 when it is stopped. A very early signal ends Python itself; a very late one has no effect.
+        assert process.returncode in (0, 130, -number), message
+    with started("stopped") as process:
+        assert process.wait() == 0, process.stderr.read()
+    assert differences(tmp_path / "whole", tmp_path / "stopped") == []
 
 
-class TestDifferences:
-    @pytest.fixture
-    def pair(self, trained, tmp_path):
-        """Two copies of a run, to be changed."""
-        for name in ("one", "other"):
-            shutil.copytree(trained["soft"], tmp_path / name)
-        return tmp_path / "one", tmp_path / "other"
-
-    def test_none(self, pair):
-        assert kills.differences(*pair) == []
-
-    @pytest.mark.parametrize("file", [loop.CHECKPOINT, loop.MODEL])
-    def test_a_bit_of_a_tensor(self, pair, file):
-        header, tensors = read_safetensors(pair[1] / file)
-        name = min(name for name, value in tensors.items() if value.is_floating_point() and value.numel() > 1)
-        tensors[name].view(-1)[0] = -0.0
-        write_safetensors(pair[1] / file, tensors, header)
-        once = read_safetensors(pair[1] / file)[1]
-        once[name].view(-1)[0] = 0.0
-        write_safetensors(pair[0] / file, once, header)
-        assert kills.differences(*pair) == [f"{file}: {name}"]
-
-    def test_a_tensor_too_few_and_another_header(self, pair):
-        header, tensors = read_safetensors(pair[1] / loop.CHECKPOINT)
-        del tensors["random"]
-        header["progress"]["words"] += 1
-        header["progress"]["seconds"] += 1.0
-        write_safetensors(pair[1] / loop.CHECKPOINT, tensors, header)
-        found = kills.differences(*pair)
-        assert found == [f"{loop.CHECKPOINT}: random", f"{loop.CHECKPOINT}: progress of its header"]
-
-    def test_the_log_but_for_its_clock(self, pair):
-        (line,) = (pair[1] / loop.LOG).read_text().splitlines()
-        record = json.loads(line)
-        (pair[1] / loop.LOG).write_text(json.dumps(record | {"seconds": 1e3, "tokens_per_second": 1e3}))
-        assert kills.differences(*pair) == []
-        (pair[1] / loop.LOG).write_text(json.dumps(record | {"dev_nll": 1.0}))
-        assert kills.differences(*pair) == [loop.LOG]
-
-    def test_other_files(self, pair):
-        (pair[1] / "vocabulary.json").write_text("[]")
-        (pair[1] / ".model.safetensors.x.partial").write_text("left over")
-        assert kills.differences(*pair) == [".model.safetensors.x.partial is in one of them only", "vocabulary.json"]
+def test_a_difference_is_found(trained, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for run in (one, other):
+        shutil.copytree(trained["soft"], run)
+    assert differences(one, other) == []
+    header, tensors = read_safetensors(other / loop.CHECKPOINT)
+    name = min(name for name, value in tensors.items() if value.is_floating_point() and value.numel() > 1)
+    tensors[name].view(-1)[0] = 0.0
+    write_safetensors(one / loop.CHECKPOINT, tensors, header)
+    tensors[name].view(-1)[0] = -0.0  # equal, but for one bit
+    del tensors["random"]
+    header["progress"]["words"] += 1
+    header["progress"]["seconds"] += 1.0
+    write_safetensors(other / loop.CHECKPOINT, tensors, header)
+    record = json.loads((other / loop.LOG).read_text())
+    (other / loop.LOG).write_text(json.dumps(record | {"dev_nll": 1.0, "seconds": 1e3}))
+    (other / "vocabulary.json").write_text("[]")
+    (other / ".model.safetensors.x.partial").write_text("left over")
+    assert differences(one, other) == [
+        ".model.safetensors.x.partial is in one of them only",
+        *sorted([f"{loop.CHECKPOINT}: {name}", f"{loop.CHECKPOINT}: random"]),
+        f"{loop.CHECKPOINT}: progress of its header",
+        loop.LOG,
+        "vocabulary.json",
+    ]
