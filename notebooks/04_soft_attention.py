@@ -651,7 +651,7 @@ print("logits, weights, state and memory: the same by hand and by the class")
 # We draw 500 scenes for training and 100 for the test, with five captions each. Neither the scenes model nor our
 # decoder is trained on the test scenes.
 # <!-- source: captioned scenes that include our training scenes | satlib/recipes/scenes-soft.toml, its first 500 -->
-# <!-- source: 7 × 7 places of 128 dimensions | satlib/model/networks.py -->
+# <!-- source: 7 × 7 places of 128 dimensions | satlib/model/encoders.py -->
 # <!-- source: Neither the scenes model nor our decoder is trained on the test scenes | satlib/training/loop.py, train; the training loop of this notebook -->
 #
 # First, which parts get a gradient? We send part of a batch through the encoder and the decoder, and back. The figure
@@ -808,7 +808,7 @@ assert curves[-20:, 1].mean() < np.log(49) / 2, "below half of that"
 # in the paper's figures, and scaled to its own maximum. The thin line encloses the area with at least half of the
 # maximum.
 # <!-- source: at least half of the maximum | satlib/evaluation/plots.py -->
-# <!-- source: 7 × 7 weights | satlib/model/networks.py -->
+# <!-- source: 7 × 7 weights | satlib/model/encoders.py -->
 
 # %%
 pick = 11

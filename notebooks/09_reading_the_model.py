@@ -328,7 +328,7 @@ plots.ground_figure(looked["soft"])
 # The right panel shows something else: much of the weight lies outside the object. Only 40 % of soft attention's weight
 # is on the object's pixels, and 45 % of hard attention's. In the example by hand the peak is at the edge of the object.
 # A vector sees more than its own square. So a map does not outline an object.
-# <!-- source: a vector sees more than its own square | satlib/model/networks.py: one vector sees 126 pixels, its square has 32 -->
+# <!-- source: a vector sees more than its own square | satlib/model/encoders.py: one vector sees 126 pixels, its square has 32 -->
 
 # %% [markdown]
 # ## The same on photographs
