@@ -179,8 +179,8 @@ class TestEfficientNetLite:
         photo = (batch(photograph("chelsea")).float() - 127) / 128
         for network in (ours, theirs):
             network.train()
-        for images in (photo, functional.interpolate(photo, size=(97, 130))):
-            maps, expected = ours(images), theirs.forward_features(images)
+        for pixels in (photo, functional.interpolate(photo, size=(97, 130))):
+            maps, expected = ours(pixels), theirs.forward_features(pixels)
             assert torch.equal(maps, expected)
             maps.square().sum().backward()
             expected.square().sum().backward()
