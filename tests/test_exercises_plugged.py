@@ -71,13 +71,16 @@ def test_of_the_solutions_notebook(tmp_path):
 
 
 def test_what_the_notebook_took_from_its_catch_up_cells_is_there_too(tmp_path):
-    """An `attend` that uses `weights` and `context`, exercises 4.2 and 4.3, which the learner has left blank."""
-    (source,) = exercises.sources(["04"])
-    notebook = exercises.generate(source, with_solutions=False)
-    for cell in notebook.cells:
-        if cell.metadata.get("satlib") == {"exercise": "4.8", "role": "answer"}:
-            cell.source = "def attend(e, a):\n    alpha = weights(e)\n    return context(alpha, a), alpha"
-    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    """An `attend` that uses `weights`, exercise 4.2, which the learner has left blank."""
+    cell = nbformat.v4.new_code_cell
+    catch_up = {"satlib": {"exercise": "4.2", "role": "catch-up"}}
+    cells = [
+        cell("import torch\nfrom satcourse.exercises import reference"),
+        cell("def weights(e):\n    ..."),
+        cell('weights = reference("4.2")', metadata=catch_up),
+        cell("def attend(e, a):\n    alpha = weights(e)\n    return (alpha.unsqueeze(2) * a).sum(1), alpha"),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "mine.ipynb")
     attend = plugged.load(f"{tmp_path / 'mine.ipynb'}:attend")
     e, a = torch.randn(2, 3), torch.randn(2, 3, 4)
     torch.testing.assert_close(attend(e, a)[0], (torch.softmax(e, 1).unsqueeze(2) * a).sum(1))

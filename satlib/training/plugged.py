@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from satcourse.exercises import engine
 from satlib.errors import SatlibError
 from satlib.files.atomic import read_json
 from satlib.model.attention import Look, SoftAttention
@@ -39,9 +38,8 @@ def load(place: str) -> Attend:
     """Load a function from a Python file or a notebook, and check it on small tensors.
 
     A Python file is run as a whole. Of a notebook, only imports, definitions and assignments of constants are run; other
-    statements, also assignments that call a function or use another name, are left out. The last definition of a name counts.
-    Checks are left out too. A function of another exercise that is still blank, such as `weights` of 4.2, is satlib's own,
-    as the notebook's catch-up cells make it.
+    statements, also assignments that call a function or use another name, are left out, and so are checks. The last definition of
+    a name counts. Catch-up cells are run too, as in the notebook, except one that would replace the function itself.
 
     Args:
         place: FILE:FUNCTION.
@@ -57,12 +55,11 @@ def load(place: str) -> Attend:
         raise SatlibError(f"{path} does not exist; check the path")
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:
-        exec(compile(_code(path), str(path), "exec"), names)
+        exec(compile(_code(path, name), str(path), "exec"), names)
     except SatlibError:
         raise
     except Exception as error:
         raise SatlibError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
-    _catch_up(names, name)
     attend = names.get(name)
     if not callable(attend):
         raise SatlibError(f"{path} defines no function {name}()")
@@ -70,26 +67,16 @@ def load(place: str) -> Attend:
     return attend
 
 
-def _catch_up(names: dict[str, Any], wanted: str) -> None:
-    """Put satlib's own functions in place of those of exercises that are blank, except the wanted one."""
-    for number in engine.CHAPTERS:
-        for asked in engine.chapter(number).values():
-            written = names.get(asked.name)
-            if asked.name != wanted and written is not None and engine.is_blank(written):
-                names[asked.name] = asked.reference
-
-
-def _code(path: Path) -> str | ast.Module:
-    """The code to run: a Python file's text, or a notebook's definitions."""
+def _code(path: Path, wanted: str) -> str | ast.Module:
+    """The code to run: a Python file's text, or a notebook's definitions and what its catch-up cells say of other functions."""
     if path.suffix == ".py":
         return path.read_text(encoding="utf-8")
     body: list[ast.stmt] = []
     notebook = read_json(path)
     for cell in notebook["cells"] if isinstance(notebook, dict) and "cells" in notebook else []:
         metadata = cell.get("metadata", {})
-        if cell["cell_type"] != "code" or metadata.get("satlib", {}).get("role") in ("check", "catch-up"):
-            continue
-        if "install" in metadata.get("tags", ()):
+        role = metadata.get("satlib", {}).get("role")
+        if cell["cell_type"] != "code" or role == "check" or "install" in metadata.get("tags", ()):
             continue
         lines = [line for line in "".join(cell["source"]).splitlines() if not line.startswith(("%", "!"))]
         try:
@@ -98,8 +85,17 @@ def _code(path: Path) -> str | ast.Module:
             raise SatlibError(
                 f"{path} has a cell that is not Python: {error.msg}: {(error.text or '').strip()}"
             ) from error
-        body += [node for node in statements if isinstance(node, _DEFINITIONS) and _is_plain(node)]
+        if role == "catch-up":
+            body += [node for node in statements if not _assigns(node, wanted)]
+        else:
+            body += [node for node in statements if isinstance(node, _DEFINITIONS) and _is_plain(node)]
     return ast.Module(body, [])
+
+
+def _assigns(statement: ast.stmt, name: str) -> bool:
+    return isinstance(statement, ast.Assign) and any(
+        isinstance(each, ast.Name) and each.id == name for each in statement.targets
+    )
 
 
 def _is_plain(statement: ast.stmt) -> bool:
