@@ -14,9 +14,8 @@ import yaml
 from filelock import FileLock
 from tools_path import release_check
 
-from satcourse import course_folder
-from satcourse.course_files import course_files, without_outside_links
-from satcourse.course_folder import RECORD, write_course
+from satcourse import course
+from satcourse.course import course_files, without_outside_links, write_course
 from satlib import __version__
 from satlib.errors import SatlibError
 
@@ -43,8 +42,8 @@ def wheel(tmp_path_factory, worker_id):
 
 def test_the_wheel_has_the_course_the_models_and_the_licences(wheel):
     names = set(ZipFile(wheel).namelist())
-    assert {f"satlib/_course/{name}" for name in course_files(ROOT)} <= names
-    assert "satlib/_course/notebooks/00_look.ipynb" in names
+    assert {f"satcourse/_course/{name}" for name in course_files(ROOT)} <= names
+    assert "satcourse/_course/notebooks/00_look.ipynb" in names
     assert "satlib/models/flickr8k-lite02-boxes.safetensors" in names
     assert f"satlib-{__version__}.dist-info/licenses/LICENSES/{NON_COMMERCIAL}.txt" in names
     assert not [name for name in names if "solutions" in name or "tests" in name]  # answers stay in the repository
@@ -134,45 +133,28 @@ class TestCourse:
                 )  # fmt: skip
                 assert ours == theirs
 
-    def test_keeps_what_a_learner_changed_and_updates_the_rest(self, tmp_path, monkeypatch):
-        packed, folder = tmp_path / "packed", tmp_path / "course"
-        (packed / "notebooks").mkdir(parents=True)
-        for name in ("a", "b", "c"):
-            (packed / f"notebooks/{name}.ipynb").write_text(json.dumps({"cells": [], "n": name}))
-        monkeypatch.setattr(course_folder, "PACKED", packed)
-        write_course(folder)
-        mine = folder / "notebooks/a.ipynb"
-        mine.write_text("my answers")
-        (folder / "notes.txt").write_text("my notes")
-        for name in ("a", "b"):
-            (packed / f"notebooks/{name}.ipynb").write_text(json.dumps({"cells": [], "n": "new"}))
-        assert write_course(folder) == {
-            "changed by you, and left as it is": ["notebooks/a.ipynb"],
-            "brought up to date": ["notebooks/b.ipynb"],
-            "the same already": ["notebooks/c.ipynb"],
+    def test_never_overwrites_a_file(self, tmp_path):
+        write_course(tmp_path)
+        mine = tmp_path / "exercises/conftest.py"
+        mine.write_text("# mine")
+        (tmp_path / "notes.txt").write_text("my notes")
+        (tmp_path / "notebooks/INDEX.md").unlink()
+        done = write_course(tmp_path)
+        assert done.pop("the same already")
+        assert done == {
+            "changed, and left as it is": ["exercises/conftest.py"],
+            "written": ["notebooks/INDEX.md"],
         }
-        assert mine.read_text() == "my answers"
-        assert (folder / "notes.txt").read_text() == "my notes"
-        assert json.loads((folder / "notebooks/b.ipynb").read_text())["n"] == "new"
-        assert write_course(folder)["changed by you, and left as it is"] == ["notebooks/a.ipynb"]  # nor later
+        assert mine.read_text() == "# mine"
+        assert (tmp_path / "notes.txt").read_text() == "my notes"
 
-    def test_a_file_that_was_there_before_is_kept(self, tmp_path):
-        (tmp_path / "exercises").mkdir()
-        (tmp_path / "exercises/conftest.py").write_text("# mine")
-        assert write_course(tmp_path)["changed by you, and left as it is"] == ["exercises/conftest.py"]
-        assert (tmp_path / "exercises/conftest.py").read_text() == "# mine"
-
-    def test_refuses_a_folder_in_place_of_a_file_and_a_broken_record(self, tmp_path):
-        (tmp_path / "one/notebooks/00_look.ipynb").mkdir(parents=True)
+    def test_refuses_a_folder_in_place_of_a_file(self, tmp_path):
+        (tmp_path / "notebooks/00_look.ipynb").mkdir(parents=True)
         with pytest.raises(SatlibError, match="is a folder, where the course has a file"):
-            write_course(tmp_path / "one")
-        (tmp_path / "two").mkdir()
-        (tmp_path / "two" / RECORD).write_text("[1]")
-        with pytest.raises(SatlibError, match="a record of satlib course"):
-            write_course(tmp_path / "two")
+            write_course(tmp_path)
 
     def test_an_installation_without_it_says_so(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(course_folder, "PACKED", tmp_path)
+        monkeypatch.setattr(course, "PACKED", tmp_path)
         with pytest.raises(SatlibError, match="this installation of satlib has no course"):
             write_course(tmp_path / "course")
 
@@ -181,14 +163,14 @@ class TestCourse:
             def get_all(self, name):
                 return {"Project-URL": ["Other, https://x.org", "Source, https://h.org/o/r"]}[name]
 
-        monkeypatch.setattr(course_folder, "metadata", lambda name: Metadata())
-        assert course_folder._address() == "https://h.org/o/r"
+        monkeypatch.setattr(course, "metadata", lambda name: Metadata())
+        assert course._address() == "https://h.org/o/r"
 
         def missing(name):
             raise metadata.PackageNotFoundError(name)
 
-        monkeypatch.setattr(course_folder, "metadata", missing)
-        assert course_folder._address() is None
+        monkeypatch.setattr(course, "metadata", missing)
+        assert course._address() is None
 
 
 class TestWorkflow:

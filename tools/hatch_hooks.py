@@ -8,14 +8,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
-def course(root: str) -> Any:
-    """The module satcourse.course_files of this checkout, which needs nothing but the standard library."""
+def course_module(root: str) -> Any:
+    """The module satcourse.course of this checkout, which needs nothing but the standard library."""
     sys.path.insert(0, root)
     try:
-        from satcourse import course_files
+        from satcourse import course
     finally:
         sys.path.remove(root)
-    return course_files
+    return course
 
 
 class LongDescription(MetadataHookInterface):
@@ -25,7 +25,7 @@ class LongDescription(MetadataHookInterface):
         """Set `readme`."""
         readme = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         address = metadata.get("urls", {}).get("Source")
-        text = course(self.root).without_outside_links(readme, "README.md", (), address, metadata["version"])
+        text = course_module(self.root).without_outside_links(readme, "README.md", (), address, metadata["version"])
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
@@ -36,5 +36,5 @@ class Course(BuildHookInterface):
         """Put the course's files into the wheel; an editable installation finds them in the checkout."""
         if version == "editable":
             return
-        for name in course(self.root).course_files(Path(self.root)):
-            build_data["force_include"][f"{self.root}/{name}"] = f"satlib/_course/{name}"
+        for name in course_module(self.root).course_files(Path(self.root)):
+            build_data["force_include"][f"{self.root}/{name}"] = f"satcourse/_course/{name}"

@@ -55,7 +55,7 @@ def add_course(commands: Commands) -> None:
 
 def course(options: argparse.Namespace) -> int:
     """Write the course, and say how to begin."""
-    from satcourse.course_folder import write_course
+    from satcourse.course import write_course
 
     for what, files in write_course(options.folder).items():
         print(f"{what}: {len(files)} {'file' if len(files) == 1 else 'files'}")
