@@ -62,7 +62,7 @@ from satlib.data.features import Pixels
 from satlib.data.images import open_photo, square, to_tensor
 from satlib.data.scenes_grammar import parse
 from satlib.data.text import END, UNKNOWN, tokenise
-from satlib.evaluation import java, metrics, statistics
+from satlib.evaluation import metrics, statistics
 from satlib.evaluation.plots import END_LABEL, INK
 from satlib.evaluation.statistics import Statistics
 from satlib.model import search, shipped
@@ -872,12 +872,12 @@ PAIRS = {  # caption | reference: by the program, with equal words and stems, wi
 
 def program(captions: Sequence[str], references: Sequence[Sequence[str]], *options: str) -> list[float]:
     """METEOR 1.5 of each caption by its authors' program, in percent."""
-    with java.temporary_folder() as folder:
+    with metrics.temporary_folder() as folder:
         (folder / "captions").write_text("".join(f"{line}\n" for line in captions))
         (folder / "references").write_text("".join(f"{line}\n" for lines in references for line in lines))
         options = ("-r", str(len(references[0])), "-l", "en", "-norm", *options)
-        arguments = ["-Xmx1G", *java.LOCALE, "-jar", str(metrics.METEOR_JAR), "captions", "references", *options]
-        printed = java.run(arguments, folder, timeout=300)
+        arguments = ["-Xmx1G", *metrics.LOCALE, "-jar", str(metrics.METEOR_JAR), "captions", "references", *options]
+        printed = metrics.run_java(arguments, folder, timeout=300)
     return [100 * float(figure) for figure in re.findall(r"^Segment \d+ score:\s+(\S+)$", printed, re.MULTILINE)]
 
 

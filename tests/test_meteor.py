@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlib.beyond import meteor
-from satlib.evaluation import java, metrics
+from satlib.evaluation import metrics
 
 needs_java = pytest.mark.skipif(not metrics.java_available(), reason="no working Java on the PATH")
 texts = st.lists(st.sampled_from("abcde"), max_size=6)
@@ -89,8 +89,8 @@ class TestMeteor:
         references = list(zip(rest[::2], rest[1::2], strict=True))
         (tmp_path / "captions").write_text("\n".join(captions) + "\n")
         (tmp_path / "references").write_text("\n".join(itertools.chain(*references)) + "\n")
-        arguments = ["-Xmx1G", *java.LOCALE, "-jar", str(metrics.METEOR_JAR), "captions", "references", "-r", "2"]
-        printed = java.run([*arguments, "-l", "en", "-m", "exact", "-w", "1.0"], tmp_path, timeout=120)
+        arguments = ["-Xmx1G", *metrics.LOCALE, "-jar", str(metrics.METEOR_JAR), "captions", "references", "-r", "2"]
+        printed = metrics.run_java([*arguments, "-l", "en", "-m", "exact", "-w", "1.0"], tmp_path, timeout=120)
         expected = [float(figure) for figure in re.findall(r"^Segment \d+ score:\s+(\S+)$", printed, re.MULTILINE)]
         found = [
             meteor.meteor(caption.split(), [line.split() for line in lines], meteor.function_words())

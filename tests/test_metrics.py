@@ -14,7 +14,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from satlib.errors import SatlibError
-from satlib.evaluation import java, metrics
+from satlib.evaluation import metrics
 
 # Different numbers of references, a line break, a tab, METEOR's own separator, an accent, a caption of punctuation alone.
 HYPOTHESES = {
@@ -129,7 +129,7 @@ def test_bleu_rouge_cider_equal_pycocoevalcap(measured):
 @needs_java
 def test_meteor_equals_the_jar_called_by_hand(measured):
     """The jar over its pipes, one caption after the other, as the COCO tools call it; no reference is repeated."""
-    jar = [shutil.which("java"), "-Xmx2G", *java.LOCALE, "-jar", str(metrics.METEOR_JAR)]
+    jar = [shutil.which("java"), "-Xmx2G", *metrics.LOCALE, "-jar", str(metrics.METEOR_JAR)]
     spoken = dict(zip(HYPOTHESES, metrics.ptb_tokenise(list(HYPOTHESES.values())), strict=True))
     human = {key: metrics.ptb_tokenise(references) for key, references in REFERENCES.items()}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "encoding": "utf-8"}

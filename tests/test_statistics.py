@@ -9,7 +9,7 @@ import pytest
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.rouge.rouge import Rouge
 
-from satlib.evaluation import java, metrics, statistics
+from satlib.evaluation import metrics, statistics
 from satlib.files.atomic import write_json
 from satlib.model import shipped
 
@@ -68,7 +68,7 @@ def meteor_by_the_program(spoken, human, folder):
     command = [
         "java",
         "-Xmx2G",
-        *java.LOCALE,
+        *metrics.LOCALE,
         "-jar",
         str(metrics.METEOR_JAR),
         "h",

@@ -6,12 +6,19 @@ BLEU is reported under two protocols, because published results use one or the o
 - "BLEU-n (no brevity penalty)" follows the paper's Table 1.
 
 Hypotheses and references are split into words by the same tokenizer, Stanford's PTB tokenizer, which drops case and
-punctuation. The tokenizer and METEOR 1.5 are Java programs that come with pycocoevalcap; `satlib.evaluation.java` runs them. The scores are
-those of pycocoevalcap's own wrappers.
+punctuation. The tokenizer and METEOR 1.5 are Java programs that come with pycocoevalcap. The scores are those of pycocoevalcap's own wrappers,
+but the programs run here with files as input and output, in a temporary folder and under a time limit: the wrapper of METEOR
+talks to the program over pipes and hangs on any error, and that of the tokenizer writes into site-packages.
 """
 
+import contextlib
 import json
+import os
 import re
+import shutil
+import signal
+import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +32,6 @@ from pycocoevalcap.tokenizer import ptbtokenizer
 
 from satlib.data.text import normalise, tokenise
 from satlib.errors import SatlibError
-from satlib.evaluation.java import GET_JAVA, LOCALE, JavaError, java_available, temporary_folder
-from satlib.evaluation.java import run as run_java
 from satlib.evaluation.statistics import BLEU, METEOR, meteor_score
 from satlib.recipe import LANGUAGES
 
@@ -35,6 +40,11 @@ CHARACTERS = "data.language = {}: characters, Latin words and digits whole, lowe
 WITHOUT_JAVA = (
     "no Java: nltk's Treebank tokenizer, lower case, no punctuation, on both sides; close to the COCO tools, not equal"
 )
+GET_JAVA = (
+    "install Java (apt install default-jre-headless, brew install openjdk, or conda install openjdk) and evaluate again"
+)
+# METEOR reads and prints numbers with the locale's decimal point; without the encoding, "café" is read wrongly.
+LOCALE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 _FULL_STOPS = regex.compile(r"(?![\x00-\x7f])\p{Terminal_Punctuation}")  # and commas, of other scripts
 
 _COCO_TOOLS = Path(ptbtokenizer.__file__).resolve().parents[1]
@@ -44,6 +54,10 @@ METEOR_JAR = _COCO_TOOLS / "meteor" / "meteor-1.5.jar"
 _METEOR_PARAPHRASES = _COCO_TOOLS / "meteor" / "data" / "paraphrase-en.gz"
 _SPICE = _COCO_TOOLS / "spice"
 _SPICE_MODELS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
+
+
+class JavaError(Exception):
+    """A Java program failed or took too long; the message completes "METEOR ..."."""
 
 
 @dataclass(frozen=True)
@@ -338,3 +352,49 @@ def _spice(hypotheses: Mapping[str, Sequence[str]], references: Mapping[str, Seq
             return sum(image["scores"]["All"]["f"] or 0.0 for image in measured) / len(hypotheses)
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise JavaError("wrote no scores") from error
+
+
+def java_available() -> bool:
+    """Whether a working Java is on the PATH (a Mac without Java has a `java` that only says what to install)."""
+    if shutil.which("java") is None:
+        return False
+    try:
+        with temporary_folder() as folder:
+            run_java(["-version"], folder, timeout=30)
+    except JavaError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for the files of a Java program, removed at the end of the `with`."""
+    with tempfile.TemporaryDirectory(prefix="satlib-metrics-") as name:
+        yield Path(name)
+
+
+def run_java(arguments: Sequence[str], folder: Path, timeout: float) -> str:
+    """Run Java in a folder and return its standard output; no process of it is left running, whatever happens.
+
+    Output goes to files: reading a pipe would hang as long as some grandchild keeps it open.
+    """
+    output, errors = folder / "stdout", folder / "stderr"
+    with output.open("wb") as stdout, errors.open("wb") as stderr:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr}
+        try:
+            process = subprocess.Popen(["java", *arguments], cwd=folder, start_new_session=True, **streams)
+        except OSError as error:
+            raise JavaError(f"cannot be started ({error.strerror})") from error
+        try:
+            status = process.wait(timeout)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise JavaError(f"was stopped after {timeout:g} seconds") from error
+            raise
+    if status != 0:
+        messages = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise JavaError(f"ended with status {status} ({messages[-1] if messages else 'no message'})")
+    return output.read_text(encoding="utf-8", errors="replace")
