@@ -1,15 +1,15 @@
-"""`satlib check`: run a learner's notebooks and report each exercise as done, blank, wrong or missing."""
+"""`satlib check`: run the notebooks of a learner, or of a class, and report each exercise as done, blank, wrong or missing."""
 
 import ast
 import importlib.util
 import json
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from satcourse.exercises.engine import chapter, following, task
 from satlib.errors import SatlibError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # it needs nbclient, which only `satlib check` does
     from satcourse.exercises.running import CellOutcome
 
 DONE, BLANK, WRONG, MISSING = "done", "blank", "wrong", "missing"
+MARKS = {DONE: "✓", BLANK: "·", WRONG: "✗", MISSING: "–"}
 STDOUT = Path("-")  # in place of a file
 SILENT = "its check said nothing; is `check` still satlib's?"
 
@@ -65,14 +66,14 @@ def _failure(outcome: "CellOutcome") -> tuple[str, str]:
     return WRONG, outcome.error
 
 
-def notebooks(given: Sequence[Path]) -> list[Path]:
+def notebooks(files: Sequence[Path]) -> list[Path]:
     """The notebooks to check: the given files, those in given folders, or by default those in exercises/.
 
     Raises:
         SatlibError: there is no notebook at a given path.
     """
     paths = []
-    for path in given or [Path("exercises")]:
+    for path in files or [Path("exercises")]:
         inside = (
             sorted(file for file in path.glob("*.ipynb") if not file.name.startswith(".")) if path.is_dir() else [path]
         )
@@ -123,8 +124,8 @@ def _is_check(exercise: str, source: str) -> bool:
     return "NBVAL_" not in source and does == ast.dump(ast.parse(f'check("{exercise}", {task(exercise).name})'))
 
 
-def run(paths: Sequence[Path], processes: int = 1, progress: bool = False) -> tuple[list[ExerciseResult], list[str]]:
-    """Run notebooks, each in its own kernel, `processes` of them at a time.
+def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[ExerciseResult], list[str]]:
+    """Run notebooks, each in its own kernel, `processes` of them at a time; a progress bar shows where there is a terminal.
 
     Returns:
         The result of each exercise, in order, and a line for each error outside the exercises. Exercises of a notebook's
@@ -138,39 +139,36 @@ def run(paths: Sequence[Path], processes: int = 1, progress: bool = False) -> tu
             raise SatlibError(f"satlib check needs {module}; run: pip install 'satlib[course]'")
     from satcourse.exercises import running
 
-    spoilt: dict[Path, dict[str, str]] = {}
-    rows: dict[tuple[str, str], ExerciseResult] = {}
+    reasons: dict[Path, dict[str, str]] = {}
+    rows: list[ExerciseResult] = []
     troubles = []
     for path in paths:
         try:
-            spoilt[path] = unchecked(path)
+            reasons[path] = unchecked(path)
         except SatlibError as error:
             troubles.append(str(error))
     with (
         ThreadPoolExecutor(max(1, processes)) as pool,
-        progress_bar(unit="cell", desc=f"{len(spoilt)} notebooks", show=progress, leave=False) as bar,
+        progress_bar(unit="cell", desc=f"{len(reasons)} notebooks", show=sys.stderr.isatty(), leave=False) as bar,
     ):
-        for path, outcomes in zip(
-            spoilt, pool.map(lambda path: running.run_notebook(path, bar.update), spoilt), strict=True
-        ):
-            found, errors = judge(str(path), outcomes)
-            rows |= {(str(path), row.exercise): row for row in found}
+        runs = pool.map(lambda path: running.run_notebook(path, bar.update), reasons)
+        for (path, spoilt), outcomes in zip(reasons.items(), runs, strict=True):
+            results, errors = judge(str(path), outcomes)
+            rows += _with_reasons(str(path), results, spoilt)
             troubles += errors
-    for path, reasons in spoilt.items():
-        for exercise, reason in reasons.items():
-            row = rows.get((str(path), exercise))
-            if row is None:
-                rows[str(path), exercise] = ExerciseResult(str(path), exercise, MISSING, reason, 0.0)
-            elif row.state in ("", DONE) or row.reason == SILENT:
-                row.state, row.reason = WRONG, reason
-    for row in rows.values():
-        row.state = row.state or WRONG
-        row.reason = row.reason or ("its check was not run" if row.state == WRONG else "")
+    return sorted(rows, key=lambda row: (row.notebook, [int(part) for part in row.exercise.split(".")])), troubles
 
-    def order(row: ExerciseResult) -> tuple[str, list[int]]:
-        return row.notebook, [int(part) for part in row.exercise.split(".")]
 
-    return sorted(rows.values(), key=order), troubles
+def _with_reasons(notebook: str, rows: list[ExerciseResult], spoilt: Mapping[str, str]) -> list[ExerciseResult]:
+    """The results of a notebook, with those exercises that cannot count as done (`unchecked`), and the missing ones."""
+    known = {row.exercise for row in rows}
+    for row in rows:
+        if row.exercise in spoilt and (row.state in ("", DONE) or row.reason == SILENT):
+            row.state, row.reason = WRONG, spoilt[row.exercise]
+        elif not row.state:
+            row.state, row.reason = WRONG, "its check was not run"
+    missing = [id for id in spoilt if id not in known]
+    return rows + [ExerciseResult(notebook, id, MISSING, spoilt[id], 0.0) for id in missing]
 
 
 def table(rows: Sequence[ExerciseResult], troubles: Sequence[str] = ()) -> str:
@@ -198,21 +196,101 @@ def table(rows: Sequence[ExerciseResult], troubles: Sequence[str] = ()) -> str:
 
 
 def main(
-    given: Sequence[Path], json_file: Path | None = None, processes: int = 2, only: Sequence[str] | None = None
+    files: Sequence[Path], json_file: Path | None = None, processes: int = 2, only: Sequence[str] | None = None
 ) -> int:
     """Check notebooks and print the results; return 0 if all exercises are done and there was no other error, otherwise 1.
 
     Args:
-        given: notebooks and folders.
+        files: notebooks and folders.
         json_file: also write the results there as JSON; `STDOUT` prints them in place of the table.
         processes: the number of notebooks to run at a time.
         only: the ids of the exercises that count; by default all.
     """
-    rows, troubles = run(notebooks(given), processes, progress=sys.stderr.isatty())
+    rows, troubles = run(notebooks(files), processes)
     rows = [row for row in rows if only is None or row.exercise in only]
-    text = json.dumps({"exercises": [asdict(row) for row in rows], "troubles": troubles}, indent=1) + "\n"
-    print(text if json_file == STDOUT else table(rows, troubles))
-    if json_file not in (None, STDOUT):
-        json_file.write_text(text, encoding="utf-8")
-    sys.stdout.flush()
+    _report(table(rows, troubles), {"exercises": [asdict(row) for row in rows], "troubles": troubles}, json_file)
     return 0 if rows and not troubles and all(row.state == DONE for row in rows) else 1
+
+
+def _report(text: str, results: Mapping[str, Any], json_file: Path | None) -> None:
+    """Print a table and write its results as JSON, or print these in place of it."""
+    written = json.dumps(results, indent=1) + "\n"
+    print(written if json_file == STDOUT else text)
+    if json_file not in (None, STDOUT):
+        json_file.write_text(written, encoding="utf-8")
+    sys.stdout.flush()
+
+
+def main_class(root: Path, due: Sequence[str] = (), json_file: Path | None = None, processes: int = 2) -> int:
+    """Check a class and print a matrix; return 0 if everybody has done what is due, otherwise 1.
+
+    Args:
+        root: the folder with a folder for each learner.
+        due: ids of exercises and numbers of chapters; by default everything that somebody's notebooks have.
+        json_file: also write all results there, with the checks' messages; `STDOUT` prints them in place of the matrix.
+        processes: the number of notebooks to run at a time.
+
+    Raises:
+        SatlibError: there is no learner, or no such exercise.
+    """
+    wanted, paths = exercises(due), learners(root)
+    rows, troubles = run([path for own in paths.values() for path in own], processes)
+    results = {name: best([row for row in rows if Path(row.notebook) in own]) for name, own in paths.items()}
+    chapters = {id.split(".")[0] for id in (*wanted, *(row.exercise for row in rows))}
+    ids = exercises(sorted(chapters))
+    wanted = wanted or ids
+    text = "\n".join([matrix(results, ids), *(f"outside the exercises: {trouble}" for trouble in troubles)])
+    people = {name: [asdict(row) for row in own.values()] for name, own in results.items()}
+    _report(text, {"learners": people, "due": wanted, "troubles": troubles}, json_file)
+    return 0 if all(id in own and own[id].state == DONE for own in results.values() for id in wanted) else 1
+
+
+def learners(root: Path) -> dict[str, list[Path]]:
+    """The notebooks of each learner: name of a folder in `root` -> the notebooks in it and below.
+
+    Raises:
+        SatlibError: no folder in `root` has a notebook.
+    """
+    if not root.is_dir():
+        raise SatlibError(f"{root} is not a folder; a class is a folder with one folder for each learner")
+    paths: dict[str, list[Path]] = {}
+    for path in sorted(root.glob("*/**/*.ipynb")):
+        name, *below = path.relative_to(root).parts
+        if not any(part.startswith(".") for part in (name, *below)):
+            paths.setdefault(name, []).append(path)
+    if not paths:
+        raise SatlibError(f"no folder in {root} has a notebook; a class is a folder with one folder for each learner")
+    return paths
+
+
+def exercises(names: Sequence[str]) -> list[str]:
+    """The ids of exercises; a chapter's number stands for all of its exercises.
+
+    Raises:
+        SatlibError: there is no such exercise or chapter.
+    """
+    ids = {id for name in names for id in (chapter(int(name)) if name.isdigit() else [task(name).id])}
+    return sorted(ids, key=lambda id: [int(part) for part in id.split(".")])
+
+
+def best(rows: Sequence[ExerciseResult]) -> dict[str, ExerciseResult]:
+    """The results by exercise; of two notebooks with the same exercise, the one in which it is done counts."""
+    results: dict[str, ExerciseResult] = {}
+    for row in rows:
+        before = results.get(row.exercise)
+        if before is None or before.state == MISSING or (row.state == DONE and before.state != DONE):
+            results[row.exercise] = row
+    return results
+
+
+def matrix(results: Mapping[str, Mapping[str, ExerciseResult]], ids: Sequence[str]) -> str:
+    """A line for each learner, a column for each exercise; points are the difficulties (1 to 3) of what is done."""
+    width = max(map(len, results))
+    lines = [" " * width + "".join(f" {id:>4}" for id in ids) + "  points"]
+    most = sum(task(id).difficulty for id in ids)
+    for name, own in results.items():
+        states = [own[id].state if id in own else MISSING for id in ids]
+        marks = "".join(f" {MARKS[state]:>4}" for state in states)
+        points = sum(task(id).difficulty for id, state in zip(ids, states, strict=True) if state == DONE)
+        lines.append(f"{name:{width}}{marks}  {points} of {most}")
+    return "\n".join([*lines, "✓ done   ✗ wrong   · blank   – missing"])

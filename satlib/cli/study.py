@@ -93,8 +93,6 @@ def add_check(commands: Commands) -> None:
         default=[],
         help="with --class: what must be done, such as 4.1,4.2 or 4 for all of notebook 04; by default everything",
     )
-    parser.add_argument("--csv", type=Path, help="with --class: write the matrix to this file")
-    parser.add_argument("--html", type=Path, help="with --class: write the matrix to this page")
     parser.add_argument(
         "--seed",
         metavar="N",
@@ -110,7 +108,7 @@ def add_check(commands: Commands) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Grade exercise notebooks."""
-    from satcourse.exercises import class_seed, classroom, grading
+    from satcourse.exercises import class_seed, grading
     from satcourse.exercises.task import CLASS_SEED
 
     if options.seed is not None:
@@ -119,11 +117,9 @@ def check(options: argparse.Namespace) -> int:
     if options.class_folder is not None:
         if options.files or options.only:
             raise SatlibError("--class takes a folder and no notebooks, and --due in place of --only")
-        return classroom.main(
-            options.class_folder, options.due, options.csv, options.html, options.json, options.processes
-        )
-    if options.due or options.csv or options.html:
-        raise SatlibError("--due, --csv and --html need --class FOLDER, a folder with one folder for each learner")
+        return grading.main_class(options.class_folder, options.due, options.json, options.processes)
+    if options.due:
+        raise SatlibError("--due needs --class FOLDER, a folder with one folder for each learner")
     return grading.main(options.files, options.json, options.processes, options.only)
 
 
