@@ -5,7 +5,6 @@ colour vision.
 """
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,12 +12,10 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from PIL import Image
 from torch import Tensor
 
+from satcourse.widgets.reading import Reading
 from satlib.data.images import seen_box
 from satlib.evaluation import overlay, plots
 from satlib.evaluation.plots import INK
-
-if TYPE_CHECKING:
-    from satcourse.widgets.explorer import Reading
 
 _ON_PALE = "0.1"  # text on a pale box
 _ON_DARK = "1"
@@ -262,7 +259,7 @@ def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], **s
 
 def reading_figure(
     photo: Image.Image,
-    reading: "Reading",
+    reading: Reading,
     index: int,
     alone: Sequence[str] = (),
     title: str = "",
@@ -303,7 +300,7 @@ def reading_figure(
     return figure
 
 
-def _draw_alternatives(axis: Axes, reading: "Reading", index: int) -> None:
+def _draw_alternatives(axis: Axes, reading: Reading, index: int) -> None:
     """The probabilities of the likeliest words at a step, the word in the caption marked by a dot."""
     label = reading.labels[index]
     shown = dict(reading.alternatives[index])
@@ -324,7 +321,7 @@ def _draw_alternatives(axis: Axes, reading: "Reading", index: int) -> None:
     axis.set_title(head, fontsize=11, loc="left", x=-0.2, pad=8, parse_math=False)
 
 
-def _draw_maps(axis: Axes, maps: np.ndarray, reading: "Reading", index: int, alone: Sequence[str]) -> None:
+def _draw_maps(axis: Axes, maps: np.ndarray, reading: Reading, index: int, alone: Sequence[str]) -> None:
     """The small maps of all words, with the chosen one framed."""
     step, below = _SMALL + 12, _SMALL + 30
     for i, (label, small) in enumerate(zip(reading.labels, maps, strict=True)):

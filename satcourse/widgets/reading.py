@@ -1,0 +1,103 @@
+"""`read`: complete a caption whose first words are given, with its maps and the words that were probable at each step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from satcourse.widgets.steering import steered
+from satlib.data.images import square, to_rgb, to_tensor
+from satlib.data.text import END, UNKNOWN, Vocabulary
+from satlib.errors import SatlibError
+from satlib.evaluation import plots
+from satlib.model.captioner import Captioner
+
+ALTERNATIVES = 6
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A caption whose first words may have been given.
+
+    Attributes:
+        words: without the end mark.
+        forced: the number of given words, counted from the first; the end mark counts.
+        probabilities: (C,), of each word and of the end mark, given the words before it.
+        alphas: (C, h, w).
+        betas: (C,).
+        alternatives: for each of the C steps the most probable words with their probabilities, best first.
+    """
+
+    words: list[str]
+    forced: int
+    probabilities: list[float]
+    alphas: Tensor
+    betas: Tensor
+    alternatives: list[list[tuple[str, float]]]
+
+    @property
+    def labels(self) -> list[str]:
+        """The words, and "(end)" for the end mark: one label for each map."""
+        return [*self.words, plots.END_LABEL][: len(self.alphas)]
+
+
+def annotate(captioner: Captioner, picture: Image.Image) -> Tensor:
+    """The annotation vectors (L, D) of one image, as `read` expects them."""
+    with torch.inference_mode():
+        return captioner.annotations(to_tensor(square(to_rgb(picture), captioner.view))[None].to(captioner.device))[0]
+
+
+@torch.inference_mode()
+def read(
+    captioner: Captioner,
+    a: Tensor,
+    forced: Sequence[str] = (),
+    temperature: float = 1.0,
+    alternatives: int = ALTERNATIVES,
+    given: Tensor | None = None,
+) -> Reading:
+    """Complete a caption greedily after the given words.
+
+    The end mark is forced once the caption has the recipe's `decoding.max_length` words. Hard attention uses the expected
+    context vector at any temperature other than 1 (`steering.Steered`).
+
+    Args:
+        captioner: in evaluation mode.
+        a: annotation vectors (L, D) of one image.
+        forced: the first words of the caption, "(end)" for the end mark.
+        temperature: of the softmax over locations (`steering.tempered`).
+        alternatives: the number of words to list for each step.
+        given: attention weights (C, L) for the first C words; a row of zeros leaves the model's own.
+
+    Raises:
+        SatlibError: a word is not in the vocabulary, or the temperature is not above 0.
+    """
+    decoder = steered(captioner.decoder, temperature, None if given is None else given[None].to(a))
+    names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
+    ids = [_id_of(word, captioner.vocabulary) for word in forced]
+    longest = max(captioner.recipe.decoding.max_length, len(ids))
+    view, state, word, history = decoder.view(a[None]), decoder.initial_state(a[None]), -1, []
+    for t in range(longest + 1):
+        embedded = decoder.embed(torch.tensor([word], device=a.device))
+        state, z, alpha, beta, _ = decoder.step(view, state, decoder.gates_word(embedded))
+        p = torch.softmax(decoder.logits(embedded, state.h, z)[0], dim=0)
+        p[UNKNOWN] = 0.0  # never generated
+        word = ids[t] if t < len(ids) else END if t == longest else int(p.argmax())
+        best = [(names[i], float(p[i])) for i in p.topk(min(alternatives, len(p))).indices.tolist()]
+        history.append((word, float(p[word]), alpha[0].cpu(), beta[0].cpu(), best))
+        if word == END:
+            break
+    words, probabilities, alphas, betas, bests = zip(*history, strict=True)
+    maps = torch.stack(alphas).unflatten(1, captioner.encoder.grid)
+    decoded = captioner.vocabulary.decode(words)
+    return Reading(decoded, min(len(ids), len(words)), list(probabilities), maps, torch.stack(betas), list(bests))
+
+
+def _id_of(word: str, vocabulary: Vocabulary) -> int:
+    if word == plots.END_LABEL:
+        return END
+    if word not in vocabulary:
+        raise SatlibError(f"{word!r} is not in the model's vocabulary; give one of its {len(vocabulary)} words")
+    return vocabulary.words.index(word)
