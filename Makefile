@@ -40,7 +40,7 @@ notebooks-check: .venv/.dev  ## run the notebooks; are they what their sources g
 	$(BIN)/python tools/notebooks.py claims
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
 
-# A notebook in which somebody has worked is left alone; ARGS=--force replaces it, and keeps a copy.
+# A notebook in which somebody has worked is left alone.
 exercises: .venv/.installed  ## make the exercises and their solutions from solutions/*.py
 	$(BIN)/python tools/exercises.py make $(ARGS)
 

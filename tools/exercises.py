@@ -1,9 +1,8 @@
-"""Exercises and solutions from one source: `python tools/exercises.py make [NN ...] [--force]`, `compare`, or `class FOLDER`.
+"""Exercises and solutions from one source: `python tools/exercises.py make [NN ...]`, `compare`, or `class FOLDER`.
 
 solutions/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates solutions/NN_name.ipynb and executes it, and
 exercises/NN_name.ipynb, in which what stands between `# BEGIN SOLUTION` and `# END SOLUTION` is cut out. A notebook in which somebody
-has worked is left alone; --force replaces it and keeps a copy. `compare` writes nothing and fails where what is
-committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold; --seed varies the checks' inputs.
+has worked is left alone. `compare` writes nothing and fails where what is committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold; --seed varies the checks' inputs.
 
 In a source, `## 4.2` heads an exercise; satcourse.exercises knows the rest of the heading. The exercise's function follows, then markdown
 cells tagged "hint" and, where a function is to be written, "pseudocode". The check, the solution to unfold and, where a later cell calls the
@@ -41,11 +40,7 @@ SOLUTION = re.compile(
 
 
 def sources(names: list[str] | None = None) -> list[Path]:
-    """The sources in order; of some, by the beginnings of their names.
-
-    Raises:
-        SystemExit: no source begins so.
-    """
+    """The sources in order; of some, by the beginnings of their names."""
     every = sorted(SOLUTIONS.glob("[0-9][0-9]_*.py"))
     for name in names or []:
         if not any(path.name.startswith(name) for path in every):
@@ -73,10 +68,10 @@ def solved(code: str) -> str:
     return SOLUTION.sub(lambda found: found[2], code).rstrip("\n")
 
 
-def heading(asked: Task) -> str:
+def heading(task: Task) -> str:
     """An exercise's title, what to expect of it, and the section of the notebook after which to do it."""
-    card = [stars(asked), minutes(asked.minutes), KINDS[asked.kind], asked.equation, _after(asked.id, asked.after)]
-    return f"## {asked.id} {asked.title}\n\n{' · '.join(filter(None, card))}"
+    card = [stars(task), minutes(task.minutes), KINDS[task.kind], task.equation, _after(task.id, task.after)]
+    return f"## {task.id} {task.title}\n\n{' · '.join(filter(None, card))}"
 
 
 def minutes(number: int) -> str:
@@ -85,11 +80,7 @@ def minutes(number: int) -> str:
 
 
 def _after(id: str, after: str) -> str:
-    """A link to a section: "after [notebook 05, The penalty](...)".
-
-    Raises:
-        SystemExit: the notebook has no such heading.
-    """
+    """A link to a section: "after [notebook 05, The penalty](...)"."""
     number, colon, title = after.partition(": ")
     if not (colon and number.isdigit()):
         number, title = f"{int(id.split('.')[0]):02}", after
@@ -100,11 +91,7 @@ def _after(id: str, after: str) -> str:
 
 
 def _exploration(source: Path, found: re.Match) -> str:
-    """The heading of an open task, with its card.
-
-    Raises:
-        SystemExit: satcourse.exercises does not know it.
-    """
+    """The heading of an open task, with its card."""
     chapter = int(source.stem[:2])
     card = next((each for each in explorations(chapter) if each.title == found[1]), None)
     if card is None:
@@ -119,11 +106,7 @@ def _folded(title: str, text: str) -> str:
 def _closing(
     name: str, asked: Task, code: str, folds: dict[str, str], for_class: bool, later: list[NotebookNode]
 ) -> list[NotebookNode]:
-    """The cells that end an exercise: its check, what there is to unfold, and where a `later` cell needs it, the catch-up.
-
-    Raises:
-        SystemExit: the source with this name lacks something that the exercise needs.
-    """
+    """The cells that end an exercise: its check, what there is to unfold, and where a `later` cell needs it, the catch-up."""
     wanted = ("hint", "pseudocode") if asked.kind == "write" else ("hint",)
     missing = [fold for fold in wanted if fold not in folds] + ([] if code else ["function"])
     if missing or f"def {asked.name}(" not in code:
@@ -225,23 +208,25 @@ def edited(notebook: NotebookNode) -> bool:
     return notebook.metadata.get("satlib", {}).get("generated") != digest(notebook)
 
 
-def make_exercise(source: Path, force: bool = False, folder: Path = EXERCISES) -> str:
+def make_exercise(source: Path, folder: Path = EXERCISES) -> str:
     """Write a notebook of exercises, unless somebody has worked in it; give a line on what was done."""
     target, notebook = folder / f"{source.stem}.ipynb", generate(source, with_solutions=False)
     if target.exists():
         there = nbformat.read(target, 4)
-        if not edited(there) and digest(there) == digest(notebook):
-            return f"{target.name:36} as before"
-        if edited(there) and not force:
-            return (
-                f"{target.name:36} has somebody's work in it and is left alone (--force replaces it and keeps a copy)"
-            )
         if edited(there):
-            kept = next(path for n in range(1, 1000) if not (path := target.with_suffix(f".mine-{n}.ipynb")).exists())
-            target.rename(kept)
-    with replacing(target) as partial:
-        partial.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+            return f"{target.name:36} has somebody's work in it and is left alone: rename it, to have a new one written"
+        if digest(there) == digest(notebook):
+            return f"{target.name:36} as before"
+    _write(target, notebook)
     return f"{target.name:36} written"
+
+
+def _write(target: Path, notebook: NotebookNode) -> None:
+    text = nbformat.writes(notebook) + "\n"
+    if len(text) > MAX_BYTES:
+        raise SystemExit(f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}")
+    with replacing(target) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def make_class(folder: Path, seed: int = 0) -> list[Path]:
@@ -253,12 +238,10 @@ def make_class(folder: Path, seed: int = 0) -> list[Path]:
     if folder.exists() and any(folder.iterdir()):
         raise SystemExit(f"{folder} is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for source in sources():
-        written.append(folder / f"{source.stem}.ipynb")
-        text = nbformat.writes(generate(source, with_solutions=False, for_class=True, seed=seed)) + "\n"
-        written[-1].write_text(text, encoding="utf-8")
-    return written
+    targets = [folder / f"{source.stem}.ipynb" for source in sources()]
+    for source, target in zip(sources(), targets, strict=True):
+        _write(target, generate(source, with_solutions=False, for_class=True, seed=seed))
+    return targets
 
 
 def make_solution(source: Path) -> str:
@@ -274,75 +257,57 @@ def make_solution(source: Path) -> str:
         seconds, memory = execute(notebook)
     except CellExecutionError as error:
         raise SystemExit(f"{source.name}: {error}") from None
-    del notebook.metadata["satlib"]  # no record of what it read: solutions are run again wherever they are checked
-    text = nbformat.writes(notebook) + "\n"
-    if len(text) > MAX_BYTES:
-        raise SystemExit(f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}")
-    with replacing(target) as partial:
-        partial.write_text(text, encoding="utf-8")
+    _write(target, notebook)
     return f"{target.name:36} {seconds:5.0f} s {memory:5.1f} GB"
 
 
 def problems(source: Path) -> list[str]:
     """How the committed notebooks of a source differ from what it gives; empty if they do not."""
-    found = []
-    solution, exercise = source.with_suffix(".ipynb"), EXERCISES / f"{source.stem}.ipynb"
-    for path, with_solutions in ((solution, True), (exercise, False)):
+    lines = []
+    for path, with_solutions in ((source.with_suffix(".ipynb"), True), (EXERCISES / f"{source.stem}.ipynb", False)):
         name = f"{path.parent.name}/{path.name}"
         if not path.exists():
-            found.append(f"{name} is missing")
+            lines.append(f"{name} is missing")
             continue
         there, wanted = nbformat.read(path, 4), generate(source, with_solutions)
         if cells_of(there) != cells_of(wanted):
-            found.append(f"{name} is not what {source.name} gives")
+            lines.append(f"{name} is not what {source.name} gives")
         code = [cell for cell in there.cells if cell.cell_type == "code"]
         if not with_solutions:
             if there.metadata.get("satlib") != wanted.metadata["satlib"] or any(cell.outputs for cell in code):
-                found.append(f"{name} has somebody's work in it")
+                lines.append(f"{name} has somebody's work in it")
         elif [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
-            found.append(f"{name} was not run once from top to bottom")
-    return found
+            lines.append(f"{name} was not run once from top to bottom")
+    return lines
 
 
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("make", "compare", "class"))
-    parser.add_argument(
-        "names", nargs="*", help="the numbers of some notebooks, by default all; with class: the folder"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="replace exercises that somebody has worked in; a copy is kept"
-    )
-    parser.add_argument(
-        "--exercises", action="store_true", help="exercises alone: solutions are neither written nor executed"
-    )
+    parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all; with class: the folder")
+    parser.add_argument("--exercises", action="store_true", help="exercises alone: no solutions")
     parser.add_argument("--seed", type=int, default=0, help="class: vary the inputs of the checks by this number")
     arguments = parser.parse_args()
     if arguments.what == "class":
         if len(arguments.names) != 1:
             parser.error("class needs one folder")
-        written = make_class(Path(arguments.names[0]), arguments.seed)
-        print(f"{len(written)} notebooks in {arguments.names[0]}")
+        print(f"{len(make_class(Path(arguments.names[0]), arguments.seed))} notebooks in {arguments.names[0]}")
         return 0
     if arguments.what == "make":
         EXERCISES.mkdir(exist_ok=True)
         for source in sources(arguments.names):
-            print("exercises/" + make_exercise(source, arguments.force))
+            print("exercises/" + make_exercise(source))
             if not arguments.exercises:
                 print("solutions/" + make_solution(source), flush=True)
         return 0
-    found = [problem for source in sources(arguments.names) for problem in problems(source)]
+    lines = [line for source in sources(arguments.names) for line in problems(source)]
     stems = {source.stem for source in sources()}
-    for folder in (EXERCISES, SOLUTIONS):
-        found += [
-            f"{folder.name}/{path.name} has no source" for path in folder.glob("*.ipynb") if path.stem not in stems
-        ]
-    for problem in found:
-        print(problem, file=sys.stderr)
-    if found:
-        print("run `make exercises` and commit what it writes", file=sys.stderr)
-    return 1 if found else 0
+    notebooks = [*EXERCISES.glob("*.ipynb"), *SOLUTIONS.glob("*.ipynb")]
+    lines += [f"{path.parent.name}/{path.name} has no source" for path in notebooks if path.stem not in stems]
+    if lines:
+        print(*lines, "run `make exercises` and commit what it writes", sep="\n", file=sys.stderr)
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":
