@@ -357,7 +357,7 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
         ("picture,text\na.jpg,A dog\n", ["picture, text"]),
         ("image,caption\n", ["no image"]),
         ("image,caption\na.jpg,\n", ["line 2", "no word"]),
-        ("image,caption\na.jpg\n", ["line 2", "not text"]),
+        ("image,caption\na.jpg\n", ["line 2", "no word"]),
         ("image,caption\n,A dog\n", ["line 2", "no image"]),
         ("image,caption\na.jpg,A dog, running\n", ["line 2", "double quotes"]),
         ('image,caption\na.jpg,"A dog\n', ["line", "quotation marks"]),

@@ -15,18 +15,41 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import Struct
+
 from satlib.data import karpathy
 from satlib.data.datasets import CaptionSet
 from satlib.data.reading import assemble, clean_all, require_files
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json
-from satlib.files.schemas import CocoCaptions
+from satlib.files.reading import Name, read_json
 
 LAYOUT = (
     "coco/train2014/*.jpg, coco/val2014/*.jpg, coco/annotations/captions_train2014.json and captions_val2014.json "
     "(or coco/dataset_coco.json), or the same with 2017"
 )
 HELD_OUT = 5_000
+
+
+class Image(Struct):
+    """An image."""
+
+    id: int
+    file_name: Name
+
+
+class Annotation(Struct):
+    """A caption."""
+
+    id: int
+    image_id: int
+    caption: str
+
+
+class Captions(Struct):
+    """captions_*.json."""
+
+    images: list[Image]
+    annotations: list[Annotation]
 
 
 def load(folder: Path, require_images: bool = True) -> CaptionSet:
@@ -91,12 +114,12 @@ def read(path: Path, part: str) -> dict[str, list[str]]:
     Raises:
         SatlibError: the file is missing or is not a COCO captions file.
     """
-    value = read_json(path, CocoCaptions, "a COCO captions file", "download it again")
-    names = {image["id"]: f"{part}/{image['file_name']}" for image in value["images"]}
+    content = read_json(path, Captions, "a COCO captions file", "download it again")
+    names = {image.id: f"{part}/{image.file_name}" for image in content.images}
     captions: dict[str, list[str]] = {name: [] for name in names.values()}
-    for annotation in sorted(value["annotations"], key=lambda annotation: annotation["id"]):
-        where = f"{path}, annotation {annotation['id']}"
-        if annotation["image_id"] not in names:
-            raise SatlibError(f"{where}: image {annotation['image_id']} is not listed; download it again")
-        captions[names[annotation["image_id"]]].extend(clean_all([annotation["caption"]], where))
+    for annotation in sorted(content.annotations, key=lambda annotation: annotation.id):
+        where = f"{path}, annotation {annotation.id}"
+        if annotation.image_id not in names:
+            raise SatlibError(f"{where}: image {annotation.image_id} is not listed; download it again")
+        captions[names[annotation.image_id]].extend(clean_all([annotation.caption], where))
     return captions

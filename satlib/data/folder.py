@@ -11,16 +11,25 @@ import hashlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct
 
 from satlib.data.datasets import SPLITS, CaptionSet
 from satlib.data.reading import assemble, clean, read_text, split_name
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json, replacing, write_text
-from satlib.files.schemas import FolderRow
+from satlib.files.atomic import replacing, write_text
+from satlib.files.reading import read_json
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 LAYOUT = "captions.csv with the columns image,caption[,split], or captions.json, a list of objects of the same form"
+
+
+class Row(Struct):
+    """A row of captions.csv, or of captions.json, where it may have several captions."""
+
+    image: str
+    caption: str | list[str]
+    split: str | None = None
 
 
 def save(data: CaptionSet, folder: Path) -> None:
@@ -54,15 +63,12 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
     for where, row in _csv_rows(table) if table.is_file() else _json_rows(json):
-        image_id = row.get("image")
-        if not isinstance(image_id, str) or not image_id.strip():
+        if not row.image.strip():
             raise SatlibError(f"{where}: no image is given; write its path relative to {folder}")
-        image_id = Path(image_id.strip()).as_posix()  # "./a.jpg" and "a.jpg" are the same image
-        texts = row.get("caption")
-        captions.setdefault(image_id, []).extend(
-            clean(text, where) for text in (texts if isinstance(texts, list) else [texts])
-        )
-        split = split_name(row["split"], where) if row.get("split") else None
+        image_id = Path(row.image.strip()).as_posix()  # "./a.jpg" and "a.jpg" are the same image
+        texts = row.caption if isinstance(row.caption, list) else [row.caption]
+        captions.setdefault(image_id, []).extend(clean(text, where) for text in texts)
+        split = split_name(row.split, where) if row.split else None
         if splits.setdefault(image_id, split) != split:
             raise SatlibError(
                 f"{where}: {image_id} is in split {splits[image_id]} in an earlier row and in {split} here; use the same split in both"
@@ -95,7 +101,7 @@ def by_hash(image_id: str) -> str:
     return ("dev", "test")[tenth] if tenth < 2 else "train"
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     columns = [name.strip().lower() for name in reader.fieldnames or []]
     if not {"image", "caption"} <= set(columns):
@@ -114,11 +120,11 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise SatlibError(
                     f"{where}: more fields than columns; put double quotes around a caption that contains commas"
                 )
-            yield where, row
+            yield where, Row(row["image"] or "", row["caption"] or "", row.get("split"))
     except csv.Error as error:
         raise SatlibError(f"{path}, line {reader.line_num}: {error}; check the quotation marks") from error
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    rows = read_json(path, list[FolderRow], "a list of objects with image and caption", f"expected: {LAYOUT}")
+def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    rows = read_json(path, list[Row], "a list of objects with image and caption", f"expected: {LAYOUT}")
     return ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))

@@ -7,14 +7,36 @@ train2014)}]}. Most published results use these splits. `restval`, the rest of C
 import os
 from pathlib import Path
 
+from msgspec import Struct
+
 from satlib.data.datasets import CaptionSet
 from satlib.data.reading import assemble, clean_all, split_name
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json
-from satlib.files.schemas import Karpathy
+from satlib.files.reading import Name, read_json
 
 # Folders of the photographs, relative to the JSON file's folder or to the data set's folder under the data root.
 FOLDERS = ("", "images", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images")
+
+
+class Sentence(Struct):
+    """A caption."""
+
+    raw: str
+
+
+class Image(Struct):
+    """An image with its captions."""
+
+    filename: Name
+    split: str
+    sentences: list[Sentence]
+    filepath: str = ""
+
+
+class Karpathy(Struct):
+    """One of the JSON files."""
+
+    images: list[Image]
 
 
 def load(path: Path, root: Path | None = None, require_images: bool = True) -> CaptionSet:
@@ -42,16 +64,14 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     Raises:
         SatlibError: the file is missing or malformed, or lists an image twice.
     """
-    value = read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again")
+    content = read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again")
     splits: dict[str, str] = {}
     captions: dict[str, list[str]] = {}
-    for number, image in enumerate(value["images"]):
+    for number, image in enumerate(content.images):
         where = f"{path}, image {number}"
-        image_id = image["filename"]
-        if image.get("filepath"):
-            image_id = f"{image['filepath']}/{image_id}"
+        image_id = f"{image.filepath}/{image.filename}" if image.filepath else image.filename
         if image_id in splits:
             raise SatlibError(f"{where}: {image_id} is listed twice; download the file again")
-        splits[image_id] = split_name(image["split"], where)
-        captions[image_id] = clean_all([sentence["raw"] for sentence in image["sentences"]], where)
+        splits[image_id] = split_name(image.split, where)
+        captions[image_id] = clean_all([sentence.raw for sentence in image.sentences], where)
     return splits, captions

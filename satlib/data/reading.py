@@ -49,28 +49,23 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
     return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def clean(caption: object, where: str) -> str:
+def clean(caption: str, where: str) -> str:
     """A caption with each run of white space replaced by one space, none at the ends.
 
     Raises:
-        SatlibError: it is not text or contains no word; the message starts with `where`.
+        SatlibError: it contains no word; the message starts with `where`.
     """
-    if not isinstance(caption, str):
-        raise SatlibError(f"{where}: the caption is not text; write a sentence")
     if not tokenise(caption):
         raise SatlibError(f"{where}: the caption contains no word; write one or delete the caption")
     return " ".join(caption.split())
 
 
-def clean_all(captions: Iterable[object], where: str) -> list[str]:
+def clean_all(captions: Iterable[str], where: str) -> list[str]:
     """Clean the captions of a large published file; drop the few that contain no word, since users cannot correct them.
 
     `assemble` still rejects an image that has no caption left.
-
-    Raises:
-        SatlibError: a caption is not text.
     """
-    return [clean(caption, where) for caption in captions if not isinstance(caption, str) or tokenise(caption)]
+    return [clean(caption, where) for caption in captions if tokenise(caption)]
 
 
 def split_name(name: object, where: str) -> str:

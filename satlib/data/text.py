@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import regex
+from msgspec import Struct
 
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json, write_json
-from satlib.files.schemas import WordList
+from satlib.files.atomic import write_json
+from satlib.files.reading import read_json
 from satlib.recipe import LANGUAGES
 
 END, UNKNOWN = 0, 1
@@ -98,6 +99,13 @@ def _check_language(language: str) -> None:
         raise SatlibError(
             f"data.language must be one of {', '.join(LANGUAGES)}, or empty for languages with spaces between words, not {language!r}"
         )
+
+
+class WordList(Struct):
+    """vocabulary.json of a language that is written without spaces."""
+
+    words: list[str]
+    language: str
 
 
 class Vocabulary:
@@ -204,6 +212,6 @@ class Vocabulary:
         Raises:
             SatlibError: the file is missing, truncated, or not a vocabulary.
         """
-        kind = "a vocabulary: a JSON list of words, or an object of language and words"
-        content = read_json(path, list[str] | WordList, kind)
-        return cls(content) if isinstance(content, list) else cls(content["words"], content["language"])
+        what = "a vocabulary: a JSON list of words, or an object of language and words"
+        content = read_json(path, list[str] | WordList, what)
+        return cls(content) if isinstance(content, list) else cls(content.words, content.language)

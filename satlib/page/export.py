@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import torch
 from PIL import Image
@@ -33,7 +34,7 @@ from torch import Tensor, nn
 from satlib.data import images, scenes
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json, write_json
+from satlib.files.atomic import write_json
 from satlib.files.storage import STORAGE
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import State, View
@@ -50,6 +51,7 @@ from satlib.page.reader import (
     needed,
     pixels_of,
 )
+from satlib.page.storage import shrunk
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -148,17 +150,18 @@ def export(captioner: Captioner, folder: Path, storage: str = "float32") -> dict
         made = Path(partial) / "export"
         made.mkdir()
         for file, model in _graphs(captioner):
-            small = storage.shrunk(model, storage)
+            small = shrunk(model, storage)
             onnx.checker.check_model(small)
             (made / file).write_bytes(small.SerializeToString())
         write_json(made / WORDS, list(captioner.vocabulary.words))
-        write_json(made / MANIFEST, _manifest(captioner, made, storage))
-        off = _compared(captioner, Exported(made), storage)
-        write_json(made / MANIFEST, read_json(made / MANIFEST) | {"largest difference": off})
+        manifest = _manifest(captioner, made, storage)
+        write_json(made / MANIFEST, manifest)
+        manifest["largest difference"] = _compared(captioner, Exported(made), storage)
+        write_json(made / MANIFEST, manifest)
         if folder.exists():
             shutil.rmtree(folder)
         made.rename(folder)
-    return read_json(folder / MANIFEST)
+    return manifest
 
 
 def _graphs(captioner: Captioner) -> Iterator[tuple[str, "ModelProto"]]:
@@ -213,7 +216,7 @@ def _manifest(captioner: Captioner, folder: Path, storage: str) -> dict[str, Any
         "format": FORMAT,
         "model": captioner.recipe.name,
         "storage": storage,
-        "files": {name: fingerprint(folder / name) for name in (ENCODER, STEP, WORDS)},
+        "files": {name: msgspec.structs.asdict(fingerprint(folder / name)) for name in (ENCODER, STEP, WORDS)},
         "image": {"side": images.SIZE, "view": captioner.view, "channels": "RGB", "range": [0, 255]},
         "grid": list(captioner.encoder.grid),
         "attention": captioner.recipe.decoder.attention,

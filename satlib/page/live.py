@@ -14,14 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pooch
 
 from satlib.data import scenes
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json, write_json
+from satlib.files.atomic import write_json
+from satlib.files.reading import read_json
 from satlib.model.captioner import Captioner
 from satlib.page import export
-from satlib.page.reader import ENCODER, MANIFEST, STEP, WORDS, needed
+from satlib.page.reader import ENCODER, MANIFEST, STEP, WORDS, Manifest, needed
 
 FORMAT = "satlib page 1"
 MODELS = ("scenes-soft", "scenes-hard", "flickr8k-lite0-soft")
@@ -126,9 +128,9 @@ def _packed(content: bytes, thorough: int) -> bytes:
 def _fingerprints(made: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """For each file that the page checks when it has loaded it: the size and the hash of what is packed in it."""
     for model in sorted(made.glob(f"*/{MANIFEST}")):
-        manifest = read_json(model)["files"]
+        files = read_json(model, Manifest, "the manifest of an exported model").files
         for name in (ENCODER, STEP, WORDS):
-            yield f"{model.parent.name}/{name}{'.gz' if name != WORDS else ''}", manifest[name]
+            yield f"{model.parent.name}/{name}{'.gz' if name != WORDS else ''}", msgspec.structs.asdict(files[name])
 
 
 def _versioned(made: Path) -> None:

@@ -5,21 +5,59 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
+from msgspec import Meta, Struct, field
 from PIL import Image
 
 from satlib.data import images
 from satlib.data.text import END, SPECIALS, UNKNOWN, Vocabulary, written
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json
-from satlib.files.schemas import OnnxManifest
+from satlib.files.reading import Count, Size, read_json
 
 FORMAT = "satlib onnx 1"
 ENCODER, STEP, WORDS, MANIFEST = "encoder.onnx", "step.onnx", "vocabulary.json", "manifest.json"
 SEEN = ("a", "keys", "h", "c", "distance")
 SAID = ("log_p", "alpha", "beta", "h_next", "c_next")
+
+
+class File(Struct):
+    """A file of an export."""
+
+    bytes: Count
+    sha256: str
+
+
+class Photographs(Struct):
+    """The photographs that an exported model takes."""
+
+    view: str
+
+
+class Words(Struct):
+    """The words of an exported model."""
+
+    language: str
+
+
+class Decoding(Struct):
+    """How an exported model captions."""
+
+    max_length: Annotated[int, Meta(ge=1, le=1000)]
+
+
+class Manifest(Struct):
+    """manifest.json."""
+
+    format: Literal["satlib onnx 1"]
+    storage: str
+    files: dict[Annotated[str, Meta(pattern=r"^[\w.-]+$")], File]
+    image: Photographs
+    grid: tuple[Size, Size]
+    words: Words
+    decoding: Decoding
+    unlike_above: float | None = field(name="unlike above", default=None)
 
 
 @contextlib.contextmanager
@@ -31,10 +69,10 @@ def needed() -> Iterator[None]:
         raise SatlibError(f"this needs {error.name}; run: pip install 'satlib[onnx]'") from error
 
 
-def fingerprint(file: Path) -> dict[str, Any]:
+def fingerprint(file: Path) -> File:
     """The size and the SHA-256 of a file."""
     content = file.read_bytes()
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return File(len(content), hashlib.sha256(content).hexdigest())
 
 
 def pixels_of(photo: Image.Image, view: str) -> np.ndarray:
@@ -55,7 +93,7 @@ class Exported:
     """An exported model, run by onnxruntime on one thread.
 
     Attributes:
-        manifest: the content of manifest.json.
+        manifest: manifest.json.
         vocabulary: the words and their ids.
     """
 
@@ -69,15 +107,11 @@ class Exported:
             import onnxruntime
         if not (folder / MANIFEST).is_file():
             raise SatlibError(f"{folder} holds no exported model; make one with: satlib export MODEL --onnx {folder}")
-        self.manifest = read_json(folder / MANIFEST, OnnxManifest, "the manifest of an exported model", "export again")
-        if self.manifest.get("format") != FORMAT:
-            raise SatlibError(
-                f"{folder / MANIFEST} has the format {self.manifest.get('format')!r}, not {FORMAT!r}; export again"
-            )
-        for name, content in self.manifest["files"].items():
+        self.manifest = read_json(folder / MANIFEST, Manifest, "the manifest of an exported model", "export again")
+        for name, content in self.manifest.files.items():
             if not (folder / name).is_file() or fingerprint(folder / name) != content:
                 raise SatlibError(f"{folder / name} is missing or not what manifest.json says; export again")
-        language = self.manifest["words"]["language"]
+        language = self.manifest.words.language
         self.vocabulary = Vocabulary(read_json(folder / WORDS, list[str], "a list of words")[len(SPECIALS) :], language)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = 1
@@ -99,10 +133,10 @@ class Exported:
 
     def greedy(self, photo: Image.Image) -> Spoken:
         """The caption that takes the most probable word at every step, as `decoding.greedy` does."""
-        seen = self.encode(pixels_of(photo, self.manifest["image"]["view"]))
+        seen = self.encode(pixels_of(photo, self.manifest.image.view))
         h, c, light = seen["h"], seen["c"], np.zeros(seen["a"].shape[:2], np.float32)
         words, total, alphas = [-1], 0.0, []
-        longest = self.manifest["decoding"]["max_length"]
+        longest = self.manifest.decoding.max_length
         while words[-1] != END:
             log_p, alpha, _, h, c = self.step(seen, h, c, words[-1:], light)
             log_p[:, UNKNOWN] = -np.inf

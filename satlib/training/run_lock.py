@@ -12,12 +12,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from msgspec import Struct
 
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json, write_json
-from satlib.files.schemas import Owner
+from satlib.files.atomic import write_json
+from satlib.files.reading import Count, read_json
 
 LOCK, OWNER = ".lock", ".owner"
+
+
+class Owner(Struct):
+    """Who works in a run's folder."""
+
+    pid: Count
+    host: str
+    since: str
 
 
 @contextmanager
@@ -55,7 +64,7 @@ def locked(folder: Path) -> Iterator[None]:
 def _owner(folder: Path) -> str:
     """Who holds the folder, as part of a sentence; empty in the moment in which it has not said so yet."""
     try:
-        owner = read_json(folder / OWNER, Owner)
+        owner = read_json(folder / OWNER, Owner, "an owner of a run's folder")
     except SatlibError:
         return ""
-    return f" by process {owner['pid']} on {owner['host']}, since {owner['since']}"
+    return f" by process {owner.pid} on {owner.host}, since {owner.since}"
