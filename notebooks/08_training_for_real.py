@@ -54,8 +54,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 
-from benchmarks.bench.machine import peak_memory
 from satcourse.lessons import patches, processes
+from satcourse.lessons.memory import peak_memory
 from satlib import cli, recipe
 from satlib.data import counts, datasets, features, folder, scenes
 from satlib.data.batches import Batch, SameLengthBatches, pairs
@@ -272,9 +272,7 @@ print(f"the tanh of {SIZES['L']} places for {C} words: {tanh / 1e6:.2f} MB")
 # needs temporary memory too, so the peak can lie well above the line. Leave a margin.
 #
 # If a batch does not fit, try in this order: accumulate gradients (below), compute in bf16 or fp16 (below), or keep
-# fewer numbers and compute the others again in the backward pass (`torch.utils.checkpoint`). satlib's fast loop
-# (`training.loop = "fast"`) needs less memory, too.
-# <!-- source: needs less memory, too | docs/training.md, "The plain loop and the fast loop" -->
+# fewer numbers and compute the others again in the backward pass (`torch.utils.checkpoint`).
 
 # %% [markdown]
 # ### Hours
@@ -378,7 +376,7 @@ print(f"matrix products: {shares['matrix products']:.0f} %")
 #
 # This picture tells you what to try. For matrix products, try bf16 (section "Which precision your card supports"). The
 # many small operations between them mostly read and write memory; `torch.compile` fuses them. To measure both on your
-# machine: `python -m benchmarks.bench step --contestants plain,compiled --precisions float32,bf16`.
+# machine: `python benchmarks/bench.py step --contestants satlib,compiled --precisions float32,bf16`.
 #
 # On a GPU, compare the time of a step with the sum of its operations' times. The rest is waiting: Python launches
 # operations too slowly, or the data arrive late. Try larger batches first.

@@ -188,9 +188,6 @@ class TrainingConfig(_Section):
     precision: Annotated[Literal["auto", "float32", "bf16", "fp16"], Meta(description=
         "the number format of matrix products; auto is bf16 on a GPU with bf16 hardware, fp16 on any other GPU, and "
         "float32 elsewhere")] = "auto"
-    loop: Annotated[Literal["plain", "fast"], Meta(description=
-        "the decoder's loop over words: plain runs Decoder.step word by word; fast is a hand-written equivalent "
-        "that uses about a third of the memory on a CPU")] = "plain"
     seed: Annotated[int, Meta(ge=0, description="the seed of all random numbers")] = 0
 
 
@@ -420,11 +417,6 @@ def _require_consistent(recipe: Recipe) -> None:
         raise SatlibError(
             'training.select = "reward" needs objective.maximise = "reward"; select by bleu4 or nll when the likelihood is '
             "maximised"
-        )
-    if recipe.training.loop == "fast" and recipe.objective.maximise == "reward":
-        raise SatlibError(
-            'training.loop = "fast" needs objective.maximise = "likelihood": captions that are sampled for a reward go through '
-            "the plain loop"
         )
     if recipe.decoder.normaliser == "sparsemax" and recipe.decoder.attention != "soft":
         raise SatlibError(

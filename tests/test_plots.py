@@ -319,12 +319,6 @@ def test_a_notebook_shows_a_figure_once(monkeypatch):
     assert Image.open(io.BytesIO(picture.data)).size == (100, 100)
 
 
-def test_every_contestant_of_a_growth_figure_is_drawn():
-    seconds = {"values": [1, 2], **{f"loop {i}": [0.1, 0.2] for i in range(6)}}
-    (axis,) = plots.growth_figure({"seconds": {"B": seconds}}).axes
-    assert [line.get_label() for line in axis.get_lines()] == [f"loop {i}" for i in range(6)]
-
-
 def test_jupyter_puts_no_white_page_behind_a_figure_with_ticks():
     backend = pytest.importorskip("matplotlib_inline.backend_inline")
     with plt.style.context("satcourse.page"):

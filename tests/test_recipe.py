@@ -195,8 +195,8 @@ def test_an_error_gives_the_meaning_of_the_option():
         "training.patience must be at least 1, not 0; training.patience is the number of epochs without a better dev score",
     )
     refused(
-        lambda: recipe.load("flickr8k-soft", ["training.loop=quick"]),
-        "training.loop must be one of plain, fast, not 'quick'; training.loop is the decoder's loop over words",
+        lambda: recipe.load("flickr8k-soft", ["training.select=best"]),
+        "training.select must be one of bleu4, nll, reward, not 'best'; training.select is the dev score that selects",
     )
 
 

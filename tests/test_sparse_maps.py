@@ -8,8 +8,7 @@ from satlib import recipe
 from satlib.errors import SatlibError
 from satlib.model import attention, encoders
 from satlib.model.captioner import Captioner
-from satlib.model.decoder import Decoder
-from satlib.training import fast, loop
+from satlib.training import loop
 
 CHANGES = ("training.learning_rate=0.03", "training.select=nll", "decoder.dropout=0.0")
 
@@ -57,11 +56,3 @@ def test_it_trains_and_is_loaded_as_it_was_saved(tmp_path):
 def test_what_does_not_go_together(change, message):
     with pytest.raises(SatlibError, match=r'decoder\.normaliser = "sparsemax" needs ' + message):
         recipe.load("flickr8k-lite0-soft", ["decoder.normaliser=sparsemax", change])
-
-
-def test_the_fast_loop_knows_softmax_alone():
-    chosen = tiny.the_recipe("decoder.normaliser=sparsemax")
-    with pytest.raises(
-        SatlibError, match=r"its weights are no softmax of the energies; set training\.loop = \"plain\""
-    ):
-        fast.check(Decoder(chosen.decoder, tiny.DIM, 20))

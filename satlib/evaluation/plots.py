@@ -5,7 +5,6 @@ differ by marker and dash as well as by colour, so figures are readable without 
 """
 
 import io
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -310,37 +309,3 @@ def _curve(axis: Axes, epochs: Sequence[Mapping[str, Any]], key: str, label: str
 def _value(line: Mapping[str, Any], key: str, otherwise: float) -> float:
     value = line.get(key)
     return otherwise if value is None or math.isnan(value) else value
-
-
-def growth_figure(growth: Mapping[str, Any]) -> Figure:
-    """Draw the seconds of a training step against each size; on these log-log axes slope 1 means proportional.
-
-    Args:
-        growth: the result of `bench.growth`.
-    """
-    names = {
-        "L": "annotation vectors per image (L)",
-        "D": "dimension of an annotation vector (D)",
-        "B": "captions in a batch",
-        "C": "words in a caption",
-        "K": "words in the vocabulary",
-    }
-    styles = [("#d55e00", "s", "--"), ("#0072b2", "o", "-"), ("#009e73", "^", ":"), ("#cc79a7", "D", "-.")]
-    panels = growth["seconds"]
-    figure = Figure(figsize=(2.9 * len(panels), 2.9), layout="constrained")
-    for number, (name, rows) in enumerate(panels.items()):
-        axis = figure.add_subplot(1, len(panels), number + 1, sharey=figure.axes[0] if number else None)
-        contestants = [key for key in rows if key != "values"]
-        for contestant, (colour, marker, dash) in zip(contestants, itertools.cycle(styles), strict=False):
-            axis.loglog(rows["values"], rows[contestant], dash, color=colour, marker=marker, label=contestant)
-        axis.set_xlabel(names[name])
-        axis.set_xticks(rows["values"], [f"{value:,}" for value in rows["values"]])
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        if number:
-            axis.tick_params(labelleft=False)
-        else:
-            axis.set_ylabel("seconds per training step")
-            axis.legend(frameon=False)
-    return figure

@@ -36,7 +36,7 @@ from satlib.model.device import precision
 from satlib.model.encoders import create
 from satlib.model.objective import BatchLoss, caption_loss, coins, reward_loss
 from satlib.recipe import SAVE_SECONDS, Recipe
-from satlib.training import checkpoint, distributed, fast, starting
+from satlib.training import checkpoint, distributed, starting
 from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState
 from satlib.training.interruption import StopRequest, stop_requests
 from satlib.training.optimisation import set_learning_rate, update_average
@@ -125,7 +125,6 @@ class Trainer:
         self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
-        self.decode = fast.loop(self.captioner.decoder, recipe.training.loop)
         self.teachers = Teachers.of(teachers, self.data.vocabulary, recipe)
         self.captioner.origins = self.teachers.origins if self.teachers else ()
         self.boxes = targets(entities, data, recipe, self.captioner)
@@ -275,7 +274,7 @@ class Trainer:
         covers = None if self.boxes is None else self.boxes.of(batch.image_ids, batch.captions).to(self.device)
         a, covers = drop_annotations(a, covers, self.recipe.training)
         return caption_loss(
-            self.decode,
+            self.captioner.decoder,
             a,
             captions,
             objective.doubly_stochastic,
@@ -337,7 +336,7 @@ class Trainer:
 
     def judge(self) -> dict[str, Any]:
         """The epoch's record, and whether it is the best so far."""
-        record = epoch_record(self.state, self.data, self.reader, self.decode, self.done())
+        record = epoch_record(self.state, self.data, self.reader, self.done())
         best = self.progress.best()
         select = self.recipe.training.select
         record["kept"] = best is None or dev_score(record, select) > dev_score(best, select)

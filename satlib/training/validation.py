@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from satlib.evaluation.evaluate import generate, quick_bleu
 from satlib.files.schemas import EpochRecord
 from satlib.files.untrusted import decoded, matches
 from satlib.model.captioner import Captioner
-from satlib.model.decoder import Output
 from satlib.model.objective import VariationalBound, coins, negative_log_likelihood
 from satlib.recipe import Recipe
 from satlib.training.checkpoint import RunState
@@ -46,9 +45,7 @@ def dev_score(record: Mapping[str, Any], select: str) -> float:
     return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
 
 
-def epoch_record(
-    state: RunState, data: TrainingData, reader: Reader, decode: Callable[..., Output], done: float
-) -> dict[str, Any]:
+def epoch_record(state: RunState, data: TrainingData, reader: Reader, done: float) -> dict[str, Any]:
     """An epoch's line of the log: training means, and figures on dev of the averaged weights.
 
     Raises:
@@ -68,9 +65,7 @@ def epoch_record(
     }
     if state.bound is not None:
         batch = next(iter(data.batches.epoch(0)))  # the same for every epoch
-        record["gradient_spread"] = gradient_spread(
-            state.captioner, decode, state.bound, reader, batch, done, config.seed
-        )
+        record["gradient_spread"] = gradient_spread(state.captioner, state.bound, reader, batch, done, config.seed)
     if data.dev_reward is not None:
         record["dev_reward"] = data.dev_reward.mean({name: caption.words for name, caption in generated.items()})
     for name, value in record.items():
@@ -123,7 +118,6 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
 
 def gradient_spread(
     captioner: Captioner,
-    decode: Callable[..., Output],
     bound: VariationalBound,
     reader: Reader,
     batch: Batch,
@@ -137,7 +131,6 @@ def gradient_spread(
 
     Args:
         captioner: with hard attention.
-        decode: the decoder's way through a caption (`satlib.training.fast.loop`).
         bound: the estimator.
         reader: gives the batch's images.
         batch: the captions.
@@ -157,7 +150,7 @@ def gradient_spread(
         a, captions = (rows.repeat_interleave(config.samples, 0) for rows in (a, batch.captions.to(device)))
         for _ in range(draws):
             expected = coins(config, len(batch.image_ids), device, done).repeat_interleave(config.samples)
-            loss = bound(decode(a, captions, expected), captions).loss
+            loss = bound(decoder(a, captions, expected), captions).loss
             gradients = torch.autograd.grad(loss, energy)
             estimates.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
     bound.train()
