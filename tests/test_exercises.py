@@ -32,8 +32,10 @@ def verdict(id, answer):
     return printed.getvalue().strip()
 
 
-def ids(value):
-    return getattr(value, "id", None)
+@functools.cache
+def generated(source):
+    """The cells of a notebook of exercises."""
+    return exercises.generate(source, with_solutions=False).cells
 
 
 def run(source, with_solutions):
@@ -177,7 +179,7 @@ class TestKinds:
                 assert verdict(asked.id, given) == f"{asked.id} is blank: the bug is still there"
 
     def test_each_letter_has_an_answer_of_its_own(self):
-        texts = {source.stem[:2]: exercises.generate(source, False).cells for source in SOURCES}
+        texts = {source.stem[:2]: generated(source) for source in SOURCES}
         right = Counter()
         for asked in (each for each in TASKS if each.kind == "explain"):
             letters = [mistake() for mistake in asked.mistakes.values()]
@@ -307,8 +309,8 @@ class TestNotebook:
             assert raised.blank
             assert str(raised) == f"{exercise} is blank: {task(exercise).todo}"
 
-    def test_stubs_name_their_task_and_have_types_and_shapes(self, source):
-        for cell in exercises.generate(source, with_solutions=False).cells:
+    def test_answers_are_stubs_that_name_their_task_and_have_types(self, source):
+        for cell in generated(source):
             if cell.metadata.get("satlib", {}).get("role") != "answer":
                 continue
             exercise = cell.metadata["satlib"]["exercise"]
@@ -323,26 +325,21 @@ class TestNotebook:
             exec("import torch\nfrom collections.abc import *\nfrom torch import Tensor, nn\n" + cell.source, names)
             assert is_blank(names[task(exercise).name])
 
-    def test_each_has_its_folds_and_the_solution_only_there(self, source):
-        cells = exercises.generate(source, with_solutions=False).cells
-        folded = [cell.source for cell in cells if "<summary>Hint</summary>" in cell.source]
-        tasks = chapter(int(source.stem[:2])).values()
-        for text, asked in zip(folded, tasks, strict=True):
+    def test_folds_and_explorations(self, source):
+        number, texts = int(source.stem[:2]), [cell.source for cell in generated(source)]
+        folded = [text for text in texts if "<summary>Hint</summary>" in text]
+        for text, each in zip(folded, chapter(number).values(), strict=True):
             assert text.count("<summary>Solution</summary>") == 1
-            assert text.count("<summary>Pseudocode</summary>") == (asked.kind == "write")
+            assert text.count("<summary>Pseudocode</summary>") == (each.kind == "write")
             assert "SOLUTION" not in text
-
-    def test_explorations_have_a_card_and_a_rubric(self, source):
-        cells = [cell.source for cell in exercises.generate(source, with_solutions=False).cells]
-        cards = [text for text in cells if text.startswith("## Explore: ")]
-        assert [card.splitlines()[0].removeprefix("## Explore: ") for card in cards] == [
-            each.title for each in engine.explorations(int(source.stem[:2]))
-        ]
+        cards = [text for text in texts if text.startswith("## Explore: ")]
+        titles = [each.title for each in engine.explorations(number)]
+        assert [card.splitlines()[0].removeprefix("## Explore: ") for card in cards] == titles
         assert all(re.search(r"minutes · open · after \[notebook \d\d, ", card) for card in cards)
-        assert sum("<summary>Rubric</summary>" in text for text in cells) == len(cards)
+        assert sum("<summary>Rubric</summary>" in text for text in texts) == len(cards)
 
     def test_committed_notebooks_are_what_the_source_gives(self, source):
-        path = exercises.EXERCISES / f"{source.stem}.ipynb"
-        if exercises.edited(nbformat.read(path, 4)):
+        notebook = nbformat.read(exercises.EXERCISES / f"{source.stem}.ipynb", 4)
+        if exercises.edited(notebook):
             pytest.skip("somebody has worked in this notebook")
-        assert exercises.cells_of(nbformat.read(path, 4)) == exercises.cells_of(exercises.generate(source, False))
+        assert exercises.cells_of(notebook) == exercises.cells_of(nbformat.v4.new_notebook(cells=generated(source)))
