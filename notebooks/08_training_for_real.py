@@ -60,7 +60,7 @@ from satlib import cli, recipe
 from satlib.data import counts, datasets, features, folder, scenes
 from satlib.data.batches import Batch, SameLengthBatches, pairs
 from satlib.evaluation import plots, statistics, table
-from satlib.files.weight_files import read_safetensors
+from satlib.files.weights import read_safetensors
 from satlib.model import device, encoders, shipped
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
@@ -1292,7 +1292,7 @@ assert by_epoch[-1]["dev_nll"] > by_epoch[7]["dev_nll"] + 0.2, "while the NLL on
 # 1. **Forget the random state.** A run that has finished cannot be stopped, so begin at the top of the notebook. In the
 #    cell that stops the training, put four lines before `resumed = ...`: `header, tensors = read_safetensors(path)`
 #    with the path of the checkpoint, `torch.manual_seed(1)`, `tensors["random"] = torch.get_rng_state()`, and
-#    `write_safetensors(path, tensors, header)` (`from satlib.files.weight_files import write_safetensors`). Which assertion
+#    `write_safetensors(path, tensors, header)` (`from satlib.files.weights import write_safetensors`). Which assertion
 #    notices? Does it still notice with `decoder.dropout=0.0` in `BASE`?
 # 2. **Train in bf16 throughout.** Below the histogram of the gradients, take one step with `captioner.bfloat16()`,
 #    annotation vectors in bf16, and Adam with a learning rate of $10^{-4}$. What share of the decoder's weights moves?

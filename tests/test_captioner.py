@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from satlib.data import images
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.files.weight_files import read_safetensors, write_safetensors
+from satlib.files.weights import read_safetensors, write_safetensors
 from satlib.model import captioner as module
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
@@ -148,11 +148,11 @@ class TestRefusals:
         save_file({"a": torch.zeros(3)}, tmp_path / "model.safetensors")
         assert "holds weights, but not from satlib" in error(tmp_path)
         save_file({"a": torch.zeros(3)}, tmp_path / "model.safetensors", metadata={"satlib": "not JSON"})
-        assert "holds weights, but not from satlib" in error(tmp_path)
+        assert "model.safetensors is not valid JSON" in error(tmp_path)
 
     def test_another_file_of_satlib(self, tmp_path):
         write_safetensors(tmp_path / "model.safetensors", {"a": torch.zeros(3)}, {"format": "satlib checkpoint 1"})
-        assert "is not a satlib captioner (its format is 'satlib checkpoint 1')" in error(tmp_path)
+        assert "is not that of a captioner (format: invalid enum value 'satlib checkpoint 1')" in error(tmp_path)
 
     def test_other_weights_of_the_encoder(self, captioner, tmp_path, monkeypatch):
         captioner.save(tmp_path / "model.safetensors")

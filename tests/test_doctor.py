@@ -212,7 +212,7 @@ class TestPlantedInModels:
         assert "captions cut off" in wrong(folder)
 
     def test_a_loss_that_explodes_within_an_epoch(self, folder):
-        from satlib.files.weight_files import read_safetensors, write_safetensors
+        from satlib.files.weights import read_safetensors, write_safetensors
 
         header, tensors = read_safetensors(folder / "checkpoint.safetensors")
         header["progress"] |= {"words": 100, "captions": 10, "batch": 3, "sums": {"nll": 900.0}}

@@ -1,11 +1,10 @@
 """The distance of an image from the training images: by hand, by another library, through a model's file, and on real images."""
 
-import json
-
 import numpy as np
 import pytest
 import tiny
 import torch
+from msgspec.structs import replace
 from PIL import Image
 
 from satlib import cli
@@ -133,15 +132,12 @@ def test_captions_say_so_and_a_file_without_it_says_nothing(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "change", [{"scales": None}, {"directions": "!"}, {"directions": "AAAA"}, {"threshold": "high"}, "a word"]
-)
-def test_a_damaged_description_is_refused(tmp_path, change):
+@pytest.mark.parametrize("directions", ["!", "AAAA"])
+def test_a_damaged_description_is_refused(directions):
     data, reader = random_set(dim=tiny.DIM)
-    stored = familiarity.learn(lambda a: a, reader, data).to_json()
-    assert json.loads(json.dumps(stored)) == stored
+    stored = familiarity.learn(lambda a: a, reader, data).stored()
     with pytest.raises(SatlibError, match=r"description of its training images is damaged.*--familiarity"):
-        Familiarity.from_json(change if isinstance(change, str) else stored | change, tiny.DIM)
+        Familiarity.restored(replace(stored, directions=directions), tiny.DIM)
 
 
 def test_export_adds_it_and_train_has_it(tmp_path, monkeypatch, capsys):
@@ -163,9 +159,9 @@ def test_export_adds_it_and_train_has_it(tmp_path, monkeypatch, capsys):
     trained.familiarity = None
     trained.save(old)
     assert cli.main(["export", str(old), str(new), "--familiarity", *place]) == 0
-    assert Captioner.load(new).familiarity.to_json() == Captioner.load(run).familiarity.to_json()
+    assert Captioner.load(new).familiarity.stored() == Captioner.load(run).familiarity.stored()
     assert cli.main(["export", str(run), str(new)]) == 0
-    assert Captioner.load(new).familiarity.to_json() == Captioner.load(run).familiarity.to_json()
+    assert Captioner.load(new).familiarity.stored() == Captioner.load(run).familiarity.stored()
 
     noise = np.random.default_rng(0).integers(0, 256, (2, 2, 3), dtype=np.uint8)
     Image.fromarray(noise).resize((224, 224), Image.Resampling.NEAREST).save(tmp_path / "noise.png")

@@ -276,7 +276,7 @@ class TestRefusals:
     def test_a_checkpoint_of_something_else(self, run):
         header, tensors = read_safetensors(run / CHECKPOINT)
         (run / CHECKPOINT).write_bytes((run / MODEL).read_bytes())
-        with pytest.raises(SatlibError, match="is not a checkpoint"):
+        with pytest.raises(SatlibError, match="is not that of a checkpoint"):
             train(run)
         tensors["model.output.bias"] = torch.zeros(5)
         write_safetensors(run / CHECKPOINT, tensors, header)

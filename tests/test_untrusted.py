@@ -10,10 +10,10 @@ from safetensors.torch import save_file
 
 from satlib import recipe
 from satlib.errors import SatlibError
-from satlib.files import schemas, storage
+from satlib.files import schemas, weights
 from satlib.files.atomic import read_json
 from satlib.files.untrusted import decoded, matches
-from satlib.files.weight_files import read_safetensors, write_safetensors
+from satlib.files.weights import read_safetensors, write_safetensors
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
 
@@ -143,7 +143,7 @@ class TestModels:
 
     def test_8_bits_without_their_scale(self, tmp_path, model):
         header, tensors = model
-        packed = dict(storage.packed(tensors, "int8"))
+        packed = dict(weights.packed(tensors, "int8"))
         name = next(name for name in packed if name.endswith(":scale"))
         said = "is stored in 8 bits, but its scales are missing or do not fit; copy the file again"
         assert said in self.refused(

@@ -16,7 +16,7 @@ from satlib.data.features import Pixels
 from satlib.data.sharded import StreamedImage
 from satlib.data.text import Vocabulary
 from satlib.evaluation import evaluate, metrics, overlay, plots
-from satlib.files.weight_files import read_safetensors
+from satlib.files.weights import read_safetensors
 from satlib.model import encoders, shipped
 from satlib.model.captioner import Captioner
 from satlib.training.streaming import StreamedImages

@@ -22,7 +22,7 @@ from satlib.cli.arguments import (
 from satlib.errors import SatlibError
 from satlib.recipe import SAVE_SECONDS
 
-STORAGES = ("float32", "float16", "int8")  # as in satlib.files.storage, which imports torch
+STORAGES = ("float32", "float16", "int8")  # as in satlib.files.weights, which imports torch
 
 
 def add_train(commands: Commands) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from msgspec import Struct, field
 from PIL import Image
 from torch import Tensor, nn
 
@@ -19,19 +20,44 @@ from satlib import recipe
 from satlib.data import images
 from satlib.data.text import Vocabulary, written
 from satlib.errors import SatlibError
-from satlib.files.schemas import ModelHeader
-from satlib.files.storage import STORAGE, packed, unpacked
-from satlib.files.untrusted import matches
-from satlib.files.weight_files import not_finite, read_safetensors, require_finite, write_safetensors
+from satlib.files.weights import (
+    STORAGE,
+    not_finite,
+    packed,
+    read_safetensors,
+    require_finite,
+    unpacked,
+    write_safetensors,
+)
 from satlib.model import encoders, search
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
-from satlib.model.familiarity import Familiarity
+from satlib.model.familiarity import Familiarity, Stored
 from satlib.model.search import Hypothesis
 from satlib.recipe import LOOKS, Recipe
 
 FORMAT = "satlib captioner 1"
+
+
+class EncoderHeader(Struct):
+    """The encoder of a model; `weights` is the SHA-256 of frozen ones."""
+
+    name: str
+    weights: str | None = None
+
+
+class Header(Struct):
+    """The header of model.safetensors."""
+
+    format: Literal["satlib captioner 1"]
+    recipe: dict[str, Any]
+    vocabulary: list[str]
+    encoder: EncoderHeader
+    card: dict[str, Any] = {}
+    own_attention: str | None = field(name="own attention", default=None)
+    origins: tuple[str, ...] = ()
+    familiarity: Stored | None = None
 
 
 @dataclass(frozen=True)
@@ -221,19 +247,16 @@ class Captioner(nn.Module):
         if storage not in STORAGE:
             raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
         tensors = self.state_dict() if self.recipe.encoder.train else self.decoder.state_dict(prefix="decoder.")
-        header = {
-            "format": FORMAT,
-            "recipe": self.recipe.to_dict(),
-            "vocabulary": self.vocabulary.to_json(),
-            "encoder": {
-                "name": self.encoder.name,
-                "weights": None if self.recipe.encoder.train else self.encoder.weights_hash,
-            },
-            "card": card or {},
-            "own attention": self.own_attention,
-            "origins": self.origins,
-            "familiarity": self.familiarity and self.familiarity.to_json(),
-        }
+        header = Header(
+            format=FORMAT,
+            recipe=self.recipe.to_dict(),
+            vocabulary=self.vocabulary.to_json(),
+            encoder=EncoderHeader(self.encoder.name, None if self.recipe.encoder.train else self.encoder.weights_hash),
+            card=card or {},
+            own_attention=self.own_attention,
+            origins=self.origins,
+            familiarity=self.familiarity and self.familiarity.stored(),
+        )
         stored = dict(packed(tensors, storage))
         for name in not_finite(stored):
             if not_finite({name: tensors[name.removesuffix(":scale")]}):
@@ -251,23 +274,21 @@ class Captioner(nn.Module):
         """
         path = Path(path)
         path = path / "model.safetensors" if path.is_dir() else path
-        header, tensors = read_safetensors(path)
-        if header.get("format") != FORMAT:
-            raise SatlibError(
-                f"{path} is not a satlib captioner (its format is {header.get('format', 'missing')!r}); give a run's folder or its model.safetensors"
-            )
-        matches(header, ModelHeader, f"the header of {path} is not that of a model", "copy the file again")
-        made_by = recipe.from_dict(recipe.without_unknown(header["recipe"]))
+        header, tensors = read_safetensors(
+            path, Header, "that of a captioner", "give a run's folder or its model.safetensors"
+        )
+        made_by = recipe.from_dict(recipe.without_unknown(header.recipe))
         trained = made_by.encoder.train
-        encoder = encoders.create(header["encoder"]["name"], pretrained=not trained)
-        if not trained and encoder.weights_hash != header["encoder"]["weights"]:
+        encoder = encoders.create(header.encoder.name, pretrained=not trained)
+        if not trained and encoder.weights_hash != header.encoder.weights:
             raise SatlibError(
                 f"{path} was trained with different weights of {encoder.name} than those installed; install the same weights or train again"
             )
-        captioner = cls(made_by, Vocabulary(header["vocabulary"], made_by.data.language), encoder)
-        captioner.own_attention = header.get("own attention")
-        captioner.origins = tuple(header.get("origins", ()))
-        captioner.familiarity = Familiarity.from_json(header.get("familiarity"), encoder.dim)
+        captioner = cls(made_by, Vocabulary(header.vocabulary, made_by.data.language), encoder)
+        captioner.own_attention = header.own_attention
+        captioner.origins = header.origins
+        if header.familiarity is not None:
+            captioner.familiarity = Familiarity.restored(header.familiarity, encoder.dim)
         restored = dict(unpacked(tensors, path))
         require_finite(restored, path)
         try:

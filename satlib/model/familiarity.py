@@ -10,10 +10,11 @@ trained on. `benchmarks/familiarity.py` compares this measure with others.
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta, Struct
 from torch import Tensor
 
 from satlib.data.features import Reader, read_ahead
@@ -27,6 +28,14 @@ DIRECTIONS = 64  # twice as many double the size and change little
 FALSE_ALARMS = 0.01  # the share of the dev photographs that count as unlike
 REMARK = " (unlike the images this model was trained on: expect mistakes)"
 _BATCH = 64
+
+
+class Stored(Struct):
+    """In the header of a model: int8 directions in base64, a scale for each, and the largest distance that is familiar."""
+
+    directions: str
+    scales: Annotated[list[float], Meta(min_length=1)]
+    threshold: float
 
 
 @dataclass(frozen=True)
@@ -51,29 +60,27 @@ class Familiarity:
         """Whether each image is unlike the training set: annotation vectors (B, L, D) -> B values."""
         return (self.distances(a) > self.threshold).tolist()
 
-    def to_json(self) -> dict[str, Any]:
+    def stored(self) -> Stored:
         """For the header of a model's file: about 1.4 bytes for each number of P."""
-        stored = base64.b64encode(self.directions.cpu().numpy().tobytes()).decode()
-        return {"directions": stored, "scales": self.scales.tolist(), "threshold": self.threshold}
+        directions = base64.b64encode(self.directions.cpu().numpy().tobytes()).decode()
+        return Stored(directions, self.scales.tolist(), self.threshold)
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any] | None, dim: int) -> "Familiarity | None":
-        """Read what `to_json` gave; None if there is none.
+    def restored(cls, stored: Stored, dim: int) -> "Familiarity":
+        """From what `stored` gave.
 
         Raises:
             SatlibError: it is damaged, or made for annotation vectors of another dimension than `dim`.
         """
-        if stored is None:
-            return None
         try:
-            scales, threshold = torch.tensor(stored["scales"], dtype=torch.float32), float(stored["threshold"])
-            content = np.frombuffer(base64.b64decode(stored["directions"], validate=True), dtype=np.int8)
-            return cls(torch.from_numpy(content.reshape(len(scales), dim).copy()), scales, threshold)
-        except (KeyError, TypeError, ValueError) as error:
+            content = np.frombuffer(base64.b64decode(stored.directions, validate=True), dtype=np.int8)
+            directions = torch.from_numpy(content.reshape(len(stored.scales), dim).copy())
+        except ValueError as error:
             raise SatlibError(
                 f"the model's description of its training images is damaged ({error}); copy the file again, or make it again "
                 "with: satlib export MODEL FILE --familiarity"
             ) from error
+        return cls(directions, torch.tensor(stored.scales, dtype=torch.float32), stored.threshold)
 
 
 def learn(annotations: Callable[[Tensor], Tensor], reader: Reader, data: "CaptionSet") -> Familiarity:

@@ -35,7 +35,7 @@ from satlib.data import images, scenes
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
 from satlib.files.atomic import write_json
-from satlib.files.storage import STORAGE
+from satlib.files.weights import STORAGE
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import State, View
 from satlib.page.reader import (

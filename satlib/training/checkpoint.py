@@ -7,21 +7,22 @@ not having stopped.
 
 import copy
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from satlib.errors import SatlibError
-from satlib.files.schemas import CheckpointHeader
-from satlib.files.untrusted import matches
-from satlib.files.weight_files import read_safetensors, require_finite, write_safetensors
+from satlib.files.reading import Count, Size
+from satlib.files.weights import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
 from satlib.model.objective import BatchLoss, VariationalBound
-from satlib.recipe import Recipe, from_dict
+from satlib.recipe import Recipe
 from satlib.training.distributed import Ranks
 from satlib.training.optimisation import create_optimiser, trained_part
 
@@ -32,18 +33,31 @@ LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline"
 _FREE = {("training", "epochs"), ("training", "patience")}
 
 
-@dataclass
-class Progress:
+class EpochRecord(Struct):
+    """What a line of a run's log always has; the other figures depend on the recipe."""
+
+    epoch: Size
+    kept: bool
+    dev_nll: float
+    dev_bleu4: float
+    seconds: float = 0.0
+
+
+class Progress(Struct, forbid_unknown_fields=True):
     """How far a run has come; together with the weights and the random state, all that resuming needs."""
 
-    epoch: int = 0  # finished epochs
-    batch: int = 0  # finished batches of the next epoch
-    sums: dict[str, float] = field(default_factory=dict)  # over those batches' captions: nll, penalty, ...
-    words: int = 0
-    captions: int = 0
-    sampled: int = 0  # captions of batches that have a reward: places or words were sampled
+    epoch: Count = 0  # finished epochs
+    batch: Count = 0  # finished batches of the next epoch
+    sums: dict[str, float] = {}  # over those batches' captions: nll, penalty, ...
+    words: Count = 0
+    captions: Count = 0
+    sampled: Count = 0  # captions of batches that have a reward: places or words were sampled
     seconds: float = 0.0
-    history: list[dict[str, Any]] = field(default_factory=list)  # one record per finished epoch
+    history: list[dict[str, Any]] = []  # one record per finished epoch
+
+    def __post_init__(self) -> None:
+        """Refuse a record that is not an `EpochRecord`."""
+        msgspec.convert(self.history, list[EpochRecord])
 
     def add(self, result: BatchLoss, weight: float, ranks: Ranks) -> None:
         """Count a batch of which this process computed `result`; 0 is the weight of a share without a row of its own."""
@@ -70,6 +84,18 @@ class Progress:
     def best(self) -> dict[str, Any] | None:
         """The record of the epoch whose model is kept: the last of those marked as the best so far."""
         return next((record for record in reversed(self.history) if record["kept"]), None)
+
+
+class Header(Struct):
+    """The header of checkpoint.safetensors."""
+
+    format: Literal["satlib checkpoint 1"]
+    recipe: Recipe
+    captions: str
+    progress: Progress
+    teachers: list[str] | None = None
+    origins: tuple[str, ...] = ()
+    scaler: dict[str, int | float] = {}
 
 
 @dataclass
@@ -109,15 +135,15 @@ class RunState:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.captioner.device)
         return tensors
 
-    def restore(self, header: Mapping[str, Any], tensors: dict[str, Tensor], path: Path) -> None:
+    def restore(self, header: Header, tensors: dict[str, Tensor], path: Path) -> None:
         """Take over a checkpoint's values.
 
         Raises:
             SatlibError: a value is not finite, or a tensor does not fit.
         """
         require_finite(tensors, path)
-        self.progress = Progress(**header["progress"])
-        self.captioner.origins = self.averaged.origins = tuple(header.get("origins", ()))
+        self.progress = header.progress
+        self.captioner.origins = self.averaged.origins = header.origins
         try:
             trained_part(self.captioner).load_state_dict(_part(tensors, "model."))
             if self.averaged is not self.captioner:
@@ -132,8 +158,8 @@ class RunState:
         try:
             restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
             # Absent in a checkpoint from another device, on which precision "auto" meant something else.
-            if self.scaler.is_enabled() and header.get("scaler"):
-                self.scaler.load_state_dict(header["scaler"])
+            if self.scaler.is_enabled() and header.scaler:
+                self.scaler.load_state_dict(header.scaler)
             torch.set_rng_state(tensors["random"])
             if self.captioner.device.type == "cuda" and "random.cuda" in tensors:
                 torch.cuda.set_rng_state(tensors["random.cuda"], self.captioner.device)
@@ -150,25 +176,21 @@ class Identity:
 
     recipe: Recipe
     captions: str  # SHA-256 of the vocabulary and the training captions
-    teachers: Sequence[str] | None  # SHA-256 of each teacher's weights
+    teachers: list[str] | None  # SHA-256 of each teacher's weights
 
-    def check(self, header: Mapping[str, Any], path: Path) -> None:
+    def check(self, header: Header, path: Path) -> None:
         """Compare with a checkpoint's header.
 
         Raises:
             SatlibError: it is another run's; says which part differs.
         """
-        if header.get("format") != FORMAT:
-            raise SatlibError(f"{path} is not a checkpoint of satlib's; name another folder with --out")
-        advice = "copy the run again, or name another folder with --out"
-        matches(header, CheckpointHeader, f"the header of {path} is not that of a checkpoint", advice)
-        if header["captions"] != self.captions:
+        if header.captions != self.captions:
             raise SatlibError(f"{path} was made with other training captions or boxes; name another folder with --out")
-        if header.get("teachers") != self.teachers:
+        if header.teachers != self.teachers:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another folder with --out"
             )
-        before, now = from_dict(header["recipe"]).to_dict(), self.recipe.to_dict()
+        before, now = header.recipe.to_dict(), self.recipe.to_dict()
         for section in now:
             if section in ("name", "decoding"):
                 continue
@@ -182,24 +204,35 @@ class Identity:
 
 def save(path: Path, state: RunState, identity: Identity) -> None:
     """Write a checkpoint atomically."""
-    header = {
-        "format": FORMAT,
-        "recipe": identity.recipe.to_dict(),
-        "captions": identity.captions,
-        "teachers": identity.teachers,
-        "origins": state.captioner.origins,
-        "progress": asdict(state.progress),
-        "scaler": state.scaler.state_dict(),
-    }
+    header = Header(
+        FORMAT,
+        identity.recipe,
+        identity.captions,
+        state.progress,
+        identity.teachers,
+        state.captioner.origins,
+        state.scaler.state_dict(),
+    )
     write_safetensors(path, state.tensors(), header)
 
 
-def find(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+def read(path: Path) -> tuple[Header, dict[str, Tensor]]:
+    """The header and tensors of a checkpoint.
+
+    Raises:
+        SatlibError: the file is damaged, or is no checkpoint.
+    """
+    return read_safetensors(
+        path, Header, "that of a checkpoint", "copy the run again, or name another folder with --out"
+    )
+
+
+def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
     """The header and tensors of a run's checkpoint, None without one; files that a killed process left half written go."""
     for left_over in folder.glob(".*.partial"):
         left_over.unlink(missing_ok=True)
     path = folder / CHECKPOINT
-    return read_safetensors(path) if path.is_file() else None
+    return read(path) if path.is_file() else None
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

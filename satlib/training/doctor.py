@@ -12,12 +12,10 @@ from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
 from satlib.files.atomic import read_json
-from satlib.files.schemas import CheckpointHeader, Evaluation
-from satlib.files.untrusted import matches
-from satlib.files.weight_files import read_safetensors
+from satlib.files.schemas import Evaluation
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
-from satlib.training import symptoms
+from satlib.training import checkpoint, symptoms
 from satlib.training.checkpoint import CHECKPOINT
 from satlib.training.patient import Check, Patient, Unknown
 from satlib.training.validation import read_log
@@ -93,14 +91,7 @@ def _read_folder(patient: Patient, folder: Path) -> None:
                 path, Evaluation, "an evaluation", "make it again with: satlib evaluate"
             )
     if (folder / CHECKPOINT).is_file():
-        header, _ = read_safetensors(folder / CHECKPOINT)
-        matches(
-            header,
-            CheckpointHeader,
-            f"the header of {folder / CHECKPOINT} is not that of a checkpoint",
-            "copy the run again",
-        )
-        patient.progress = header["progress"]
+        patient.progress = checkpoint.read(folder / CHECKPOINT)[0].progress
     if (folder / "log.jsonl").is_file():
         patient.log = read_log(folder / "log.jsonl")
     if (folder / "recipe.toml").is_file():

@@ -10,6 +10,7 @@ from satlib.data.text import Vocabulary, tokenise
 from satlib.evaluation import statistics
 from satlib.model.captioner import Captioner
 from satlib.recipe import Recipe
+from satlib.training.checkpoint import Progress
 
 FEWEST = 20  # captions: of fewer, shares say little
 
@@ -40,7 +41,7 @@ class Patient:
     captioner: Captioner | None = None
     data: CaptionSet | None = None
     sampled: dict[str, Any] = field(default_factory=dict)
-    progress: dict[str, Any] = field(default_factory=dict)
+    progress: Progress | None = None
     distances: list[float] = field(default_factory=list)
 
     @cached_property

@@ -226,8 +226,8 @@ def diverges(patient: Patient) -> Result:
     before = (
         patient.log[-1].get("train_nll") if patient.log else patient.vocabulary and math.log(len(patient.vocabulary))
     )
-    if before and p.get("words") and "nll" in p["sums"]:
-        now = p["sums"]["nll"] / p["words"]
+    if before and p is not None and p.words and "nll" in p.sums:
+        now = p.sums["nll"] / p.words
         measured, risen = f"{measured}, loss {before:.2f}, then {now:.2f} nats per word", now > RISEN * before
     return Result(rate > FASTEST or risen, measured)
 

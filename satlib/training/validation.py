@@ -12,12 +12,11 @@ from satlib.data.batches import Batch, Pair, SameLengthBatches
 from satlib.data.features import Reader, read_ahead
 from satlib.errors import Diverged
 from satlib.evaluation.evaluate import generate, quick_bleu
-from satlib.files.schemas import EpochRecord
-from satlib.files.untrusted import decoded, matches
+from satlib.files.reading import decode
 from satlib.model.captioner import Captioner
 from satlib.model.objective import VariationalBound, coins, negative_log_likelihood
 from satlib.recipe import Recipe
-from satlib.training.checkpoint import RunState
+from satlib.training.checkpoint import EpochRecord, RunState
 from satlib.training.training_data import TrainingData
 
 STILL = 0.02  # total variation between the maps of consecutive words below which the map does not depend on the word
@@ -31,9 +30,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        what, advice = f"{path}, line {number}", "copy the run again"
-        records.append(decoded(line, what, advice))
-        matches(records[-1], EpochRecord, f"{what} is not an epoch's record", advice)
+        about = f"{path}, line {number}", "an epoch's record", "copy the run again"
+        decode(line, EpochRecord, *about)
+        records.append(decode(line, dict[str, Any], *about))
     return records
 
 
