@@ -20,7 +20,6 @@ from satlib.data.features import Pixels
 from satlib.evaluation import plots
 from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.training import loop
-from satlib.training.streaming import StreamedImages
 
 SMALL = (
     "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
@@ -74,8 +73,7 @@ def train(case, data, folder, **more):
     name, *changes = case
     chosen = recipe.load(name, [*SMALL, *changes])
     streamed = any(change.startswith("data.buffer") for change in changes)
-    reader = StreamedImages() if streamed else Pixels(data[0])
-    return loop.train(chosen, data[streamed], reader, folder, progress=False, **more)
+    return loop.train(chosen, data[streamed], Pixels(data[streamed]), folder, progress=False, **more)
 
 
 @contextlib.contextmanager

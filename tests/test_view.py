@@ -13,13 +13,11 @@ from satcourse.widgets import explorer
 from satlib import cli, recipe
 from satlib.data import images
 from satlib.data.features import Pixels
-from satlib.data.sharded import StreamedImage
 from satlib.data.text import Vocabulary
 from satlib.evaluation import evaluate, metrics, overlay, plots
 from satlib.files.weights import read_safetensors
 from satlib.model import encoders, shipped
 from satlib.model.captioner import Captioner
-from satlib.training.streaming import StreamedImages
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 
@@ -61,15 +59,8 @@ class TestEveryPartSeesTheSame:
 
     def test_what_training_and_features_read(self, photo, view):
         data = tiny.data()
-        object.__setattr__(data, "draw", lambda example: photo)
+        data.draw = lambda example: photo
         assert torch.equal(Pixels(data, view).read(["train-0"])[0], self.pixels(photo, view))
-
-    def test_a_stream(self, photo, view, tmp_path):
-        photo.save(tmp_path / "a.png")
-        picture = StreamedImage("a", (tmp_path / "a.png").read_bytes(), "a.png")
-        for _ in range(2):  # also when it is asked for by two readers in turn
-            for each in images.VIEWS:
-                assert torch.equal(StreamedImages(each).read([picture])[0], self.pixels(photo, each))
 
     def test_the_explorer(self, photo, view):
         made = captioner(view)

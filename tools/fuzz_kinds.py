@@ -256,8 +256,7 @@ def _use_shards(folder: Path, _: Satlib) -> None:
     data = datasets.load(str(folder))
     for example in data.split("dev"):
         data.photo(example)
-    for number in range(len(data.index["splits"]["train"])):
-        list(data.read(number))
+    list(data.read_all())
 
 
 def _model(folder: Path) -> None:

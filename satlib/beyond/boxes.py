@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from satlib.data.datasets import CaptionSet, Example
+from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Box, Entities
 from satlib.data.images import SIZE
-from satlib.data.sharded import Shards
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model.captioner import Captioner
@@ -101,11 +100,11 @@ def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, caption
         )
     if entities is None:
         return None
-    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward" or isinstance(data, Shards):
+    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward" or data.streamed:
         raise SatlibError(
             "objective.boxes needs attention (soft or hard), the likelihood of captions, and a data set in files"
         )
-    train = data.split("train")[: recipe.data.train_images or None]
+    train = data.shortened(recipe.data.train_images).split("train")
     return BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view)
 
 

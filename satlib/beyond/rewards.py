@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from satlib.beyond.meteor import function_words, meteor
-from satlib.data.datasets import Example
+from satlib.data.caption_set import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model.search import Rollout

@@ -63,14 +63,13 @@ def shards(options: argparse.Namespace) -> int:
     """Write shards, and print their number and size."""
     from satlib.data import datasets, shards
 
-    train_images = options.train_images or 0
-    data = datasets.load(options.name, datasets.data_root(options.data), train_images=train_images)
+    data = datasets.load(options.name, datasets.data_root(options.data), train_images=options.train_images or 0)
     splits = options.split or datasets.SPLITS
-    index = shards.write(
-        data, options.folder, splits, options.images_per_shard, train_images, language=options.language
-    )
-    for split, written in index["splits"].items():
-        images, captions, size = (sum(shard[name] for shard in written) for name in ("images", "captions", "bytes"))
+    index = shards.write(data, options.folder, splits, options.images_per_shard, language=options.language)
+    for split, written in index.splits.items():
+        images, captions, size = (
+            sum(getattr(shard, name) for shard in written) for name in ("images", "captions", "bytes")
+        )
         print(
             f"{split:5} {images:9,} images, {captions:10,} captions, {len(written):5,} shards, {size / 1e6:10,.1f} MB"
         )
@@ -102,14 +101,13 @@ def features(options: argparse.Namespace) -> int:
     """Compute annotation vectors."""
     from satlib import recipe
     from satlib.data import features
-    from satlib.data.sharded import Shards
     from satlib.model import device, encoders
     from satlib.training import distributed, scaling
     from satlib.training.features import extract
 
     chosen = recipe.load(options.recipe, options.set)
     data, root = inputs.data_of(chosen, options)
-    if chosen.encoder.train or isinstance(data, Shards):
+    if chosen.encoder.train or data.streamed:
         reason = "trains its encoder" if chosen.encoder.train else "reads its images as a stream"
         print(f"{chosen.name} {reason}: there is nothing to compute beforehand")
         return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from satlib.data.datasets import CaptionSet
+    from satlib.data.caption_set import CaptionSet
     from satlib.data.features import Reader
     from satlib.model.captioner import Captioner
     from satlib.model.encoders import Encoder
@@ -28,9 +28,8 @@ def data_of(recipe: "Recipe", options: argparse.Namespace) -> tuple["CaptionSet"
 def images_reader(captioner: "Captioner", data: "CaptionSet", root: Path, options: argparse.Namespace) -> "Reader":
     """The reader of the images of a split that a model is to see: of another data set's photographs, without a feature store."""
     from satlib.data import features
-    from satlib.data.sharded import Shards
 
-    if options.data_set and not isinstance(data, Shards):
+    if options.data_set:
         return features.Pixels(data, captioner.view)
     return model_reader(captioner, data, root, (options.split,))
 
@@ -62,13 +61,9 @@ def reader(
         splits: those that will be read; only their images are checked against the store.
     """
     from satlib.data import features
-    from satlib.data.sharded import Shards
-    from satlib.training import streaming
     from satlib.training.features import open_store
 
-    if isinstance(data, Shards):
-        return streaming.StreamedImages(recipe.encoder.view)
-    if encoder is None:
+    if encoder is None or data.streamed:
         return features.Pixels(data, recipe.encoder.view)
     examples = [example for split in splits for example in data.split(split)]
     return open_store(root, data, encoder, recipe.encoder.view, examples, features_command(recipe, root))

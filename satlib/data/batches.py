@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from satlib.data.datasets import Example
+from satlib.data.caption_set import Example
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
 

@@ -1,14 +1,13 @@
 """`satlib data check NAME`: statistics of a caption set, and missing or unreadable images."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from satlib.data.datasets import SPLITS, CaptionSet, Example, data_root, load
-from satlib.data.reading import absent
-from satlib.data.sharded import Shards
+from satlib.data.caption_set import SPLITS, Example
+from satlib.data.datasets import data_root, load
+from satlib.data.features import read_ahead
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
@@ -94,72 +93,40 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
     Raises:
         SatlibError: the set is unknown, or its captions cannot be read.
     """
-    root = data_root() if root is None else root
-    data = load(name, root, require_images=False)
-    if isinstance(data, Shards):
-        return _check_shards(data, size, progress, language or data.language)
-    missing = absent(data.examples)
-    missing_ids = {example.image_id for example in missing}
-    present = [example for example in data.examples if example.image_id not in missing_ids]
-    unreadable = tuple(line for line in _read(data, present, progress) if line)
-    train = [caption for example in data.split("train") for caption in example.references]
-    vocabulary = Vocabulary.from_captions(train, size, language=language) if train else None
-    paths = [str(example.path.parent) for example in data.examples if example.path is not None]
-    return Report(
-        name=data.name,
-        where=os.path.commonpath(paths) if paths else "drawn, needs no files",
-        splits={split: _describe(data.split(split), vocabulary, language) for split in SPLITS if data.split(split)},
-        vocabulary=len(vocabulary) if vocabulary else 0,
-        opened=len(present) - len(unreadable),
-        missing=tuple(example.image_id for example in missing),
-        unreadable=unreadable,
-    )
-
-
-def _check_shards(data: Shards, size: int, progress: bool, language: str) -> Report:
-    """`check` for shards: each shard is read once; captions are kept in memory, images are not."""
+    data = load(name, data_root() if root is None else root, require_images=False)
+    language = language or data.language
     by_split: dict[str, list[Example]] = {}
-    unreadable = []
-    bar = progress_bar(total=len(data), unit="img", desc=data.name, show=progress)
-    with bar:
-        for split, shards in data.index["splits"].items():
-            for shard in range(len(shards)):
-                for image, captions in data.read(shard, split):
-                    by_split.setdefault(split, []).append(Example(str(image), split, captions))
-                    if line := _problem(image.photo):
-                        unreadable.append(line)
-                    bar.update()
+    missing, unreadable = [], []
+
+    def read(example: Example) -> tuple[Example, bool, str]:
+        if example.path is not None and not example.path.exists():
+            return example, False, ""
+        try:
+            data.photo(example)
+        except SatlibError as error:
+            return example, True, str(error)
+        return example, True, ""
+
+    seen = read_ahead(read, data.read_all(), min(8, os.cpu_count() or 1))
+    for example, exists, problem in progress_bar(seen, total=len(data), unit="img", desc=data.name, show=progress):
+        # A plain id: that of a stream would keep its image in memory.
+        kept = replace(example, image_id=str(example.image_id))
+        by_split.setdefault(example.split, []).append(kept)
+        if not exists:
+            missing.append(kept.image_id)
+        elif problem:
+            unreadable.append(problem)
     vocabulary = data.vocabulary(size, 1, language) if "train" in by_split else None
+    paths = [str(one.path.parent) for split in by_split.values() for one in split if one.path is not None]
     return Report(
         name=data.name,
-        where=data.place,
-        splits={split: _describe(examples, vocabulary, language) for split, examples in by_split.items()},
+        where=os.path.commonpath(paths) if paths else data.where,
+        splits={split: _describe(by_split[split], vocabulary, language) for split in SPLITS if split in by_split},
         vocabulary=len(vocabulary) if vocabulary else 0,
-        opened=len(data) - len(unreadable),
-        missing=(),
+        opened=len(data) - len(missing) - len(unreadable),
+        missing=tuple(missing),
         unreadable=tuple(unreadable),
     )
-
-
-def _problem(read: Callable[[], object]) -> str:
-    """The error message of a function that reads an image, or "" if it succeeds."""
-    try:
-        read()
-    except SatlibError as error:
-        return str(error)
-    return ""
-
-
-def _read(data: CaptionSet, examples: Sequence[Example], progress: bool) -> Iterator[str]:
-    """Yield each example's error message, or "" if its image can be read."""
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        yield from progress_bar(
-            pool.map(lambda example: _problem(lambda: data.photo(example)), examples),
-            total=len(examples),
-            unit="img",
-            desc=data.name,
-            show=progress,
-        )
 
 
 def _describe(examples: Sequence[Example], vocabulary: Vocabulary | None, language: str) -> Split:

@@ -1,85 +1,15 @@
-"""Caption sets: images with their captions and splits (section 5.2).
-
-Every source loads into the same small object, `CaptionSet`. Loading reads captions only: an image is opened, or drawn, when
-`CaptionSet.photo` is called.
-"""
+"""The data sets by name: each loads into a `CaptionSet`. Loading reads captions only: an image is opened, or drawn, when it is used."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from PIL import Image
-
-from satlib.data import images
+from satlib.data import coco, flickr, folder, karpathy, scenes, shards
+from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example
 from satlib.errors import SatlibError
 
-MAX_REFERENCES = 5
-SPLITS = ("train", "dev", "test")
+__all__ = ["MAX_REFERENCES", "NAMES", "SPLITS", "CaptionSet", "Example", "data_root", "find_root", "load"]
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
 YOUR_FOLDER = "FOLDER"  # stands in the recipe own-folder for what only its user knows
-
-
-@dataclass(frozen=True)
-class Example:
-    """One image and its captions.
-
-    Attributes:
-        image_id: unique within its set; the file's name, or its path inside the set's folder.
-        split: "train", "dev" or "test".
-        references: 1 to 5 raw captions, each on one line.
-        path: the image file; None if the image is drawn.
-    """
-
-    image_id: str
-    split: str
-    references: tuple[str, ...]
-    path: Path | None = None
-
-
-@dataclass(frozen=True)
-class CaptionSet:
-    """Images with captions and splits.
-
-    Attributes:
-        name: used in reports and in the names of feature stores.
-        examples: all examples, in the order of their source.
-        draw: draws the image of an example that has no file.
-        home: the absolute path of the image folder; None if the images are drawn or read from shards.
-    """
-
-    name: str
-    examples: tuple[Example, ...]
-    draw: Callable[[Example], Image.Image] | None = None
-    home: Path | None = None
-
-    def __len__(self) -> int:
-        """The number of images in all splits."""
-        return len(self.examples)
-
-    def split(self, name: str) -> tuple[Example, ...]:
-        """The examples of one split, in order; empty if the set has none.
-
-        Raises:
-            SatlibError: the split is unknown.
-        """
-        if name not in SPLITS:
-            raise SatlibError(f"unknown split {name!r}; choose from {', '.join(SPLITS)}")
-        return tuple(example for example in self.examples if example.split == name)
-
-    def photo(self, example: Example) -> Image.Image:
-        """The image of an example in RGB, read from its file or drawn.
-
-        Raises:
-            SatlibError: the file is missing or cannot be read.
-        """
-        if example.path is not None:
-            return images.open_photo(example.path)
-        if self.draw is None:
-            raise SatlibError(
-                f"image {example.image_id} of {self.name} has no file and cannot be drawn; load the data set again"
-            )
-        return self.draw(example)
 
 
 def data_root(option: str | None = None) -> Path:
@@ -105,24 +35,16 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
         root: the data root; `data_root()` by default.
         require_images: raise an error if listed image files are missing (lists each folder once, opens no file).
         train_images: load only this many training images, from the first; 0 means all (of scenes, the default number).
-            Shards ignore it.
 
     Raises:
         SatlibError: the set is unknown, files or images are missing, a line is malformed, or captions are empty or not UTF-8.
     """
     data = _load(name, data_root() if root is None else root, require_images, train_images)
-    train = data.split("train")[train_images:] if train_images and type(data) is CaptionSet else ()
-    unused = set(train)
-    return (
-        replace(data, examples=tuple(example for example in data.examples if example not in unused)) if unused else data
-    )
+    return data.shortened(train_images)
 
 
 def _load(name: str, root: Path, require_images: bool, train_images: int) -> CaptionSet:
-    # The sources import this module's classes, so each one is imported only when it is used.
     if name == "scenes":
-        from satlib.data import scenes
-
         return scenes.load(train=train_images) if train_images else scenes.load()
     if name in NAMES:
         if not root.is_dir():
@@ -130,24 +52,14 @@ def _load(name: str, root: Path, require_images: bool, train_images: int) -> Cap
                 f"the data root {root} does not exist; set it with --data or SATLIB_DATA, or run: satlib data fetch {name}"
             )
         if name == "coco":
-            from satlib.data import coco
-
             return coco.load(root / name, require_images)
-        from satlib.data import flickr
-
         return (flickr.load_8k if name == "flickr8k" else flickr.load_30k)(root / name, require_images)
-    from satlib.data import sharded
-
-    if sharded.is_location(name):
-        return sharded.Shards(name)
+    if shards.is_location(name):
+        return shards.load(name)
     for path in (Path(name).expanduser(), root / name):
         if path.suffix == ".json" and path.is_file():
-            from satlib.data import karpathy
-
             return karpathy.load(path, root, require_images)
         if path.is_dir():
-            from satlib.data import folder
-
             return folder.load(path, require_images)
     if name == YOUR_FOLDER:
         raise SatlibError(

@@ -9,11 +9,12 @@ are new or have changed, and `read` detects damaged vectors.
 import hashlib
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from satlib.data import images
-from satlib.data.datasets import CaptionSet, Example
+from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.images import SIZE
 from satlib.errors import SatlibError
 from satlib.files.atomic import read_json, write_text
@@ -306,8 +307,8 @@ class Pixels:
     def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
         """`view` is the part of a photograph that the encoder sees (`images.square`)."""
         self._data, self._view = data, view
-        self._examples = {example.image_id: example for example in data.examples}
-        self._cache: dict[str, Tensor] = {}
+        # The images of a stream, and what is cached of them, vanish with their ids.
+        self._cache: MutableMapping[str, Tensor] = WeakKeyDictionary() if data.streamed else {}
         self._room = cache_bytes // (3 * SIZE * SIZE)
 
     def read(self, image_ids: Sequence[str]) -> Tensor:
@@ -329,7 +330,7 @@ class Pixels:
     def _one(self, image_id: str) -> Tensor:
         image = self._cache.get(image_id)
         if image is None:
-            image = images.to_tensor(images.square(self._data.photo(self._examples[image_id]), self._view))
+            image = images.to_tensor(images.square(self._data.image(image_id), self._view))
             if len(self._cache) < self._room:
                 self._cache[image_id] = image
         return image

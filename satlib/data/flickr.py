@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from satlib.data import karpathy
-from satlib.data.datasets import CaptionSet
+from satlib.data.caption_set import CaptionSet
 from satlib.data.reading import assemble, clean, read_lines, require_files
 from satlib.errors import SatlibError
 

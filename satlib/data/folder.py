@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from satlib.data.datasets import SPLITS, CaptionSet
+from satlib.data.caption_set import SPLITS, CaptionSet
 from satlib.data.reading import assemble, clean, read_text, split_name
 from satlib.errors import SatlibError
 from satlib.files.atomic import replacing, write_text

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from satlib.data.datasets import MAX_REFERENCES, SPLITS, CaptionSet, Example
+from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 

@@ -19,7 +19,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import RandomState
@@ -27,11 +26,9 @@ from PIL import Image
 
 from satlib.data import scenes_grammar as grammar
 from satlib.data import scenes_paint as paint
+from satlib.data.caption_set import SPLITS, CaptionSet, Example
 from satlib.data.scenes_grammar import Kind, Meaning, between, pick
 from satlib.errors import SatlibError
-
-if TYPE_CHECKING:
-    from satlib.data.datasets import CaptionSet, Example
 
 # Settings, in pixels, that make scenes easier or harder to see. (The grammar lists shapes, colours and so on.)
 SIDE = paint.SIDE
@@ -41,8 +38,6 @@ NEAREST = 56.0  # minimum distance between the centres along the axis of the rel
 TOUCHING = 0.92  # and at least this share of the sum of the radii: close objects may overlap slightly
 SLANT = 0.45  # maximum distance along the other axis, as a share of the distance along the first
 VISIBLE = 0.8  # minimum share of an object that clutter leaves visible
-
-SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
@@ -181,14 +176,12 @@ def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
     return objects
 
 
-def load(train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> "CaptionSet":
+def load(train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> CaptionSet:
     """The data set with this many scenes per split; each scene is drawn when its photo is requested.
 
     Raises:
         SatlibError: a number of scenes is negative or above 1,000,000, or the seed is negative.
     """
-    from satlib.data.datasets import CaptionSet, Example  # here, to avoid a circular import
-
     examples = []
     for split, count in zip(SPLITS, (train, dev, test), strict=True):
         if not 0 <= count <= 1_000_000:
@@ -201,7 +194,7 @@ def load(train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> "
     return CaptionSet(name="scenes", examples=tuple(examples), draw=functools.partial(_draw, seed=seed))
 
 
-def _draw(example: "Example", seed: int) -> Image.Image:
+def _draw(example: Example, seed: int) -> Image.Image:
     return scene(example.image_id, seed).photo()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pycocoevalcap.bleu.bleu import Bleu
 
-from satlib.data.datasets import CaptionSet, Example
+from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import Reader, read_ahead
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError

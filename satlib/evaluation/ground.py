@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from satlib.data import scenes
-from satlib.data.datasets import CaptionSet, Example
+from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.images import SIZE, seen_box
 from satlib.errors import SatlibError
 from satlib.evaluation import pointing

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from satlib.data.datasets import CaptionSet, Example
+from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
 from satlib.data.features import Reader, read_ahead
 from satlib.data.text import END, tokenise

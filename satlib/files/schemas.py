@@ -214,33 +214,6 @@ class FolderRow(Struct):
     split: str | None = None
 
 
-class Shard(Struct):
-    """A shard: its file name, which must not lead out of the folder, and its content."""
-
-    file: Annotated[str, Meta(pattern=r"^[\w-]+\.tar$")]
-    images: Size
-    bytes: Count
-    sha256: str = ""
-
-
-class ShardIndex(Struct):
-    """shards.json (`satlib.data.shards`)."""
-
-    format: str
-    data: Name
-    splits: dict[str, list[Shard]]
-    lengths: dict[Annotated[str, Meta(pattern=r"^\d{1,9}$")], Count]
-    words: dict[str, Count]
-    language: str = ""
-
-
-class ShardMember(Struct):
-    """An image's captions in a shard."""
-
-    key: Name
-    captions: Annotated[list[str], Meta(min_length=1)]
-
-
 class ExportedFile(Struct):
     """A file of an export."""
 

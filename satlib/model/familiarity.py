@@ -21,7 +21,7 @@ from satlib.data.features import Reader, read_ahead
 from satlib.errors import SatlibError
 
 if TYPE_CHECKING:
-    from satlib.data.datasets import CaptionSet
+    from satlib.data.caption_set import CaptionSet
     from satlib.model.captioner import Caption
 
 DIRECTIONS = 64  # twice as many double the size and change little

@@ -14,7 +14,7 @@ import torch
 from pycocoevalcap.cider.cider import Cider
 
 from satlib.beyond.averaging import average_weights
-from satlib.data.datasets import CaptionSet, Example
+from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import Reader, read_ahead
 from satlib.evaluation import evaluate, metrics
 from satlib.files.atomic import read_json, write_json, write_text

@@ -106,7 +106,7 @@ def _data(used: recipe.Recipe, root: Path) -> datasets.CaptionSet | None:
         data = datasets.load(used.data.name, root, train_images=used.data.train_images)
     except SatlibError:
         return None
-    return data if isinstance(data.examples, tuple) and not hasattr(data, "place") else None
+    return None if data.streamed else data
 
 
 def _sample(patient: Patient, captioner: Captioner, data: datasets.CaptionSet) -> None:

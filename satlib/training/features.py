@@ -16,7 +16,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from satlib.data.datasets import CaptionSet, Example
+from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import (
     ARRAY,
     COMMAND,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from satlib.beyond.boxes import targets
 from satlib.beyond.distillation import Teachers
 from satlib.data.batches import Batch
-from satlib.data.datasets import CaptionSet
+from satlib.data.caption_set import CaptionSet
 from satlib.data.entities import Entities
 from satlib.data.features import Pixels, Reader, read_ahead
 from satlib.errors import Diverged, Interrupted, SatlibError

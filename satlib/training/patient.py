@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from satlib.data.datasets import CaptionSet
+from satlib.data.caption_set import CaptionSet
 from satlib.data.text import Vocabulary, tokenise
 from satlib.evaluation import statistics
 from satlib.model.captioner import Captioner

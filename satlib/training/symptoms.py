@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from satlib.data.datasets import CaptionSet
+from satlib.data.caption_set import CaptionSet
 from satlib.data.text import tokenise
 from satlib.evaluation import metrics, statistics
 from satlib.training.patient import CHECKS, Patient, Result, Unknown, check  # noqa: F401  (the list that this module fills)

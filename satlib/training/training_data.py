@@ -10,12 +10,11 @@ from torch.nn import functional
 
 from satlib.beyond.rewards import Consensus
 from satlib.data.batches import ImageBatches, Pair, SameLengthBatches, pairs
-from satlib.data.datasets import CaptionSet, Example
-from satlib.data.sharded import Shards
+from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.shards import Shards, StreamedBatches
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.recipe import Recipe, TrainingConfig
-from satlib.training.streaming import StreamedBatches
 
 
 @dataclass(frozen=True)
@@ -48,43 +47,35 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
     Raises:
         SatlibError: the train or the dev split is empty, or a stream cannot serve the recipe.
     """
-    streamed = isinstance(data, Shards)
-    train = () if streamed else data.split("train")[: recipe.data.train_images or None]
+    data = data.shortened(recipe.data.train_images)
+    train: Sequence[Example] = () if data.streamed else data.split("train")
     dev: Sequence[Example] = data.split("dev")
-    if not (train or streamed) or not dev:
+    if not (train or data.streamed) or not dev:
         raise SatlibError(
             f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
         )
-    known = (recipe.data.vocabulary_size, recipe.data.min_count, recipe.data.language)
-    config, longest = recipe.training, recipe.data.max_length
+    vocabulary = data.vocabulary(recipe.data.vocabulary_size, recipe.data.min_count, recipe.data.language)
+    config, longest, rewarded = recipe.training, recipe.data.max_length, recipe.objective.maximise == "reward"
     reward = dev_reward = None
     batches: SameLengthBatches | ImageBatches | StreamedBatches
-    if streamed:
-        vocabulary = data.vocabulary(*known)
-        batches = _stream(data, vocabulary, recipe)
+    if isinstance(data, Shards):
+        if rewarded:
+            raise SatlibError(
+                f"the training images in {data.place} are a stream, which is read by its captions: "
+                'set objective.maximise = "likelihood", or train on a data set in files'
+            )
+        batches = StreamedBatches(data, vocabulary, longest, config.batch_size, config.seed, recipe.data.buffer)
         digest = batches.hash
     else:
-        vocabulary = Vocabulary.from_captions((caption for one in train for caption in one.references), *known)
         train_pairs = pairs(train, vocabulary, longest)
         digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
-        if recipe.objective.maximise == "reward":
-            reward = Consensus(train, vocabulary, recipe.reward)
-            dev_reward = Consensus(dev, vocabulary, recipe.reward)
-            batches = ImageBatches([one.image_id for one in train], config.batch_size, config.seed)
-        else:
-            batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+        batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+    if rewarded:
+        reward = Consensus(train, vocabulary, recipe.reward)
+        dev_reward = Consensus(dev, vocabulary, recipe.reward)
+        batches = ImageBatches([one.image_id for one in train], config.batch_size, config.seed)
     names = [one.image_id for one in train]
     return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
-
-
-def _stream(data: Shards, vocabulary: Vocabulary, recipe: Recipe) -> StreamedBatches:
-    if recipe.objective.maximise == "reward" or recipe.data.train_images:
-        raise SatlibError(
-            f"the training images in {data.place} are a stream, which is read whole and by its captions: "
-            'set data.train_images = 0 and objective.maximise = "likelihood", or train on a data set in files'
-        )
-    config = recipe.training
-    return StreamedBatches(data, vocabulary, recipe.data.max_length, config.batch_size, config.seed, recipe.data.buffer)
 
 
 def drop_annotations(a: Tensor, covers: Tensor | None, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:

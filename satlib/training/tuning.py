@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from satlib import recipe
-from satlib.data.datasets import CaptionSet
+from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Reader
 from satlib.errors import Diverged, SatlibError
 from satlib.evaluation import plots
