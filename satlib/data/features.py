@@ -25,9 +25,9 @@ from satlib.data import images
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.images import SIZE
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json, write_text
+from satlib.files.atomic import write_text
 from satlib.files.progress import progress_bar
-from satlib.files.schemas import Count, Size
+from satlib.files.reading import Count, Size, read_json
 
 FORMAT = "satlib features 3"  # change it whenever the result of `images.square` changes
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
@@ -269,8 +269,7 @@ def read_manifest(folder: Path) -> Manifest:
         SatlibError: it is damaged, or of another format.
     """
     advice = f"delete {folder} and run satlib features again"
-    content = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
-    manifest = msgspec.convert(content, Manifest)
+    manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
     if manifest.format != FORMAT:
         raise SatlibError(f"the feature store {folder} has the format {manifest.format!r}, not {FORMAT!r}; {advice}")
     return manifest
