@@ -49,19 +49,19 @@ def without_outside_links(text: str, page: str, inside: Collection[str], address
     """
     folders = {posixpath.dirname(path) for path in inside}
 
-    def replaced(found: re.Match[str]) -> str:
-        target = found["target"]
+    def replaced(match: re.Match[str]) -> str:
+        target = match["target"]
         if target is None or "://" in target or target.startswith(("#", "mailto:")):
-            return found[0]
+            return match[0]
         file, hash_mark, anchor = target.partition("#")
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page), file))
         if path in inside or path in folders:
-            return found[0]
+            return match[0]
         if address is None:
-            return "" if found["picture"] else found["label"]
-        kind = "raw" if found["picture"] else "blob"
+            return "" if match["picture"] else match["label"]
+        kind = "raw" if match["picture"] else "blob"
         place = f"{address.rstrip('/')}/{kind}/v{version}/{path}{hash_mark}{anchor}"
-        return f"{found['picture']}[{found['label']}]({place})"
+        return f"{match['picture']}[{match['label']}]({place})"
 
     return _CODE_OR_LINK.sub(replaced, text)
 

@@ -53,8 +53,8 @@ def sources(names: list[str] | None = None) -> list[Path]:
 def stub(code: str, id: str) -> str:
     """A solution's cell with the solution cut out: still valid Python that does nothing."""
 
-    def cut(found: re.Match) -> str:
-        indent, given = found[1], [line.split("# STUB ", 1)[1] for line in found[3].splitlines()]
+    def cut(match: re.Match) -> str:
+        indent, given = match[1], [line.split("# STUB ", 1)[1] for line in match[3].splitlines()]
         lines = given or ["..."]
         return "".join(
             f"{indent}{line}  # {id}: your code here\n" if "..." in line else f"{indent}{line}\n" for line in lines
@@ -65,7 +65,7 @@ def stub(code: str, id: str) -> str:
 
 def solved(code: str) -> str:
     """A solution's cell without its marks."""
-    return SOLUTION.sub(lambda found: found[2], code).rstrip("\n")
+    return SOLUTION.sub(lambda match: match[2], code).rstrip("\n")
 
 
 def heading(task: Task) -> str:
@@ -90,13 +90,13 @@ def _after(id: str, after: str) -> str:
     return f"after [notebook {number}, {title}](../notebooks/{places[title]})"
 
 
-def _exploration(source: Path, found: re.Match) -> str:
+def _exploration(source: Path, match: re.Match) -> str:
     """The heading of an open task, with its card."""
     chapter = int(source.stem[:2])
-    card = next((each for each in explorations(chapter) if each.title == found[1]), None)
+    card = next((each for each in explorations(chapter) if each.title == match[1]), None)
     if card is None:
-        raise SystemExit(f"{source.name}: satcourse.exercises has no exploration {found[1]!r}")
-    return f"{found[0]}\n\n{stars(card)} · {minutes(card.minutes)} · open · {_after(f'{chapter}.0', card.after)}"
+        raise SystemExit(f"{source.name}: satcourse.exercises has no exploration {match[1]!r}")
+    return f"{match[0]}\n\n{stars(card)} · {minutes(card.minutes)} · open · {_after(f'{chapter}.0', card.after)}"
 
 
 def _folded(title: str, text: str) -> str:
@@ -104,24 +104,24 @@ def _folded(title: str, text: str) -> str:
 
 
 def _closing(
-    name: str, asked: Task, code: str, folds: dict[str, str], for_class: bool, later: list[NotebookNode]
+    name: str, exercise: Task, code: str, folds: dict[str, str], for_class: bool, later: list[NotebookNode]
 ) -> list[NotebookNode]:
     """The cells that end an exercise: its check, what there is to unfold, and where a `later` cell needs it, the catch-up."""
-    wanted = ("hint", "pseudocode") if asked.kind == "write" else ("hint",)
+    wanted = ("hint", "pseudocode") if exercise.kind == "write" else ("hint",)
     missing = [fold for fold in wanted if fold not in folds] + ([] if code else ["function"])
-    if missing or f"def {asked.name}(" not in code:
-        raise SystemExit(f"{name}: exercise {asked.id} lacks {', '.join(missing) or 'def ' + asked.name}")
+    if missing or f"def {exercise.name}(" not in code:
+        raise SystemExit(f"{name}: exercise {exercise.id} lacks {', '.join(missing) or 'def ' + exercise.name}")
     folded = [_folded(fold.capitalize(), folds[fold]) for fold in wanted]
     if not for_class:
         folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
     closing = [
-        _cell(f'check("{asked.id}", {asked.name})', asked.id, "check"),
+        _cell(f'check("{exercise.id}", {exercise.name})', exercise.id, "check"),
         new_markdown_cell("\n".join(folded)),
     ]
     # Called, that is: a parameter or a variable of the same name needs nothing.
-    if any(cell.cell_type == "code" and re.search(rf"(?<!def )\b{asked.name}\(", cell.source) for cell in later):
-        said = f"# Later cells need {asked.name}: whatever you have written, from here on it is satlib's own."
-        closing.append(_cell(f'{said}\n{asked.name} = reference("{asked.id}")', asked.id, "catch-up"))
+    if any(cell.cell_type == "code" and re.search(rf"(?<!def )\b{exercise.name}\(", cell.source) for cell in later):
+        said = f"# Later cells need {exercise.name}: whatever you have written, from here on it is satlib's own."
+        closing.append(_cell(f'{said}\n{exercise.name} = reference("{exercise.id}")', exercise.id, "catch-up"))
     return closing
 
 
@@ -139,48 +139,48 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
     """
     folder = "solutions" if with_solutions else "exercises"
     first, *rest = jupytext.read(source).cells
-    made = [first, *opening(f"{folder}/{source.stem}.ipynb")]
+    result = [first, *opening(f"{folder}/{source.stem}.ipynb")]
     if seed:
-        made.append(new_code_cell(f"from satcourse.exercises import class_seed\n\nclass_seed({seed})"))
-    asked: Task | None = None
+        result.append(new_code_cell(f"from satcourse.exercises import class_seed\n\nclass_seed({seed})"))
+    exercise: Task | None = None
     code, folds = "", {}
 
     def finish(later: list[NotebookNode]) -> None:
-        if asked is not None:
-            made.extend(_closing(source.name, asked, code, folds, for_class, later))
+        if exercise is not None:
+            result.extend(_closing(source.name, exercise, code, folds, for_class, later))
 
     for place, cell in enumerate(rest):
         tags = set(cell.metadata.get("tags", ()))
         begins = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
         if begins:
             finish(rest[place:])
-            asked, code, folds = task(begins[1]), "", {}
-            made.append(new_markdown_cell(cell.source.replace(begins[0], heading(asked))))
+            exercise, code, folds = task(begins[1]), "", {}
+            result.append(new_markdown_cell(cell.source.replace(begins[0], heading(exercise))))
         elif EXPLORATION.search(cell.source):
             finish(rest[place:])
-            asked = None
-            made.append(new_markdown_cell(EXPLORATION.sub(lambda found: _exploration(source, found), cell.source)))
+            exercise = None
+            result.append(new_markdown_cell(EXPLORATION.sub(lambda match: _exploration(source, match), cell.source)))
         elif "rubric" in tags:
-            made.append(new_markdown_cell(_folded("Rubric", cell.source)))
+            result.append(new_markdown_cell(_folded("Rubric", cell.source)))
         elif tags & {"hint", "pseudocode"}:
             folds[tags.pop()] = cell.source
-        elif cell.cell_type == "code" and "# BEGIN SOLUTION" in cell.source and asked is not None:
+        elif cell.cell_type == "code" and "# BEGIN SOLUTION" in cell.source and exercise is not None:
             code = cell.source
-            made.append(_cell(solved(code) if with_solutions else stub(code, asked.id), asked.id, "answer"))
-        elif asked is not None and code:  # what follows an exercise: its check comes before
+            result.append(_cell(solved(code) if with_solutions else stub(code, exercise.id), exercise.id, "answer"))
+        elif exercise is not None and code:  # what follows an exercise: its check comes before
             finish(rest[place:])
-            asked = None
-            made.append(cell)
+            exercise = None
+            result.append(cell)
         else:
-            made.append(cell)
+            result.append(cell)
     finish([])
-    made.append(
+    result.append(
         new_markdown_cell("## How far you are\n\nRun this cell at any time. It counts the checks of this session.")
     )
-    made.append(new_code_cell(f"from satcourse.exercises import progress\n\nprogress({int(source.stem[:2])})"))
-    for number, cell in enumerate(made):
+    result.append(new_code_cell(f"from satcourse.exercises import progress\n\nprogress({int(source.stem[:2])})"))
+    for number, cell in enumerate(result):
         cell.id = f"{'s' if with_solutions else 'e'}{source.stem[:2]}-{number:03}"
-    return made
+    return result
 
 
 def _cell(text: str, id: str, role: str) -> NotebookNode:
@@ -189,8 +189,8 @@ def _cell(text: str, id: str, role: str) -> NotebookNode:
 
 def generate(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> NotebookNode:
     """A notebook, not executed; that of exercises remembers what its cells were. The arguments are those of `cells`."""
-    made = cells(source, with_solutions, for_class, seed)
-    notebook = nbformat.v4.new_notebook(cells=made, metadata=nbformat.from_dict(METADATA))
+    result = cells(source, with_solutions, for_class, seed)
+    notebook = nbformat.v4.new_notebook(cells=result, metadata=nbformat.from_dict(METADATA))
     notebook.nbformat_minor = 5
     if not with_solutions:
         notebook.metadata["satlib"] = {"generated": digest(notebook)}

@@ -71,9 +71,9 @@ def gradients(loss: object, log_p: Tensor, log_likelihood: Tensor, baseline: flo
     value = loss(*leaves, baseline)
     if not isinstance(value, Tensor) or value.dim():
         return value
-    found = torch.autograd.grad(value, leaves, allow_unused=True) if value.requires_grad else (None, None)
+    result = torch.autograd.grad(value, leaves, allow_unused=True) if value.requires_grad else (None, None)
     names = "gradient at log p(s | a)", "gradient at log p(y | s, a)"
-    return {name: torch.zeros(len(log_p)) if each is None else each for name, each in zip(names, found, strict=True)}
+    return {name: torch.zeros(len(log_p)) if each is None else each for name, each in zip(names, result, strict=True)}
 
 
 def cases() -> list[tuple[Tensor, Tensor, float]]:

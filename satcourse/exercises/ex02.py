@@ -148,8 +148,8 @@ def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
     with torch.no_grad():
         network[1].weight.copy_(torch.rand(4) + 0.5)
         network[1].bias.copy_(torch.randn(4) / 2)
-    found = answer(network, photos, size)
-    return GRAPH if isinstance(found, Tensor) and found.requires_grad else found
+    output = answer(network, photos, size)
+    return GRAPH if isinstance(output, Tensor) and output.requires_grad else output
 
 
 def _with_gradient(network: nn.Module, photos: Tensor, size: int) -> Tensor:
@@ -167,8 +167,8 @@ def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
 
 
 def _moved_up(a: Tensor, i: int) -> int:
-    found = most_like(a, i)
-    return found - 1 if found > i else found
+    output = most_like(a, i)
+    return output - 1 if output > i else output
 
 
 TASKS = (

@@ -37,9 +37,9 @@ def _counts(captions: Sequence[str]) -> Counter:
 
 
 def _vocabulary(captions: Sequence[str], size: int) -> list[str]:
-    found = sorted(_counts(captions).items())
-    found.sort(key=lambda each: each[1], reverse=True)
-    return [word for word, _ in found][: size - 2]
+    result = sorted(_counts(captions).items())
+    result.sort(key=lambda each: each[1], reverse=True)
+    return [word for word, _ in result][: size - 2]
 
 
 def encode(caption: list[str], known: list[str]) -> list[int]:
@@ -58,10 +58,10 @@ def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
 
 
 def _by_length(lengths: list[int]) -> dict[int, list[int]]:
-    found = defaultdict(list)
+    result = defaultdict(list)
     for i, length in enumerate(lengths):
-        found[length].append(i)
-    return found
+        result[length].append(i)
+    return result
 
 
 def _batches(lengths: list[int], size: int) -> list[list[int]]:
@@ -79,11 +79,11 @@ def _sorted_cut(lengths: list[int], size: int) -> list[list[int]]:
 
 def _evenly(lengths: list[int], size: int) -> list[list[int]]:
     """Four captions in batches of three as two and two: no more batches than needed either."""
-    found = []
+    result = []
     for group in _by_length(lengths).values():
         pieces = -(-len(group) // size)
-        found += [group[start::pieces] for start in range(pieces)]
-    return found
+        result += [group[start::pieces] for start in range(pieces)]
+    return result
 
 
 def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:

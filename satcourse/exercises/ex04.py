@@ -31,10 +31,10 @@ B, L, D, n, k, m, K = 2, 5, 4, 3, 6, 4, 7
 
 def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tensor) -> Tensor:
     """satlib's additive energy with these weights."""
-    made = AdditiveEnergy(a.shape[2], h.shape[1], len(v))
+    module = AdditiveEnergy(a.shape[2], h.shape[1], len(v))
     weights = {"annotation.weight": W_a, "annotation.bias": b, "state.weight": W_h, "energy.weight": v[None]}
-    made.load_state_dict(weights)
-    return made(made.keys(a), h).detach()
+    module.load_state_dict(weights)
+    return module(module.keys(a), h).detach()
 
 
 def _energies(
@@ -95,9 +95,11 @@ def gated(z: Tensor, h: Tensor, w: Tensor, b: Tensor) -> Tensor:
 def _decoder(dims: tuple[int, int, int, int], **weights: Tensor) -> Decoder:
     """A decoder without a gate that reads a mean, so that the mean of one place is the context that it gets: dims m, n, D, K."""
     m, n, D, K = dims
-    made = Decoder(DecoderConfig(embedding=m, hidden=n, attention="none", gate=False, dropout=0.0), D, K).eval()
-    made.load_state_dict({**made.state_dict(), **{name.replace("__", "."): weight for name, weight in weights.items()}})
-    return made.requires_grad_(False)
+    module = Decoder(DecoderConfig(embedding=m, hidden=n, attention="none", gate=False, dropout=0.0), D, K).eval()
+    module.load_state_dict(
+        {**module.state_dict(), **{name.replace("__", "."): weight for name, weight in weights.items()}}
+    )
+    return module.requires_grad_(False)
 
 
 def lstm_step(
@@ -105,8 +107,8 @@ def lstm_step(
 ) -> tuple[Tensor, Tensor]:
     """One step of satlib's decoder with these weights."""
     dims = (Ey.shape[1], h.shape[1], z.shape[1], 2)
-    made = _decoder(dims, gates_word__weight=W, gates_word__bias=b, gates_state__weight=U, gates_context__weight=Z)
-    state = made.step(made.view(z.unsqueeze(1)), State(h, c), made.gates_word(Ey)).state
+    module = _decoder(dims, gates_word__weight=W, gates_word__bias=b, gates_state__weight=U, gates_context__weight=Z)
+    state = module.step(module.view(z.unsqueeze(1)), State(h, c), module.gates_word(Ey)).state
     return state.h, state.c
 
 
@@ -539,12 +541,12 @@ def _with_gradient(answer: object, e: Tensor, a: Tensor) -> object:
     given = answer(e, a)
     if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(each, Tensor) for each in given):
         return given
-    found = {"z": given[0].detach(), "alpha": given[1].detach()}
+    result = {"z": given[0].detach(), "alpha": given[1].detach()}
     for name, each in zip(("z", "alpha"), given, strict=True):
         gradients = (None, None)
         if each.requires_grad:
             total = (each * torch.arange(1.0, each.shape[-1] + 1)).sum()
             gradients = torch.autograd.grad(total, (e, a), retain_graph=True, allow_unused=True)
         for leaf, value, gradient in zip(("e", "a"), (e, a), gradients, strict=True):
-            found[f"the gradient of {leaf} through {name}"] = torch.zeros_like(value) if gradient is None else gradient
-    return found
+            result[f"the gradient of {leaf} through {name}"] = torch.zeros_like(value) if gradient is None else gradient
+    return result

@@ -76,9 +76,9 @@ def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
 
 def _penalised(answer: Answer, alphas: Tensor, lengths: Tensor) -> Any:
     """The penalty of maps that have a graph; LOST if it is a right number without one."""
-    found = answer(alphas.requires_grad_() * 1, lengths)
-    graph = isinstance(found, Tensor) and found.requires_grad
-    return found if graph or not same(batch_penalty(alphas, lengths), found, 1e-4) else LOST
+    result = answer(alphas.requires_grad_() * 1, lengths)
+    graph = isinstance(result, Tensor) and result.requires_grad
+    return result if graph or not same(batch_penalty(alphas, lengths), result, 1e-4) else LOST
 
 
 def _padding_looks_too(alphas: Tensor, lengths: Tensor) -> Tensor:

@@ -37,13 +37,13 @@ def draw(alpha: Tensor, darts: Tensor) -> Tensor:
 
 
 def _draw_loop(alpha: Tensor, darts: Tensor) -> Tensor:
-    found = []
+    result = []
     for weights, dart in zip(alpha.tolist(), darts.tolist(), strict=True):
         i = 0
         while i < len(weights) - 1 and dart >= weights[i]:
             dart, i = dart - weights[i], i + 1
-        found.append(i)
-    return torch.tensor(found)
+        result.append(i)
+    return torch.tensor(result)
 
 
 def log_p_path(alphas: Tensor, places: Tensor) -> Tensor:
@@ -72,10 +72,10 @@ def _gradients(answer: Answer, log_p_place: Tensor, reward: Tensor, baseline: fl
     loss = answer(log_p_place, reward, baseline)
     if not _is_number(loss):
         return loss
-    found = (None, None)
+    result = (None, None)
     if isinstance(loss, Tensor) and loss.requires_grad:
-        found = torch.autograd.grad(loss, (log_p_place, reward), allow_unused=True)
-    at_place, at_reward = (torch.zeros(len(reward)) if each is None else each for each in found)
+        result = torch.autograd.grad(loss, (log_p_place, reward), allow_unused=True)
+    at_place, at_reward = (torch.zeros(len(reward)) if each is None else each for each in result)
     return {"the gradient of log p(s|a)": at_place, "the gradient of the reward": at_reward}
 
 
@@ -126,9 +126,9 @@ class _GivenPlaces(HardAttention):
 
 def mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
     """satlib's hard attention with these weights, these draws and these coins."""
-    made = _GivenPlaces(places, alpha)
-    made.energy.forward = lambda keys, h: alpha.log()
-    return made(a, a, a[:, 0], coins).z.detach()
+    module = _GivenPlaces(places, alpha)
+    module.energy.forward = lambda keys, h: alpha.log()
+    return module(a, a, a[:, 0], coins).z.detach()
 
 
 def _mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
@@ -142,10 +142,10 @@ def estimator(
     """satlib's loss of the variational bound, from logits that are log-probabilities of two words: that of the caption, and the rest."""
     rest = torch.log1p(-log_p_word.exp())
     logits = torch.stack([log_p_word, rest], 2)
-    made = VariationalBound(HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e), 1)
-    made.average.fill_(baseline)
+    module = VariationalBound(HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e), 1)
+    module.average.fill_(baseline)
     output = Output(logits, alphas, alphas[:, :, 0], places, alphas[:, :, :1])
-    return made.eval()(output, torch.zeros_like(places)).loss
+    return module.eval()(output, torch.zeros_like(places)).loss
 
 
 def _estimator(
@@ -180,10 +180,10 @@ def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> 
     loss = answer(log_p_word, alphas, *rest)
     if not _is_number(loss):
         return loss
-    found = (None, None)
+    result = (None, None)
     if isinstance(loss, Tensor) and loss.requires_grad:
-        found = torch.autograd.grad(loss, (log_p_word, energies), allow_unused=True)
-    words, maps = (torch.zeros_like(x) if g is None else g for g, x in zip(found, (log_p_word, energies), strict=True))
+        result = torch.autograd.grad(loss, (log_p_word, energies), allow_unused=True)
+    words, maps = (torch.zeros_like(x) if g is None else g for g, x in zip(result, (log_p_word, energies), strict=True))
     return {
         "the loss": torch.as_tensor(loss).detach(),
         "the gradient of log p(y_t)": words,

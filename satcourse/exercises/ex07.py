@@ -158,10 +158,10 @@ def clipped_precision(caption: list[str], references: list[list[str]], n: int) -
 
 def _precision(caption: list[str], references: list[list[str]], n: int, most: Callable[..., float] = max) -> float:
     ours, theirs = _ngrams(caption, n), [_ngrams(each, n) for each in references]
-    found = 0.0
+    result = 0.0
     for gram, count in ours.items():
-        found += min(count, most([each.get(gram, 0) for each in theirs]))
-    return found / max(1, len(caption) - n + 1)
+        result += min(count, most([each.get(gram, 0) for each in theirs]))
+    return result / max(1, len(caption) - n + 1)
 
 
 def brevity_penalty(length: int, references: list[int]) -> float:
@@ -181,8 +181,8 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -
     human = {
         image_id: [" ".join(words) for words in each] for image_id, each in zip(image_ids, references, strict=True)
     }
-    found = metrics.bleu(hypotheses, human)[f"BLEU-{N} (no brevity penalty)"] / 100
-    return found if found > 1e-4 else 0.0  # the COCO tools add a little to each number, so that nothing is quite 0
+    result = metrics.bleu(hypotheses, human)[f"BLEU-{N} (no brevity penalty)"] / 100
+    return result if result > 1e-4 else 0.0  # the COCO tools add a little to each number, so that nothing is quite 0
 
 
 def _parts(captions: list[list[str]], references: list[list[list[str]]], N: int) -> list[tuple[float, int]]:
@@ -216,10 +216,10 @@ def _recursive(table: NextWords, longest: int, prefix: Prefix) -> list[str]:
 
 
 def _union(counters: list[Counter]) -> Counter:
-    found: Counter = Counter()
+    result: Counter = Counter()
     for each in counters:
-        found |= each
-    return found
+        result |= each
+    return result
 
 
 def _closest(c: int, references: list[int]) -> int:

@@ -94,8 +94,8 @@ def _norm(gradients: Gradients) -> Tensor:
 
 def _clipped(gradients: Gradients, most: float, norm: Callable[[Gradients], Tensor] = _norm) -> Gradients:
     """Clipped by what `norm` takes for the norm."""
-    found = norm(gradients).item()
-    return [each * (most / found) if found > most else each for each in gradients]
+    result = norm(gradients).item()
+    return [each * (most / result) if result > most else each for each in gradients]
 
 
 def _all(gradients: Gradients) -> Tensor:

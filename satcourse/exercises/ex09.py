@@ -114,20 +114,20 @@ def _stored() -> dict[str, Any]:
 
 def wrong_caption() -> WrongCaption:
     """A true mistake of a scenes-soft model, as it came (beam 3); its maps are stored to 4 places."""
-    found = _stored()
+    result = _stored()
     return WrongCaption(
-        scenes.scene(found["key"]).photo(), found["words"], torch.tensor(found["alphas"]).view(-1, 7, 7)
+        scenes.scene(result["key"]).photo(), result["words"], torch.tensor(result["alphas"]).view(-1, 7, 7)
     )
 
 
 @cache
 def reading() -> tuple[int, str, str]:
     """The false word's number, the true one, and whether most of its map is on its "own" object or on the "other" one."""
-    found = _stored()
-    (mistake,) = ground.scene_mistakes(Example(found["key"], "test", ()), found["words"])
-    scene = scenes.scene(found["key"])
+    result = _stored()
+    (mistake,) = ground.scene_mistakes(Example(result["key"], "test", ()), result["words"])
+    scene = scenes.scene(result["key"])
     own = next(i for i, mask in enumerate(scene.masks) if np.array_equal(mask, mistake.mask))
-    alpha = torch.tensor(found["alphas"][mistake.index]).view(7, 7)
+    alpha = torch.tensor(result["alphas"][mistake.index]).view(7, 7)
     on = [mass_on(alpha, torch.from_numpy(mask)) for mask in scene.masks]
     return mistake.index, getattr(scene.objects[own].kind, mistake.kind), "own" if on[own] > on[1 - own] else "other"
 

@@ -39,9 +39,9 @@ def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
     """Greedy captions by `scenes-soft`, and their maps: a (B, L, D) -> B lists of words, (B, C, L)."""
     captioner = _eyes()
     with torch.no_grad():
-        found = greedy(captioner.decoder, a)
-    captions = [captioner.vocabulary.decode(each.words) for each in found]
-    maps = [each.alphas.view(len(each.alphas), -1) for each in found]
+        output = greedy(captioner.decoder, a)
+    captions = [captioner.vocabulary.decode(each.words) for each in output]
+    maps = [each.alphas.view(len(each.alphas), -1) for each in output]
     return captions, torch.nn.utils.rnn.pad_sequence(maps, batch_first=True, padding_value=1 / a.shape[1])
 
 

@@ -47,14 +47,14 @@ def own_words(step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Tensor:
 def with_gradient(answer: Answer, step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Any:
     """The logits, and the gradients that go back through all steps to the first state and to the embeddings."""
     leaves = h.requires_grad_(), E.requires_grad_()
-    found = answer(step, h, captions, E)
-    if not isinstance(found, Tensor) or not found.is_floating_point():
-        return found
+    result = answer(step, h, captions, E)
+    if not isinstance(result, Tensor) or not result.is_floating_point():
+        return result
     gradients = (None, None)
-    if found.requires_grad:
-        total = (found * torch.arange(1.0, found.shape[-1] + 1)).sum()
+    if result.requires_grad:
+        total = (result * torch.arange(1.0, result.shape[-1] + 1)).sum()
         gradients = torch.autograd.grad(total, leaves, allow_unused=True)
-    given = {"logits": found.detach()}
+    given = {"logits": result.detach()}
     for name, leaf, gradient in zip(("first state", "embeddings"), leaves, gradients, strict=True):
         given[f"gradient at the {name}"] = torch.zeros_like(leaf) if gradient is None else gradient
     return given
