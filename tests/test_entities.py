@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from satlib.data import entities_format, images
+from satlib.data import entities, images
 from satlib.data.entities import Entities, Phrase, number
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
@@ -210,7 +210,7 @@ class TestDamage:
         self.refuse(folder, rf"Annotations/17.xml: the box of object 1.*{pattern}")
 
     def test_boxes_a_little_outside_are_clipped(self):
-        found = entities_format.read_annotation(annotation(objects=((("1",), (-2, 0, 202, 101)),)), "here")
+        found = entities.read_annotation(annotation(objects=((("1",), (-2, 0, 202, 101)),)), "here")
         assert found == ((200, 100), {"1": [(0, 0, 200, 100)]})
 
     @pytest.mark.parametrize(
