@@ -11,8 +11,7 @@ import zipfile
 import pytest
 
 from satlib.data import download
-from satlib.data.download import Archive, fetch, obtain
-from satlib.data.unpacking import unpack
+from satlib.data.download import Archive, fetch, obtain, unpack
 from satlib.errors import SatlibError
 
 
@@ -211,16 +210,6 @@ def test_no_network_says_which_file_to_put_where(server, body, tmp_path):
         "put a copy at",
         str(tmp_path / "x.zip"),
     )
-
-
-def test_without_a_sha256_the_first_use_is_remembered(server, body, tmp_path):
-    known = "md5:" + hashlib.md5(body).hexdigest()
-    obtain(archive(body, f"{server.url}/x.zip", known=known), tmp_path, progress=False)
-    record = tmp_path / "x.zip.sha256"
-    assert record.read_text() == f"{hashlib.sha256(body).hexdigest()}  x.zip\n"  # as sha256sum writes it
-    obtain(archive(body, known=known), tmp_path, progress=False)
-    record.write_text("0" * 64 + "  x.zip\n")
-    said(lambda: obtain(archive(body, known=known), tmp_path), "first use", "x.zip.sha256")
 
 
 def test_disk_that_cannot_be_written(server, body, tmp_path):
