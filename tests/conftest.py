@@ -18,7 +18,7 @@ torch.set_num_threads(1)  # pytest runs in several processes already
 # Whole files that are slow: a browser, npm, Jupyter's kernels, a wheel, the site, torchrun, killed processes, many trainings.
 SLOW = {
     "test_lab", "test_exercises_lab", "test_classroom", "test_live_page", "test_site", "test_release", "test_install", "test_distributed",
-    "test_resuming", "test_fuzz", "test_onnx_export", "test_exercises_tools", "test_demo", "test_tune", "test_meteor",
+    "test_resuming", "test_strangers_files", "test_onnx_export", "test_exercises_tools", "test_demo", "test_tune", "test_meteor",
 }  # fmt: skip
 
 

@@ -182,7 +182,7 @@ def test_a_bad_file_is_named_in_one_line(tmp_path, content, said):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"metrics": {"METEOR": "19.3"}}, r"metrics.METEOR must be a number, not text"),
+        ({"metrics": {"METEOR": "19.3"}}, r"metrics\[\.\.\.\] must be a number, not text"),
         ({"metrics": {"METEOR": float("nan")}}, r"not valid JSON \(NaN, byte \d+, is not a number of JSON\)"),
         ({"metrics": [1]}, "metrics must be an object, not a list"),
         ({"beam": "five"}, "beam must be a whole number, not text"),

@@ -5,8 +5,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
-import fuzz  # noqa: F401
-import fuzz_kinds  # noqa: F401
 import install_cell  # noqa: F401
 import release_check  # noqa: F401
 

@@ -19,7 +19,7 @@ from satcourse.exercises.task import Answer, Task, between, distribution, explai
 from satlib.data import scenes
 from satlib.data.datasets import Example
 from satlib.evaluation import ground
-from satlib.files.atomic import read_json
+from satlib.files.reading import read_json
 from satlib.model import objective
 
 
@@ -109,7 +109,7 @@ class WrongCaption(NamedTuple):
 
 @cache
 def _stored() -> dict[str, Any]:
-    return read_json(Path(__file__).with_name("wrong_caption.json"))
+    return read_json(Path(__file__).with_name("wrong_caption.json"), dict[str, Any], "a caption with its maps")
 
 
 def wrong_caption() -> WrongCaption:

@@ -5,6 +5,8 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from satlib.cli import inputs
 from satlib.cli.arguments import (
     MODEL,
@@ -107,18 +109,25 @@ def add_score(commands: Commands) -> None:
     data_option(parser)
 
 
+class Rescored(Struct):
+    """What `satlib score` needs of an earlier evaluation; the rest it passes on."""
+
+    captions: dict[str, str]
+    data: str | None = None
+    split: str | None = None
+    metrics: dict[str, float] = {}
+
+
 def score(options: argparse.Namespace) -> int:
     """Score captions from a file."""
     from satlib.data import datasets
     from satlib.evaluation import evaluate
-    from satlib.files.atomic import read_json
-    from satlib.files.schemas import Rescored
-    from satlib.files.untrusted import matches
+    from satlib.files.reading import read_json
 
-    what = f'{options.captions} has no captions: it must be an evaluation or {{"image id": "caption", ...}}'
-    content = read_json(options.captions)
-    earlier = content if isinstance(content, dict) and isinstance(content.get("captions"), dict) else {}
-    matches(content, Rescored if earlier else dict[str, str], what, "correct the file")
+    about = 'an evaluation or {"image id": "caption", ...}', "correct the file"
+    content = read_json(options.captions, dict[str, Any], *about)
+    earlier = content if isinstance(content.get("captions"), dict) else {}
+    read_json(options.captions, Rescored if earlier else dict[str, str], *about)
     captions = earlier.get("captions", content)
     name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
     if name is None or split is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from pycocoevalcap.bleu.bleu import Bleu
 
 from satlib.data.caption_set import CaptionSet, Example
@@ -18,6 +19,7 @@ from satlib.errors import SatlibError
 from satlib.evaluation import metrics, statistics
 from satlib.files.atomic import write_json
 from satlib.files.progress import progress_bar
+from satlib.files.reading import Size, read_json
 from satlib.model.captioner import Caption, Captioner
 from satlib.model.objective import entropy, movement
 from satlib.recipe import Recipe
@@ -271,3 +273,46 @@ def save(evaluation: dict[str, Any], run: Path) -> Path:
     path = run / f"evaluation-{evaluation['split']}.json"
     write_json(path, evaluation)
     return path
+
+
+class StoredStatistics(Struct):
+    """The statistics of each image in an evaluation (`satlib.evaluation.statistics`)."""
+
+    columns: list[str]
+    images: dict[str, list[float | None]]
+
+    def __post_init__(self) -> None:
+        """Refuse a row of another length."""
+        if any(len(row) != len(self.columns) for row in self.images.values()):
+            raise ValueError("an image has more or fewer numbers than there are columns")
+
+
+class Evaluation(Struct):
+    """What evaluation-SPLIT.json must have; the recipe decides what else."""
+
+    recipe: str
+    data: str
+    split: str
+    encoder: str
+    attention: str
+    protocol: str
+    beam: Size
+    metrics: dict[str, float]
+    view: str = ""
+    length_normalisation: float | None = None
+    look: str | None = None
+    captions: dict[str, str] = {}
+    notes: list[str] = []
+    origins: list[str] = []
+    statistics: StoredStatistics | None = None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A stored evaluation, as `save` wrote it.
+
+    Raises:
+        SatlibError: the file is missing, or is not an evaluation.
+    """
+    about = "an evaluation", "create it again with `satlib evaluate`"
+    read_json(path, Evaluation, *about)
+    return read_json(path, dict[str, Any], *about)

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from satlib.errors import SatlibError
-from satlib.evaluation import comparison
+from satlib.evaluation import comparison, evaluate
 from satlib.evaluation.metrics import PTB
 from satlib.evaluation.statistics import RESAMPLES, Statistics, intervals
-from satlib.files.atomic import read_json
-from satlib.files.schemas import Evaluation
+from satlib.files.reading import read_json
 from satlib.model import origins
 
 # Column -> name of the score in an evaluation. The first five are the paper's.
@@ -321,7 +320,7 @@ def _grounded(path: Path) -> dict[str, float]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    evaluation = read_json(path, Evaluation, "an evaluation", "create it again with `satlib evaluate`")
+    evaluation = evaluate.read(path)
     if evaluation.get("statistics"):
         evaluation["statistics"] = Statistics.of(evaluation["statistics"])
     return evaluation

@@ -17,8 +17,9 @@ from satlib.beyond.averaging import average_weights
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import Reader, read_ahead
 from satlib.evaluation import evaluate, metrics
-from satlib.files.atomic import read_json, write_json, write_text
+from satlib.files.atomic import write_json, write_text
 from satlib.files.progress import progress_bar, say
+from satlib.files.reading import read_json
 from satlib.model import search
 from satlib.model.captioner import Caption, Captioner
 from satlib.training.loop import LOG, MODEL

@@ -11,8 +11,6 @@ from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
-from satlib.files.atomic import read_json
-from satlib.files.schemas import Evaluation
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
 from satlib.training import checkpoint, symptoms
@@ -87,9 +85,7 @@ def _read_folder(patient: Patient, folder: Path) -> None:
     for split in datasets.SPLITS:
         path = folder / f"evaluation-{split}.json"
         if path.is_file():
-            patient.evaluations[split] = read_json(
-                path, Evaluation, "an evaluation", "make it again with: satlib evaluate"
-            )
+            patient.evaluations[split] = evaluate.read(path)
     if (folder / CHECKPOINT).is_file():
         patient.progress = checkpoint.read(folder / CHECKPOINT)[0].progress
     if (folder / "log.jsonl").is_file():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from satlib.errors import SatlibError
-from satlib.files.atomic import read_json
+from satlib.files.reading import read_json
 from satlib.model.attention import Look, SoftAttention
 from satlib.model.captioner import Captioner
 
@@ -72,7 +72,7 @@ def _code(path: Path, wanted: str) -> str | ast.Module:
     if path.suffix == ".py":
         return path.read_text(encoding="utf-8")
     body: list[ast.stmt] = []
-    notebook = read_json(path)
+    notebook = read_json(path, dict[str, Any], "a notebook")
     for cell in notebook["cells"] if isinstance(notebook, dict) and "cells" in notebook else []:
         metadata = cell.get("metadata", {})
         role = metadata.get("satlib", {}).get("role")
