@@ -101,7 +101,7 @@ def test_the_language_of_a_run_is_kept(folder, tmp_path):
 
 def test_shards_have_a_language(folder, tmp_path, capsys):
     place = tmp_path / "shards"
-    assert cli.main(["shards", str(folder), str(place), "--language", "zh"]) == 0
+    assert cli.main(["data", "shards", str(folder), str(place), "--language", "zh"]) == 0
     assert f"--set data.name={place} --set data.language=zh" in capsys.readouterr().out
     index = json.loads((place / shards.INDEX).read_text())
     assert index["language"] == "zh"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satlib import recipe
-from satlib.cli import explain
+from satlib.cli import recipe as explain
 from satlib.errors import SatlibError
 
 

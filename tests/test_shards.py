@@ -147,13 +147,13 @@ class TestWriting:
 
     def test_by_the_command_line(self, tmp_path, capsys):
         folder.save(scenes.load(0, 3, 0), tmp_path / "scenes")
-        arguments = ["shards", str(tmp_path / "scenes"), str(tmp_path / "shards"), "--images-per-shard", "2"]
+        arguments = ["data", "shards", str(tmp_path / "scenes"), str(tmp_path / "shards"), "--images-per-shard", "2"]
         assert cli.main(arguments) == 0
         assert "dev           3 images" in capsys.readouterr().out
         assert len(datasets.load(str(tmp_path / "shards")).split("dev")) == 3
         assert cli.main(["data", "check", str(tmp_path / "shards")]) == 0
         assert "images: 3 read, 0 missing, 0 unreadable" in capsys.readouterr().out
-        assert cli.main([*arguments[:2], str(tmp_path / "other"), "--split", "train"]) == 2
+        assert cli.main([*arguments[:3], str(tmp_path / "other"), "--split", "train"]) == 2
         assert "no images in train" in capsys.readouterr().err
 
     def test_a_check_says_of_shards_what_it_says_of_files(self, tmp_path, monkeypatch):
@@ -332,7 +332,7 @@ class TestErrors:
 
     def test_no_index(self, copied, tmp_path):
         (copied / shards.INDEX).unlink()
-        with pytest.raises(SatlibError, match=r"has no shards\.json.*satlib shards DATA"):
+        with pytest.raises(SatlibError, match=r"has no shards\.json.*satlib data shards DATA"):
             datasets.load(str(copied))
 
     @pytest.mark.parametrize(

@@ -1,21 +1,26 @@
 """The command line: `satlib --help`.
 
-Commands are grouped into modules by topic. For each there is a function that describes its arguments (`add_NAME`) and one that
-runs it; the work itself is done by other modules of satlib. Those that import torch are imported when a command runs, so that
-`satlib --help` answers at once.
+Commands are grouped into modules by topic. For each there is a function that adds its options to a parser (`add_NAME`) and one
+that runs it (`NAME`); the work itself is done by other modules of satlib. A command's module is imported when it is called, and
+what imports torch when it runs, so that `satlib --help` answers at once.
+
+Other packages add commands by the entry-point group "satlib.commands": NAME = "MODULE", with the same two functions.
 """
 
 import argparse
+import difflib
+import importlib
 import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 
 from satlib import __version__
-from satlib.cli import caption, data, doctor, study, train
-from satlib.cli.arguments import Parser
+from satlib.cli.arguments import Formatter, Parser
 from satlib.errors import Interrupted, SatlibError
 from satlib.files import progress
 
@@ -48,27 +53,83 @@ EXIT = {
     0: "done",
     1: "done, and something was found to be wrong (satlib check, data check, doctor)",
     2: "a mistake that you can correct; the last line says what, where and what to do",
+    3: "an error in satlib; please report the lines printed",
     130: "interrupted (Ctrl-C or SIGTERM); finished work is kept",
+}
+COMMANDS = {  # name: the module, and what the command does
+    "data": ("data", "download a data set, check its files, or write it as shards"),
+    "features": ("data", "compute the annotation vectors of a recipe's images, once; resumes after a stop"),
+    "train": ("train", "train a captioner by a recipe; the same command resumes after a stop"),
+    "tune": ("train", "search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop"),
+    "choose": ("train", "choose a trained run's beam width and length normalisation on the dev split"),
+    "average": ("train", "average the weights of two models, one started from the other or both from a third"),
+    "evaluate": ("evaluate", "generate captions for a split and score them, or score captions from a file"),
+    "ground": ("evaluate", "measure whether words look at the objects that they name"),
+    "table": ("evaluate", "print a table like the paper's Table 1: published results beside yours"),
+    "caption": ("caption", "caption photographs, and draw where each word looked"),
+    "export": ("export", "write a model as a small file to share, or as ONNX; evaluate that file before you share it"),
+    "page": ("export", "write a web page on which captioners run in the visitor's browser"),
+    "doctor": ("doctor", "examine a run or a model for what usually goes wrong, and say what to do; 1 if something is"),
+    "info": ("doctor", "print versions, devices, and what is missing"),
+    "recipe": ("recipe", "list the recipes, print one, or explain the options of recipes"),
 }
 _DISTRIBUTED = ("features", "train")  # the commands that torchrun may start
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands; `options.command` is the function that runs the one that was given."""
-    made = Parser(prog="satlib", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--version", action="version", version=f"satlib {__version__}")
-    commands = made.add_subparsers(title="commands", metavar="COMMAND", dest="name_of_command", required=True)
-    for add in (*data.COMMANDS, *train.COMMANDS, *caption.COMMANDS, *doctor.COMMANDS, *study.COMMANDS):
-        add(commands)
-    return made
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands; `options.command` is the function that runs the one that was given.
+
+    Args:
+        only: give no other command its options, which saves the imports of their modules; all commands are listed anyway.
+    """
+    result = Parser(prog="satlib", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--version", action="version", version=f"satlib {__version__}")
+    listed = result.add_subparsers(title="commands", metavar="COMMAND", dest="name_of_command", required=True)
+    others = {} if only in COMMANDS else _commands_of_other_packages()
+    for name, (module, text) in {**COMMANDS, **others}.items():
+        command = listed.add_parser(name, help=text, description=text, formatter_class=Formatter)
+        command.add_argument(
+            "--quiet", action="store_true", help="print results and mistakes only: no progress, no remarks"
+        )
+        if only in (None, name):
+            topic = importlib.import_module(f"satlib.cli.{module}" if name in COMMANDS else module)
+            getattr(topic, f"add_{name}")(command)
+            command.set_defaults(command=getattr(topic, name))
+    return result
+
+
+def _commands_of_other_packages() -> dict[str, tuple[str, str]]:
+    """As `COMMANDS`; what a command does is the docstring of its function."""
+    others = {}
+    for entry in entry_points(group="satlib.commands"):
+        text = getattr(entry.load(), entry.name).__doc__
+        others[entry.name] = entry.value, text[0].lower() + text[1:].rstrip(".")
+    return others
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line.
+
+    Raises:
+        SystemExit: a mistake, which was printed (status 2), or --help and --version (status 0).
+    """
+    name = words[0]
+    if name not in COMMANDS and not name.startswith("-"):
+        names = [*COMMANDS, *_commands_of_other_packages()]
+        if name not in names:
+            similar = difflib.get_close_matches(name, names, 1)
+            meant = f" (did you mean {similar[0]}?)" if similar else ""
+            Parser(prog="satlib").error(f"no command is called {name!r}{meant}")
+    return parser(name).parse_args(words)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; give its exit status (`EXIT`)."""
-    if not (sys.argv[1:] if arguments is None else arguments):
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
         print(FIRST)
         return 0
-    options = parser().parse_args(arguments)
+    options = _options(words)
     progress.quiet = options.quiet
     # OpenMP threads that wait by spinning make a step several times slower where the processor is shared; threads that sleep at
     # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.
@@ -87,15 +148,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (interrupted and rank):  # all processes stop together; the first reports it
             print(f"satlib{f', process {rank} of {processes}' if rank else ''}: {error}", file=sys.stderr)
         return 130 if interrupted else 2
-    except (KeyboardInterrupt, RuntimeError) as error:
-        # Up to Python 3.11, Ctrl-C while a class is created (an import at the start) comes wrapped in a RuntimeError.
-        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        print("satlib: interrupted; finished work is kept", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the program that reads our output has ended (head, less)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (KeyboardInterrupt, Exception) as error:
+        # Up to Python 3.11, Ctrl-C while a class is created (an import at the start) comes wrapped in a RuntimeError.
+        if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
+            print("satlib: interrupted; finished work is kept", file=sys.stderr)
+            return 130
+        traceback.print_exc()
+        return 3
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import argparse
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,7 +10,6 @@ from satlib.recipe import LANGUAGES, declared
 
 SPLITS = ("train", "dev", "test")
 MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
-Commands = Any  # argparse's subparsers, whose class is not public
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,25 +20,13 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"satlib: {message}; see: {self.prog} --help\n")
 
 
-class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+class Formatter(argparse.ArgumentDefaultsHelpFormatter):
     """Shows defaults, except those that mean "not given"."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, False, "") or action.default == []:
             return action.help
         return super()._get_help_string(action)
-
-
-def command(
-    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], text: str
-) -> argparse.ArgumentParser:
-    """Add a command; `run` gives its exit status."""
-    made = commands.add_parser(name, help=text, description=text, formatter_class=_Formatter)
-    made.add_argument(
-        "--quiet", action="store_true", help="say nothing but results and mistakes: no progress, no remarks"
-    )
-    made.set_defaults(command=run)
-    return made
 
 
 def positive(text: str) -> int:
@@ -112,9 +98,9 @@ def json_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def split_option(parser: argparse.ArgumentParser, text: str = "which split") -> None:
+def split_option(parser: argparse.ArgumentParser) -> None:
     """Add --split."""
-    parser.add_argument("--split", choices=SPLITS, default="test", help=text)
+    parser.add_argument("--split", choices=SPLITS, default="test", help="which split")
 
 
 def beam_option(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Commands for data: `satlib data`, `shards` and `features`."""
+"""Commands for data: `satlib data` and `features`."""
 
 import argparse
 from pathlib import Path
@@ -6,8 +6,7 @@ from pathlib import Path
 from satlib.cli import inputs
 from satlib.cli.arguments import (
     SPLITS,
-    Commands,
-    command,
+    Formatter,
     data_option,
     device_option,
     language_option,
@@ -16,35 +15,52 @@ from satlib.cli.arguments import (
 )
 
 
-def add_data(commands: Commands) -> None:
-    """`satlib data`."""
-    parser = command(commands, "data", data, "download a data set, or check the files that are there")
-    parser.add_argument("action", choices=("fetch", "check"))
-    parser.add_argument(
-        "name", help="flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, your own folder, or shards"
-    )
-    language_option(parser)
-    data_option(parser)
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib data`."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    what = "flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, your own folder, or shards"
+    for action, run, text in (
+        ("fetch", fetch, "download a data set"),
+        ("check", check, "check the files of a data set; 1 if something is wrong"),
+        ("shards", shards, "write a data set as WebDataset shards, to train on as a stream"),
+    ):
+        command = actions.add_parser(action, help=text, description=text, formatter_class=Formatter)
+        command.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        command.add_argument("name", metavar="DATA", help=what)
+        if action == "shards":
+            _add_shards(command)
+        if action != "fetch":
+            language_option(command)
+        data_option(command)
+        command.set_defaults(action=run)
 
 
 def data(options: argparse.Namespace) -> int:
-    """Download or check a data set; 1 if the check finds mistakes."""
-    from satlib.data import check, download
+    """Download, check or convert a data set."""
+    return options.action(options)
+
+
+def fetch(options: argparse.Namespace) -> int:
+    """Download a data set."""
+    from satlib.data import download
     from satlib.data.datasets import data_root
 
-    root = data_root(options.data)
-    if options.action == "fetch":
-        download.fetch(options.name, root)
-        return 0
-    report = check.check(options.name, root, language=options.language)
+    download.fetch(options.name, data_root(options.data))
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Check the files of a data set; 1 if something is wrong."""
+    from satlib.data import check
+    from satlib.data.datasets import data_root
+
+    report = check.check(options.name, data_root(options.data), language=options.language)
     print(report)
     return 0 if report.ok else 1
 
 
-def add_shards(commands: Commands) -> None:
-    """`satlib shards`."""
-    parser = command(commands, "shards", shards, "write a data set as WebDataset shards, to train on as a stream")
-    parser.add_argument("name", metavar="DATA", help="as for satlib data")
+def _add_shards(parser: argparse.ArgumentParser) -> None:
+    """The options that only `satlib data shards` has."""
     parser.add_argument("folder", type=Path, help="a new folder for the shards")
     parser.add_argument(
         "--split", choices=SPLITS, action="append", help="a split to write; by default all; may be repeated"
@@ -55,8 +71,6 @@ def add_shards(commands: Commands) -> None:
     parser.add_argument(
         "--train-images", type=positive, help="how many training images, from the first; by default all"
     )
-    language_option(parser)
-    data_option(parser)
 
 
 def shards(options: argparse.Namespace) -> int:
@@ -78,14 +92,8 @@ def shards(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_features(commands: Commands) -> None:
-    """`satlib features`."""
-    parser = command(
-        commands,
-        "features",
-        features,
-        "compute the annotation vectors of a recipe's images, once; resumes after a stop",
-    )
+def add_features(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib features`."""
     recipe_options(parser)
     data_option(parser)
     device_option(parser)
@@ -124,6 +132,3 @@ def features(options: argparse.Namespace) -> int:
         size = scaling.root_mean_square(encoder, store, [one.image_id for one in data.split("train") or data.examples])
         print(f"root mean square {size:.3g}: encoder.scale = {scaling.scale_of(size):g} brings it to about 1")
     return 0
-
-
-COMMANDS = (add_data, add_shards, add_features)

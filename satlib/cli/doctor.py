@@ -1,19 +1,22 @@
-"""`satlib doctor`."""
+"""Commands that look for what is wrong: `satlib doctor` and `satlib info`."""
 
 import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
 from pathlib import Path
 
-from satlib.cli.arguments import MODEL, Commands, command, data_option, device_option, json_option, printed
+from satlib import __version__, recipe
+from satlib.cli.arguments import MODEL, data_option, device_option, json_option, printed
+
+_LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", "pycocoevalcap", "nltk", "matplotlib")
+_COURSE = ("jupyterlab", "jupytext", "ipywidgets", "nbval")
 
 
-def add_doctor(commands: Commands) -> None:
-    """`satlib doctor`."""
-    parser = command(
-        commands,
-        "doctor",
-        doctor,
-        "examine a run or a model for what usually goes wrong, and say what to do; 1 if something is",
-    )
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib doctor`."""
     parser.add_argument("model", type=Path, metavar="RUN", help=MODEL)
     json_option(parser)
     data_option(parser)
@@ -34,4 +37,50 @@ def doctor(options: argparse.Namespace) -> int:
     return int(any(finding.state == "wrong" for finding in findings))
 
 
-COMMANDS = (add_doctor,)
+def add_info(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib info`."""
+    json_option(parser)
+
+
+def info(options: argparse.Namespace) -> int:
+    """Print the report."""
+    if options.json:
+        return printed(topics())
+    print(report())
+    return 0
+
+
+def topics() -> dict[str, str]:
+    """What to know before starting, or when something does not work, by topic."""
+    import torch
+
+    from satlib.data.datasets import NAMES, data_root
+    from satlib.evaluation import metrics
+    from satlib.model import encoders, shipped
+
+    cuda = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none"
+    root = data_root()
+    present = [name for name in NAMES if name != "scenes" and (root / name).is_dir()]
+    missing = [name for name in _COURSE if importlib.util.find_spec(name) is None]
+    return {
+        "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+        "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
+        "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        "CUDA": cuda,
+        "MPS": "yes" if torch.backends.mps.is_available() else "none",
+        "Java": shutil.which("java")
+        if metrics.java_available()
+        else f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
+        "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install -e '.[course]'",
+        "data": f"{root}: {', '.join(present) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
+        "recipes": ", ".join(recipe.names()),
+        "encoders": ", ".join((*encoders.names(), "timm:NAME")),
+        "model": str(shipped.model()),
+    }
+
+
+def report() -> str:
+    """`topics`, one line for each."""
+    lines = topics()
+    width = max(map(len, lines))
+    return "\n".join(f"{name:{width}}  {line}" for name, line in lines.items())

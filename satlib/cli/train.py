@@ -1,4 +1,4 @@
-"""Commands that make models: `satlib train`, `tune`, `choose`, `average` and `export`."""
+"""Commands that make models: `satlib train`, `tune`, `choose` and `average`."""
 
 import argparse
 from pathlib import Path
@@ -6,10 +6,8 @@ from pathlib import Path
 from satlib.cli import inputs
 from satlib.cli.arguments import (
     MODEL,
-    Commands,
     at_least_zero,
     attention_option,
-    command,
     data_option,
     device_option,
     finite,
@@ -22,12 +20,9 @@ from satlib.cli.arguments import (
 from satlib.errors import SatlibError
 from satlib.recipe import SAVE_SECONDS
 
-STORAGES = ("float32", "float16", "int8")  # as in satlib.files.weights, which imports torch
 
-
-def add_train(commands: Commands) -> None:
-    """`satlib train`."""
-    parser = command(commands, "train", train, "train a captioner by a recipe; the same command resumes after a stop")
+def add_train(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib train`."""
     recipe_options(parser)
     out_option(parser, "the run's folder; by default runs/RECIPE")
     parser.add_argument(
@@ -100,14 +95,8 @@ def train(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_tune(commands: Commands) -> None:
-    """`satlib tune`."""
-    parser = command(
-        commands,
-        "tune",
-        tune,
-        "search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop",
-    )
+def add_tune(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib tune`."""
     recipe_options(parser)
     parser.add_argument(
         "--vary",
@@ -140,11 +129,8 @@ def tune(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_choose(commands: Commands) -> None:
-    """`satlib choose`."""
-    parser = command(
-        commands, "choose", choose, "choose a trained run's beam width and length normalisation on the dev split"
-    )
+def add_choose(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib choose`."""
     parser.add_argument(
         "run", type=Path, metavar="RUN", help="a run's folder; its recipe and model get the chosen values"
     )
@@ -182,10 +168,8 @@ def choose(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_average(commands: Commands) -> None:
-    """`satlib average`."""
-    text = "average the weights of two models, one started from the other or both from a third"
-    parser = command(commands, "average", average, text)
+def add_average(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib average`."""
     parser.add_argument("a", type=Path, metavar="A", help=MODEL)
     parser.add_argument("b", type=Path, metavar="B", help="the other model; the average captions by its recipe")
     parser.add_argument("run", type=Path, metavar="RUN", help="a new folder for the averaged model")
@@ -225,113 +209,3 @@ def average(options: argparse.Namespace) -> int:
     averaged.save(file)
     print(f"{file}: {share:g} of {options.b}, {1 - share:g} of {options.a}; next: satlib choose {options.run}")
     return 0
-
-
-def add_export(commands: Commands) -> None:
-    """`satlib export`."""
-    parser = command(
-        commands,
-        "export",
-        export,
-        "write a model as a small file to share, or as ONNX; evaluate that file before you share it",
-    )
-    parser.add_argument("model", type=Path, help=MODEL)
-    target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("file", type=Path, nargs="?", help="the file to write, NAME.safetensors")
-    target.add_argument(
-        "--onnx",
-        type=Path,
-        metavar="FOLDER",
-        help="write ONNX graphs there, for programs without PyTorch; with int8 the kernels of the encoder get 11 to 14 bits",
-    )
-    parser.add_argument(
-        "--storage",
-        choices=STORAGES,
-        default="int8",
-        help="the number format of the weights; int8 takes a quarter of the space of float32 and gives almost the same captions",
-    )
-    parser.add_argument(
-        "--familiarity",
-        action="store_true",
-        help="describe the training images in the file, so that satlib caption says when an image is unlike them; needs the "
-        "data set and its features; satlib train does this by itself if the encoder is frozen",
-    )
-    data_option(parser)
-
-
-def export(options: argparse.Namespace) -> int:
-    """Write a model as a small file."""
-    from satlib.model import familiarity, shipped
-    from satlib.model.captioner import Captioner
-
-    if options.onnx:
-        return _export_onnx(options)
-    if options.file.suffix != ".safetensors":
-        raise SatlibError(f"{options.file} must end in .safetensors, the format of the file")
-    captioner = Captioner.load(shipped.or_shipped(options.model))
-    if options.familiarity:
-        data, root = inputs.data_of(captioner.recipe, options)
-        reader = inputs.model_reader(captioner, data, root, ("train", "dev"))
-        captioner.familiarity = familiarity.learn(captioner.annotations, reader, data)
-    captioner.save(options.file, options.storage)
-    print(f"{options.file}: {options.file.stat().st_size / 1e6:.1f} MB, {options.storage}")
-    return 0
-
-
-def _export_onnx(options: argparse.Namespace) -> int:
-    """Write a model as ONNX graphs.
-
-    Raises:
-        SatlibError: the model cannot be exported, or --familiarity is given, which is for files.
-    """
-    from satlib.model import shipped
-    from satlib.model.captioner import Captioner
-    from satlib.page import export
-
-    if options.familiarity:
-        raise SatlibError(
-            "--familiarity describes a .safetensors file; export that first, then: satlib export FILE --onnx FOLDER"
-        )
-    made = export.export(Captioner.load(shipped.or_shipped(options.model)), options.onnx, options.storage)
-    for name, content in made["files"].items():
-        print(f"{options.onnx / name}: {content['bytes'] / 1e6:.1f} MB")
-    off = made["largest difference"]
-    print(
-        f"{options.storage}; largest difference from PyTorch, on four drawn scenes and one picture of noise: "
-        f"{off['alpha']:.1g} in a weight of attention, {off['log_p']:.1g} in the log-probability of a word"
-    )
-    return 0
-
-
-def add_page(commands: Commands) -> None:
-    """`satlib page`."""
-    parser = command(commands, "page", page, "write a web page on which captioners run in the visitor's browser")
-    parser.add_argument("folder", type=Path, help="the folder to write; serve it with: python -m http.server -d FOLDER")
-    parser.add_argument(
-        "--model",
-        type=Path,
-        action="append",
-        default=[],
-        dest="models",
-        help=f"{MODEL}; may be repeated; by default scenes-soft, scenes-hard and flickr8k-lite0-soft",
-    )
-    parser.add_argument("--storage", choices=STORAGES, default="int8", help="the number format of the weights")
-
-
-def page(options: argparse.Namespace) -> int:
-    """Write the page."""
-    from satlib.model import shipped
-    from satlib.page import live
-
-    models = options.models or [Path(name) for name in live.MODELS]
-    made = live.write(options.folder, [shipped.or_shipped(model) for model in models], options.storage)
-    for model in made["models"]:
-        print(f"{model['name']}: {model['bytes'] / 1e6:.1f} MB")
-    size = sum(file.stat().st_size for file in options.folder.rglob("*") if file.is_file())
-    print(
-        f"{options.folder}: {size / 1e6:.1f} MB; to see it: python -m http.server -d {options.folder}, then http://localhost:8000"
-    )
-    return 0
-
-
-COMMANDS = (add_train, add_tune, add_choose, add_average, add_export, add_page)

@@ -382,7 +382,7 @@ def load(place: str) -> Shards:
         raise SatlibError(f"{place!r} is a command; if you trust it, set the environment variable SATLIB_PIPE=1")
     if _is_folder(place) and not Path(where).is_file():
         raise SatlibError(
-            f"{place} has no {INDEX}, the index of its shards; write shards and index with: satlib shards DATA {place}"
+            f"{place} has no {INDEX}, the index of its shards; write shards and index with: satlib data shards DATA {place}"
         )
     try:
         with _webdataset().gopen(_url(where)) as stream:

@@ -68,9 +68,7 @@ class Patient:
         """The figures of each image."""
         stored = self.evaluation.get("statistics")
         if not stored:
-            raise Unknown(
-                "the evaluation has no figures for each image; make it again with: satlib evaluate, or satlib score"
-            )
+            raise Unknown("the evaluation has no figures for each image; make it again with: satlib evaluate")
         return statistics.Statistics.of(stored)
 
 

@@ -155,7 +155,7 @@ def teacher_forced(patient: Patient) -> Result:
 @check(
     "scores of other captions",
     f"a score is more than {OFF:g} points away from what the figures of the images give",
-    "the scores belong to other captions or were changed; make them again with: satlib score",
+    "the scores belong to other captions or were changed; make them again with: satlib evaluate FILE.json",
 )
 def other_scores(patient: Patient) -> Result:
     """Compute the scores from the statistics."""
@@ -169,7 +169,7 @@ def other_scores(patient: Patient) -> Result:
 @check(
     "another tokeniser",
     "the scores were not made with the tokeniser of the COCO tools, or count other words than the captions have",
-    "scores by different tokenisers cannot be compared: install Java, then satlib score",
+    "scores by different tokenisers cannot be compared: install Java, then satlib evaluate FILE.json",
 )
 def other_tokeniser(patient: Patient) -> Result:
     """Compare the protocol, and the number of words that was scored with that in the captions."""

@@ -3,10 +3,11 @@
 docs/recipes.md is the output of `satlib recipe --explain --markdown`.
 """
 
+import argparse
 import textwrap
 from collections.abc import Sequence
 
-from satlib import recipe
+from satlib import recipe as recipes
 from satlib.recipe import Recipe, toml
 
 _WIDTH = 100  # columns of wrapped text
@@ -34,9 +35,34 @@ are generated. An option that a recipe does not give has its default value.
 """
 
 
+def add_recipe(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib recipe`."""
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="a recipe's name or the path of a .toml file; without it, all are listed",
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="give each option's default, valid values and meaning, and mark the values of NAME that differ from the default",
+    )
+    parser.add_argument("--markdown", action="store_true", help="write Markdown")
+
+
+def recipe(options: argparse.Namespace) -> int:
+    """Print recipes or their options."""
+    if options.explain:
+        print(explained(options.name, options.markdown))
+    else:
+        print(whole(options.name, options.markdown) if options.name else listing(options.markdown))
+    return 0
+
+
 def listing(markdown: bool = False) -> str:
     """The recipes that come with satlib, each with a line that describes it."""
-    rows = [(name, recipe.description(name)) for name in recipe.names()]
+    rows = [(name, recipes.description(name)) for name in recipes.names()]
     if markdown:
         return _table(("recipe", "what it trains"), [(f"`{name}`", text) for name, text in rows])
     width = max(len(name) for name, _ in rows)
@@ -49,7 +75,7 @@ def whole(name: str, markdown: bool = False) -> str:
     Raises:
         SatlibError: there is no such recipe, or it is not valid.
     """
-    text, line = recipe.load(name).to_toml().rstrip(), recipe.description(name)
+    text, line = recipes.load(name).to_toml().rstrip(), recipes.description(name)
     text = f"# {line}\n{text}" if line else text
     return f"```toml\n{text}\n```" if markdown else text
 
@@ -60,24 +86,24 @@ def explained(name: str | None = None, markdown: bool = False) -> str:
     Raises:
         SatlibError: there is no such recipe, or it is not valid.
     """
-    chosen = None if name is None else recipe.load(name)
+    chosen = None if name is None else recipes.load(name)
     section = _section_markdown if markdown else _section_text
-    sections = "\n\n".join(section(title, chosen) for title in recipe.SECTIONS)
+    sections = "\n\n".join(section(title, chosen) for title in recipes.SECTIONS)
     if chosen is None:
         return _PAGE.format(recipes=listing(markdown=True), options=sections).rstrip() if markdown else sections
-    line = recipe.description(name)
+    line = recipes.description(name)
     if markdown:
         return f"# {chosen.name}\n\n{line}\n\nValues in bold differ from the default.\n\n{sections}"
     return f"{chosen.name}: {line}\n* marks values that differ from the default.\n\n{sections}"
 
 
 def _summary(section: str) -> str:
-    return (recipe.SECTIONS[section].__doc__ or "").partition("\n")[0]
+    return (recipes.SECTIONS[section].__doc__ or "").partition("\n")[0]
 
 
 def _section_text(section: str, chosen: Recipe | None) -> str:
     lines = [f"[{section}] {_summary(section)}"]
-    for key, option in recipe.declared(section).items():
+    for key, option in recipes.declared(section).items():
         value = option.default if chosen is None else getattr(getattr(chosen, section), key)
         notes = [] if chosen is None else [f"default {toml(option.default)}"]
         notes += [text for text in (option.range, " | ".join(map(toml, option.choices))) if text]
@@ -94,7 +120,7 @@ def _section_text(section: str, chosen: Recipe | None) -> str:
 
 def _section_markdown(section: str, chosen: Recipe | None) -> str:
     rows = []
-    for key, option in recipe.declared(section).items():
+    for key, option in recipes.declared(section).items():
         valid = ", ".join(f"`{toml(choice)}`" for choice in option.choices) or option.range
         cells = [f"`{key}`", f"`{toml(option.default)}`", valid, option.meaning]
         if chosen is not None:

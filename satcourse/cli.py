@@ -1,41 +1,13 @@
-"""Commands that explain and check: `satlib recipe`, `course`, `check`, `info`, `demo`."""
+"""Commands of the course: `satlib course`, `check` and `demo`, which pyproject.toml adds to satlib's."""
 
 import argparse
 import os
 import shlex
 from pathlib import Path
 
-from satlib.cli.arguments import Commands, command, json_option, positive, printed
+from satlib.cli.arguments import positive
 from satlib.errors import SatlibError
 from satlib.files import progress
-
-
-def add_recipe(commands: Commands) -> None:
-    """`satlib recipe`."""
-    parser = command(commands, "recipe", recipe, "list the recipes, print one, or explain the options of recipes")
-    parser.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="a recipe's name or the path of a .toml file; without it, all are listed",
-    )
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="give each option's default, valid values and meaning, and mark the values of NAME that differ from the default",
-    )
-    parser.add_argument("--markdown", action="store_true", help="write Markdown")
-
-
-def recipe(options: argparse.Namespace) -> int:
-    """Print recipes or their options."""
-    from satlib.cli import explain
-
-    if options.explain:
-        print(explain.explained(options.name, options.markdown))
-    else:
-        print(explain.whole(options.name, options.markdown) if options.name else explain.listing(options.markdown))
-    return 0
 
 
 def _json_file(text: str) -> Path:
@@ -47,14 +19,13 @@ def _json_file(text: str) -> Path:
     return Path(text)
 
 
-def add_course(commands: Commands) -> None:
-    """`satlib course`."""
-    parser = command(commands, "course", course, "write the course's notebooks and exercises into a folder")
+def add_course(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib course`."""
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="what you have changed there stays as it is")
 
 
 def course(options: argparse.Namespace) -> int:
-    """Write the course, and say how to begin."""
+    """Write the course's notebooks and exercises into a folder."""
     from satcourse.course import write_course
 
     for what, files in write_course(options.folder).items():
@@ -68,11 +39,8 @@ def course(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_check(commands: Commands) -> None:
-    """`satlib check`."""
-    parser = command(
-        commands, "check", check, "run exercise notebooks and report which exercises are done, blank, wrong or missing"
-    )
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib check`."""
     parser.add_argument("files", type=Path, nargs="*", help="notebooks or folders; by default exercises/")
     parser.add_argument(
         "--json",
@@ -107,7 +75,7 @@ def add_check(commands: Commands) -> None:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Grade exercise notebooks."""
+    """Run exercise notebooks and report which exercises are done, blank, wrong or missing."""
     from satcourse.exercises import class_seed, grading
     from satcourse.exercises.task import CLASS_SEED
 
@@ -123,41 +91,14 @@ def check(options: argparse.Namespace) -> int:
     return grading.main(options.files, options.json, options.processes, options.only)
 
 
-def add_info(commands: Commands) -> None:
-    """`satlib info`."""
-    json_option(command(commands, "info", info, "print versions, devices, and what is missing"))
-
-
-def info(options: argparse.Namespace) -> int:
-    """Print the report."""
-    from satlib.cli import info
-
-    if options.json:
-        return printed(info.topics())
-    print(info.report())
-    return 0
-
-
-def add_demo(commands: Commands) -> None:
-    """`satlib demo`."""
-    parser = command(
-        commands, "demo", demo, "train on drawn scenes, evaluate, and caption photographs, in minutes on a CPU"
-    )
+def add_demo(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib demo`."""
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for all results")
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Run the demo."""
+    """Train on drawn scenes, evaluate, and caption photographs, in minutes on a CPU."""
     from satcourse import demo
 
     demo.run(options.out)
     return 0
-
-
-COMMANDS = (
-    add_recipe,
-    add_course,
-    add_check,
-    add_info,
-    add_demo,
-)

@@ -1,0 +1,217 @@
+"""Commands that use models and their captions: `satlib evaluate`, `ground` and `table`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from satlib.cli import inputs
+from satlib.cli.arguments import (
+    MODEL,
+    SPLITS,
+    at_least_zero,
+    attention_option,
+    beam_option,
+    data_option,
+    data_set_option,
+    device_option,
+    json_option,
+    language_option,
+    out_option,
+    printed,
+    split_option,
+)
+from satlib.errors import SatlibError
+from satlib.recipe import LOOKS
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib evaluate`."""
+    parser.add_argument(
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help=f'{MODEL}; or captions to score without a model: an evaluation file, or JSON {{"image id": "caption", ...}}',
+    )
+    parser.add_argument("--split", choices=SPLITS, help="which split (default: test, or that of the evaluation file)")
+    beam_option(parser)
+    parser.add_argument(
+        "--length-normalisation",
+        type=at_least_zero,
+        metavar="X",
+        help="rank hypotheses by log p / length^X; by default the recipe's",
+    )
+    parser.add_argument(
+        "--look",
+        choices=LOOKS,
+        help="the context vector of hard attention (see decoding.look in satlib recipe --explain); by default the recipe's",
+    )
+    out_option(parser, "folder for the evaluation file; by default that of the model")
+    json_option(parser)
+    data_set_option(parser)
+    data_option(parser)
+    device_option(parser)
+    attention_option(parser)
+    language_option(parser)
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Generate and score captions, or score those of a file."""
+    from satlib.evaluation import evaluate
+
+    if options.model.suffix == ".json":
+        return _score_file(options)
+    options.split = options.split or "test"
+    captioner = inputs.captioner(options.model, options)
+    if plug := inputs.own_attention(options):
+        plug(captioner)
+    data, root = inputs.data_of(captioner.recipe, options)
+    evaluate.images_of(data, options.split)  # an empty split is reported before a missing feature store
+    reader = inputs.images_reader(captioner, data, root, options)
+    result = evaluate.evaluate(
+        captioner, data, reader, options.split, options.beam, options.length_normalisation, look=options.look
+    )
+    path = evaluate.save(result, inputs.results_folder(options, data))
+    return _report(result, f", beam {result['beam']}", path, options)
+
+
+_LONG = ("captions", "statistics")  # of an evaluation; its file has them
+
+
+def _report(result: dict[str, Any], how: str, path: Path, options: argparse.Namespace) -> int:
+    """Print the scores of an evaluation that was written to `path`; gives the exit status 0."""
+    if options.json:
+        return printed({"file": str(path), **{name: value for name, value in result.items() if name not in _LONG}})
+    print(f"{result['images']:,} images of {result['data']} {result['split']}{how}; {result['protocol']}")
+    for name, value in result["metrics"].items():
+        print(f"  {name:28} {value:6.2f}")
+    for note in result["notes"]:
+        print(f"note: {note}")
+    print(f"written to {path}")
+    return 0
+
+
+class Rescored(Struct):
+    """What scoring needs of an earlier evaluation; the rest it passes on."""
+
+    captions: dict[str, str]
+    data: str | None = None
+    split: str | None = None
+    metrics: dict[str, float] = {}
+
+
+def _score_file(options: argparse.Namespace) -> int:
+    """Score captions from a file."""
+    from satlib.data import datasets
+    from satlib.evaluation import evaluate
+    from satlib.files.reading import read_json
+
+    about = 'an evaluation or {"image id": "caption", ...}', "correct the file"
+    content = read_json(options.model, dict[str, Any], *about)
+    earlier = content if isinstance(content.get("captions"), dict) else {}
+    read_json(options.model, Rescored if earlier else dict[str, str], *about)
+    captions = earlier.get("captions", content)
+    name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
+    if name is None or split is None:
+        raise SatlibError(f"{options.model} does not say what was captioned: give --data-set and --split")
+    data = datasets.load(name, datasets.data_root(options.data))
+    result = evaluate.rescore(captions, data, split, earlier, options.language)
+    path = evaluate.save(result, options.out or options.model.parent)
+    return _report(result, "", path, options)
+
+
+def add_ground(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib ground`."""
+    parser.add_argument("model", type=Path, help=MODEL)
+    split_option(parser)
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
+        "--boxes", type=Path, help="bounding boxes of the photographs, COCO's instances_*.json; drawn scenes need none"
+    )
+    places.add_argument(
+        "--entities",
+        type=Path,
+        metavar="PATH",
+        help="Flickr30k Entities, for the photographs of Flickr8k and Flickr30k: a folder with Annotations and Sentences, or "
+        "annotations.zip; measures true and generated captions",
+    )
+    beam_option(parser)
+    out_option(parser, "folder for the scores and their plot; by default that of the model")
+    data_set_option(parser)
+    data_option(parser)
+    device_option(parser)
+
+
+def ground(options: argparse.Namespace) -> int:
+    """Compare attention maps with the places of objects."""
+    from satlib.evaluation import evaluate, ground, plots
+    from satlib.files.atomic import write_json
+
+    if options.entities:
+        return _ground_phrases(options)
+    captioner = inputs.captioner(options.model, options)
+    boxes = ground.Boxes(options.boxes, captioner.view) if options.boxes else None
+    data, root = inputs.data_of(captioner.recipe, options)
+    ground.require_places(data, boxes)
+    reader = inputs.images_reader(captioner, data, root, options)
+    captions = evaluate.generate(captioner, reader, evaluate.images_of(data, options.split), options.beam)
+    scores = ground.summary(ground.ground(data, captions, boxes))
+    path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
+    write_json(path, {"recipe": captioner.recipe.name, "data": data.name, "split": options.split, **scores})
+    plots.save(plots.ground_figure(scores), path.with_suffix(".png"))
+    print(ground.render(scores))
+    print(f"written to {path} and {path.with_suffix('.png')}")
+    return 0
+
+
+def _ground_phrases(options: argparse.Namespace) -> int:
+    """Compare attention maps with the boxes of phrases."""
+    from satlib.data.entities import Entities
+    from satlib.evaluation import evaluate, phrase_grounding, phrase_report
+    from satlib.files.atomic import write_json
+
+    entities = Entities(options.entities)
+    captioner = inputs.captioner(options.model, options)
+    data, root = inputs.data_of(captioner.recipe, options)
+    entities.covered(example.image_id for example in evaluate.images_of(data, options.split))
+    reader = inputs.images_reader(captioner, data, root, options)
+    found = phrase_grounding.ground(captioner, data, reader, entities, options.split, options.beam)
+    report, recipe = phrase_report.report(found), captioner.recipe.name
+    path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
+    write_json(path, {"recipe": recipe, "data": data.name, "split": options.split, "entities": report})
+    print(phrase_report.render(report))
+    print(f"written to {path}")
+    return 0
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    """The options of `satlib table`."""
+    parser.add_argument(
+        "files", type=Path, nargs="*", help="evaluation files or run folders; by default runs/* and satlib's own"
+    )
+    parser.add_argument("--split", choices=SPLITS, default="test", help="the split that was evaluated")
+    parser.add_argument("--markdown", action="store_true", help="write Markdown")
+    parser.add_argument(
+        "--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"
+    )
+    json_option(parser)
+
+
+def table(options: argparse.Namespace) -> int:
+    """Print the table."""
+    from satlib.evaluation import table
+    from satlib.model import shipped
+
+    files: list[Path] = []
+    for path in options.files:
+        evaluations = sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path]
+        if not evaluations:
+            raise SatlibError(f"{path} has no evaluation; make one with: satlib evaluate {path}")
+        files += evaluations
+    files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
+    rows = table.rows(files, options.split)
+    if options.json:
+        return printed([row.to_json() for row in rows])
+    print(table.render(rows, "markdown" if options.markdown else "text", not options.no_intervals))
+    return 0
