@@ -208,7 +208,7 @@ class DecodingConfig(_Section):
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
     """All values of a run, as in the file `recipe.toml` of its folder."""
 
-    name: str
+    name: Annotated[str, Meta(pattern=rf"^{_NAME.pattern}\Z")]
     data: DataConfig = DataConfig()
     encoder: EncoderConfig = EncoderConfig()
     decoder: DecoderConfig = DecoderConfig()
@@ -353,7 +353,7 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
     if recipe.decoder.attention == "hard" and "doubly_stochastic" not in values.get("objective", {}):
         objective = msgspec.structs.replace(recipe.objective, doubly_stochastic=0.0)
         recipe = msgspec.structs.replace(recipe, objective=objective)
-    _require_consistent(recipe)
+    require_consistent(recipe)
     return recipe
 
 
@@ -402,8 +402,12 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {similar[0]}?)" if similar else ""
 
 
-def _require_consistent(recipe: Recipe) -> None:
-    """Refuse values that are valid one by one but not together."""
+def require_consistent(recipe: Recipe) -> None:
+    """Refuse values that are valid one by one but not together.
+
+    Raises:
+        SatlibError: there are such values; the message says which.
+    """
     if not (recipe.encoder.train or recipe.encoder.pretrained):
         raise SatlibError(
             "a frozen encoder needs pretrained weights; set encoder.pretrained = true, or encoder.train = true to train it"
@@ -432,16 +436,6 @@ def _require_consistent(recipe: Recipe) -> None:
             'hard.baseline = "other-samples" needs more than one sample: set hard.samples to at least 2, or choose another '
             "baseline"
         )
-
-
-def without_unknown(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe in a shipped model's header without options that are gone; goes when those headers are written again."""
-    return {
-        section: {key: value for key, value in table.items() if key in declared(section)}
-        if section in SECTIONS and isinstance(table, Mapping)
-        else table
-        for section, table in values.items()
-    }
 
 
 def parse_value(text: str) -> Any:

@@ -23,19 +23,51 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import Struct
 
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.images import SIZE, seen_box
 from satlib.errors import SatlibError
 from satlib.evaluation import pointing
-from satlib.files.atomic import read_json
-from satlib.files.schemas import CocoInstances
+from satlib.files.reading import Name, Size, read_json
 from satlib.model.captioner import Caption
 
 TOLERANCE = 15  # pixels: a point this close to an object counts as on it
 MEASURES = ("mass", "pointing", "pointing strict")
 _PEOPLE = {"man", "men", "woman", "women", "boy", "boys", "girl", "girls", "child", "children", "player", "players"}
+
+
+class Photograph(Struct):
+    """An image of COCO and its size in pixels."""
+
+    id: int
+    file_name: Name
+    width: Size
+    height: Size
+
+
+class Category(Struct):
+    """A kind of object."""
+
+    id: int
+    name: Name
+
+
+class LabelledBox(Struct):
+    """An object: left, top, width and height in pixels."""
+
+    image_id: int
+    category_id: int
+    bbox: tuple[float, float, float, float]
+
+
+class Instances(Struct):
+    """instances_*.json."""
+
+    images: list[Photograph]
+    categories: list[Category]
+    annotations: list[LabelledBox]
 
 
 @dataclass(frozen=True)
@@ -174,19 +206,19 @@ class Boxes:
         """
         self._view = view
         kind, advice = "a file of boxes in COCO's format (instances_*.json)", "download it again"
-        content = read_json(path, CocoInstances, kind, advice)
-        names = {category["id"]: category["name"] for category in content["categories"]}
-        photographs = {image["id"]: image for image in content["images"]}
+        content = read_json(path, Instances, kind, advice)
+        names = {category.id: category.name for category in content.categories}
+        photographs = {image.id: image for image in content.images}
         self._boxes: dict[str, list[tuple[str, list[float], tuple[int, int]]]] = defaultdict(list)
-        for number, box in enumerate(content["annotations"]):
-            image, name = photographs.get(box["image_id"]), names.get(box["category_id"])
+        for number, box in enumerate(content.annotations):
+            image, name = photographs.get(box.image_id), names.get(box.category_id)
             if image is None or name is None:
                 missing = "image" if image is None else "category"
                 raise SatlibError(
                     f"{path}: annotation {number} is of a{'n' * (image is None)} {missing} that is not listed; {advice}"
                 )
-            size = image["width"], image["height"]
-            self._boxes[Path(image["file_name"]).name].append((name, box["bbox"], size))
+            size = image.width, image.height
+            self._boxes[Path(image.file_name).name].append((name, list(box.bbox), size))
 
     def targets(self, example: Example, words: Sequence[str]) -> list[Target]:
         """The words that name a category with boxes in the photograph; the mask is the union of the category's boxes.

@@ -1,4 +1,4 @@
-"""Atomic writes, and reading JSON."""
+"""Atomic writes."""
 
 import contextlib
 import json
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from satlib.errors import SatlibError
-from satlib.files.untrusted import decoded, matches
 
 # In JSON, a line break cannot be inside a text.
 _NUMBERS = re.compile(r"(?<=\[)\n\s*(?:(?:-?[\d.]+(?:[eE][-+]?\d+)?|null),?\n\s*)+(?=\])")
@@ -70,26 +69,3 @@ def _not_finite(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
     elif isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _not_finite(item, f"{name}.{key}" if name else str(key))
-
-
-def read_json(path: Path, form: Any = Any, kind: str = "what was expected", advice: str = "create it again") -> Any:
-    """Read a JSON file as dictionaries and lists, and compare it with its form.
-
-    Args:
-        path: the file.
-        form: a type, made of the classes of `satlib.files.schemas`.
-        kind: "PATH is not ...", for the message.
-        advice: what to do if the file is not right, for the message.
-
-    Raises:
-        SatlibError: the file is missing, unreadable, not UTF-8, not valid JSON (for example, truncated), or has another form.
-    """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise SatlibError(f"{path} does not exist") from error
-    except OSError as error:
-        raise SatlibError(f"cannot read {path}: {error.strerror}") from error
-    value = decoded(content.removeprefix(b"\xef\xbb\xbf"), str(path), advice)
-    matches(value, form, f"{path} is not {kind}", advice)
-    return value

@@ -16,7 +16,6 @@ from msgspec import Struct, field
 from PIL import Image
 from torch import Tensor, nn
 
-from satlib import recipe
 from satlib.data import images
 from satlib.data.text import Vocabulary, written
 from satlib.errors import SatlibError
@@ -35,7 +34,7 @@ from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
 from satlib.model.familiarity import Familiarity, Stored
 from satlib.model.search import Hypothesis
-from satlib.recipe import LOOKS, Recipe
+from satlib.recipe import LOOKS, Recipe, require_consistent
 
 FORMAT = "satlib captioner 1"
 
@@ -51,7 +50,7 @@ class Header(Struct):
     """The header of model.safetensors."""
 
     format: Literal["satlib captioner 1"]
-    recipe: dict[str, Any]
+    recipe: Recipe
     vocabulary: list[str]
     encoder: EncoderHeader
     card: dict[str, Any] = {}
@@ -249,7 +248,7 @@ class Captioner(nn.Module):
         tensors = self.state_dict() if self.recipe.encoder.train else self.decoder.state_dict(prefix="decoder.")
         header = Header(
             format=FORMAT,
-            recipe=self.recipe.to_dict(),
+            recipe=self.recipe,
             vocabulary=self.vocabulary.to_json(),
             encoder=EncoderHeader(self.encoder.name, None if self.recipe.encoder.train else self.encoder.weights_hash),
             card=card or {},
@@ -277,7 +276,8 @@ class Captioner(nn.Module):
         header, tensors = read_safetensors(
             path, Header, "that of a captioner", "give a run's folder or its model.safetensors"
         )
-        made_by = recipe.from_dict(recipe.without_unknown(header.recipe))
+        made_by = header.recipe
+        require_consistent(made_by)
         trained = made_by.encoder.train
         encoder = encoders.create(header.encoder.name, pretrained=not trained)
         if not trained and encoder.weights_hash != header.encoder.weights:
