@@ -1,16 +1,52 @@
 """Show, Attend and Tell (Xu et al., 2015), from photograph to caption to the map of where the model looked.
 
-The modules follow the paper:
-
-=========================  ==================================================================
-text, datasets             captions, vocabularies, and the collections they come from (5)
-images, encoders           photographs to annotation vectors a_1..a_L (3.1.1)
-features, batching         annotation vectors on disk; batches of captions of one length (4.3)
-attention, decoder         energies, weights, context vectors; the LSTM (3.1.2)
-objectives, training       doubly stochastic attention (4.2.1); the training procedure (4.3)
-decoding, metrics          greedy, sampling, beam search; BLEU and METEOR (5)
-captioner, overlay, plots  a trained model; its attention drawn over the photograph (5.4)
-=========================  ==================================================================
+`load` gives a trained model, `caption` the caption of one photograph. Rooms, each importing only those after it: `cli` (commands),
+`page` (ONNX, the web page), `training`, `beyond` (what the paper does not have), `evaluation`, `model` (the paper), `data`,
+`recipe`, `files`, `errors`.
 """
 
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # importing satlib imports no torch
+    import numpy as np
+    from PIL import Image
+
+    from satlib.model.captioner import Caption, Captioner
+
 __version__ = "0.1.0"
+
+
+def load(model: Path | str | None = None, device: str = "auto") -> "Captioner":
+    """A trained captioner.
+
+    Args:
+        model: a model that comes with satlib by its name, a run's folder, or a model file; by default the one for photographs.
+        device: "auto", "cpu", "cuda" or "mps".
+
+    Raises:
+        SatlibError: there is no such model or device, or the file is damaged.
+    """
+    from satlib.model import device as devices
+    from satlib.model import shipped
+    from satlib.model.captioner import Captioner
+
+    path = shipped.model() if model is None else shipped.or_shipped(Path(model))
+    return Captioner.load(path, devices.choose(device))
+
+
+def caption(photo: "Path | str | Image.Image | np.ndarray") -> "Caption":
+    """The caption of a photograph (a path, an image, or pixels (H, W, 3), uint8) by the model for photographs, loaded once.
+
+    Raises:
+        SatlibError: the file is not a readable image.
+    """
+    from PIL import Image
+
+    if not isinstance(photo, Path | str | Image.Image):
+        photo = Image.fromarray(photo)
+    return _default().caption([photo])[0]
+
+
+_default = functools.cache(load)

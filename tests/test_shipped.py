@@ -1,8 +1,10 @@
 """The captioners that come with satlib: each opens, is what its recipe says, and describes what it was made for."""
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+import satlib
 from satcourse import demo
 from satlib import recipe
 from satlib.data import images, scenes
@@ -38,3 +40,17 @@ def test_the_model_for_photographs_finds_a_person():
 def test_a_model_that_does_not_come_with_satlib_is_named_with_those_that_do():
     with pytest.raises(SatlibError, match=r"no model called scenes-softer .*scenes-soft"):
         shipped.model("scenes-softer")
+
+
+def test_load_and_caption_are_two_calls(tmp_path):
+    """A path, an image and an array are one photograph; a model goes by its name or its file."""
+    photo = scenes.scene("test-000001").photo()
+    photo.save(tmp_path / "scene.png")
+    text = satlib.caption(tmp_path / "scene.png").text
+    assert {
+        satlib.caption(photo).text,
+        satlib.caption(np.asarray(photo)).text,
+        satlib.caption(str(tmp_path / "scene.png")).text,
+    } == {text}
+    by_name, by_file = (satlib.load(model, "cpu") for model in ("scenes-soft", shipped.model("scenes-soft")))
+    assert by_name.caption([photo])[0].text == by_file.caption([photo])[0].text

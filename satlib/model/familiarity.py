@@ -17,11 +17,11 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor
 
-from satlib.data.features import Reader, read_ahead
 from satlib.errors import SatlibError
 
 if TYPE_CHECKING:
     from satlib.data.caption_set import CaptionSet
+    from satlib.data.features import Reader
     from satlib.model.captioner import Caption
 
 DIRECTIONS = 64  # twice as many double the size and change little
@@ -83,7 +83,7 @@ class Familiarity:
         return cls(directions, torch.tensor(stored.scales, dtype=torch.float32), stored.threshold)
 
 
-def learn(annotations: Callable[[Tensor], Tensor], reader: Reader, data: "CaptionSet") -> Familiarity:
+def learn(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "CaptionSet") -> Familiarity:
     """Describe the training images of a data set; the dev images set the threshold.
 
     Args:
@@ -109,8 +109,10 @@ def remark(caption: "Caption") -> str:
 
 
 @torch.inference_mode()
-def all_unit_means(annotations: Callable[[Tensor], Tensor], reader: Reader, data: "CaptionSet", split: str) -> Tensor:
+def all_unit_means(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "CaptionSet", split: str) -> Tensor:
     """`unit_means` of the images of a split: (N, D); the arguments are those of `learn`."""
+    from satlib.data.features import read_ahead  # captioning a photograph does not need it
+
     names = [example.image_id for example in data.split(split)]
     if not names:
         raise SatlibError(f"{data.name} has no {split} images; they are needed to tell which images are unlike them")
