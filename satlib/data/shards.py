@@ -144,26 +144,20 @@ def _content(data: CaptionSet, example: Example) -> tuple[str, bytes]:
 
 
 class StreamedImage(str):
-    """The id of an image read from a shard, with the image attached: code that passes on the id also passes on the image.
+    """The id of an image read from a shard, with the content of its file: code that passes on the id also passes on the image.
 
     Nothing else refers to the image, so its memory is freed with the last batch that contains the id.
     """
 
-    __slots__ = ("__weakref__", "_content", "_where")
+    __slots__ = ("__weakref__", "content", "where")
+    content: bytes
+    where: str
 
     def __new__(cls, image_id: str, content: bytes, where: str) -> "StreamedImage":
-        """`content` is the image file's content; `where` names the image in error messages."""
+        """`content` is the image file's content; `where` names the image in messages."""
         image = super().__new__(cls, image_id)
-        image._content, image._where = content, where
+        image.content, image.where = content, where
         return image
-
-    def photo(self) -> Image.Image:
-        """The image in RGB.
-
-        Raises:
-            SatlibError: the image cannot be read.
-        """
-        return images.decode(self._content, self._where)
 
 
 class Shards(CaptionSet):
@@ -242,13 +236,13 @@ class Shards(CaptionSet):
             yield from self.stream(split, shards)
 
     def photo(self, example: Example) -> Image.Image:
-        """The image of an example in RGB; errors as for `StreamedImage.photo`."""
+        """The image of an example in RGB; errors as for `images.decode`."""
         return self.image(example.image_id)
 
     def image(self, image_id: str) -> Image.Image:
-        """The image that a `StreamedImage` carries; errors as there."""
+        """The image that a `StreamedImage` carries; errors as for `images.decode`."""
         assert isinstance(image_id, StreamedImage)
-        return image_id.photo()
+        return images.decode(image_id.content, image_id.where)
 
     def stream(self, split: str, shards: Iterable[Shard]) -> Iterator[Example]:
         """Yield the images of some shards with their captions; no image is decoded.

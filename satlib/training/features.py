@@ -192,7 +192,7 @@ def _compute(
     progress: bool,
 ) -> None:
     """Write the vectors of some images to their rows, and record them in the manifest once they are on disk."""
-    # Channels last is a third to a half faster on a CPU (`python -m benchmarks.bench extraction`), with the same results up to rounding.
+    # Channels last is a third to a half faster on a CPU (`python benchmarks/bench.py extraction`), with the same results up to rounding.
     encoder = encoder.to(memory_format=torch.channels_last).eval()
     pixels, ranks = Pixels(data, manifest.view, cache_bytes=0), distributed.current()
     examples = {example.image_id: example for example in data.examples}
