@@ -58,7 +58,7 @@ def same_caption(patient: Patient) -> Result:
 @check(
     "repeated words",
     f"more than {REPEATING:.0%} of the captions have a word, or a pair of words, twice in a row",
-    "train longer or with a smaller learning rate; a reward that does not count repetitions invites them (reward.metric)",
+    "train longer or with a smaller learning rate; rewards invite them: give reward.cider more weight than reward.bleu1",
 )
 def repeated(patient: Patient) -> Result:
     """Look for "a a" and "a dog a dog"."""
