@@ -4,6 +4,7 @@
 """
 
 import random
+import shutil
 
 import matplotlib
 import numpy as np
@@ -17,7 +18,7 @@ torch.set_num_threads(1)  # pytest runs in several processes already
 
 # Whole files that are slow: a browser, npm, Jupyter's kernels, a wheel, the site, torchrun, killed processes, many trainings.
 SLOW = {
-    "test_lab", "test_exercises_lab", "test_classroom", "test_live_page", "test_site", "test_release", "test_install", "test_distributed",
+    "test_lab", "test_classroom", "test_live_page", "test_site", "test_release", "test_install", "test_distributed",
     "test_resuming", "test_strangers_files", "test_onnx_export", "test_exercises_tools", "test_demo", "test_tune", "test_meteor",
 }  # fmt: skip
 
@@ -37,6 +38,14 @@ def pytest_collection_modifyitems(items):
 def java():
     """Whether Java works, asked once in a session."""
     return java_available()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Where Chromium is; skips the test where it, or Playwright, is missing."""
+    pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return path or pytest.skip("no Chromium on the PATH (apt install chromium)")
 
 
 @pytest.fixture(autouse=True)

@@ -46,104 +46,82 @@ def colab(monkeypatch, upload):
     monkeypatch.setitem(sys.modules, "google.colab", google)
 
 
-class TestTheOpening:
-    def test_with_an_address_there_is_a_badge_and_pip_takes_it_from_there(self, monkeypatch, run_cell):
-        monkeypatch.setattr(install_cell, "address", lambda: ADDRESS)
-        badge, install = install_cell.opening("notebooks/00_look.ipynb")
-        page = "https://colab.research.google.com/github/someone/their-satlib/blob/main/notebooks/00_look.ipynb"
-        assert badge.cell_type == "markdown"
-        assert badge.source.endswith(f"({page})")
-        assert run_cell(install.source) == f"git+{ADDRESS}"
-
-    def test_without_one_there_is_neither_a_badge_nor_an_address(self, monkeypatch):
-        monkeypatch.setattr(install_cell, "address", lambda: None)
-        (install,) = install_cell.opening("notebooks/00_look.ipynb")
-        assert install.cell_type == "code"
-        assert "git+" not in install.source
-        assert "://github.com" not in install.source
-
-    @pytest.mark.parametrize("address", [ADDRESS, None])
-    def test_it_comes_after_the_first_cell_of_notebooks_and_exercises(self, monkeypatch, address):
-        monkeypatch.setattr(install_cell, "address", lambda: address)
-        source, solution = notebooks.sources(["01"])[0], exercises.sources(["01"])[0]
-        for path, made in [
-            (f"notebooks/{source.stem}.ipynb", notebooks.generate(source)),
-            (f"exercises/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=False)),
-            (f"solutions/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=True)),
-        ]:
-            wanted = [cell.source for cell in install_cell.opening(path)]
-            assert len(wanted) == (1 if address is None else 2)
-            assert [cell.source for cell in made.cells[1 : 1 + len(wanted)]] == wanted
+def test_with_an_address_there_is_a_badge_and_pip_takes_it_from_there(monkeypatch, run_cell):
+    monkeypatch.setattr(install_cell, "address", lambda: ADDRESS)
+    badge, install = install_cell.opening("notebooks/00_look.ipynb")
+    page = "https://colab.research.google.com/github/someone/their-satlib/blob/main/notebooks/00_look.ipynb"
+    assert badge.source.endswith(f"({page})")
+    assert run_cell(install.source) == f"git+{ADDRESS}"
 
 
-@pytest.mark.parametrize("cell", [install_cell.FROM_ARCHIVE, install_cell.FROM_ADDRESS.format(address=ADDRESS)])
-def test_where_satlib_is_the_cell_does_nothing(monkeypatch, cell):
+@pytest.mark.parametrize("address", [ADDRESS, None])
+def test_the_opening_comes_after_the_first_cell_of_notebooks_and_exercises(monkeypatch, address):
+    monkeypatch.setattr(install_cell, "address", lambda: address)
+    source, solution = notebooks.sources(["01"])[0], exercises.sources(["01"])[0]
+    for path, notebook in [
+        (f"notebooks/{source.stem}.ipynb", notebooks.generate(source)),
+        (f"exercises/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=False)),
+        (f"solutions/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=True)),
+    ]:
+        wanted = [cell.source for cell in install_cell.opening(path)]
+        assert len(wanted) == (1 if address is None else 2)
+        assert address is not None or "://github.com" not in wanted[0]
+        assert [cell.source for cell in notebook.cells[1 : 1 + len(wanted)]] == wanted
+
+
+def test_where_satlib_is_the_cell_does_nothing(monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it installs something"))
-    exec(compile(cell, "<cell>", "exec"), {})
+    for cell in (install_cell.FROM_ARCHIVE, install_cell.FROM_ADDRESS.format(address=ADDRESS)):
+        exec(compile(cell, "<cell>", "exec"), {})
 
 
-class TestFromAnArchive:
-    @pytest.mark.parametrize(
-        "name",
-        ["satlib-main.zip", "satlib.zip", "satlib-1.0.tar.gz", "satlib-main (1).zip", "satlib-1.0-py3-none-any.whl"],
-    )
-    def test_an_archive_or_wheel_beside_the_notebook(self, run_cell, name):
+def test_an_archive_a_wheel_or_a_checkout_beside_the_notebook(run_cell):
+    names = "satlib-main.zip", "satlib.zip", "satlib-1.0.tar.gz", "satlib-main (1).zip", "satlib-1.0-py3-none-any.whl"
+    for name in names:
         Path(name).touch()
         assert run_cell() == Path(name).resolve().as_uri()
         assert " " not in run_cell()  # pip reads an address
-
-    @pytest.mark.parametrize("folder", ["satlib-main", ".."])
-    def test_a_checkout_beside_or_around_the_notebook(self, run_cell, folder):
+        Path(name).unlink()
+    for folder in ("satlib-main", ".."):
         Path(folder).mkdir(exist_ok=True)
         (Path(folder) / "pyproject.toml").touch()
         assert run_cell() == Path(folder).resolve().as_uri()
-
-    def test_the_environment_may_say_where_it_is(self, run_cell, monkeypatch, tmp_path):
-        Path("satlib.zip").touch()
-        for source, url in [
-            (str(tmp_path / "other.zip"), (tmp_path / "other.zip").as_uri()),
-            (f"git+{ADDRESS}@v1", f"git+{ADDRESS}@v1"),
-        ]:
-            monkeypatch.setenv("SATLIB_SOURCE", source)
-            assert run_cell() == url
-
-    def test_on_colab_it_asks_for_the_archive(self, run_cell, monkeypatch, capsys):
-        colab(monkeypatch, lambda: {"whatever-main.zip": b"PK"})
-        assert run_cell() == Path("whatever-main.zip").resolve().as_uri()
-        assert "Choose an archive of satlib's repository" in capsys.readouterr().out
-
-    def test_on_colab_it_does_not_ask_where_the_archive_is_already(self, run_cell, monkeypatch):
-        colab(monkeypatch, lambda: pytest.fail("it asks"))
-        Path("satlib.zip").touch()
-        assert run_cell() == Path("satlib.zip").resolve().as_uri()
-
-    @pytest.mark.parametrize("cancelled", [False, True])
-    def test_nothing_to_install_from_is_said_with_what_to_do(self, run_cell, monkeypatch, cancelled):
-        if cancelled:
-            colab(monkeypatch, dict)
-        with pytest.raises(
-            FileNotFoundError, match=r"put an archive of satlib's repository, satlib\*\.zip, beside this notebook"
-        ):
-            run_cell()
-        assert run_cell.asked == []
+        (Path(folder) / "pyproject.toml").unlink()
 
 
+def test_the_environment_may_say_where_it_is(run_cell, monkeypatch, tmp_path):
+    Path("satlib.zip").touch()
+    for source, url in [("other.zip", (tmp_path / "my notebooks/other.zip").as_uri()), (f"git+{ADDRESS}@v1",) * 2]:
+        monkeypatch.setenv("SATLIB_SOURCE", source)
+        assert run_cell() == url
+
+
+def test_colab_asks_for_the_archive_where_there_is_none(run_cell, monkeypatch, capsys):
+    with pytest.raises(
+        FileNotFoundError, match=r"put an archive of satlib's repository, satlib\*\.zip, beside this notebook"
+    ):
+        run_cell()
+    colab(monkeypatch, dict)  # the dialogue is cancelled
+    with pytest.raises(FileNotFoundError, match="put an archive"):
+        run_cell()
+    colab(monkeypatch, lambda: {"whatever-main.zip": b"PK"})
+    assert run_cell() == Path("whatever-main.zip").resolve().as_uri()
+    assert "Choose an archive of satlib's repository" in capsys.readouterr().out
+    colab(monkeypatch, lambda: pytest.fail("it asks"))
+    Path("satlib.zip").touch()
+    assert run_cell() == Path("satlib.zip").resolve().as_uri()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("prefix", "kind"), [("satlib-main/", "zip"), ("", "tar.gz")])
 def test_pip_installs_from_a_real_archive(tmp_path, prefix, kind):
     """An archive as GitHub makes it (one folder at the top), and one without that folder; without network and dependencies."""
     pytest.importorskip("pip", reason="this environment was made without pip")
     pytest.importorskip("hatchling", reason="hatchling is not installed (pip install hatchling)")
-    modules = [f"satlib/{path.name}" for path in (ROOT / "satlib").glob("*.py")]
+    modules = [f"{name}/{path.name}" for name in ("satlib", "satcourse") for path in (ROOT / name).glob("*.py")]
     files = ["pyproject.toml", "README.md", "LICENSE", "LICENSES", "REUSE.toml", "tools/hatch_hooks.py", *modules]
-    command = [
-        "git",
-        "archive",
-        f"--format={kind}",
-        f"--prefix={prefix}",
-        "-o",
-        tmp_path / f"satlib-main.{kind}",
-        "HEAD",
-    ]
+    archive = str(tmp_path / f"satlib-main.{kind}")
+    command = ["git", "archive", f"--format={kind}", f"--prefix={prefix}", "-o", archive, "HEAD"]
     made = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True)
     if made.returncode != 0:
         pytest.skip(f"git cannot archive the checkout: {made.stderr.strip()}")
@@ -151,13 +129,8 @@ def test_pip_installs_from_a_real_archive(tmp_path, prefix, kind):
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_TARGET": str(target)}
     environment = {name: value for name, value in os.environ.items() if name != "SATLIB_SOURCE"} | offline
     missing = "import importlib.util; importlib.util.find_spec = lambda name: None\n"
-    done = subprocess.run(
-        [sys.executable, "-c", missing + install_cell.FROM_ARCHIVE],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-c", missing + install_cell.FROM_ARCHIVE]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (target / "satlib" / "__init__.py").is_file()
     assert len(list(target.glob("satlib-*.dist-info"))) == 1

@@ -16,41 +16,32 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
+from browser import FLAGS
+from tools_path import exercises
 
+from satcourse.exercises.engine import chapter
+
+pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "09_reading_the_model"
 TOKEN = "let-me-in"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
 # What the page itself knows of the notebook in front: cells beyond the window are not in the page.
-CELLS = """() => jupyterapp.shell.currentWidget.content.widgets.map(cell => ({
-    kind: cell.model.type, text: cell.model.sharedModel.getSource(), count: cell.model.executionCount ?? null,
-    kinds: cell.model.type === 'code' ? cell.model.sharedModel.getOutputs().map(output => output.output_type) : []}))"""
+CELLS = """() => jupyterapp.shell.currentWidget.content.widgets.map(cell => {
+    const outputs = cell.model.type === 'code' ? cell.model.sharedModel.getOutputs() : [];
+    return {kind: cell.model.type, text: cell.model.sharedModel.getSource(), count: cell.model.executionCount ?? null,
+        kinds: outputs.map(output => output.output_type),
+        out: outputs.map(output => [output.text ?? output.evalue ?? ''].flat().join('')).join('')}})"""
+FILL = """([id, text]) => jupyterapp.shell.currentWidget.content.widgets.filter(cell => cell.model.type === 'code'
+    && cell.model.sharedModel.getMetadata('satlib')?.exercise === id && cell.model.sharedModel.getMetadata('satlib')?.role === 'answer'
+    ).map(cell => cell.model.sharedModel.setSource(text)).length"""
 IDLE = "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
 BYTES = """async image => {
     const bytes = new Uint8Array(await (await fetch(image.src)).arrayBuffer());
     return btoa(bytes.reduce((text, byte) => text + String.fromCharCode(byte), ''));
 }"""
-
-
-@pytest.fixture
-def chromium():
-    """Where Chromium is; asked before anything is started."""
-    pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
-    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    if not any(found):
-        pytest.skip("no Chromium on the PATH (apt install chromium)")
-    return next(filter(None, found))
 
 
 @pytest.fixture
@@ -146,7 +137,6 @@ def test_python_files_open_as_notebooks_by_default():
     assert 'JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter"' in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
-@pytest.mark.timeout(900)
 def test_a_source_is_opened_as_a_notebook(page, lab):
     _open(page, lab, f"{NAME}.py")
     cells = page.evaluate(CELLS)
@@ -154,7 +144,6 @@ def test_a_source_is_opened_as_a_notebook(page, lab):
     assert {cell["kind"] for cell in cells} == {"markdown", "code"}
 
 
-@pytest.mark.timeout(900)
 def test_a_link_of_the_index_opens_a_notebook_at_its_heading(page, lab):
     page.goto(f"{lab}/lab/tree/notebooks/INDEX.md?token={TOKEN}")
     link = page.locator(".jp-RenderedMarkdown a", has_text="04, ").first  # rendered: a preview, not an editor
@@ -171,16 +160,18 @@ def test_a_link_of_the_index_opens_a_notebook_at_its_heading(page, lab):
         pytest.fail(f"{heading} is at {box}")
 
 
-def _run_all(page):
-    """Run every cell of the notebook in front, and wait until each has run without an error."""
+def _run_all(page, errors=False):
+    """Run every cell of the notebook in front, wait until each has run, and give the cells of code; without an error in any, or with."""
+    before = max((cell["count"] or 0 for cell in page.evaluate(CELLS)), default=0)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     deadline = time.monotonic() + 600
     while True:
         cells = [cell for cell in page.evaluate(CELLS) if cell["kind"] == "code" and cell["text"].strip()]
-        assert not any("error" in cell["kinds"] for cell in cells), [c["text"] for c in cells if "error" in c["kinds"]]
-        if [cell["count"] for cell in cells] == list(range(1, len(cells) + 1)) and page.evaluate(IDLE):
-            return
+        wrong = [cell["text"] for cell in cells if "error" in cell["kinds"]]
+        assert errors or not wrong, wrong
+        if all((cell["count"] or 0) > before for cell in cells) and page.evaluate(IDLE):
+            return cells
         assert time.monotonic() < deadline, f"{sum(bool(cell['count']) for cell in cells)} of {len(cells)} cells ran"
         page.wait_for_timeout(1000)
 
@@ -191,7 +182,6 @@ def _scroll_to(page, code):
     page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", cell)
 
 
-@pytest.mark.timeout(900)
 def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, lab, tmp_path):
     _open(page, lab, "00_look.ipynb")
     _run_all(page)
@@ -226,7 +216,6 @@ def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, l
     print(f"see {tmp_path}")
 
 
-@pytest.mark.timeout(900)
 def test_the_notebook_runs_and_the_explorers_slider_changes_its_picture(page, lab, tmp_path):
     _open(page, lab, f"{NAME}.ipynb")
     _run_all(page)
@@ -253,3 +242,53 @@ def test_the_notebook_runs_and_the_explorers_slider_changes_its_picture(page, la
     assert after != before
     page.screenshot(path=tmp_path / "explorer.png")
     print(f"pictures of {len(before)} and {len(after)} bytes; see {tmp_path / 'explorer.png'}")
+
+
+def verdicts(cells):
+    """What each check says, by its exercise; and what the last cell says of the progress."""
+    checks = {cell["text"].split('"')[1]: cell["out"] for cell in cells if cell["text"].startswith("check(")}
+    return checks, cells[-1]["out"]
+
+
+def test_exercises_from_blank_to_done_with_a_mistake_on_the_way(page, lab, tmp_path):
+    """Run All as it is, then with a mistake, then with it mended: each time every cell runs, and the checks say what is so."""
+    (source,) = exercises.sources(["05"])
+    folder = tmp_path / "course" / "exercises"
+    folder.mkdir()
+    exercises.make_exercise(source, folder=folder)
+    page.goto(f"{lab}/lab/tree/exercises/{source.stem}.ipynb?token={TOKEN}")
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    page.wait_for_function("() => jupyterapp.shell.currentWidget.sessionContext?.session?.kernel?.status === 'idle'")
+    answers = {
+        cell.metadata["satlib"]["exercise"]: cell.source
+        for cell in exercises.cells(source, with_solutions=True)
+        if cell.metadata.get("satlib", {}).get("role") == "answer"
+    }
+    tasks = chapter(5)
+    assert list(answers) == list(tasks)
+
+    checks, progress = verdicts(_run_all(page, errors=True))
+    assert checks == {id: f"{id} is blank: {asked.todo}" for id, asked in tasks.items()}
+    assert progress.startswith(f"0 of {len(tasks)} done\nblank: {', '.join(tasks)}\nnext: 5.1 ")
+
+    mistaken = "def penalty(alphas: Tensor) -> Tensor:\n    return (1 - alphas).square().sum((1, 2))"
+    for id, text in (answers | {"5.2": mistaken}).items():
+        assert page.evaluate(FILL, [id, text]) == 1
+    checks, progress = verdicts(_run_all(page, errors=True))
+    assert checks.pop("5.2").removeprefix("5.2 is wrong: ") in tasks["5.2"].mistakes
+    assert all(said.startswith(f"\x1b[32m{id} is right: ") for id, said in checks.items())
+    assert f"{len(tasks) - 1} of {len(tasks)} done" in progress
+    assert "not right yet: 5.2\nnext: 5.2 The penalty" in progress
+
+    assert page.evaluate(FILL, ["5.2", answers["5.2"]]) == 1
+    checks, progress = verdicts(_run_all(page, errors=True))
+    assert all(said.startswith(f"\x1b[32m{id} is right: ") for id, said in checks.items())
+    assert progress.startswith(f"{len(tasks)} of {len(tasks)} done: 5.1, ")
+
+    page.keyboard.press("Control+s")
+    page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
+    path = folder / f"{source.stem}.ipynb"
+    before = path.read_bytes()
+    assert "left alone" in exercises.make_exercise(source, folder=folder)  # somebody's work
+    assert path.read_bytes() == before
+    assert answers["5.2"] in [cell.source for cell in nbformat.read(path, 4).cells]

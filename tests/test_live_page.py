@@ -17,8 +17,8 @@ import numpy as np
 import PIL
 import pytest
 import torch
+from browser import FLAGS
 from PIL import Image
-from test_lab import FLAGS, chromium  # noqa: F401  (a fixture)
 
 from satlib.cli import main
 from satlib.data import images, scenes
@@ -100,7 +100,7 @@ def whole(tmp_path_factory, cache):
 
 
 @pytest.fixture
-def browser(chromium):  # noqa: F811
+def browser(chromium):
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:

@@ -1,14 +1,13 @@
 """The course as it is committed: notebooks are what their sources give, and every link of the index leads somewhere."""
 
 import ast
-import importlib
+import pkgutil
 import re
 import sys
 from pathlib import Path
 from urllib.parse import unquote
 
 import nbformat
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -21,48 +20,54 @@ MARKS = notebooks.marks()
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_a_notebook_is_what_its_source_gives_run_once_from_top_to_bottom(source):
-    assert notebooks.problems(source) == []
+def test_notebooks_are_what_their_sources_give_run_once_from_top_to_bottom():
+    assert [problem for source in SOURCES for problem in notebooks.problems(source)] == []
 
 
-@pytest.mark.parametrize(
-    "path", [p for f in ("notebooks", "exercises", "solutions") for p in sorted((ROOT / f).glob("*.ipynb"))]
-)
-def test_a_quoted_formula_is_on_one_line(path):
+def test_a_quoted_formula_is_on_one_line():
     """JupyterLab takes formulas out of the text first, so the mark of a quotation inside one would be shown as "greater than"."""
+    paths = [path for name in ("notebooks", "exercises", "solutions") for path in (ROOT / name).glob("*.ipynb")]
     formulas = [
-        found[0]
+        (path.name, formula[0])
+        for path in paths
         for cell in nbformat.read(path, 4).cells
         if cell.cell_type == "markdown"
-        for found in re.finditer(r"\$\$.*?\$\$", cell.source, re.DOTALL)
+        for formula in re.finditer(r"\$\$.*?\$\$", cell.source, re.DOTALL)
     ]
-    assert [formula for formula in formulas if re.search(r"\n\s*>", formula)] == []
+    assert len(formulas) > 20
+    assert [formula for formula in formulas if re.search(r"\n\s*>", formula[1])] == []
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_a_notebook_has_its_form(source):
-    """A title with its number, what one will be able to do, the budget, how satlib is installed, and the closing sections."""
+BUDGET = (
+    r"\*\*Minutes\*\*: \d+ to read, \d+(\.\d+)? to run on two CPU cores\. \*\*Memory\*\*: \d+\.\d GB\. \*\*Needs\*\*: "
+)
+
+
+def form(source):
+    """What a notebook lacks: title, goals, budget, how satlib is installed, closing sections, pictures, assertions."""
     notebook = nbformat.read(source.with_suffix(".ipynb"), 4)
     first, *rest = notebook.cells
-    assert first.source.startswith(f"# {int(source.stem[:2])}. ")
-    assert "**You will be able to**" in first.source
-    budget = r"\*\*Minutes\*\*: \d+ to read, \d+(\.\d+)? to run on two CPU cores\. \*\*Memory\*\*: \d+\.\d GB\. \*\*Needs\*\*: "
-    assert re.search(budget, first.source)
-    stated = int(re.search(r"\*\*Minutes\*\*: (\d+) to read", first.source)[1])
-    assert abs(stated - notebooks.minutes_to_read(notebook)) <= 5
-    opening = install_cell.opening(f"notebooks/{source.stem}.ipynb")
-    assert [cell.source for cell in rest[: len(opening)]] == [cell.source for cell in opening]
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    for heading in ("Try it", "What to remember", "References"):
-        assert re.search(rf"^## {heading}", text, re.MULTILINE), heading
-    assert not any(output.output_type == "error" for cell in notebook.cells for output in cell.get("outputs", ()))
-    assert any("image/png" in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", ()))
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    opening = [cell.source for cell in install_cell.opening(f"notebooks/{source.stem}.ipynb")]
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    stated = re.search(r"\*\*Minutes\*\*: (\d+) to read", first.source)
+    conditions = {
+        "title with its number": first.source.startswith(f"# {int(source.stem[:2])}. "),
+        "goals": "**You will be able to**" in first.source,
+        "budget": re.search(BUDGET, first.source),
+        "minutes to read": stated and abs(int(stated[1]) - notebooks.minutes_to_read(notebook)) <= 5,
+        "installing cell": [cell.source for cell in rest[: len(opening)]] == opening,
+        **{name: re.search(rf"^## {name}", text, re.M) for name in ("Try it", "What to remember", "References")},
+        "no error": not any(output.output_type == "error" for output in outputs),
+        "picture": any("image/png" in output.get("data", {}) for output in outputs),
+        "three assertions": sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= 3,
+    }
+    return [f"{source.stem}: {name}" for name, holds in conditions.items() if not holds]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_a_notebook_asserts_what_it_claims(source):
-    assert sum(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))) >= 3
+def test_notebooks_have_their_form():
+    assert [lack for source in SOURCES for lack in form(source)] == []
 
 
 def test_no_function_or_class_is_defined_in_two_notebooks():
@@ -92,26 +97,19 @@ def test_every_equation_and_section_of_the_method_has_its_place():
     assert {mark.notebook for mark in MARKS} == {source.stem for source in SOURCES}
 
 
-@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: f"{mark.notebook[:2]}-{mark.key}"[:60])
-def test_an_index_mark_leads_to_a_function_and_a_test(mark):
-    module, *names = _importable(mark.object)
-    thing = module
-    for name in names:
-        thing = getattr(thing, name)
-    path, *names = mark.test.split("::")
-    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
-    for name in names:
-        (node,) = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name]
-        body = node.body
-
-
-def _importable(dotted):
-    """The longest module in a dotted name, and the names that are left."""
-    parts = dotted.split(".")
-    for length in range(len(parts), 0, -1):
-        if (ROOT / Path(*parts[:length])).is_dir() or (ROOT / Path(*parts[:length])).with_suffix(".py").is_file():
-            return importlib.import_module(".".join(parts[:length])), *parts[length:]
-    raise AssertionError(f"{dotted} is in no module")
+def test_index_marks_lead_to_a_function_and_a_test():
+    wrong = []
+    for mark in MARKS:
+        path, *names = mark.test.split("::")
+        body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body if (ROOT / path).is_file() else []
+        for name in names:
+            body = [part for node in body if getattr(node, "name", "") == name for part in node.body]
+        try:
+            pkgutil.resolve_name(mark.object)
+        except (ImportError, AttributeError) as error:
+            wrong.append(f"{mark.notebook}, {mark.key}: {error}")
+        wrong += [] if body else [f"{mark.notebook}, {mark.key}: there is no test {mark.test}"]
+    assert wrong == []
 
 
 def test_the_index_is_what_the_marks_give():

@@ -8,7 +8,6 @@ import http.server
 import json
 import os
 import re
-import shutil
 import sys
 import threading
 from html.parser import HTMLParser
@@ -17,21 +16,13 @@ from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import nbformat
 import pytest
+from browser import FLAGS
 from filelock import FileLock
 
 pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
-LOADING = {
-    "script": "src",
-    "img": "src",
-    "iframe": "src",
-    "source": "src",
-    "audio": "src",
-    "video": "src",
-    "embed": "src",
-}
+LOADING = dict.fromkeys(["script", "img", "iframe", "source", "audio", "video", "embed"], "src")
 CODE = {"code", "pre", "script", "style", "title"}
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 EXERCISES = sorted(path.stem for path in (ROOT / "exercises").glob("*.ipynb"))
@@ -120,18 +111,14 @@ def test_every_link_and_anchor_leads_somewhere(site, pages):
     assert followed > 10_000
 
 
-def test_no_link_leads_into_the_checkout(pages):
+def test_every_link_equation_and_table_is_read_as_one(pages):
     """A link that Sphinx did not understand stays as the file has it."""
-    left = [
+    links = [
         (name, link) for name, page in pages.items() for link in page.links if re.search(r"\.(md|rst|py)(#|$)", link)
     ]
-    assert left == []
-
-
-def test_every_equation_and_table_is_read_as_one(pages):
+    assert links == []
     books = {name: page for name, page in pages.items() if name.startswith(("notebooks/", "exercises/"))}
-    left = [name for name, page in books.items() if re.search(r"\$|\| (—|-{3})", page.prose)]
-    assert left == []
+    assert [name for name, page in books.items() if re.search(r"\$|\| (—|-{3})", page.prose)] == []
 
 
 def test_nothing_is_loaded_from_elsewhere(site, pages):
@@ -196,16 +183,12 @@ def address(site):
 
 
 @pytest.fixture(scope="session")
-def browser():
+def browser(chromium):
     """Chromium."""
-    pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("no Chromium on the PATH (apt install chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, headless=True, args=FLAGS)
+        browser = driver.chromium.launch(executable_path=chromium, headless=True, args=FLAGS)
         yield browser
         browser.close()
 
@@ -283,7 +266,7 @@ def test_the_live_page_takes_the_place_of_the_picture(tmp_path):
 
 
 def test_a_solution_would_be_noticed():
-    from site_pages import unsolved
+    from build_site import unsolved
 
     cell = nbformat.v4.new_markdown_cell(
         "a\n<details><summary>Solution</summary>\n\n```python\nx = 1\n```\n\n</details>\nb"
