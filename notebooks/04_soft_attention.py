@@ -54,7 +54,8 @@ from satlib.data.batches import SameLengthBatches, pairs
 from satlib.data.datasets import find_root, load
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
-from satlib.evaluation import evaluate, ground, overlay, plots
+from satlib.evaluation import evaluate, overlay, plots
+from satlib.evaluation import maps as ground
 from satlib.model import attention, encoders, shipped
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
@@ -893,19 +894,19 @@ print(" ".join(read_by_satlib.words))
 
 # %% [markdown]
 # ## Reading the maps
-# <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.evaluation.ground.look_up | tests/test_ground.py::TestScenes::test_maps_that_look_at_what_is_named -->
+# <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.evaluation.maps.measure_all | tests/test_maps.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
 # One picture is not enough evidence. So take all the captions of your decoder on the test scenes, and every word in
 # them that names an object or says something true of it. Is the peak of the word's map on that object, or within 15
 # pixels of it? We compare it with two baselines: a random place, and the mean of all maps of the same caption, which
 # ignores the word.
-# <!-- source: or within 15 pixels of it | satlib/evaluation/ground.py -->
+# <!-- source: or within 15 pixels of it | satlib/evaluation/maps.py -->
 #
 # **Predict, then run.** Write down a number: for what percentage of these words is the peak on the right object?
 
 # %%
 generated = evaluate.generate(yours, reader, tests, beam=1, progress=False)
-looked = ground.summary(ground.look_up(tests, generated))
+looked = ground.summary(ground.measure_all(tests, generated))
 own, still, chance = (looked["all"]["pointing" + suffix] for suffix in ("", "_still", "_chance"))
 print(f"peak on the right object: {own:.1f} % of words; mean map of the caption {still:.1f} %; chance {chance:.1f} %")
 assert own > max(still + 10, 3 * chance), "far above both"
@@ -1130,7 +1131,7 @@ for number, scene in enumerate(about):
         target = [ground.Target(0, "object", mask)]
         for word_of, word in enumerate(("above", "below")):
             one_map = ground.Caption([word], 0.0, after[word][number].view(1, 7, 7), torch.ones(1))
-            hits[word_of, place_of] += ground.measure(one_map, target)[0].pointing / len(about)
+            hits[word_of, place_of] += ground.measure(one_map, target)[0].values["pointing"] / len(about)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 2.7), width_ratios=(1.3, 1), layout="constrained")
 for height, values in enumerate(distance.values()):

@@ -45,7 +45,8 @@ from satcourse.lessons.estimators import EstimatorConfig, every_path, measure, p
 from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import END
-from satlib.evaluation import evaluate, ground, plots
+from satlib.evaluation import evaluate, plots
+from satlib.evaluation import maps as ground
 from satlib.model import shipped
 from satlib.model.attention import AdditiveEnergy, HardAttention
 from satlib.model.captioner import Captioner
@@ -1284,7 +1285,7 @@ plt.show()
 
 # %% [markdown]
 # ## Soft and hard on the same pictures, word by word
-# <!-- index: claim: hard maps are sharper than soft ones | entropy, movement and the pointing game of both, trained on the same scenes | satlib.evaluation.evaluate.maps | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
+# <!-- index: claim: hard maps are sharper than soft ones | entropy, movement and the pointing game of both, trained on the same scenes | satlib.evaluation.maps.entropy_and_movement | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 # <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.plots.compare_figure | tests/test_plots.py -->
 #
 # The paper's figure 3 (figure 2 on arXiv) shows a photograph with soft attention above and hard below, with the same
@@ -1384,7 +1385,10 @@ figures = {}
 print(f"{len(examples)} scenes        exact match  entropy  pointing  chance")
 for name, captions in captioned.items():
     right = [scenes.exact_match(captions[each.image_id].text, scenes.scene(each.image_id)) for each in examples]
-    maps, pointed = evaluate.maps(captions.values())[0], ground.summary(ground.look_up(examples, captions))["all"]
+    maps, pointed = (
+        ground.entropy_and_movement(captions.values())[0],
+        ground.summary(ground.measure_all(examples, captions))["all"],
+    )
     figures[name] = {**maps, **pointed, "exact match": 100 * np.mean(right)}
     each = figures[name]
     print(

@@ -52,8 +52,9 @@ from satlib.data import scenes
 from satlib.data.datasets import Example, find_root, load
 from satlib.data.features import Pixels
 from satlib.data.images import open_photo, square, to_tensor
-from satlib.evaluation import ground, overlay, plots
-from satlib.evaluation.evaluate import maps
+from satlib.evaluation import maps as ground
+from satlib.evaluation import overlay, plots
+from satlib.evaluation.maps import entropy_and_movement
 from satlib.model import encoders, shipped
 from satlib.model.captioner import Captioner
 
@@ -172,7 +173,10 @@ name = "coffee" if "coffee" in photographs else next(iter(photographs))
 plots.attention_figure(photographs[name], described[name].words, described[name].alphas)
 
 # %%
-moves = {"photographs": maps(described.values())[0], "scenes, soft": maps(captions["soft"].values())[0]}
+moves = {
+    "photographs": entropy_and_movement(described.values())[0],
+    "scenes, soft": entropy_and_movement(captions["soft"].values())[0],
+}
 for kind, figures in moves.items():
     print(f"{kind:13} the map moves by {figures['map movement']:.2f} between words, of 1 at most")
 assert moves["photographs"]["map movement"] < moves["scenes, soft"]["map movement"], (
@@ -263,7 +267,7 @@ plt.show()
 # %% [markdown]
 # ## The pointing game
 #
-# <!-- index: claim: alignments agree with human intuition | the peak of a word's map on what it names, against chance and against a map that ignores the word | satlib.evaluation.ground.measure | tests/test_ground.py::test_measures_by_hand -->
+# <!-- index: claim: alignments agree with human intuition | the peak of a word's map on what it names, against chance and against a map that ignores the word | satlib.evaluation.maps.measure | tests/test_maps.py::test_measures_by_hand -->
 #
 # > **Paper, section 5.4.** The alignments that the model learns agree very strongly with human intuition.
 #
@@ -281,7 +285,7 @@ y, x = 32 * row + 15.5, 32 * column + 15.5  # the middle of the heaviest cell, i
 ys, xs = np.nonzero(target.mask)
 away = np.sqrt((ys - y) ** 2 + (xs - x) ** 2).min()
 by_hand = away <= 15
-assert by_hand == bool(ground.measure(captions["soft"][example.image_id], [target])[0].pointing)
+assert by_hand == bool(ground.measure(captions["soft"][example.image_id], [target])[0].values["pointing"])
 
 figure, axis = plt.subplots(figsize=(3.2, 3.2), layout="constrained")
 axis.imshow(overlay.lit(data.photo(example), alphas[target.index : target.index + 1])[0])
@@ -300,7 +304,7 @@ plt.show()
 # the map that ignores the word? For a random cell?
 
 # %%
-looked = {name: ground.summary(ground.look_up(tests, made)) for name, made in captions.items()}
+looked = {name: ground.summary(ground.measure_all(tests, made)) for name, made in captions.items()}
 for name, found in looked.items():
     overall = found["all"]
     print(
@@ -344,7 +348,7 @@ plots.ground_figure(looked["soft"])
 #
 # - **Mass**: how much of the map lies in the boxes. The control is an even map, whose mass is the area of the boxes.
 # - **Peak**: how often the largest value lies in a box. The control is the centre of the picture, which needs no model.
-# <!-- source: the largest value lies in a box | satlib/evaluation/phrase_grounding.py -->
+# <!-- source: the largest value lies in a box | satlib/evaluation/maps.py -->
 #
 # **Predict, then run.** Write down two numbers: in what percentage of the phrases is the *centre of the picture* in a
 # box? And how often is the peak of soft attention in one?
@@ -436,7 +440,7 @@ assert own[hard]["peak"] > own[hard]["peak centre"], "the hard model beats the c
 # %% [markdown]
 # ## Mistakes, and what the maps say about them
 #
-# <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satlib.evaluation.ground.scene_mistakes | tests/test_ground.py::test_words_that_are_false_of_what_their_phrase_describes -->
+# <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satlib.evaluation.maps.scene_mistakes | tests/test_maps.py::test_words_that_are_false_of_what_their_phrase_describes -->
 #
 # > **Paper, section 5.4 and figure 5.** The maps of captions with mistakes give an intuition of why the mistakes were
 # > made.
@@ -450,7 +454,7 @@ assert own[hard]["peak"] > own[hard]["peak centre"], "the hard model beats the c
 # %%
 judged = {
     name: [
-        (each, target, ground.measure(captions[name][each.image_id], [target])[0].pointing == 1)
+        (each, target, ground.measure(captions[name][each.image_id], [target])[0].values["pointing"] == 1)
         for each, target in found
     ]
     for name, found in mistakes.items()
@@ -726,7 +730,7 @@ for name, found in groups.items():
         alpha = torch.stack([caption.alphas[index] for caption, (_, index) in zip(chosen, group, strict=True)])
         on_none = [
             not any(
-                hit.pointing
+                hit.values["pointing"]
                 for hit in ground.measure(caption, [ground.Target(index, kind, mask) for mask in masks[each.image_id]])
             )
             for caption, (each, index) in zip(chosen, group, strict=True)

@@ -18,7 +18,7 @@ from satcourse.exercises import compare
 from satcourse.exercises.task import Answer, Task, between, distribution, explain, numbers, predict
 from satlib.data import scenes
 from satlib.data.datasets import Example
-from satlib.evaluation import ground
+from satlib.evaluation import maps
 from satlib.files.reading import read_json
 from satlib.model import objective
 
@@ -79,7 +79,7 @@ def _points(alpha: Tensor, mask: Tensor, tolerance: float, offset: float = 0.5, 
 
 def mass_on(alpha: Tensor, mask: Tensor) -> float:
     """satlib's measure: how much of the map lies on an object, each weight spread evenly over its cell."""
-    cover, _ = ground._cells(mask.numpy(), tuple(alpha.shape))
+    cover, _ = maps.cells(mask.numpy(), tuple(alpha.shape))
     return float((alpha.double().numpy() * cover).sum())
 
 
@@ -124,7 +124,7 @@ def wrong_caption() -> WrongCaption:
 def reading() -> tuple[int, str, str]:
     """The false word's number, the true one, and whether most of its map is on its "own" object or on the "other" one."""
     result = _stored()
-    (mistake,) = ground.scene_mistakes(Example(result["key"], "test", ()), result["words"])
+    (mistake,) = maps.scene_mistakes(Example(result["key"], "test", ()), result["words"])
     scene = scenes.scene(result["key"])
     own = next(i for i, mask in enumerate(scene.masks) if np.array_equal(mask, mistake.mask))
     alpha = torch.tensor(result["alphas"][mistake.index]).view(7, 7)

@@ -145,22 +145,22 @@ def add_ground(parser: argparse.ArgumentParser) -> None:
 
 def ground(options: argparse.Namespace) -> int:
     """Compare attention maps with the places of objects."""
-    from satlib.evaluation import evaluate, ground, plots
+    from satlib.evaluation import evaluate, maps, plots
     from satlib.files.atomic import write_json
 
     if options.entities:
         return _ground_phrases(options)
     captioner = inputs.captioner(options.model, options)
-    boxes = ground.Boxes(options.boxes, captioner.view) if options.boxes else None
+    boxes = maps.Boxes(options.boxes, captioner.view) if options.boxes else None
     data, root = inputs.data_of(captioner.recipe, options)
-    ground.require_places(data, boxes)
+    maps.require_places(data, boxes)
     reader = inputs.images_reader(captioner, data, root, options)
     captions = evaluate.generate(captioner, reader, evaluate.images_of(data, options.split), options.beam)
-    scores = ground.summary(ground.ground(data, captions, boxes))
+    scores = maps.summary(maps.ground(data, captions, boxes))
     path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
     write_json(path, {"recipe": captioner.recipe.name, "data": data.name, "split": options.split, **scores})
     plots.save(plots.ground_figure(scores), path.with_suffix(".png"))
-    print(ground.render(scores))
+    print(maps.render(scores))
     print(f"written to {path} and {path.with_suffix('.png')}")
     return 0
 
@@ -168,19 +168,21 @@ def ground(options: argparse.Namespace) -> int:
 def _ground_phrases(options: argparse.Namespace) -> int:
     """Compare attention maps with the boxes of phrases."""
     from satlib.data.entities import Entities
-    from satlib.evaluation import evaluate, phrase_grounding, phrase_report
+    from satlib.evaluation import evaluate, maps
     from satlib.files.atomic import write_json
 
     entities = Entities(options.entities)
     captioner = inputs.captioner(options.model, options)
     data, root = inputs.data_of(captioner.recipe, options)
-    entities.covered(example.image_id for example in evaluate.images_of(data, options.split))
+    examples = evaluate.images_of(data, options.split)
+    covered = set(entities.covered(example.image_id for example in examples))
     reader = inputs.images_reader(captioner, data, root, options)
-    found = phrase_grounding.ground(captioner, data, reader, entities, options.split, options.beam)
-    report, recipe = phrase_report.report(found), captioner.recipe.name
+    annotated = [example for example in examples if example.image_id in covered]
+    captions = evaluate.generate(captioner, reader, annotated, options.beam)
+    report = maps.ground_phrases(captioner, data, reader, entities, examples, captions)
     path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
-    write_json(path, {"recipe": recipe, "data": data.name, "split": options.split, "entities": report})
-    print(phrase_report.render(report))
+    write_json(path, {"recipe": captioner.recipe.name, "data": data.name, "split": options.split, "entities": report})
+    print(maps.render_phrases(report))
     print(f"written to {path}")
     return 0
 

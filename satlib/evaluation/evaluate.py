@@ -5,23 +5,23 @@ Captions are always generated without teacher forcing: the decoder never sees th
 
 import contextlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from pycocoevalcap.bleu.bleu import Bleu
 
+from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import Reader, read_ahead
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
-from satlib.evaluation import metrics, statistics
+from satlib.evaluation import maps, metrics, statistics
 from satlib.files.atomic import write_json
 from satlib.files.progress import progress_bar
 from satlib.files.reading import Size, read_json
 from satlib.model.captioner import Caption, Captioner
-from satlib.model.objective import entropy, movement
 from satlib.recipe import Recipe
 
 BATCH = 32
@@ -111,8 +111,8 @@ def evaluate(
     examples = images_of(data, split)
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
-    made = settings(captioner, data, split, beam, length_normalisation, look)
-    return of_captions(captions, examples, made, captioner.vocabulary.language)
+    options = settings(captioner, data, split, beam, length_normalisation, look)
+    return of_captions(captions, examples, options, captioner.vocabulary.language)
 
 
 def of_captions(
@@ -129,14 +129,14 @@ def of_captions(
     texts = {example.image_id: captions[example.image_id].text for example in examples}
     lines = {image_id: " ".join(captions[image_id].words) for image_id in texts}
     scores = metrics.score(lines, {example.image_id: example.references for example in examples}, language=language)
-    looked = maps(captions[image_id] for image_id in texts)
-    figures, columns = dict(scores.values) | looked[0], scores.statistics | looked[1]
+    of_maps, map_columns = maps.entropy_and_movement(captions[image_id] for image_id in texts)
+    figures, columns = dict(scores.values) | of_maps, scores.statistics | map_columns
     if settings["data"] == "scenes":
         columns |= _exact_matches(texts)
         figures["exact match"] = 100 * sum(columns["exact match"]) / len(examples)
         if settings["attention"] != "none":  # a uniform map has no peak to measure
-            pointed = _pointing(captions, examples)
-            figures, columns = figures | pointed[0], columns | pointed[1]
+            pointing, pointing_columns = _pointing(captions, examples)
+            figures, columns = figures | pointing, columns | pointing_columns
     return {
         **settings,
         "images": len(examples),
@@ -150,8 +150,6 @@ def of_captions(
 
 def _exact_matches(texts: Mapping[str, str]) -> dict[str, list[float]]:
     """Whether each caption of a scene is completely correct (0 or 1), as a column of statistics."""
-    from satlib.data import scenes
-
     return {
         "exact match": [float(scenes.exact_match(text, scenes.scene(image_id))) for image_id, text in texts.items()]
     }
@@ -161,21 +159,15 @@ def _pointing(
     captions: Mapping[str, Caption], examples: Sequence[Example]
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
     """The pointing game on scenes: scores in percent, and statistics; both empty if no word can be measured."""
-    from satlib.evaluation import ground
-
-    of_images = [ground.look_up([example], captions) for example in examples]
-    measured = [looked for image in of_images for looked in image]
-    if not measured:
+    of_images = [maps.measure_all([example], captions) for example in examples]
+    measurements = [each for image in of_images for each in image]
+    if not measurements:
         return {}, {}
-    total = ground.summary(measured)["all"]
-    columns = {
-        statistics.POINTED: [float(len(image)) for image in of_images],
-        "pointing": [sum(looked.pointing for looked in image) for image in of_images],
-        "pointing strict": [sum(looked.pointing_strict for looked in image) for image in of_images],
-    }
+    total = maps.summary(measurements)["all"]
+    columns = {statistics.POINTED: [float(len(image)) for image in of_images]}
+    columns |= {name: [sum(each.values[name] for each in image) for image in of_images] for name in statistics.RATIOS}
     return {
-        "pointing": total["pointing"],
-        "pointing strict": total["pointing strict"],
+        **{name: total[name] for name in statistics.RATIOS},
         "pointing by chance": total["pointing_chance"],
     }, columns
 
@@ -249,23 +241,6 @@ def rewards(recipe: Recipe) -> dict[str, float]:
     """What a recipe rewards, with its weights: a weighted sum of these scores was maximised."""
     weights = {REWARD_NAMES[name]: getattr(recipe.reward, name) for name in REWARD_NAMES}
     return {name: weight for name, weight in weights.items() if weight}
-
-
-def maps(captions: Iterable[Caption]) -> tuple[dict[str, float], dict[str, list[float | None]]]:
-    """Sharpness and movement of the attention maps of generated words: means over captions, and statistics.
-
-    "map entropy" is in nats (log L for a uniform map); "map movement" is the total variation distance between the maps of
-    consecutive words (0 to 1), None for a caption with a single map.
-    """
-    entropies: list[float] = []
-    movements: list[float | None] = []
-    for caption in captions:
-        alphas = caption.alphas.flatten(1)
-        entropies.append(entropy(alphas).mean().item())
-        movements.append(movement(alphas.unsqueeze(0)).mean().item() if len(alphas) > 1 else None)
-    moved = [value for value in movements if value is not None]
-    means = {"map entropy": sum(entropies) / len(entropies), "map movement": sum(moved) / max(len(moved), 1)}
-    return means, {"map entropy": entropies, "map movement": movements}
 
 
 def save(evaluation: dict[str, Any], run: Path) -> Path:

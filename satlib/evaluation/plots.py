@@ -224,7 +224,7 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def ground_figure(summary: Mapping[str, Any]) -> Figure:
-    """Draw `ground.summary`: pointing and mass, for all words and for each class.
+    """Draw `maps.summary`: pointing and mass, for all words and for each class.
 
     A dot marks the word's own map, a diamond the mean map of its caption, which ignores the word, and a tick chance.
     """

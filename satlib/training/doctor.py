@@ -10,7 +10,7 @@ from satlib.data import datasets
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.evaluation import evaluate
+from satlib.evaluation import evaluate, maps
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
 from satlib.training import checkpoint, symptoms
@@ -120,7 +120,7 @@ def _sample(patient: Patient, captioner: Captioner, data: datasets.CaptionSet) -
         patient.sampled = {
             "attention": captioner.recipe.decoder.attention,
             "captions": {name: caption.text for name, caption in captions.items()},
-            "metrics": evaluate.maps(captions.values())[0],
+            "metrics": maps.entropy_and_movement(captions.values())[0],
         }
 
 
