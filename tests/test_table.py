@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from satlib.errors import SatlibError
-from satlib.evaluation import comparison, metrics, table
+from satlib.evaluation import metrics, table
 from satlib.model import shipped
 
 SCORES = {
@@ -91,7 +91,7 @@ def test_two_runs_of_a_recipe_are_told_apart_by_folder(tmp_path):
 def test_a_row_and_its_differences_have_one_name():
     """A reader of the table of differences finds each of its names in the table of scores."""
     rows = table.rows(shipped.evaluations())
-    compared = [line[1] for line in comparison.compare(rows)]
+    compared = [line[1] for line in table.compare(rows)]
     assert "flickr8k-hard-distilled" in compared
     for name in compared:
         assert any(row.model.startswith(f"satlib: {name},") or row.model.endswith(f"[{name}]") for row in rows)
@@ -231,7 +231,7 @@ def test_a_difference_within_its_interval_is_none_and_the_paper_is_compared(tmp_
         write(tmp_path, statistics=of_images(53.25)),
         write(tmp_path, "flickr8k-hard", recipe="flickr8k-hard", attention="hard", statistics=hard),
     ]
-    lines = comparison.compare(table.rows(paths))
+    lines = table.compare(table.rows(paths))
     assert [line[1:3] for line in lines] == [
         ("flickr8k-soft", "paper, Soft-Attention"),
         ("flickr8k-hard", "flickr8k-soft"),
@@ -244,7 +244,7 @@ def test_a_difference_within_its_interval_is_none_and_the_paper_is_compared(tmp_
 @pytest.mark.parametrize(("printed", "said"), [("40", "above"), ("50.2", "within"), ("60", "below")])
 def test_beside_the_paper(tmp_path, printed, said):
     (ours,) = (row for row in table.rows([write(tmp_path, statistics=of_images(50))]) if row.ours)
-    assert comparison._beside(ours, table.TableRow("Flickr8k", "paper", {"CIDEr": printed})) == ["-", "-", "-", said]
+    assert table._beside(ours, table.TableRow("Flickr8k", "paper", {"CIDEr": printed})) == ["-", "-", "-", said]
 
 
 def test_figures_for_boxes_stand_in_columns_of_their_own(tmp_path):

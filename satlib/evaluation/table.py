@@ -1,14 +1,20 @@
-"""A table of results like the paper's Table 1: the published scores, and below them those of satlib's own evaluations."""
+"""A table of results like the paper's Table 1: the published scores, and below them those of satlib's own evaluations.
 
+A second table says which differences between rows are larger than chance: beside soft attention, and beside the paper. Two models
+caption the same images, so the difference of their scores is resampled in pairs (`satlib.evaluation.statistics.differences`); its
+95 % interval is narrower than the models' own intervals suggest. A difference whose interval contains 0 is called none.
+"""
+
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from satlib.errors import SatlibError
-from satlib.evaluation import comparison, evaluate
+from satlib.evaluation import evaluate
 from satlib.evaluation.metrics import PTB
-from satlib.evaluation.statistics import RESAMPLES, Statistics, intervals
+from satlib.evaluation.statistics import RESAMPLES, Statistics, differences, intervals
 from satlib.files.reading import read_json
 from satlib.model import origins
 
@@ -65,6 +71,19 @@ _PUBLISHED = {
         "Hard-Attention": "71.8 50.4 35.7 25.0 23.04",
     },
 }
+# Column -> name of the score, and its decimals.
+_COMPARED = {
+    "BLEU-1": ("BLEU-1 (no brevity penalty)", 1),
+    "BLEU-4": ("BLEU-4 (no brevity penalty)", 1),
+    "METEOR": ("METEOR", 2),
+    "CIDEr": ("CIDEr", 1),
+}
+_COMPARED_HEADING = ("Data", "Model", "compared with", *_COMPARED)
+_COMPARED_NOTES = (
+    "Differences, with their 95 % intervals by the paired bootstrap over images; none: the interval contains 0.",
+    'Compared with the paper: our score is above or below the published one; "within": the published one is in our 95 % interval.',
+)
+_PAPER = {"soft": "Soft-Attention", "hard": "Hard-Attention"}
 _NAMES = {name.lower(): name for name in _PUBLISHED}
 _NONE = "-"
 
@@ -167,8 +186,8 @@ def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool =
         for row in rows
     ]
     parts = [_laid_out(("Data", "Model", *columns), cells, _notes(rows, columns, marks, with_intervals), style)]
-    if with_intervals and (compared := comparison.compare(rows)):
-        parts.append(_laid_out(comparison.HEADING, compared, comparison.NOTES, style, words=3))
+    if with_intervals and (compared := compare(rows)):
+        parts.append(_laid_out(_COMPARED_HEADING, compared, _COMPARED_NOTES, style, words=3))
     return "\n".join(parts)
 
 
@@ -324,3 +343,82 @@ def _read(path: Path) -> dict[str, Any]:
     if evaluation.get("statistics"):
         evaluation["statistics"] = Statistics.of(evaluation["statistics"])
     return evaluation
+
+
+# --- Differences between rows ---
+
+
+def compare(rows: Sequence[TableRow]) -> list[tuple[str, ...]]:
+    """The lines of the table of differences, below `HEADING`: each of our rows that has statistics, in their order."""
+    lines = []
+    for row in rows:
+        if not row.ours or "statistics" not in row.evaluation:
+            continue
+        reference = soft_row(row, rows)
+        if reference is not None:
+            found = differences(row.evaluation["statistics"], reference.evaluation["statistics"])
+            cells = [_paired(found.get(name), decimals) for name, decimals in _COMPARED.values()]
+            lines.append((row.data, row.name, reference.name, *cells))
+        paper = [other for other in rows if other.data == row.data and other.model == _PAPER.get(_attention(row))]
+        lines += [
+            (row.data, row.name, f"paper, {other.model}", *_beside(row, other)) for other in paper if not other.ours
+        ]
+    return lines
+
+
+def soft_row(row: TableRow, rows: Sequence[TableRow]) -> TableRow | None:
+    """The row of soft attention with a softmax, trained on captions alone, that a row is compared with; None if that is the row itself.
+
+    Of the rows of the same data, split and images: that of the recipe of the same name but for the attention, or else one with the same
+    encoder and view, or else any; of several, the one with the shortest recipe name, or else the first.
+    """
+    twin = re.sub(r"-(soft|hard|none)\b.*$", "-soft", row.evaluation["recipe"])
+
+    def distance(other: TableRow) -> tuple[bool, bool, int]:
+        theirs, ours = other.evaluation, row.evaluation
+        same = (theirs["encoder"], theirs.get("view")) == (ours["encoder"], ours.get("view"))
+        return theirs["recipe"] != twin, not same, len(theirs["recipe"])
+
+    candidates = [other for other in rows if _plain_soft(other) and _same_images(row, other)]
+    main = min(candidates, key=lambda other: len(other.evaluation["recipe"]), default=None)
+    if row is main:
+        return None
+    others = [other for other in candidates if other is not row]
+    return min(others, key=distance, default=None)
+
+
+def _attention(row: TableRow) -> str:
+    return row.evaluation.get("attention", "")
+
+
+def _plain_soft(row: TableRow) -> bool:
+    """Whether a row is of soft attention with a softmax, trained on captions alone, not averaged with another model."""
+    plain = not {"maximised", "boxes", "normaliser"} & row.evaluation.keys() and not row.evaluation.get("origins")
+    return row.ours and _attention(row) == "soft" and plain and "statistics" in row.evaluation
+
+
+def _same_images(a: TableRow, b: TableRow) -> bool:
+    """Whether two evaluations are of the same images."""
+    theirs, ours = (row.evaluation["statistics"] for row in (a, b))
+    return (a.data, a.evaluation["split"]) == (b.data, b.evaluation["split"]) and theirs.images == ours.images
+
+
+def _paired(found: tuple[float, float, float] | None, decimals: int) -> str:
+    if found is None:
+        return "-"
+    difference, low, high = found
+    between = f"({low:+.{decimals}f} to {high:+.{decimals}f})"
+    return f"none {between}" if low <= 0 <= high else f"{difference:+.{decimals}f} {between}"
+
+
+def _beside(row: TableRow, paper: TableRow) -> list[str]:
+    """How our scores stand to the paper's printed ones."""
+    of_images: Statistics = row.evaluation["statistics"]
+    limits, cells = intervals(of_images), []
+    for column, (name, _) in _COMPARED.items():
+        if column not in paper.figures or name not in limits:
+            cells.append("-")
+            continue
+        printed, (low, high) = float(paper.figures[column]), limits[name]
+        cells.append("above" if low > printed else "below" if high < printed else "within")
+    return cells
