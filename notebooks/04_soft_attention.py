@@ -57,9 +57,10 @@ from satlib.data.text import Vocabulary
 from satlib.evaluation import evaluate, overlay, plots
 from satlib.evaluation import maps as ground
 from satlib.model import attention, encoders, shipped
+from satlib.model.attention import entropy
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
-from satlib.model.objective import entropy, negative_log_likelihood
+from satlib.model.objective import negative_log_likelihood
 
 BLUE, RED, GREEN, ORANGE, SKY, PINK = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
 plt.style.use("satcourse.page")

@@ -50,9 +50,10 @@ from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
 from satlib.evaluation import overlay, plots
 from satlib.model import shipped
+from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder, View
-from satlib.model.objective import doubly_stochastic_penalty, entropy, movement, negative_log_likelihood, word_losses
+from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood, word_losses
 from satlib.recipe import DecoderConfig
 
 BLUE, RED, GREEN, ORANGE, SKY, PINK = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"

@@ -48,10 +48,10 @@ from satlib.data.text import END
 from satlib.evaluation import evaluate, plots
 from satlib.evaluation import maps as ground
 from satlib.model import shipped
-from satlib.model.attention import AdditiveEnergy, HardAttention
+from satlib.model.attention import AdditiveEnergy, HardAttention, entropy
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder, State
-from satlib.model.objective import HardConfig, VariationalBound, doubly_stochastic_penalty, entropy, word_losses
+from satlib.model.objective import HardConfig, VariationalBound, doubly_stochastic_penalty, word_losses
 
 plt.style.use("satcourse.page")
 BLUE, RED, GREEN, ORANGE, SKY, PINK = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
@@ -917,7 +917,7 @@ plt.show()
 
 # %% [markdown]
 # ## The entropy term
-# <!-- index: section 4.1 | the entropy term lambda_e H[s] | satlib.model.objective.entropy | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
+# <!-- index: section 4.1 | the entropy term lambda_e H[s] | satlib.model.attention.entropy | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 #
 # > **Paper, section 4.1.** To reduce the variance further, the entropy $H[s]$ of the looks is added. The whole learning
 # > rule is then

@@ -6,13 +6,13 @@ import pytest
 import tiny
 import torch
 
-from satlib.beyond.distillation import Teachers
+from satlib.beyond.distillation import Teachers, distillation_loss
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, plots
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import State
-from satlib.model.objective import distillation_loss, negative_log_likelihood
+from satlib.model.objective import negative_log_likelihood
 from satlib.training import loop
 
 

@@ -13,9 +13,10 @@ from satcourse.lessons import estimators
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
 from satlib.model import attention, encoders
+from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
-from satlib.model.objective import HardConfig, VariationalBound, coins, entropy, movement
+from satlib.model.objective import HardConfig, VariationalBound, coins
 from satlib.training import loop
 
 UNBIASED = [name for name, (_, claims) in estimators.estimators().items() if claims]

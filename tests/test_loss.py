@@ -11,8 +11,9 @@ import pytest
 import tiny
 import torch
 
+from satlib.beyond import rewards as rewards_module
 from satlib.data.text import END
-from satlib.model import encoders, objective
+from satlib.model import encoders
 from satlib.model.search import rollout
 from satlib.training import loop
 
@@ -122,7 +123,7 @@ class TestEquation14:
             seen.append(rollout(*arguments))
             return seen[-1]
 
-        monkeypatch.setattr(objective, "rollout", watched)
+        monkeypatch.setattr(rewards_module, "rollout", watched)
         begun = tmp_path / "begun"
         loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
         session, batch, a, _ = begin(
@@ -203,7 +204,7 @@ class TestWhatIsLogged:
 
     def test_rewards(self, tmp_path, monkeypatch):
         seen = []
-        monkeypatch.setattr(objective, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
+        monkeypatch.setattr(rewards_module, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
         begun = tmp_path / "begun"
         loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
         session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
@@ -224,7 +225,7 @@ class TestWhatIsLogged:
     def test_rewards_of_captions_that_end_at_once(self, tmp_path, monkeypatch, further):
         """All 40 end with their first word, but for one that has a second: movement is over such steps, 0 without any."""
         seen = []
-        monkeypatch.setattr(objective, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
+        monkeypatch.setattr(rewards_module, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
         begun = tmp_path / "begun"
         loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
         session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
@@ -234,7 +235,7 @@ class TestWhatIsLogged:
             mask[:, 0], mask[0, 1] = True, bool(further)
             return mask
 
-        monkeypatch.setattr(objective, "within_caption", within)
+        monkeypatch.setattr(rewards_module, "within_caption", within)
         work = session._reward_loss(batch, a)
         one, other = seen[0].alphas[0, :2].detach()
         assert work.means["movement"].item() == pytest.approx(further * (one - other).abs().sum().item() / 2)

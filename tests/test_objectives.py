@@ -4,14 +4,13 @@ import pytest
 import torch
 
 from satlib.errors import SatlibError
+from satlib.model.attention import entropy, movement
 from satlib.model.decoder import Output
 from satlib.model.objective import (
     HardConfig,
     VariationalBound,
     doubly_stochastic_penalty,
-    entropy,
     log_probability,
-    movement,
     negative_log_likelihood,
     word_losses,
 )

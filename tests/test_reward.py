@@ -13,11 +13,12 @@ from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from satlib.beyond import rewards
+from satlib.beyond.rewards import log_policy, self_critical, within_caption
 from satlib.data.datasets import Example
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, plots
-from satlib.model import attention, encoders, objective
+from satlib.model import attention, encoders
 from satlib.model.decoder import Decoder, State
 from satlib.model.search import Rollout, rollout
 from satlib.recipe import DecoderConfig
@@ -91,7 +92,7 @@ class TestConsensus:
         words = torch.tensor([[*short, END, END], [*long, END]])
         filler = torch.zeros(2, 4)
         rolled = Rollout(words, filler, filler, filler, filler, None)
-        assert objective.within_caption(rolled).tolist() == [[True, True, True, False], [True] * 4]
+        assert within_caption(rolled).tolist() == [[True, True, True, False], [True] * 4]
         assert made.of(["0", "1"], rolled).tolist() == pytest.approx(
             [made("0", [*short, END]), made("1", [*long, END])]
         )
@@ -108,7 +109,7 @@ class TestConsensus:
 def test_self_critical_by_hand():
     """Two images, three captions each: every reward less the mean of its image's two others."""
     log_p = torch.tensor([-1.0, -2.0, -3.0, -4.0, -5.0, -6.0], requires_grad=True)
-    loss = objective.self_critical(log_p, torch.tensor([1.0, 0.0, 5.0, 2.0, 2.0, 2.0]), 3)
+    loss = self_critical(log_p, torch.tensor([1.0, 0.0, 5.0, 2.0, 2.0, 2.0]), 3)
     torch.testing.assert_close(loss, -torch.tensor((1 - 2.5) * -1 + (0 - 3) * -2 + (5 - 0.5) * -3) / 6)
     (gradient,) = torch.autograd.grad(loss, log_p)
     assert gradient.tolist() == pytest.approx([1.5 / 6, 3 / 6, -4.5 / 6, 0, 0, 0])
@@ -118,12 +119,12 @@ def test_places_drawn_after_the_end_do_not_count():
     """They would only add noise, of mean zero: no test of the estimate's mean sees them."""
     words = torch.tensor([[3, END, END], [3, 4, END]])
     alphas = torch.tensor([0.2, 0.8]).expand(2, 3, 2)
-    log_policy = torch.tensor([[-1.0, -2.0, 0.0], [-3.0, -4.0, -5.0]])
-    rolled = Rollout(words, log_policy, log_policy, alphas, log_policy, torch.tensor([[1, 0, 1], [0, 0, 1]]))
+    log_p = torch.tensor([[-1.0, -2.0, 0.0], [-3.0, -4.0, -5.0]])
+    rolled = Rollout(words, log_p, log_p, alphas, log_p, torch.tensor([[1, 0, 1], [0, 0, 1]]))
     expected = [-3 + math.log(0.8 * 0.2), -12 + math.log(0.2 * 0.2 * 0.8)]
-    assert objective.log_policy(rolled).tolist() == pytest.approx(expected)
+    assert log_policy(rolled).tolist() == pytest.approx(expected)
     took_the_expectation = rolled._replace(places=torch.tensor([[-1, -1, -1], [0, 0, 1]]))
-    assert objective.log_policy(took_the_expectation).tolist() == pytest.approx([-3, expected[1]])
+    assert log_policy(took_the_expectation).tolist() == pytest.approx([-3, expected[1]])
 
 
 K, L, D, LONGEST = 4, 2, 3, 2
@@ -203,7 +204,7 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
             made = rollout(decoder, decoder.view(a, expected).select(many), state, LONGEST, temperature)
             captions = zip(made.words.tolist(), made.lengths.tolist(), strict=True)
             rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
-            estimates.append(-gradient(objective.self_critical(objective.log_policy(made), rewards, samples)))
+            estimates.append(-gradient(self_critical(log_policy(made), rewards, samples)))
     together = torch.stack(estimates)
     error = together.std(0) / math.sqrt(len(together))
     assert ((together.mean(0) - exact).abs() <= 4.5 * error + 1e-12).all()
@@ -272,7 +273,7 @@ class TestTraining:
             return made
 
         run(tmp_path / "start of hard", *hard[:2], "training.epochs=1")
-        monkeypatch.setattr(objective, "rollout", watched)
+        monkeypatch.setattr(rewards, "rollout", watched)
         run(tmp_path / "run", *REWARDED, *hard, "training.patience=100", start=tmp_path / "start of hard")
         assert all(
             torch.equal(each, each[:, :1, :1].expand_as(each)) for each in seen
@@ -330,7 +331,7 @@ class TestConsensusParts:
     def test_two_samples_are_enough(self):
         consensus([["a dog"]], rewards.RewardConfig(samples=2))
         log_p = torch.tensor([-1.0, -2.0])
-        assert objective.self_critical(log_p, torch.tensor([3.0, 1.0]), 2).item() == pytest.approx((2 * 1 - 2 * 2) / 2)
+        assert self_critical(log_p, torch.tensor([3.0, 1.0]), 2).item() == pytest.approx((2 * 1 - 2 * 2) / 2)
 
     def test_function_words_are_looked_up_by_their_ids(self):
         """Only "a" is one here: it counts 1 of 7 of the weight of "a dog runs"."""

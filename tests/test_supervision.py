@@ -1,5 +1,7 @@
 """Attention supervised by boxes: targets, loss, and that training with them moves the maps."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tiny
@@ -7,14 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlib.beyond.boxes import BoxTargets, cover
+from satlib.beyond.boxes import BoxTargets, box_loss, cover
+from satlib.beyond.loss import caption_loss
+from satlib.data.batches import Batch
 from satlib.data.entities import Entities
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
-from satlib.model.objective import box_loss, caption_loss
 from satlib.recipe import TrainingConfig
 from satlib.training import loop
 from satlib.training.training_data import drop_annotations
@@ -112,7 +115,9 @@ class TestLoss:
         a, captions = torch.randn(3, 4, tiny.DIM), torch.tensor([[2, 3, 0]] * 3)
         covers = torch.rand(3, 3, 4)
         plain = caption_loss(captioner.decoder, a, captions)
-        boxed = caption_loss(captioner.decoder, a, captions, boxes=0.7, covers=covers)
+        targets = SimpleNamespace(weight=0.7, of=lambda *_: covers)
+        term = BoxTargets.term(targets, Batch(["a", "b", "c"], captions), torch.device("cpu"), None)
+        boxed = caption_loss(captioner.decoder, a, captions, terms=[term])
         outside = box_loss(captioner.decoder(a, captions).alphas, covers)
         torch.testing.assert_close(boxed.loss - plain.loss, 0.7 * outside.mean(), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(boxed.means["boxes"], outside.sum() / 9)
@@ -202,26 +207,25 @@ class TestDrop:
 
     def test_vectors_and_boxes_lose_the_same_places(self):
         a = torch.arange(12.0).expand(3, 12).unsqueeze(2).repeat(1, 1, 5)  # every vector holds its place's number
-        covers = torch.arange(12.0).expand(3, 4, 12)
         torch.manual_seed(0)
-        kept, shares = drop_annotations(a, covers, TrainingConfig(drop_places=0.25))
+        kept, dropped = drop_annotations(a, TrainingConfig(drop_places=0.25))
         assert kept.shape == (3, 9, 5)
         places = kept[0, :, 0]
         assert torch.equal(places, places.sort().values)
         assert torch.equal(kept, a[:, places.long()])
-        assert torch.equal(shares, covers[:, :, places.long()])
+        assert torch.equal(dropped, places.long())
 
     def test_every_place_is_left_out_as_often(self):
         """Of 4,000 draws with 3 of 12 left out, each place misses 1,000 on average; 5 standard deviations are 137."""
         a, counts = torch.arange(12.0).view(1, 12, 1), torch.zeros(12)
         torch.manual_seed(0)
         for _ in range(4000):
-            counts[drop_annotations(a, None, TrainingConfig(drop_places=0.25))[0].flatten().long()] += 1
+            counts[drop_annotations(a, TrainingConfig(drop_places=0.25))[0].flatten().long()] += 1
         assert (counts - 3000).abs().max() < 137
 
     def test_a_dimension_is_dropped_in_all_places_of_a_caption(self):
         torch.manual_seed(0)
-        a, _ = drop_annotations(torch.ones(200, 6, 50), None, TrainingConfig(drop_dimensions=0.2))
+        a, _ = drop_annotations(torch.ones(200, 6, 50), TrainingConfig(drop_dimensions=0.2))
         assert torch.equal(a, a[:, :1].expand_as(a))
         assert set(a[:, 0].flatten().tolist()) == {0.0, 1.25}
         assert (a[:, 0] == 0).float().mean() == pytest.approx(0.2, abs=0.02)
@@ -229,5 +233,5 @@ class TestDrop:
     def test_nothing_is_dropped_by_default(self):
         a = torch.rand(2, 3, 4)
         state = torch.get_rng_state()
-        assert drop_annotations(a, None, TrainingConfig())[0] is a
+        assert drop_annotations(a, TrainingConfig())[0] is a
         assert torch.equal(torch.get_rng_state(), state)  # older runs keep their random numbers

@@ -10,7 +10,7 @@ from torch import Tensor
 from satcourse.exercises import enumeration
 from satcourse.exercises.task import Answer, Exploration, Task, distribution, explain, numbers, predict
 from satcourse.lessons.estimators import Paths
-from satlib.model import objective
+from satlib.model import attention, objective
 from satlib.model.attention import AdditiveEnergy, HardAttention
 from satlib.model.decoder import Output
 from satlib.model.objective import HardConfig, VariationalBound
@@ -112,7 +112,7 @@ def other_samples(rewards: Tensor) -> Tensor:
 
 def entropy(alpha: Tensor) -> Tensor:
     """satlib's entropy, in nats."""
-    return objective.entropy(alpha)
+    return attention.entropy(alpha)
 
 
 class _GivenPlaces(HardAttention):

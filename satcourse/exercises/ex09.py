@@ -20,7 +20,7 @@ from satlib.data import scenes
 from satlib.data.datasets import Example
 from satlib.evaluation import maps
 from satlib.files.reading import read_json
-from satlib.model import objective
+from satlib.model import attention
 
 
 def _enlarge(alpha: Tensor, factor: int) -> Tensor:
@@ -96,7 +96,7 @@ def _cover(alpha: Tensor, mask: Tensor) -> Tensor:
 
 def movement(alphas: Tensor) -> Tensor:
     """satlib's movement: how far a map moves from each word to the next, 0 to 1."""
-    return objective.movement(alphas)
+    return attention.movement(alphas)
 
 
 class WrongCaption(NamedTuple):

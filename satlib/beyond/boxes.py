@@ -2,7 +2,7 @@
 
 Liu, Mao, Sha and Yuille ("Attention correctness in neural image captioning", AAAI 2017) train the attention of this paper's
 model with the boxes of Flickr30k Entities. The word whose map is supervised is the last one of a phrase, its head noun. Where
-they use the cross-entropy with an even map over the boxes, `objectives.box_loss` takes -log of the mass inside: where in the
+they use the cross-entropy with an even map over the boxes, `box_loss` takes -log of the mass inside: where in the
 boxes the model looks stays free.
 """
 
@@ -13,15 +13,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from satlib.beyond.loss import BatchTerm
+from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Box, Entities
 from satlib.data.images import SIZE
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
+from satlib.model.attention import precise
 from satlib.model.captioner import Captioner
+from satlib.model.decoder import Output
 from satlib.recipe import Recipe
 
 _Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of what the encoder sees
+
+
+def box_loss(alphas: Tensor, covers: Tensor) -> Tensor:
+    """-sum_t log sum_i c_ti alpha_ti over the words with boxes: alphas (B, C, L), the cells' shares in the boxes c (B, C, L) -> (B,).
+
+    The sum over i is the mass in the boxes (the "attention correctness" of Liu et al., 2017).
+    """
+    mass = (precise(alphas) * covers).sum(2)
+    named = covers.any(2)
+    return -(mass.clamp(min=torch.finfo(mass.dtype).tiny).log() * named).sum(1)
 
 
 class BoxTargets:
@@ -39,6 +53,7 @@ class BoxTargets:
         vocabulary: Vocabulary,
         grid: tuple[int, int],
         view: str = "whole",
+        weight: float = 1.0,
     ) -> None:
         """Look up the phrases of every caption of the examples.
 
@@ -48,11 +63,12 @@ class BoxTargets:
             vocabulary: that the batches' captions are encoded with.
             grid: (h, w) of the encoder.
             view: the encoder's view of a photograph.
+            weight: of `box_loss` in the loss (`satlib.beyond.loss`).
 
         Raises:
             SatlibError: no phrase of these captions has boxes, or a file of the annotations is damaged.
         """
-        self._grid = grid
+        self._grid, self.weight = grid, weight
         self._covers: dict[_Boxes, Tensor] = {}
         self._boxes: dict[tuple[str, tuple[int, ...]], list[tuple[int, _Boxes]]] = {}
         covered = set(entities.covered(example.image_id for example in examples))
@@ -78,6 +94,19 @@ class BoxTargets:
             for word, boxes in self._boxes.get((image_id, tuple(ids)), ()):
                 covers[row, word] = self._cover(boxes)
         return covers
+
+    def term(self, batch: Batch, device: torch.device, places: Tensor | None) -> BatchTerm:
+        """`box_loss`, added to the loss."""
+        shares = self.of(batch.image_ids, batch.captions).to(device)
+        shares = shares if places is None else shares[:, :, places]
+
+        def add(loss: Tensor, output: Output) -> tuple[Tensor, dict[str, Tensor]]:
+            covers = shares.repeat_interleave(len(output.alphas) // len(shares), 0)
+            outside = box_loss(output.alphas, covers)
+            mean = outside.sum() / covers.any(2).sum().clamp(min=1)  # over the words with boxes
+            return loss + self.weight * outside.mean(), {"boxes": mean}
+
+        return add
 
     def _cover(self, boxes: _Boxes) -> Tensor:
         """The share of each cell (L,) inside the union of the boxes; computed once."""
@@ -105,7 +134,7 @@ def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, caption
             "objective.boxes needs attention (soft or hard), the likelihood of captions, and a data set in files"
         )
     train = data.shortened(recipe.data.train_images).split("train")
-    return BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view)
+    return BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view, weight)
 
 
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:

@@ -14,24 +14,37 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from satlib.beyond.loss import BatchTerm
+from satlib.data.batches import Batch
 from satlib.data.features import Reader
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.model import origins
 from satlib.model.captioner import Captioner
+from satlib.model.decoder import Output
 from satlib.model.encoders import weights_hash
 from satlib.recipe import Recipe
+
+
+def distillation_loss(logits: Tensor, q: Tensor) -> Tensor:
+    """-sum_t sum_k q_tk log p_tk, the cross-entropy with teachers' probabilities q: (B, C, K), (B, C, K) -> (B,)."""
+    return -(q * logits.to(q.dtype).log_softmax(2)).sum((1, 2))
 
 
 class Teachers:
     """Trained captioners, each with a reader of its encoder's annotation vectors; a teacher given twice counts twice.
 
+    A term of the loss (`satlib.beyond.loss`).
+
     Attributes:
+        weight: w.
         hashes: SHA-256 of each teacher's weights; a checkpoint is checked against them.
         origins: "distilled from" and the name of the recipe, for each teacher.
     """
 
-    def __init__(self, teachers: Sequence[tuple[Captioner, Reader]], vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, teachers: Sequence[tuple[Captioner, Reader]], vocabulary: Vocabulary, weight: float = 0.5
+    ) -> None:
         """Take trained captioners; their weights do not change.
 
         Raises:
@@ -43,6 +56,7 @@ class Teachers:
                     f"teacher {number}, {captioner.recipe.name}, has another vocabulary; train it on the same captions with "
                     "the same [data] values"
                 )
+        self.weight = weight
         self._teachers = [(captioner.eval(), reader) for captioner, reader in teachers]
         self.hashes = [weights_hash(captioner) for captioner, _ in teachers]
         self.origins = tuple(dict.fromkeys(f"{origins.DISTILLED}{captioner.recipe.name}" for captioner, _ in teachers))
@@ -62,7 +76,7 @@ class Teachers:
             raise SatlibError(
                 'distillation needs the words of true captions: leave out --teacher, or set objective.maximise = "likelihood"'
             )
-        return cls(teachers, vocabulary)
+        return cls(teachers, vocabulary, recipe.objective.distillation)
 
     @torch.no_grad()
     def probabilities(self, image_ids: Sequence[str], captions: Tensor) -> Tensor:
@@ -77,3 +91,13 @@ class Teachers:
                 logits = captioner.decoder(a, captions).logits
             total = total + logits.softmax(2, dtype=torch.promote_types(logits.dtype, torch.float32))
         return total / len(self._teachers)
+
+    def term(self, batch: Batch, device: torch.device, places: Tensor | None) -> BatchTerm:
+        """The cross-entropy with the teachers, mixed into the loss: (1 - w) loss + w term."""
+        q = self.probabilities(batch.image_ids, batch.captions.to(device))
+
+        def mix(loss: Tensor, output: Output) -> tuple[Tensor, dict[str, Tensor]]:
+            targets = q.repeat_interleave(len(output.logits) // len(q), 0)
+            return torch.lerp(loss, distillation_loss(output.logits, targets).mean(), self.weight), {}
+
+        return mix

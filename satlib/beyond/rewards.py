@@ -19,17 +19,21 @@ the end token in the n-grams: a caption that breaks off ("a man in a") lacks an 
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from satlib.beyond.loss import BatchLoss
 from satlib.beyond.meteor import function_words, meteor
 from satlib.data.caption_set import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
-from satlib.model.search import Rollout
+from satlib.model.attention import entropy, movement
+from satlib.model.decoder import Decoder, State
+from satlib.model.objective import doubly_stochastic_penalty, log_probability
+from satlib.model.search import Rollout, rollout
 from satlib.recipe import RewardConfig
 
 LONGEST = 4  # words in an n-gram, at most
@@ -156,3 +160,63 @@ def _ngrams(words: Sequence[int]) -> Counter[tuple[int, ...]]:
     return Counter(
         tuple(words[start : start + n]) for n in range(1, LONGEST + 1) for start in range(len(words) - n + 1)
     )
+
+
+def reward_loss(
+    decoder: Decoder,
+    a: Tensor,
+    reward: Callable[[Rollout], Tensor],
+    samples: int,
+    max_length: int,
+    temperature: float = 1.0,
+    doubly_stochastic: float = 0.0,
+    expected: Tensor | None = None,
+) -> BatchLoss:
+    """Minus the expected reward of sampled captions, and the penalty on their maps (Rennie et al., 2017).
+
+    Args:
+        decoder: samples captions as it is: in training mode with dropout, hard attention by its `look`.
+        a: annotation vectors (B, L, D).
+        reward: gives the rewards (B N,) of the captions sampled for all images, those of one image side by side.
+        samples: N captions of each image.
+        max_length: of a caption in words.
+        temperature: words are drawn from p(y_t)^(1/temperature).
+        doubly_stochastic: lambda.
+        expected: (B,) bool, with hard attention: the images that take the expectation in place of a sample.
+    """
+    rows = torch.arange(len(a), device=a.device).repeat_interleave(samples)
+    first = decoder.initial_state(a)
+    view = decoder.view(a, expected).select(rows)
+    sampled = rollout(decoder, view, State(first.h[rows], first.c[rows]), max_length, temperature)
+    rewards, within = reward(sampled), within_caption(sampled)
+    penalty = doubly_stochastic_penalty(sampled.alphas * within.unsqueeze(2)).mean()
+    words = int(within.sum())
+    means = {
+        "reward": rewards.mean(),
+        "penalty": penalty,
+        "entropy": (entropy(sampled.alphas) * within).sum() / words,
+        "movement": (movement(sampled.alphas) * within[:, 1:]).sum() / max(words - len(rows), 1),
+    }
+    loss = self_critical(log_policy(sampled), rewards, samples) + doubly_stochastic * penalty
+    return BatchLoss(loss, means, len(rows), words)
+
+
+def self_critical(log_p: Tensor, rewards: Tensor, samples: int) -> Tensor:
+    """Minus the self-critical estimate: log p and rewards (B N,) -> (); its gradient makes rewarded captions likelier."""
+    grouped = rewards.unflatten(0, (-1, samples))
+    others = (grouped.sum(1, keepdim=True) - grouped) / (samples - 1)
+    return -((grouped - others).flatten() * log_p).mean()
+
+
+def log_policy(sampled: Rollout) -> Tensor:
+    """Log-probability of everything drawn for each caption (B,): its words and, with hard attention, its places."""
+    log_p = sampled.log_policy.sum(1)
+    if sampled.places is not None:
+        drawn = within_caption(sampled) & (sampled.places >= 0)
+        log_p = log_p + (log_probability(sampled.alphas, sampled.places.clamp(min=0)) * drawn).sum(1)
+    return log_p
+
+
+def within_caption(sampled: Rollout) -> Tensor:
+    """True up to each caption's end mark, (B, C)."""
+    return torch.arange(sampled.words.shape[1], device=sampled.words.device) < sampled.lengths.unsqueeze(1)

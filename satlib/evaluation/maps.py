@@ -45,8 +45,8 @@ from satlib.data.text import END, tokenise
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
 from satlib.files.reading import Name, Size, read_json
+from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
-from satlib.model.objective import entropy, movement
 
 TOLERANCE = 15  # pixels: a point this close to an object counts as on it
 MEASURES = ("mass", "pointing", "pointing strict")  # each for the map, the mean map ("_still") and chance ("_chance")

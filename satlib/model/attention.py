@@ -249,6 +249,22 @@ class HardAttention(nn.Module):
         return Look(z, alpha, place)
 
 
+def entropy(alphas: Tensor) -> Tensor:
+    """H[s_t] in nats: alphas (..., L) -> (...)."""
+    p = precise(alphas)
+    return -torch.xlogy(p, p).sum(-1)
+
+
+def movement(alphas: Tensor) -> Tensor:
+    """Total variation between the maps of consecutive words, 0 to 1: alphas (B, C, L) -> (B, C - 1)."""
+    return precise(alphas).diff(dim=1).abs().sum(-1) / 2
+
+
+def precise(values: Tensor) -> Tensor:
+    """At least float32: sums and logarithms in bf16 or float16 lose too much precision."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def _expectation(weights: Tensor, a: Tensor) -> Tensor:
     """sum_i w_i a_i: (B, L), (B, L, D) -> (B, D)."""
     return torch.bmm(weights.unsqueeze(1), a).squeeze(1)

@@ -17,11 +17,12 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
+from satlib.beyond.loss import BatchLoss
 from satlib.errors import SatlibError
 from satlib.files.reading import Count, Size
 from satlib.files.weights import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
-from satlib.model.objective import BatchLoss, VariationalBound
+from satlib.model.objective import VariationalBound
 from satlib.recipe import Recipe
 from satlib.training.distributed import Ranks
 from satlib.training.optimisation import create_optimiser, trained_part

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from satlib.beyond.boxes import targets
-from satlib.beyond.distillation import Teachers
+from satlib.beyond import terms
+from satlib.beyond.loss import BatchLoss, caption_loss
+from satlib.beyond.rewards import reward_loss
 from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet
 from satlib.data.entities import Entities
@@ -34,7 +35,7 @@ from satlib.files.progress import progress_bar, say
 from satlib.model.captioner import Captioner
 from satlib.model.device import precision
 from satlib.model.encoders import create
-from satlib.model.objective import BatchLoss, caption_loss, coins, reward_loss
+from satlib.model.objective import coins
 from satlib.recipe import SAVE_SECONDS, Recipe
 from satlib.training import checkpoint, distributed, starting
 from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState
@@ -125,11 +126,8 @@ class Trainer:
         self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
-        self.teachers = Teachers.of(teachers, self.data.vocabulary, recipe)
-        self.captioner.origins = self.teachers.origins if self.teachers else ()
-        self.boxes = targets(entities, data, recipe, self.captioner)
-        known = self.data.hash if self.boxes is None else self.data.hash + self.boxes.hash
-        self.identity = Identity(recipe, known, self.teachers.hashes if self.teachers else None)
+        self.terms, boxes, hashes = terms.create(self.captioner, data, teachers, entities)
+        self.identity = Identity(recipe, self.data.hash + boxes, hashes)
         self.low = precision(recipe.training.precision, device)
         self.state = RunState.fresh(self.captioner, self.low)
         resumed = self.ranks.from_first(lambda: self._begin(start))
@@ -271,8 +269,7 @@ class Trainer:
         self.captioner.train()
         objective, captions = self.recipe.objective, batch.captions.to(self.device)
         a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
-        covers = None if self.boxes is None else self.boxes.of(batch.image_ids, batch.captions).to(self.device)
-        a, covers = drop_annotations(a, covers, self.recipe.training)
+        a, places = drop_annotations(a, self.recipe.training)
         return caption_loss(
             self.captioner.decoder,
             a,
@@ -281,10 +278,7 @@ class Trainer:
             objective.label_smoothing,
             self.state.bound,
             self.done(),
-            objective.distillation,
-            None if self.teachers is None else self.teachers.probabilities(batch.image_ids, captions),
-            objective.boxes,
-            covers,
+            [term.term(batch, self.device, places) for term in self.terms],
         )
 
     def _reward_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:

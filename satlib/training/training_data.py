@@ -78,23 +78,23 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
     return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
 
 
-def drop_annotations(a: Tensor, covers: Tensor | None, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
+def drop_annotations(a: Tensor, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
     """Leave out some places and dimensions of a batch's annotation vectors, against overfitting.
 
     The encoder is frozen, so the same few thousand sets of vectors return in every epoch; this makes them differ.
 
     Args:
         a: annotation vectors (B, L, D).
-        covers: the shares of the cells in the words' boxes (B, C, L), or None.
         config: `drop_places` and `drop_dimensions`.
 
     Returns:
-        The annotation vectors (B, L', D) and the shares (B, C, L') of the places that are left, in their order.
+        The annotation vectors (B, L', D) of the places that are left, in their order, and those places (L',); None if all are.
     """
+    kept = None
     if config.drop_places:
         count = max(1, round(a.shape[1] * (1 - config.drop_places)))
         kept = torch.randperm(a.shape[1], device=a.device)[:count].sort().values
-        a, covers = a[:, kept], None if covers is None else covers[:, :, kept]
+        a = a[:, kept]
     if config.drop_dimensions:
         a = functional.dropout1d(a.transpose(1, 2), config.drop_dimensions).transpose(1, 2)
-    return a, covers
+    return a, kept

@@ -1,0 +1,40 @@
+"""The terms that a run's recipe, teachers and boxes add to the loss of captions (`satlib.beyond.loss`)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from satlib.beyond import boxes, distillation
+from satlib.beyond.loss import Term
+from satlib.data.datasets import CaptionSet
+from satlib.data.entities import Entities
+from satlib.data.features import Reader
+from satlib.model.captioner import Captioner
+
+
+class Terms(NamedTuple):
+    """The terms in their order, and what identifies them in a checkpoint: SHA-256 of the boxes ("" without), of each teacher."""
+
+    terms: list[Term]
+    boxes: str
+    teachers: Sequence[str] | None
+
+
+def create(
+    captioner: Captioner,
+    data: CaptionSet,
+    teachers: Sequence[tuple[Captioner, Reader]] = (),
+    entities: Entities | None = None,
+) -> Terms:
+    """The terms of a run; the captioner's origins get its teachers.
+
+    Raises:
+        SatlibError: the recipe does not go together with the teachers or the boxes.
+    """
+    distilled = distillation.Teachers.of(teachers, captioner.vocabulary, captioner.recipe)
+    captioner.origins = distilled.origins if distilled else ()
+    supervised = boxes.targets(entities, data, captioner.recipe, captioner)
+    return Terms(
+        [term for term in (distilled, supervised) if term],
+        supervised.hash if supervised else "",
+        distilled.hashes if distilled else None,
+    )
