@@ -84,7 +84,7 @@ def literal_blocks(app: object, what: str, name: str, obj: object, options: obje
 
 def not_ours(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
     """Leave out what a library puts into a class (matplotlib does), and fields of named tuples: the signature has them."""
-    of_library = getattr(obj, "__module__", None) and not obj.__module__.startswith("satlib")
+    of_library = getattr(obj, "__module__", None) and not obj.__module__.startswith(("satlib", "satcourse"))
     return True if of_library or type(obj).__name__ == "_tuplegetter" else None
 
 
