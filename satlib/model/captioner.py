@@ -37,6 +37,7 @@ from satlib.model.search import Hypothesis
 from satlib.recipe import LOOKS, Recipe, require_consistent
 
 FORMAT = "satlib captioner 1"
+CHUNK = 32  # photographs that are captioned at once: memory does not grow with their number
 
 
 class EncoderHeader(Struct):
@@ -175,23 +176,33 @@ class Captioner(nn.Module):
         Raises:
             SatlibError: a file is not a readable image.
         """
-        if not photos:
-            return []
-        opened = [photo if isinstance(photo, Image.Image) else images.open_photo(Path(photo)) for photo in photos]
-        batch = torch.stack([images.to_tensor(images.square(images.to_rgb(photo), self.view)) for photo in opened])
-        a = self.encoded(batch)
-        unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
-        hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
-        return [replace(self.read(each[0]), unlike=far) for each, far in zip(hypotheses, unlike, strict=True)]
+        captions: list[Caption] = []
+        for start in range(0, len(photos), CHUNK):
+            opened = [
+                images.to_rgb(photo) if isinstance(photo, Image.Image) else images.open_photo(Path(photo))
+                for photo in photos[start : start + CHUNK]
+            ]
+            a = self.encoded(torch.stack([images.to_tensor(images.square(photo, self.view)) for photo in opened]))
+            unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
+            hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
+            captions += [replace(self.read(best[0]), unlike=far) for best, far in zip(hypotheses, unlike, strict=True)]
+        return captions
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode within a `with` block, the mode of before after it."""
+        was_training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(was_training)
 
     @torch.inference_mode()
     def encoded(self, batch: Tensor) -> Tensor:
         """Annotation vectors (B, L, D) without `encoder.scale`, in evaluation mode, from images (B, 3, 224, 224)."""
-        was_training = self.training
-        self.eval()
-        a = self.encoder(batch.to(self.device))
-        self.train(was_training)
-        return a
+        with self.evaluating():
+            return self.encoder(batch.to(self.device))
 
     @torch.inference_mode()
     def hypotheses(
@@ -206,10 +217,9 @@ class Captioner(nn.Module):
         Raises:
             SatlibError: annotation vectors are not finite.
         """
-        was_training = self.training
-        self.eval()
         defaults = self.recipe.decoding
-        a = self.annotations(batch.to(self.device))
+        with self.evaluating():
+            a = self.annotations(batch.to(self.device))
         finite = torch.isfinite(a).flatten(1).all(1)
         if not finite.all():
             raise SatlibError(
@@ -218,13 +228,11 @@ class Captioner(nn.Module):
             )
         beam = defaults.beam if beam is None else beam
         max_length = defaults.max_length if max_length is None else max_length
-        if beam == 1:
-            hypotheses = [[hypothesis] for hypothesis in search.greedy(self.decoder, a, max_length)]
-        else:
-            normalisation = defaults.length_normalisation if length_normalisation is None else length_normalisation
-            hypotheses = search.beam_search(self.decoder, a, beam, max_length, normalisation)
-        self.train(was_training)
-        return hypotheses
+        normalisation = defaults.length_normalisation if length_normalisation is None else length_normalisation
+        with self.evaluating():
+            if beam == 1:
+                return [[hypothesis] for hypothesis in search.greedy(self.decoder, a, max_length)]
+            return search.beam_search(self.decoder, a, beam, max_length, normalisation)
 
     def read(self, hypothesis: Hypothesis) -> Caption:
         """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""
