@@ -24,7 +24,6 @@ from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, plots
 from satlib.model import shipped
 from satlib.model.captioner import Caption, Captioner
-from satlib.model.familiarity import remark
 from satlib.training import loop
 
 # The recipe scenes-soft, shortened to about 90 seconds on two CPU cores.
@@ -90,7 +89,7 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     for path in dict.fromkeys([*people(), *photographs()]):
         picture = out / f"photo-{path.stem}.png"
         caption = _picture(captioner, images.open_photo(path), picture)
-        print(f"   {picture}: {caption.text}{remark(caption)}")
+        print(f"   {picture}: {caption.text}{caption.remark}")
 
     say(
         f"Done. {out}/ has a picture for each caption above, in its own colours where the model looked at each word, dimmed elsewhere."

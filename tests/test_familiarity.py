@@ -115,7 +115,7 @@ def test_captions_say_so_and_a_file_without_it_says_nothing(tmp_path):
     photos = [tiny.draw(example) for example in tiny.data().examples[:3]]
     plain = made.caption(photos)
     assert [caption.unlike for caption in plain] == [None] * 3
-    assert {familiarity.remark(caption) for caption in plain} == {""}
+    assert {caption.remark for caption in plain} == {""}
     made.save(tmp_path / "old.safetensors")
     header, tensors = module.read_safetensors(tmp_path / "old.safetensors")
     del header["familiarity"]
@@ -125,7 +125,7 @@ def test_captions_say_so_and_a_file_without_it_says_nothing(tmp_path):
     made.familiarity = every
     marked = made.caption(photos)
     assert [caption.unlike for caption in marked] == [True] * 3
-    assert {familiarity.remark(caption) for caption in marked} == {REMARK}
+    assert {caption.remark for caption in marked} == {REMARK}
     assert [caption.words for caption in marked] == [caption.words for caption in plain]
     assert all(
         one.log_probability == pytest.approx(other.log_probability) for one, other in zip(marked, plain, strict=True)

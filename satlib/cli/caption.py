@@ -34,7 +34,6 @@ def caption(options: argparse.Namespace) -> int:
     from satlib.data import images
     from satlib.evaluation import plots
     from satlib.model import shipped
-    from satlib.model.familiarity import remark
 
     photos = [images.open_photo(path) for path in options.photos]
     models = options.models or [shipped.model()]
@@ -51,7 +50,7 @@ def caption(options: argparse.Namespace) -> int:
             only = captions[0]
             plots.attention_figure(photo, only.words, only.alphas, only.betas, picture, captioners[0].view)
             if not options.json:
-                print(f"{path}: {only.text}{remark(only)}  (log p {only.log_probability:.1f}; {picture})")
+                print(f"{path}: {only.text}{only.remark}  (log p {only.log_probability:.1f}; {picture})")
             continue
         rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
         plots.compare_figure(photo, rows, picture, [captioner.view for captioner in captioners])
@@ -59,7 +58,7 @@ def caption(options: argparse.Namespace) -> int:
             continue
         print(f"{path}  ({picture})")
         for name, caption in zip(names, captions, strict=True):
-            print(f"  {name}: {caption.text}{remark(caption)}  (log p {caption.log_probability:.1f})")
+            print(f"  {name}: {caption.text}{caption.remark}  (log p {caption.log_probability:.1f})")
     return printed(results) if options.json else 0
 
 

@@ -32,7 +32,7 @@ from satlib.model import encoders, search
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
-from satlib.model.familiarity import Familiarity, Stored
+from satlib.model.familiarity import REMARK, Familiarity, Stored
 from satlib.model.search import Hypothesis
 from satlib.recipe import LOOKS, Recipe, require_consistent
 
@@ -84,6 +84,11 @@ class Caption:
     def text(self) -> str:
         """The caption as one line, with spaces as the language uses them."""
         return written(self.words, self.language)
+
+    @property
+    def remark(self) -> str:
+        """What to print behind the caption: a warning if its image is unlike the training images, otherwise nothing."""
+        return REMARK if self.unlike else ""
 
 
 class Captioner(nn.Module):

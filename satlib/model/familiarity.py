@@ -22,7 +22,6 @@ from satlib.errors import SatlibError
 if TYPE_CHECKING:
     from satlib.data.caption_set import CaptionSet
     from satlib.data.features import Reader
-    from satlib.model.captioner import Caption
 
 DIRECTIONS = 64  # twice as many double the size and change little
 FALSE_ALARMS = 0.01  # the share of the dev photographs that count as unlike
@@ -101,11 +100,6 @@ def learn(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "Capt
     rounded = (directions / scales[:, None]).round().to(torch.int8)
     distances = _outside(dev, rounded * scales[:, None])
     return Familiarity(rounded, scales, torch.quantile(distances, 1 - FALSE_ALARMS).item())
-
-
-def remark(caption: "Caption") -> str:
-    """What to print behind a caption: a warning if its image is unlike the training images, otherwise nothing."""
-    return REMARK if caption.unlike else ""
 
 
 @torch.inference_mode()
