@@ -6,9 +6,8 @@ import shlex
 import sys
 from pathlib import Path
 
-import pytest
-
 from satlib import cli, recipe
+from satlib.errors import SatlibError
 from satlib.evaluation import table
 from satlib.model import shipped
 
@@ -51,31 +50,39 @@ def test_there_are_commands():
     assert len(COMMANDS) - len(SATLIB) > 10
 
 
-@pytest.mark.parametrize("command", SATLIB)
-def test_every_command_is_understood(command, capsys):
-    parser = cli.parser()
-    words = shlex.split(command)[1:]
-    if len(words) == 1 and not words[0].startswith("-"):  # a command that is spoken of
-        with pytest.raises(SystemExit) as left:
-            parser.parse_args([*words, "--help"])
-        assert left.value.code == 0
-        return
-    options = parser.parse_args(words)
-    name = getattr(options, "recipe", None)
-    if name and not name.isupper() and not name.endswith(".toml"):  # those stand for a recipe of one's own
-        recipe.load(name, getattr(options, "set", []))
+def wrong(command):
+    """What is wrong with a command of satlib; None if it is understood, and its recipe can be loaded."""
+    words, parser = shlex.split(command)[1:], cli.parser()
+    spoken_of = len(words) == 1 and not words[0].startswith("-")
+    try:
+        options = parser.parse_args([*words, "--help"] if spoken_of else words)
+        name = getattr(options, "recipe", None)
+        if name and not name.isupper() and not name.endswith(".toml"):  # those stand for a recipe of one's own
+            recipe.load(name, getattr(options, "set", []))
+    except SystemExit as end:
+        return None if spoken_of and end.code == 0 else f"{command}: status {end.code}"
+    except SatlibError as error:
+        return f"{command}: {error}"
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("make ")])
-def test_every_target_of_make_is_there(command):
+def test_every_command_is_understood(capsys):
+    assert list(filter(None, map(wrong, SATLIB))) == []
+    assert wrong("satlib train no-such-recipe")
+    assert wrong("satlib train --no-such-option")
+
+
+def test_every_target_of_make_and_every_script_is_there():
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    asked = [word for word in shlex.split(command)[1:] if "=" not in word]
-    assert set(asked) <= set(targets)
-
-
-@pytest.mark.parametrize("command", [command for command in COMMANDS if re.match("python|sh ", command)])
-def test_every_script_is_there(command):
-    assert (ROOT / shlex.split(command)[1]).is_file()
+    missing = [
+        word
+        for command in COMMANDS
+        if command.startswith("make ")
+        for word in shlex.split(command)[1:]
+        if "=" not in word and word not in targets
+    ]
+    scripts = [shlex.split(command)[1] for command in COMMANDS if re.match("python|sh ", command)]
+    assert missing + [path for path in scripts if not (ROOT / path).is_file()] == []
+    assert {"make demo", "make test", "make lab"} <= set(re.findall(r"^make [a-z]+", README, re.M))
 
 
 def test_every_recipe_is_described():
@@ -91,17 +98,18 @@ def slugs(text: str) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_link_and_picture_leads_somewhere(page):
-    path, missing = ROOT / page, []
+def broken(page):
+    """The links and pictures of a page that lead nowhere."""
     for link in ("".join(pair) for pair in LINK.findall(TEXT[page])):
-        if "://" in link:
-            continue
         file, _, anchor = link.partition("#")
-        target = (path.parent / file).resolve() if file else path
-        if not target.exists() or (anchor and anchor not in slugs(target.read_text(encoding="utf-8"))):
-            missing.append(link)
-    assert not missing
+        target = (ROOT / page).parent / file if file else ROOT / page
+        there = "://" in link or target.exists()
+        if not there or (anchor and "://" not in link and anchor not in slugs(target.read_text(encoding="utf-8"))):
+            yield f"{page}: {link}"
+
+
+def test_every_link_and_picture_leads_somewhere():
+    assert [link for page in PAGES for link in broken(page)] == []
 
 
 def test_the_readme_is_short():
@@ -113,12 +121,10 @@ def test_no_page_has_a_badge():
     assert not [page for page, text in TEXT.items() if re.search(r"badge|shields\.io", text)]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_marks_are_closed(page):
-    marks = re.findall(r"^<!-- ((?:output of|minutes:|figures:|end of) .+) -->$", TEXT[page], re.M)
-    assert all(closing.startswith("end of") for closing in marks[1::2])
-    assert not any(opening.startswith("end of") for opening in marks[::2])
-    assert len(marks) % 2 == 0
+def test_marks_are_closed():
+    for page, text in TEXT.items():
+        marks = re.findall(r"^<!-- ((?:output of|minutes:|figures:|end of) .+) -->$", text, re.M)
+        assert [mark.startswith("end of") for mark in marks] == [False, True] * (len(marks) // 2), page
 
 
 def test_the_table_is_what_the_command_prints():
