@@ -49,29 +49,6 @@ def test_gradients_by_finite_differences(name):
     assert torch.autograd.gradcheck(lambda a, h: soft(a, soft.keys(a), h)[:2], (a, h))
 
 
-@pytest.mark.parametrize("name", ["additive", "concat"])
-def test_the_tanh_that_is_not_stored_changes_no_bit(name, monkeypatch):
-    """Energies and gradients over several words against autograd's own, which stores it."""
-    monkeypatch.setattr(attention, "LARGE", 0)
-    energy = attention.ENERGIES[name](D, N, WIDTH)
-    a, h = torch.randn(B, L, D), torch.randn(4, B, N)
-
-    def gradients(energies):
-        keys = energy.keys(a)
-        e = torch.stack([energies(keys, h_t) for h_t in h])
-        (e.softmax(2) * torch.arange(L)).sin().sum().backward()
-        values = [e.detach(), *(weight.grad for weight in energy.parameters())]
-        energy.zero_grad()
-        return values
-
-    def stored(keys, h):
-        q = energy.state(h) if name == "additive" else h @ energy.joint.weight[:, D:].T
-        return energy.energy(torch.tanh(keys + q.unsqueeze(1))).squeeze(2)
-
-    for one, other in zip(gradients(energy), gradients(stored), strict=True):
-        assert torch.equal(one, other)
-
-
 def test_weights_and_context_by_hand():
     """Energies ln 1, ln 2, ln 5 weigh 1/8, 2/8, 5/8."""
     soft = attention.create("soft", "dot", 1, 1, 1)

@@ -6,63 +6,15 @@ The part of an energy that depends on the annotation vectors only, its `keys`, i
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from satlib.errors import SatlibError
 
-LARGE = 2**24  # bytes of a word's tanh from which it is not stored: a third of the memory for about a tenth more time
 
-
-class _TanhEnergies(torch.autograd.Function):
-    """v . tanh(keys + q), which stores keys and q and computes the tanh again in its backward pass.
-
-    The tanh is as large as the keys, (B, L, width), for every word of a caption: stored, it is most of the memory of training.
-    The operations are autograd's in autograd's order, which keeps values and gradients the same bits. All words write their
-    tanh into the same `space`: allocated anew for each, it would leave gaps that the next one does not fit into.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, keys: Tensor, q: Tensor, v: Tensor, space: Tensor) -> Tensor:
-        """Keys (B, L, width), q (B, width), v (1, width) -> e (B, L)."""
-        ctx.save_for_backward(keys, q, v)
-        ctx.space = space
-        return nn.functional.linear(torch.add(keys, q.unsqueeze(1), out=space).tanh_(), v).squeeze(2)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_e: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """The gradients of keys, q and v."""
-        keys, q, v = ctx.saved_tensors
-        t = torch.add(keys, q.unsqueeze(1), out=ctx.space).tanh_()
-        d_v = d_e.reshape(1, -1) @ t.flatten(0, 1)
-        d_keys = (d_e.reshape(-1, 1) @ v).view_as(t)
-        torch.ops.aten.tanh_backward.grad_input(d_keys, t, grad_input=d_keys)
-        return d_keys, d_keys.sum(1), d_v, None
-
-
-class _TanhEnergy(nn.Module):
-    """The part that additive energies share: v . tanh(keys + q)."""
-
-    space: Tensor | None = None
-
-    def energies(self, keys: Tensor, q: Tensor) -> Tensor:
-        """Keys (B, L, width), q (B, width) -> e (B, L)."""
-        if not torch.is_grad_enabled() or keys.numel() * keys.element_size() < LARGE:
-            return self.energy(torch.tanh(keys + q.unsqueeze(1))).squeeze(2)
-        if (
-            self.space is None
-            or (self.space.shape, self.space.dtype) != (keys.shape, keys.dtype)
-            or self.space.device != keys.device
-        ):
-            self.space = torch.empty_like(keys)
-        return _TanhEnergies.apply(keys, q, self.energy.weight.to(keys.dtype), self.space)
-
-
-class AdditiveEnergy(_TanhEnergy):
+class AdditiveEnergy(nn.Module):
     """The attention MLP of the paper: e_ti = v . tanh(W_a a_i + W_h h_{t-1} + b)."""
 
     def __init__(self, annotation_dim: int, hidden: int, width: int) -> None:
@@ -77,10 +29,10 @@ class AdditiveEnergy(_TanhEnergy):
 
     def forward(self, keys: Tensor, h: Tensor) -> Tensor:
         """Keys (B, L, width), h (B, n) -> e (B, L)."""
-        return self.energies(keys, self.state(h))
+        return self.energy(torch.tanh(keys + self.state(h).unsqueeze(1))).squeeze(2)
 
 
-class ConcatEnergy(_TanhEnergy):
+class ConcatEnergy(nn.Module):
     """e_ti = v . tanh(W [a_i; h_{t-1}]): the additive energy with one matrix for both inputs, without a bias."""
 
     def __init__(self, annotation_dim: int, hidden: int, width: int) -> None:
@@ -96,7 +48,7 @@ class ConcatEnergy(_TanhEnergy):
     def forward(self, keys: Tensor, h: Tensor) -> Tensor:
         """Keys (B, L, width), h (B, n) -> e (B, L)."""
         query = h @ self.joint.weight[:, self.annotation_dim :].T
-        return self.energies(keys, query)
+        return self.energy(torch.tanh(keys + query.unsqueeze(1))).squeeze(2)
 
 
 class GeneralEnergy(nn.Module):
