@@ -277,22 +277,24 @@ class Captioner(nn.Module):
         write_safetensors(path, stored, header)
 
     @classmethod
-    def load(cls, path: Path | str, device: str | torch.device = "cpu") -> "Captioner":
+    def load(cls, path: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None) -> "Captioner":
         """Read a file written by `save`; the folder of a run means its `model.safetensors`.
+
+        Args:
+            path: the file or the folder.
+            device: where to put the model.
+            encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
 
         Raises:
             SatlibError: the file is missing, truncated, a pickle or not a captioner, a weight in it is not finite, or the
                 installed encoder has different weights.
         """
-        path = Path(path)
-        path = path / "model.safetensors" if path.is_dir() else path
-        header, tensors = read_safetensors(
-            path, Header, "that of a captioner", "give a run's folder or its model.safetensors"
-        )
+        path, header, tensors = read_file(path)
         made_by = header.recipe
         require_consistent(made_by)
         trained = made_by.encoder.train
-        encoder = encoders.create(header.encoder.name, pretrained=not trained)
+        if encoder is None or trained or encoder.name != header.encoder.name:
+            encoder = encoders.create(header.encoder.name, pretrained=not trained)
         if not trained and encoder.weights_hash != header.encoder.weights:
             raise SatlibError(
                 f"{path} was trained with different weights of {encoder.name} than those installed; install the same weights or train again"
@@ -314,3 +316,14 @@ class Captioner(nn.Module):
                 "another version of satlib wrote it, or it was changed afterwards: train again"
             ) from error
         return captioner.to(device).eval()
+
+
+def read_file(path: Path | str) -> tuple[Path, Header, dict[str, Tensor]]:
+    """The file of a captioner (of a run, where a folder is given), its header and its tensors as they are stored.
+
+    Raises:
+        SatlibError: the file is missing, truncated, a pickle or not a captioner.
+    """
+    path = Path(path)
+    path = path / "model.safetensors" if path.is_dir() else path
+    return path, *read_safetensors(path, Header, "that of a captioner", "give a run's folder or its model.safetensors")

@@ -92,7 +92,9 @@ def train(
         )
         with stop_requests() as stop:
             trainer.run(stop, on_epoch)
-        return Captioner.load(run / MODEL, device) if trainer.ranks.first else trainer.captioner
+        last = trainer.captioner
+        shared = None if recipe.encoder.train else last.encoder
+        return Captioner.load(run / MODEL, device, shared) if trainer.ranks.first else last
 
 
 class Trainer:

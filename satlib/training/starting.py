@@ -13,7 +13,7 @@ from torch import Tensor
 from satlib import recipe
 from satlib.errors import SatlibError
 from satlib.files.progress import say
-from satlib.model import origins
+from satlib.model import captioner, origins
 from satlib.model.captioner import Captioner
 from satlib.recipe import Recipe
 from satlib.training.checkpoint import RunState
@@ -36,7 +36,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     Raises:
         SatlibError: the model cannot be read.
     """
-    model, values = Captioner.load(start).recipe.to_dict(), chosen.to_dict()
+    model, values = captioner.read_file(start)[1].recipe.to_dict(), chosen.to_dict()
     given = {change.partition("=")[0].strip() for change in changes}
     taken = {}
     # A trained encoder must go on as such; on a frozen one, the recipe may begin to train.
@@ -57,12 +57,13 @@ def start_from(path: Path, state: RunState) -> None:
     Raises:
         SatlibError: it has another language, encoder or size.
     """
-    trained = Captioner.load(path, state.captioner.device)
-    for captioner in {id(one): one for one in (state.captioner, state.averaged)}.values():
-        weights = _weights(trained, captioner, path)
-        captioner.origins = (*trained.origins, f"{origins.BEGUN}{trained.recipe.name}", *captioner.origins)
+    shared = None if state.captioner.recipe.encoder.train else state.captioner.encoder
+    trained = Captioner.load(path, state.captioner.device, shared)
+    for fresh in {id(one): one for one in (state.captioner, state.averaged)}.values():
+        weights = _weights(trained, fresh, path)
+        fresh.origins = (*trained.origins, f"{origins.BEGUN}{trained.recipe.name}", *fresh.origins)
         try:
-            trained_part(captioner).load_state_dict(weights)
+            trained_part(fresh).load_state_dict(weights)
         except RuntimeError as error:  # names or shapes
             raise SatlibError(
                 f"{path} does not fit the recipe ({str(error).splitlines()[-1].strip()}); begin with a model of the same "
