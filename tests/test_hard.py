@@ -346,8 +346,6 @@ class TestTraining:
         ("hard.lambda_r=-1", "hard.lambda_r must be at least 0"),
         ("hard.lambda_e=-0.1", "hard.lambda_e must be at least 0"),
         ("hard.baseline=mean", "hard.baseline must be one of moving-average"),
-        ("hard.estimator=gumbel", "recipes no longer have hard.estimator"),
-        ("hard.official=true", "recipes no longer have hard.official"),
         ("hard.expectation=1.5", "hard.expectation must be"),
         ("hard.anneal=1", "hard.anneal must be"),
         ("hard.baseline=other-samples", "set hard.samples to at least 2"),
