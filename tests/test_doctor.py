@@ -15,13 +15,13 @@ from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
+from satlib.files.weights import read_safetensors, write_safetensors
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
-from satlib.training import doctor, loop, symptoms
+from satlib.training import doctor, loop
 
 ROOT = Path(__file__).parent.parent
-RESULTS = Path(symptoms.__file__).parent.parent / "results"
-DETERMINERS = ("a", "the")
+RESULTS = Path(doctor.__file__).parent.parent / "results"
 
 
 def wrong(place, root=Path("nowhere")):
@@ -50,18 +50,6 @@ def captions(change):
     }
 
 
-def statistic(column, change):
-    """A change of a figure of every image, given its row by name."""
-
-    def changed(stored):
-        at = stored["columns"].index(column)
-        for row in stored["images"].values():
-            row[at] = change(dict(zip(stored["columns"], row, strict=True)))
-        return stored
-
-    return changed
-
-
 def log(run, change):
     path = run / "log.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -81,7 +69,9 @@ def test_no_false_alarm_on_models(name, tmp_path):
 def test_no_false_alarm_on_runs(path, tmp_path):
     findings = doctor.examine(path, tmp_path)
     assert [finding.name for finding in findings if finding.state == "wrong"] == []
-    assert sum(finding.state == "fine" for finding in findings) >= 6
+    fine = {finding.name for finding in findings if finding.state == "fine"}
+    expected = {check.name for check in doctor.CHECKS[:1] + doctor.CHECKS[2:4]} | {"scores of other captions"}
+    assert fine >= expected | ({"maps that are even or do not move"} if not path.name.endswith("-none") else set())
 
 
 class TestPlantedInRuns:
@@ -91,55 +81,47 @@ class TestPlantedInRuns:
         )
         assert wrong(run) == ["one caption for many images"]
 
-    def test_repeated_words(self, run):
-        evaluation(run, captions=captions(lambda words: [*words, words[-1]]), statistics=lambda _: None)
-        assert wrong(run) == ["repeated words"]
-
-    def test_captions_cut_off(self, run):
+    def test_captions_that_end_in_the_middle(self, run):
+        """Far from decoding.max_length, a longer one is no advice."""
         evaluation(run, captions=captions(lambda words: [*words, "in", "a"]), statistics=lambda _: None)
-        assert wrong(run) == ["captions cut off"]
+        assert wrong(run) == ["captions that end in the middle"]
 
-    def test_empty_captions(self, run):
-        number = iter(range(2000))
-        evaluation(
-            run, captions=captions(lambda words: [] if next(number) % 20 == 0 else words), statistics=lambda _: None
-        )
-        assert wrong(run) == ["empty captions"]
+    def test_captions_of_one_word_are_not_cut_off(self, run):
+        recipe_file = run / "recipe.toml"
+        recipe_file.write_text(recipe.load(str(recipe_file), ["decoding.max_length=1"]).to_toml())
+        evaluation(run, captions=lambda old: dict.fromkeys(old, "a"), statistics=lambda _: None)
+        assert wrong(run) == ["one caption for many images"]
+
+    def test_captions_shorter_than_the_references(self, run):
+        def shortened(stored):
+            at = stored["columns"].index("words")
+            for row in stored["images"].values():
+                row[at] //= 2
+            return stored
+
+        evaluation(run, statistics=shortened)
+        assert "captions much shorter than the references" in wrong(run)
+
+    def test_overfitting(self, run):
+        log(run, lambda number, record: record.update(dev_nll=3 + 0.1 * number))
+        assert wrong(run) == ["overfitting"]
 
     def test_maps_that_never_move(self, run):
         evaluation(run, metrics=lambda old: old | {"map movement": 0.001}, statistics=lambda _: None)
-        assert wrong(run) == ["maps that never move"]
-
-    def test_teacher_forced_captions(self, run):
-        """Whoever is given the true words stops where they do; the scores are then those of the figures."""
-        evaluation(run, statistics=statistic("reference words", lambda row: row["words"]))
-        assert "teacher-forced captions" in wrong(run)
+        assert wrong(run) == ["maps that are even or do not move"]
 
     def test_scores_of_other_captions(self, run):
         evaluation(run, metrics=lambda old: old | {"BLEU-4": old["BLEU-4"] + 0.5})
         assert wrong(run) == ["scores of other captions"]
 
-    def test_references_tokenised_differently(self, run):
-        evaluation(run, protocol=lambda _: "words between spaces")
-        assert wrong(run) == ["another tokeniser"]
-
     def test_captions_tokenised_differently(self, run):
         """Hyphens and points counted as words: more words were scored than the captions have."""
         evaluation(run, captions=captions(lambda words: words[1:]))
-        assert wrong(run) == ["another tokeniser"]
-
-    def test_the_log_of_another_model(self, run):
-        log(run, lambda _, record: record.update(dev_bleu4=45.0))
-        assert wrong(run) == ["log and evaluation disagree"]
+        assert wrong(run) == ["scores of other captions"]
 
     def test_a_loss_that_does_not_fall(self, run):
         log(run, lambda number, record: record.update(train_nll=4.1 - 0.01 * number))
         assert wrong(run) == ["a loss that does not fall"]
-
-    def test_a_learning_rate_that_diverges(self, run):
-        recipe_file = run / "recipe.toml"
-        recipe_file.write_text(recipe.load(str(recipe_file), ["training.learning_rate=0.1"]).to_toml())
-        assert wrong(run) == ["training that diverges"]
 
 
 SMALL = (
@@ -182,18 +164,13 @@ class TestPlantedInModels:
         Vocabulary([words[1], words[0], *words[2:]]).save(folder / "vocabulary.json")
         assert wrong(folder) == ["the vocabulary of another model"]
 
-    @pytest.mark.parametrize("change", ["encoder.scale=0.5", "encoder.view=crop"])
-    def test_the_normalisation_of_another_model(self, folder, change):
-        (folder / "recipe.toml").write_text(recipe.load(str(folder / "recipe.toml"), [change]).to_toml())
-        assert wrong(folder) == ["the normalisation of another model"]
-
     def test_even_maps(self, folder):
         model = Captioner.load(folder)
         with torch.no_grad():
             for name, parameter in model.decoder.attention.named_parameters():
                 parameter.mul_(0 if "bias" not in name else 1)
         model.save(folder / "model.safetensors")
-        assert {"even maps", "maps that never move"} <= set(wrong(folder))
+        assert "maps that are even or do not move" in wrong(folder)
 
     def test_a_decoder_that_does_not_see(self, folder):
         """Without the image every scene has the same caption."""
@@ -205,19 +182,24 @@ class TestPlantedInModels:
         model.save(folder / "model.safetensors")
         assert "one caption for many images" in wrong(folder)
 
+    def test_a_gate_that_is_shut(self, folder):
+        model = Captioner.load(folder)
+        with torch.no_grad():
+            model.decoder.gate.bias.fill_(-50)
+        model.save(folder / "model.safetensors")
+        assert "a gate that is shut" in wrong(folder)
+
+    def test_weights_that_are_not_finite(self, folder):
+        header, tensors = read_safetensors(folder / "model.safetensors")
+        tensors["decoder.output.weight"][0] = math.nan
+        write_safetensors(folder / "model.safetensors", tensors, header)
+        assert wrong(folder) == ["weights that are not finite"]
+
     def test_captions_cut_by_the_limit(self, folder):
         model = Captioner.load(folder)
         model.recipe = recipe.from_dict(model.recipe.to_dict() | {"decoding": {"max_length": 4, "beam": 1}})
         model.save(folder / "model.safetensors")
         assert "captions cut off" in wrong(folder)
-
-    def test_a_loss_that_explodes_within_an_epoch(self, folder):
-        from satlib.files.weights import read_safetensors, write_safetensors
-
-        header, tensors = read_safetensors(folder / "checkpoint.safetensors")
-        header["progress"] |= {"words": 100, "captions": 10, "batch": 3, "sums": {"nll": 900.0}}
-        write_safetensors(folder / "checkpoint.safetensors", tensors, header)
-        assert wrong(folder) == ["training that diverges"]
 
 
 class TestData:
@@ -255,7 +237,7 @@ class TestCommand:
         evaluation(run, metrics=lambda old: old | {"map movement": 0.0}, statistics=lambda _: None)
         assert cli.main(["doctor", str(run)]) == 1
         lines = capsys.readouterr().out.split("wrong  ")[-1].splitlines()
-        assert "maps that never move: 0.0% of the attention moves from word to word" in lines[0]
+        assert "maps that are even or do not move: 0.0% of the attention moves from word to word" in lines[0]
         assert lines[1].strip().startswith("what to do: lower objective.doubly_stochastic")
         assert lines[-1].startswith("1 wrong, ")
 
@@ -263,7 +245,7 @@ class TestCommand:
         assert cli.main(["doctor", str(run), "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert {tuple(finding) for finding in said} == {("name", "state", "measured", "advice")}
-        assert len(said) == len(symptoms.CHECKS)
+        assert len(said) == len(doctor.CHECKS)
 
     def test_nothing_there(self, tmp_path, capsys):
         assert cli.main(["doctor", str(tmp_path)]) == 2
@@ -292,7 +274,7 @@ def test_a_failed_training_points_to_the_doctor(tmp_path, monkeypatch):
 
 def test_the_documentation_has_every_check():
     text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
-    for check in symptoms.CHECKS:
+    for check in doctor.CHECKS:
         assert f"| {check.name} | {check.measure} | {check.advice} |" in text
 
 
@@ -300,5 +282,5 @@ def test_the_words_that_cannot_end_a_caption_end_none_of_flickr8ks_shipped_ones(
     """The limit is far above what the shipped captions do."""
     for path in shipped.evaluations():
         texts = json.loads(path.read_text())["captions"].values()
-        ends = sum(tokenise(text)[-1] in symptoms._CANNOT_END for text in texts)
+        ends = sum(tokenise(text)[-1] in doctor._CANNOT_END for text in texts)
         assert ends <= 0.001 * len(texts)
