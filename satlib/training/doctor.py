@@ -188,7 +188,7 @@ def _cut_off(evidence: Evidence) -> Result:
 @check(
     "captions that end in the middle",
     f"more than {UNFINISHED:.0%} of the captions of two words or more end with a word such as an article",
-    "look at the training captions, which may be cut off themselves; if captions are cut off by decoding.max_length, raise that first",
+    "look at the training captions, which may be cut off themselves",
 )
 def _unfinished(evidence: Evidence) -> Result:
     share = sum(len(words) > 1 and words[-1] in _CANNOT_END for words in evidence.captions) / len(evidence.captions)
