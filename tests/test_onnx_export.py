@@ -208,7 +208,7 @@ class TestBadInput:
                     break
             return right(graph, storage)
 
-        monkeypatch.setattr(storage, "shrunk", spoilt)
+        monkeypatch.setattr(export, "shrunk", spoilt)
         with pytest.raises(SatlibError, match=r"differ from the model: log p by up to .*; nothing was written"):
             export.export(small(), tmp_path / "made")
         assert list(tmp_path.iterdir()) == []

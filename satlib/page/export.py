@@ -12,7 +12,7 @@ Pixels are float32, RGB, 0 to 255, of the square that `images.square` makes. B h
 words are the ids of the words before, -1 before the first one. A row of `light` that is not all zero replaces alpha: the model
 then looks where it is told to. `distance` is that of `familiarity`, -1 if the model cannot tell.
 
-`onnx_storage` makes the files smaller; all computation is in float32.
+`storage` makes the files smaller; all computation is in float32.
 """
 
 import contextlib
@@ -124,7 +124,7 @@ def export(captioner: Captioner, folder: Path, storage: str = "float32") -> dict
     Args:
         captioner: any but one with sampled or most probable places.
         folder: a new one, or one that an earlier export made; it appears only when it is whole.
-        storage: of the weights: "float32", "float16" or "int8" (see `onnx_storage`).
+        storage: of the weights: "float32", "float16" or "int8" (see `satlib.page.storage`).
 
     Returns:
         The manifest.
