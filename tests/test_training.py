@@ -20,13 +20,14 @@ import torch
 from torch import nn
 
 from satlib import recipe
+from satlib.beyond import loss
 from satlib.data.batches import SameLengthBatches, pairs
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.files import progress
-from satlib.model import encoders, objective
+from satlib.model import encoders
 from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.recipe import TrainingConfig
 from satlib.training import checkpoint, interruption, loop, optimisation, validation
@@ -334,12 +335,12 @@ class TestNotFinite:
 
     @pytest.mark.parametrize("clip", [0, 5])
     def test_a_gradient_under_a_finite_loss(self, tmp_path, monkeypatch, clip):
-        true = objective.negative_log_likelihood
+        true = loss.negative_log_likelihood
 
         def infinitely_steep(logits, captions, smoothing=0.0):
             return true(logits, captions, smoothing) + (0 * logits.flatten(1).sum(1)).sqrt()
 
-        monkeypatch.setattr(objective, "negative_log_likelihood", infinitely_steep)
+        monkeypatch.setattr(loss, "negative_log_likelihood", infinitely_steep)
         with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 1 of epoch 1"):
             train(tmp_path, f"training.clip={clip}")
         assert all(value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values())
@@ -398,12 +399,12 @@ class TestScaledLoss:
             train(tmp_path, *self.FP16, "training.batch_size=1", reader=TestNotFinite.Broken())
 
     def test_a_gradient_that_no_scale_helps_ends_the_run(self, tmp_path, monkeypatch):
-        true = objective.negative_log_likelihood
+        true = loss.negative_log_likelihood
 
         def infinitely_steep(logits, captions, smoothing=0.0):
             return true(logits, captions, smoothing) + (0 * logits.float().flatten(1).sum(1)).sqrt()
 
-        monkeypatch.setattr(objective, "negative_log_likelihood", infinitely_steep)
+        monkeypatch.setattr(loss, "negative_log_likelihood", infinitely_steep)
         with pytest.raises(SatlibError, match=r"the gradient's norm is nan at batch 8 of epoch 2"):
             train(tmp_path, "training.precision=fp16")
 
