@@ -671,9 +671,11 @@ def begin(folder, *changes, show=False, reader=None, **more):
 
 def spread_of(session):
     batch = next(iter(session.batches.epoch(0)))
-    return validation.gradient_spread(
-        session.captioner, session.decode, session.state.bound, session.reader, batch, session.done()
-    )
+    return validation.gradient_spread(session.captioner, session.state.bound, session.reader, batch, session.done())
+
+
+def finished_epoch(epoch, kept):
+    return {"epoch": epoch, "kept": kept, "dev_nll": 3.0, "dev_bleu4": 13.0}
 
 
 class TestSession:
@@ -683,7 +685,7 @@ class TestSession:
         assert [progress.count(name) for name in names] == [30, 6, 6, 6, 4, 4]
 
     def test_the_best_is_the_last_that_was_kept(self):
-        history = [{"epoch": epoch, "kept": epoch in (1, 3)} for epoch in (1, 2, 3, 4)]
+        history = [finished_epoch(epoch, epoch in (1, 3)) for epoch in (1, 2, 3, 4)]
         assert checkpoint.Progress(history=history).best()["epoch"] == 3
         assert checkpoint.Progress(history=history[:2]).best()["epoch"] == 1
         assert checkpoint.Progress().best() is None
@@ -695,11 +697,11 @@ class TestSession:
     def test_when_it_has_finished(self, tmp_path):
         """10 epochs, a patience of 3; the best is epoch 2."""
         session = begin(tmp_path, "training.epochs=10", "training.patience=3")
-        history = [{"epoch": epoch, "kept": epoch == 2} for epoch in range(1, 11)]
+        history = [finished_epoch(epoch, epoch == 2) for epoch in range(1, 11)]
         for epoch, finished in ((0, False), (1, False), (2, False), (4, False), (5, True), (9, True)):
             session.state.progress = checkpoint.Progress(epoch=epoch, history=history[:epoch])
             assert session.finished() == finished, epoch
-        session.state.progress = checkpoint.Progress(epoch=10, history=[{"epoch": 10, "kept": True}])
+        session.state.progress = checkpoint.Progress(epoch=10, history=[finished_epoch(10, True)])
         assert session.finished()
 
     def test_the_share_that_is_done(self, tmp_path):
@@ -715,9 +717,7 @@ class TestSession:
         monkeypatch.setattr(validation, "quick_bleu", lambda *given: 12.5)
         session = begin(tmp_path)
         sums = {"nll": 30.0, "penalty": 6.0, "entropy": 5.0, "movement": 1.0, "reward": -16.0, "baseline": -8.0}
-        session.state.progress = checkpoint.Progress(
-            1, 8, sums, 12, 4, 2, 2.04, [{"epoch": 1, "dev_bleu4": 13, "kept": True}]
-        )
+        session.state.progress = checkpoint.Progress(1, 8, sums, 12, 4, 2, 2.04, [finished_epoch(1, True)])
         assert session.judge() == {
             **{"event": "epoch", "epoch": 2, "train_nll": 2.5, "train_penalty": 1.5, "train_entropy": 1.25},
             **{"train_movement": 0.25, "train_reward": -8.0, "train_baseline": -4.0, "dev_nll": 3.5, "dev_bleu4": 12.5},
