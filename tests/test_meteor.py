@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from satlib.beyond import meteor
 from satlib.evaluation import metrics
 
-needs_java = pytest.mark.skipif(not metrics.java_available(), reason="no working Java on the PATH")
+needs_java = pytest.mark.needs_java
 texts = st.lists(st.sampled_from("abcde"), max_size=6)
 
 

@@ -30,9 +30,7 @@ REFERENCES = {
     "silent": ["a man on a bicycle", "somebody cycles"],
 }
 
-needs_java = pytest.mark.skipif(
-    not metrics.java_available(), reason="no working Java: the PTB tokenizer and METEOR need it"
-)
+needs_java = pytest.mark.needs_java
 
 
 @pytest.fixture(scope="module")

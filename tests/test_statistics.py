@@ -13,7 +13,7 @@ from satlib.evaluation import metrics, statistics
 from satlib.files.atomic import write_json
 from satlib.model import shipped
 
-needs_java = pytest.mark.skipif(not metrics.java_available(), reason="no working Java: METEOR needs it")
+needs_java = pytest.mark.needs_java
 WORDS = [
     "a",
     "man",
