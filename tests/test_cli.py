@@ -207,6 +207,7 @@ class TestTheWholeWay:
             assert f"argument --share: must be a finite number, not {share}" in said
         assert not (tmp_path / "other").exists()
 
+    @pytest.mark.slow
     def test_choose(self, run, tmp_path, capsys):
         """The best dev CIDEr of all that was tried is in the model, the recipe and the evaluation; the training's epoch beside it."""
         folder = tmp_path / "run"
@@ -287,6 +288,7 @@ class TestTheWholeWay:
         assert cli.main(again) == 0
         assert (run[1] / "checkpoint.safetensors").read_bytes() == before
 
+    @pytest.mark.slow
     def test_a_teacher_teaches(self, run, folder, tmp_path, monkeypatch, capsys):
         common = ["train", "own-folder", *changes(folder), "--data", str(run[0]), "--device", "cpu"]
         assert "none-such does not exist" in mistake(

@@ -49,6 +49,7 @@ def test_flickr8k_has_the_published_sizes():
         assert sum(length * number for length, number in split.lengths.items()) == split.words.total()
 
 
+@pytest.mark.slow
 def test_by_its_command(tmp_path):
     command = [sys.executable, "-m", "satlib.data.counts"]
     done = subprocess.run([*command, "scenes", tmp_path / "counts.tsv"], capture_output=True, text=True)

@@ -412,6 +412,7 @@ def test_scenes_need_no_root(tmp_path):
     assert len(example.references) == 5
 
 
+@pytest.mark.slow
 def test_a_recipe_may_ask_for_any_number_of_scenes(tmp_path):
     usual = load("scenes", tmp_path)
     more = load("scenes", tmp_path, train_images=4_100)

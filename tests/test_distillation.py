@@ -153,6 +153,7 @@ class TestTraining:
         for here, there in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
             assert torch.equal(here, there)
 
+    @pytest.mark.slow
     def test_a_model_knows_what_it_was_distilled_from_and_what_it_was_begun_from(self, teacher, tmp_path):
         """Through a stop, a file, and a training that goes on from it; the evaluation says so."""
         run(tmp_path / "distilled", "training.epochs=1", teachers=[teacher, teacher])

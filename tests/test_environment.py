@@ -194,6 +194,7 @@ def fresh_python(code, **more):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_every_module_imports_without_the_course():
     assert set(COURSE_MODULES) == {Requirement(line).name for line in EXTRAS["course"]}
     blocked = {*COURSE_MODULES.values(), "IPython"}

@@ -103,6 +103,7 @@ class TestVerdicts:
             class_seed(0)
         assert failures == []
 
+    @pytest.mark.slow
     def test_wrong_answers(self, number):
         """Each mistake by its own name; and of something that is none, what was expected."""
         failures = []

@@ -117,6 +117,7 @@ def measured():
     return {name: estimators.measure(name, *options, draws=120) for name, options in estimators.estimators().items()}
 
 
+@pytest.mark.slow
 class TestEstimators:
     @pytest.mark.parametrize("name", UNBIASED)
     def test_mean_is_the_exact_gradient_of_the_bound(self, measured, name):
@@ -293,6 +294,7 @@ class TestTraining:
     def train(self, folder, *changes, start=None):
         return loop.train(tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, progress=False, start=start)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "changes",
         [
@@ -328,6 +330,7 @@ class TestTraining:
         with pytest.raises(SatlibError, match="does not fit"):
             self.train(tmp_path / "hard", "decoder.attention=hard", "decoder.hidden=17", start=tmp_path / "soft")
 
+    @pytest.mark.slow
     def test_evaluated_by_each_look(self, tmp_path):
         self.train(tmp_path, "decoder.attention=hard", "training.epochs=6")
         captioner = Captioner.load(tmp_path)

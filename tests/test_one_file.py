@@ -215,6 +215,7 @@ class TestTheWholeFile:
                 axis = 1 if {"above", "below"} & set(caption) else 0
                 assert centres[0][axis] + 30 < centres[1][axis], " ".join(caption)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["soft", "hard"])
     def test_training_lowers_the_loss_and_draws_the_picture(self, run, kind, tmp_path, capsys):
         run(attention=kind, scenes=100, steps=120, batch_size=4, hidden=64, beam=2, picture="maps.png")

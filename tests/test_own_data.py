@@ -120,6 +120,7 @@ def test_own_folder_without_a_folder_says_how_to_name_it(capsys):
     assert "add --set data.name=PATH, with your folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_that_computes_missing_features_is_named_in_full(own, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SATLIB_DATA", raising=False)

@@ -230,6 +230,7 @@ REWARDED = ("objective.maximise=reward", "reward.bleu4=1.0")
 
 
 class TestTraining:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["soft", "hard", "none"])
     def test_the_reward_of_what_is_drawn_rises(self, trained, tmp_path, kind):
         start = tmp_path / kind

@@ -105,6 +105,7 @@ def test_exit_statuses_are_documented():
     assert {int(status): text.replace("`", "") for status, text in rows.items()} == cli.EXIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quiet", [True, False])
 def test_quiet_and_log_files(tmp_path, quiet):
     """In a process whose output is no terminal, a training says a line for each epoch and shows no bar; with --quiet, its result."""

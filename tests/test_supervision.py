@@ -154,6 +154,7 @@ class TestTargets:
 
 
 class TestTraining:
+    @pytest.mark.slow
     @pytest.mark.parametrize("attention", ["soft", "hard"])
     def test_maps_move_into_the_boxes(self, tmp_path, attention):
         data = tiny.data()

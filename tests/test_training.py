@@ -139,6 +139,7 @@ def whole(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 class TestResuming:
     @pytest.mark.parametrize("case", CASES)
     @pytest.mark.parametrize("epochs", [0.2, 1, 1.5, 2.9])

@@ -258,6 +258,7 @@ def test_the_loss_counts_no_padding():
     assert losses == [(1, pytest.approx(sum(nll) / len(nll), rel=1e-5))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_learns_and_its_seed_decides(kind):
     def run():
