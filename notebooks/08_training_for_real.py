@@ -54,6 +54,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 
+import satlib
 from satcourse.lessons import patches, processes
 from satcourse.lessons.memory import peak_memory
 from satlib import cli, recipe
@@ -1264,7 +1265,7 @@ assert differ["decoder.hidden"] == [512, 512, 1800]
 
 LARGER = "flickr8k-paper-soft"  # Flickr8k with the size, the optimiser and lambda of the paper and its code; its log comes with satlib
 units = recipe.load(LARGER).decoder.hidden
-lines_of_log = (Path(shipped.__file__).parent / "results" / LARGER / loop.LOG).read_text().splitlines()
+lines_of_log = (Path(satlib.__file__).parent / "results" / LARGER / loop.LOG).read_text().splitlines()
 by_epoch = [each for each in map(json.loads, lines_of_log) if each["event"] == "epoch"]
 for each in (by_epoch[7], by_epoch[-1]):
     print(
