@@ -21,7 +21,7 @@ from pycocoevalcap.cider.cider import Cider
 
 from satlib.data import datasets
 from satlib.data.batches import pairs
-from satlib.data.datasets import CaptionSet
+from satlib.data.caption_set import CaptionSet
 from satlib.data.text import END, UNKNOWN, tokenise
 from satlib.evaluation import metrics
 from satlib.files.atomic import write_json

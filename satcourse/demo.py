@@ -18,7 +18,7 @@ from PIL import Image
 
 from satlib import recipe
 from satlib.data import images, scenes
-from satlib.data.datasets import CaptionSet
+from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Pixels
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, plots

@@ -203,7 +203,7 @@ class TestStops:
 
     def test_killed_and_resumed_is_the_run_that_was_not(self, do, tmp_path, once):
         case = "soft, with dropout"
-        statuses, said = do(2, tmp_path, *CASES[case], signal=[1, 11, signal.SIGKILL], seconds=0)
+        statuses, said = do(2, tmp_path, *CASES[case], signal=[1, 12, signal.SIGKILL], seconds=0)
         assert statuses == [2, -signal.SIGKILL]
         assert said == (
             "0: another process of this run has died, so this one stops too; run the same command again to resume from the last checkpoint\n"

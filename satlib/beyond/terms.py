@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from satlib.beyond import boxes, distillation
 from satlib.beyond.loss import Term
-from satlib.data.datasets import CaptionSet
+from satlib.data.caption_set import CaptionSet
 from satlib.data.entities import Entities
 from satlib.data.features import Reader
 from satlib.model.captioner import Captioner

@@ -17,6 +17,7 @@ import torch
 
 from satlib import recipe as recipes
 from satlib.data import datasets
+from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
@@ -69,7 +70,7 @@ class Evidence:
     vocabulary: Vocabulary | None = None
     infinite: list[str] | None = None
     captioner: Captioner | None = None
-    data: datasets.CaptionSet | None = None
+    data: CaptionSet | None = None
     sample: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -387,7 +388,7 @@ def _of_folder(folder: Path) -> Evidence:
     return evidence
 
 
-def _data(settings: recipes.Recipe, root: Path) -> datasets.CaptionSet | None:
+def _data(settings: recipes.Recipe, root: Path) -> CaptionSet | None:
     """The data set of a recipe; None where it is not there or is a stream."""
     try:
         data = datasets.load(settings.data.name, root, train_images=settings.data.train_images)
