@@ -16,13 +16,13 @@ from PIL import Image
 from torch.nn import functional
 
 from satlib import recipe
-from satlib.data import images, scenes
+from satlib.data import coco, images, scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, maps, plots
-from satlib.evaluation.maps import Measurement, Mention, Photo, Region
+from satlib.evaluation.maps import Measurement, Mention
 from satlib.model import encoders
 from satlib.model.captioner import Caption, Captioner
 
@@ -170,50 +170,38 @@ class TestBoxes:
         x, y, width, height = (round(each) for each in box)
         photo[y : y + height, x : x + width] = 255
         seen = np.asarray(images.square(Image.fromarray(photo), view))[:, :, 0] > 127
-        left, top, right, bottom = maps.in_square([x, y, width, height], size, view)
+        left, top, right, bottom = coco.in_square([x, y, width, height], size, view)
         ys, xs = np.nonzero(seen)
         assert (left, top, right, bottom) == pytest.approx((xs.min(), ys.min(), xs.max() + 1, ys.max() + 1), abs=1.5)
 
     def test_words_that_name_a_category(self, tmp_path):
-        boxes = maps.Boxes(
-            self.file(
-                tmp_path,
-                (
-                    ("dog", [0, 0, 100, 100]),
-                    ("dog", [300, 300, 50, 50]),
-                    ("person", [200, 0, 50, 400]),
-                    ("fire hydrant", [200, 200, 20, 20]),
-                ),
-            )
-        )
+        objects = {"dog": [0, 0, 100, 100], "person": [200, 0, 50, 400], "fire hydrant": [200, 200, 20, 20]}
+        boxes = coco.Boxes(self.file(tmp_path, [*objects.items(), ("dog", [300, 300, 50, 50])]))
         words = scenes.grammar.split("two dogs and a man near a fire hydrant and a fire")
-        targets = boxes.targets(Example("a.jpg", "test", ("x",)), words)
-        assert [(words[t.index], t.kind) for t in targets] == [
-            ("dogs", "dog"),
-            ("man", "person"),
-            ("hydrant", "fire hydrant"),
-        ]
-        assert boxes.targets(Example("other.jpg", "test", ("x",)), words) == []
+        assert [(words[index], name) for index, name, _ in boxes.named("a.jpg", words)] == [
+            ("dogs", "dog"), ("man", "person"), ("hydrant", "fire hydrant")
+        ]  # fmt: skip
+        assert boxes.named("other.jpg", words) == []
 
     def test_ground_by_boxes(self, tmp_path):
         data = CaptionSet("photos", (Example("a.jpg", "test", ("A dog.",)),))
         alphas = torch.zeros(3, 7, 7)
         alphas[:, 2, 3] = 1
         captions = {"a.jpg": Caption(["a", "dog"], 0.0, alphas, torch.ones(3))}
-        (dog,) = maps.ground(data, captions, maps.Boxes(self.file(tmp_path)))
+        (dog,) = maps.ground(data, captions, coco.Boxes(self.file(tmp_path)))
         assert dog.values["pointing"] == 1
         with pytest.raises(SatlibError, match="give boxes"):
             maps.ground(data, captions)
         with pytest.raises(SatlibError, match="are these the right boxes"):
-            maps.ground(data, captions, maps.Boxes(self.file(tmp_path, (("cat", [0, 0, 9, 9]),))))
+            maps.ground(data, captions, coco.Boxes(self.file(tmp_path, (("cat", [0, 0, 9, 9]),))))
 
     def test_not_boxes(self, tmp_path):
         path = tmp_path / "captions.json"
         path.write_text('{"images": [], "annotations": []}')
         with pytest.raises(SatlibError, match="is not a file of boxes"):
-            maps.Boxes(path)
+            coco.Boxes(path)
         with pytest.raises(SatlibError, match="none"):
-            maps.Boxes(tmp_path / "none.json")
+            coco.Boxes(tmp_path / "none.json")
 
 
 def test_interpolation_by_hand():
@@ -222,37 +210,33 @@ def test_interpolation_by_hand():
     torch.testing.assert_close(maps.interpolation(2, 4), expected)
 
 
-def test_regions_by_hand():
+def measures(alpha, *boxes):
+    """Those of a word with this map (h, w), against boxes."""
+    caption = Caption(["dog"], 0.0, torch.stack([alpha, alpha]), torch.ones(2))
+    return maps.measure_mentions([(caption, [Mention(0, (), boxes)])])[0].values
+
+
+def test_boxes_by_hand():
     """A map of 2x2 whose left column has all the weight.
 
     Upsampled to 224 pixels, each row is 1 for 56 pixels, falls to 0 over 112, and is 0 for 56: it sums to 56 + 112 / 2 = 112. The
-    left half has 56 + 56 * (1 + 0.5) / 2 = 98 of that, which is 7/8; the first quarter has 56, which is 1/2.
+    left half has 56 + 56 * (1 + 0.5) / 2 = 98 of that, which is 7/8; the first quarter has 56, which is 1/2. The centre's pixel is
+    right of the middle.
     """
     alpha = torch.tensor([[0.5, 0.0], [0.5, 0.0]])
-    left, quarter, right = (Region.of([box], (2, 2)) for box in ((0, 0, 0.5, 1), (0, 0, 0.25, 1), (0.5, 0, 1, 1)))
-    assert [region.mass(alpha) for region in (left, quarter, right)] == pytest.approx([7 / 8, 1 / 2, 1 / 8])
-    assert [region.area() for region in (left, quarter, right)] == [0.5, 0.25, 0.5]
-    assert [region.best_mass() for region in (left, quarter, right)] == pytest.approx([7 / 8, 1 / 2, 7 / 8])
-    assert maps.peaks(alpha) == 0  # the first of the pixels that are 1
-    assert [region.peak(maps.peaks(alpha)) for region in (left, quarter, right)] == [1, 1, 0]
-    assert [region.peak(maps.CENTRE) for region in (left, quarter, right)] == [
-        0,
-        0,
-        1,
-    ]  # its pixel is right of the middle
+    names = ("mass", "mass even", "mass best cell", "peak", "peak centre")
+    for right, left, expected in (
+        (0.5, 0, [7 / 8, 1 / 2, 7 / 8, 1, 0]), (0.25, 0, [1 / 2, 1 / 4, 1 / 2, 1, 0]), (1, 0.5, [1 / 8, 1 / 2, 7 / 8, 0, 1])
+    ):  # fmt: skip
+        found = measures(alpha, (left, 0, right, 1))
+        assert [found[name] for name in names] == pytest.approx(expected)
     torch.testing.assert_close(maps.upsample(alpha)[0, [0, 55, 223]] * 112 * 224, torch.tensor([1.0, 1, 0]).double())
-
-
-def test_the_best_cell_by_hand():
-    """The cells of 2x2 have their first largest pixel in rows and columns 0 and 168."""
+    assert maps.peaks(alpha) == 0  # the first of the pixels that are 1
+    # The cells of 2x2 have their first largest pixel in rows and columns 0 and 168.
     assert maps.cell_peaks(2, 2).tolist() == [0, 168, 168 * 224, 168 * 224 + 168]
-    assert Region.of([(168 / 224, 0.5, 1, 1)], (2, 2)).best_peak() == 1
-    assert Region.of([(169 / 224, 0.5, 1, 1)], (2, 2)).best_peak() == 0
-
-
-def test_a_union_counts_a_pixel_once():
-    region = Region.of([(0, 0, 0.5, 1), (0.25, 0, 0.5, 0.5), (0, 0, 1, 0.25)], (7, 7))
-    assert region.area() == 0.5 + 0.5 * 0.25
+    assert [measures(alpha, (left / 224, 0.5, 1, 1))["peak best cell"] for left in (168, 169)] == [1, 0]
+    union = measures(alpha, (0, 0, 0.5, 1), (0.25, 0, 0.5, 0.5), (0, 0, 1, 0.25))
+    assert union["mass even"] == 0.5 + 0.5 * 0.25  # a pixel counts once
 
 
 @pytest.mark.parametrize(
@@ -291,12 +275,10 @@ def by_loops(alpha, boxes):
             upper = (1 - right) * alpha[above][before] + right * alpha[above][after]
             lower = (1 - right) * alpha[below][before] + right * alpha[below][after]
             value = (1 - down) * upper + down * lower
+            pixel = (x, y)
             within = any(
-                left * 224 < x + 1 - 1e-9
-                and x + 1e-9 < end * 224
-                and top * 224 < y + 1 - 1e-9
-                and y + 1e-9 < bottom * 224
-                for left, top, end, bottom in boxes
+                all(box[i] * 224 < pixel[i] + 1 - 1e-9 and pixel[i] + 1e-9 < box[i + 2] * 224 for i in (0, 1))
+                for box in boxes
             )
             total, inside, count = total + value, inside + value * within, count + within
             if value > best + 1e-12:
@@ -308,18 +290,19 @@ def by_loops(alpha, boxes):
 @given(st.integers(1, 5), st.integers(1, 5), st.lists(boxes, min_size=1, max_size=3), st.integers(0, 10**6))
 def test_against_loops_over_pixels(height, width, boxes, seed):
     alpha = np.random.default_rng(seed).dirichlet(np.ones(height * width)).reshape(height, width)
-    region, map_ = Region.of(boxes, (height, width)), torch.tensor(alpha)
+    map_ = torch.tensor(alpha)
+    found = measures(map_, *boxes)
     mass, area, hit = by_loops(alpha.tolist(), boxes)
-    assert region.mass(map_) == pytest.approx(mass)
-    assert region.area() == pytest.approx(area)
+    assert found["mass"] == pytest.approx(mass)
+    assert found["mass even"] == pytest.approx(area)
     if height > 1 or width > 1:  # otherwise all pixels are equal, but for rounding
-        assert region.peak(maps.peaks(map_)) == hit
+        assert found["peak"] == hit
     direct = functional.interpolate(map_[None, None], size=(224, 224), mode="bilinear", align_corners=False)[0, 0]
     torch.testing.assert_close(maps.upsample(map_), direct / direct.sum())
-    cells = [region.mass(cell) for cell in torch.eye(height * width).view(-1, height, width)]
-    assert region.best_mass() == pytest.approx(max(cells))
+    cells = [measures(cell, *boxes)["mass"] for cell in torch.eye(height * width).view(-1, height, width)]
+    assert found["mass best cell"] == pytest.approx(max(cells))
     assert mass <= max(cells) + 1e-9
-    assert math.isclose(Region.of([(0, 0, 1, 1)], (height, width)).mass(map_), 1)
+    assert math.isclose(measures(map_, (0, 0, 1, 1))["mass"], 1)
 
 
 LEFT, RIGHT = (0.0, 0.0, 0.5, 1.0), (0.5, 0.0, 1.0, 1.0)
@@ -354,7 +337,7 @@ def world(tmp_path, monkeypatch):
 
 
 def test_mentions_by_hand():
-    """Two words on 2x2 maps: all weight in the left column has 7/8 in the left half (see test_regions_by_hand), in the right one 1/8."""
+    """Two words on 2x2 maps: all weight in the left column has 7/8 in the left half (see test_boxes_by_hand), in the right one 1/8."""
     left, right = torch.tensor([[0.5, 0], [0.5, 0]]), torch.tensor([[0, 0.5], [0, 0.5]])
     caption = Caption(
         ["dog", "ball"], 0.0, torch.stack([left, right, right]), torch.ones(3)
@@ -372,7 +355,7 @@ def test_mentions_by_hand():
 
 def test_words_that_are_measured(world):
     _, data, entities = world
-    example, photo = data.examples[0], Photo("17_x.jpg")
+    example, photo = data.examples[0], ("17_x.jpg", "whole", None)
     true = [maps.in_reference(entities, photo, text, "") for text in example.references]
     child, dress = ((0.1, 0.1, 0.3, 0.9),), ((0.1, 0.5, 0.3, 0.7),)
     assert true == [
@@ -396,7 +379,7 @@ def test_boxes_of_all_phrases_with_the_same_last_word(tmp_path):
     objects = ((("1",), (0, 0, 100, 100)), (("2",), (100, 0, 200, 100)))
     captions = ["[/EN#1/people A man] and [/EN#2/people a tall man]", "[/EN#1/animals The man]"]
     entities = Entities(entities_files.write(tmp_path, {"1": (annotation(objects=objects), captions)}))
-    (man,) = maps.in_caption(entities, Photo("1.jpg"), ["one", "man"])
+    (man,) = maps.in_caption(entities, ("1.jpg", "whole", None), ["one", "man"])
     assert man == Mention(1, ("people", "animals"), (LEFT, RIGHT))
 
 

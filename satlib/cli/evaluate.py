@@ -145,13 +145,14 @@ def add_ground(parser: argparse.ArgumentParser) -> None:
 
 def ground(options: argparse.Namespace) -> int:
     """Compare attention maps with the places of objects."""
+    from satlib.data import coco
     from satlib.evaluation import evaluate, maps, plots
     from satlib.files.atomic import write_json
 
     if options.entities:
         return _ground_phrases(options)
     captioner = inputs.captioner(options.model, options)
-    boxes = maps.Boxes(options.boxes, captioner.view) if options.boxes else None
+    boxes = coco.Boxes(options.boxes, captioner.view) if options.boxes else None
     data, root = inputs.data_of(captioner.recipe, options)
     maps.require_places(data, boxes)
     reader = inputs.images_reader(captioner, data, root, options)

@@ -12,22 +12,27 @@ Karpathy's split can be used with both. Without it, the halves of val2017 are de
 
 import hashlib
 import os
-from collections.abc import Callable
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct
 
 from satlib.data import karpathy
 from satlib.data.caption_set import CaptionSet
+from satlib.data.images import SIZE, seen_box
 from satlib.data.reading import assemble, clean_all, require_files
 from satlib.errors import SatlibError
-from satlib.files.reading import Name, read_json
+from satlib.files.reading import Name, Size, read_json
 
 LAYOUT = (
     "coco/train2014/*.jpg, coco/val2014/*.jpg, coco/annotations/captions_train2014.json and captions_val2014.json "
     "(or coco/dataset_coco.json), or the same with 2017"
 )
 HELD_OUT = 5_000
+_PEOPLE = {"man", "men", "woman", "women", "boy", "boys", "girl", "girls", "child", "children", "player", "players"}
 
 
 class Image(Struct):
@@ -123,3 +128,104 @@ def read(path: Path, part: str) -> dict[str, list[str]]:
             raise SatlibError(f"{where}: image {annotation.image_id} is not listed; download it again")
         captions[names[annotation.image_id]].extend(clean_all([annotation.caption], where))
     return captions
+
+
+# --- Boxes of objects ---------------------------------------------------------------------------------------------------
+
+
+class _Photograph(Struct):
+    """An image of COCO and its size in pixels."""
+
+    id: int
+    file_name: Name
+    width: Size
+    height: Size
+
+
+class _Category(Struct):
+    """A kind of object."""
+
+    id: int
+    name: Name
+
+
+class _Object(Struct):
+    """An object; its box is left, top, width and height in pixels."""
+
+    image_id: int
+    category_id: int
+    bbox: tuple[float, float, float, float]
+
+
+class _Instances(Struct):
+    """instances_*.json."""
+
+    images: list[_Photograph]
+    categories: list[_Category]
+    annotations: list[_Object]
+
+
+class Boxes:
+    """Object boxes in COCO's format, as masks in the square that the encoder sees."""
+
+    def __init__(self, path: Path, view: str = "whole") -> None:
+        """Read an `instances_*.json`; `view` is the encoder's view of a photograph (`images.square`).
+
+        Raises:
+            SatlibError: the file does not exist or has another format.
+        """
+        self._view = view
+        advice = "download it again"
+        content = read_json(path, _Instances, "a file of boxes in COCO's format (instances_*.json)", advice)
+        names = {category.id: category.name for category in content.categories}
+        photographs = {image.id: image for image in content.images}
+        self._boxes: dict[str, list[tuple[str, Sequence[float], tuple[int, int]]]] = defaultdict(list)
+        for number, box in enumerate(content.annotations):
+            image, name = photographs.get(box.image_id), names.get(box.category_id)
+            if image is None or name is None:
+                missing = "an image" if image is None else "a category"
+                raise SatlibError(f"{path}: annotation {number} is of {missing} that is not listed; {advice}")
+            self._boxes[Path(image.file_name).name].append((name, box.bbox, (image.width, image.height)))
+
+    def named(self, image_id: str, words: Sequence[str]) -> list[tuple[int, str, np.ndarray]]:
+        """The words of a caption that name a category with boxes in the photograph: (index, category, mask (224, 224)), by index.
+
+        The mask is the union of the category's boxes. Boxes outside the encoder's view are left out.
+        """
+        masks: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((SIZE, SIZE), dtype=bool))
+        for name, box, size in self._boxes.get(Path(image_id).name, []):
+            left, top, right, bottom = in_square(box, size, self._view)
+            masks[name][top:bottom, left:right] = True
+        found = [
+            (index, name, mask)
+            for name, mask in sorted(masks.items())
+            if mask.any()  # otherwise the crop removed all of it
+            for index in _named(name, words)
+        ]
+        return sorted(found, key=lambda word: word[0])
+
+
+def in_square(box: Sequence[float], size: tuple[int, int], view: str = "whole") -> tuple[int, int, int, int]:
+    """Map a box (x, y, width, height) of a photograph (width, height) to the 224-pixel square: (left, top, right, bottom).
+
+    Coordinates outside the view are clipped to its border.
+    """
+    seen = seen_box(size, view)
+    corners = (box[0], box[1], box[0] + box[2], box[1] + box[3])
+    scales = [SIZE / (seen[axis + 2] - seen[axis]) for axis in (0, 1)]
+    left, top, right, bottom = (
+        min(max(round((corner - seen[i % 2]) * scales[i % 2]), 0), SIZE) for i, corner in enumerate(corners)
+    )
+    return left, top, right, bottom
+
+
+def _named(name: str, words: Sequence[str]) -> Iterator[int]:
+    """The indices at which a category's name occurs, singular or plural; for "fire hydrant", that of the last word."""
+    parts = re.findall(r"\w+", name.lower())
+    plural = {"person": "people", "knife": "knives", "sheep": "sheep", "skis": "skis", "mouse": "mice"}.get(parts[-1])
+    ends = {parts[-1], plural or parts[-1] + ("es" if parts[-1].endswith(("s", "sh", "ch", "x")) else "s")}
+    if name == "person":
+        ends |= _PEOPLE
+    for index in range(len(parts) - 1, len(words)):
+        if words[index] in ends and list(words[index - len(parts) + 1 : index]) == parts[:-1]:
+            yield index

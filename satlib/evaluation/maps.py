@@ -21,30 +21,27 @@ of the caption's maps, which ignores the word.
 """
 
 import math
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from msgspec import Struct
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.coco import Boxes
 from satlib.data.entities import Entities
 from satlib.data.features import Reader, read_ahead
-from satlib.data.images import SIZE, seen_box
+from satlib.data.images import SIZE
 from satlib.data.text import END, tokenise
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
-from satlib.files.reading import Name, Size, read_json
 from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
 
@@ -56,8 +53,8 @@ SIZES = ("below 10 %", "10 to 40 %", "above 40 %")  # the area of the boxes, as 
 CENTRE = SIZE // 2 * SIZE + SIZE // 2  # the pixel at the centre of the square, as an index of the flattened pixels
 BATCH = 16  # images: five captions of each are in memory, with the probability of every word
 Box = tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the square
+Photo = tuple[str, str, tuple[int, int] | None]  # file name, the encoder's view, and the file's size if that matters
 _ROUNDING = 1e-9  # pixels
-_PEOPLE = {"man", "men", "woman", "women", "boy", "boys", "girl", "girls", "child", "children", "player", "players"}
 
 
 @dataclass(frozen=True)
@@ -219,104 +216,6 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
     return targets
 
 
-class _Photograph(Struct):
-    """An image of COCO and its size in pixels."""
-
-    id: int
-    file_name: Name
-    width: Size
-    height: Size
-
-
-class _Category(Struct):
-    """A kind of object."""
-
-    id: int
-    name: Name
-
-
-class _Object(Struct):
-    """An object; its box is left, top, width and height in pixels."""
-
-    image_id: int
-    category_id: int
-    bbox: tuple[float, float, float, float]
-
-
-class _Instances(Struct):
-    """instances_*.json."""
-
-    images: list[_Photograph]
-    categories: list[_Category]
-    annotations: list[_Object]
-
-
-class Boxes:
-    """Object boxes in COCO's format, as masks in the square that the encoder sees."""
-
-    def __init__(self, path: Path, view: str = "whole") -> None:
-        """Read an `instances_*.json`; `view` is the encoder's view of a photograph (`images.square`).
-
-        Raises:
-            SatlibError: the file does not exist or has another format.
-        """
-        self._view = view
-        advice = "download it again"
-        content = read_json(path, _Instances, "a file of boxes in COCO's format (instances_*.json)", advice)
-        names = {category.id: category.name for category in content.categories}
-        photographs = {image.id: image for image in content.images}
-        self._boxes: dict[str, list[tuple[str, Sequence[float], tuple[int, int]]]] = defaultdict(list)
-        for number, box in enumerate(content.annotations):
-            image, name = photographs.get(box.image_id), names.get(box.category_id)
-            if image is None or name is None:
-                missing = "an image" if image is None else "a category"
-                raise SatlibError(f"{path}: annotation {number} is of {missing} that is not listed; {advice}")
-            self._boxes[Path(image.file_name).name].append((name, box.bbox, (image.width, image.height)))
-
-    def targets(self, example: Example, words: Sequence[str]) -> list[Target]:
-        """The words that name a category with boxes in the photograph; the mask is the union of the category's boxes.
-
-        Boxes outside the encoder's view are left out.
-        """
-        masks: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((SIZE, SIZE), dtype=bool))
-        for name, box, size in self._boxes.get(Path(example.image_id).name, []):
-            left, top, right, bottom = in_square(box, size, self._view)
-            masks[name][top:bottom, left:right] = True
-        named = [
-            Target(index, name, mask)
-            for name, mask in sorted(masks.items())
-            if mask.any()  # otherwise the crop removed all of it
-            for index in _named(name, words)
-        ]
-        return sorted(named, key=lambda target: target.index)
-
-
-def in_square(box: Sequence[float], size: tuple[int, int], view: str = "whole") -> tuple[int, int, int, int]:
-    """Map a box (x, y, width, height) of a photograph (width, height) to the 224-pixel square: (left, top, right, bottom).
-
-    Coordinates outside the view are clipped to its border.
-    """
-    seen = seen_box(size, view)
-    corners = (box[0], box[1], box[0] + box[2], box[1] + box[3])
-    scales = [SIZE / (seen[axis + 2] - seen[axis]) for axis in (0, 1)]
-    left, top, right, bottom = (
-        min(max(round((corner - seen[i % 2]) * scales[i % 2]), 0), SIZE) for i, corner in enumerate(corners)
-    )
-    return left, top, right, bottom
-
-
-def _named(name: str, words: Sequence[str]) -> Iterator[int]:
-    """The indices at which a category's name occurs, singular or plural; for "fire hydrant", that of the last word."""
-    parts = re.findall(r"\w+", name.lower())
-    plural = {"person": "people", "knife": "knives", "sheep": "sheep", "skis": "skis", "mouse": "mice"}.get(parts[-1])
-    ends = {parts[-1], plural or parts[-1] + ("es" if parts[-1].endswith(("s", "sh", "ch", "x")) else "s")}
-    if name == "person":
-        ends |= _PEOPLE
-    for index in range(len(parts) - 1, len(words)):
-        if words[index] in ends and list(words[index - len(parts) + 1 : index]) == parts[:-1]:
-            yield index
-
-
 def require_places(data: CaptionSet, boxes: Boxes | None) -> None:
     """Refuse photographs without boxes.
 
@@ -354,8 +253,14 @@ def ground(data: CaptionSet, captions: Mapping[str, Caption], boxes: Boxes | Non
         SatlibError: the set has no masks and there are no boxes, or no word could be measured.
     """
     require_places(data, boxes)
+
+    def targets(example: Example, words: Sequence[str]) -> list[Target]:
+        if boxes is None:
+            return scene_targets(example, words)
+        return [Target(*word) for word in boxes.named(example.image_id, words)]
+
     captioned = [example for example in data.examples if example.image_id in captions]
-    measurements = measure_all(captioned, captions, scene_targets if boxes is None else boxes.targets)
+    measurements = measure_all(captioned, captions, targets)
     if not measurements:
         raise SatlibError("no word of these captions names an object with a known position; are these the right boxes?")
     return measurements
@@ -428,19 +333,6 @@ class Mention:
     boxes: tuple[Box, ...]
 
 
-class Photo(NamedTuple):
-    """What `Entities` needs to know of a photograph: its file name, the encoder's view, and its file's size if that matters."""
-
-    image_id: str
-    view: str = "whole"
-    size: tuple[int, int] | None = None
-
-    @classmethod
-    def of(cls, data: CaptionSet, example: Example, view: str) -> "Photo":
-        """The photograph of an example; its file is opened for the view "crop" alone, which depends on the file's size."""
-        return cls(example.image_id, view, None if view == "whole" else data.photo(example).size)
-
-
 def inside_boxes(boxes: Sequence[Box], pixels: int = SIZE) -> Tensor:
     """The pixels of the square that boxes cover wholly or in part, so that every box has some: bool (pixels, pixels)."""
 
@@ -453,47 +345,6 @@ def inside_boxes(boxes: Sequence[Box], pixels: int = SIZE) -> Tensor:
     return inside
 
 
-class Region(NamedTuple):
-    """Boxes, rasterised once for all the maps that are compared with them.
-
-    inside: their pixels, bool (SIZE * SIZE,). cover: the share of each cell's own upsampled map that is inside, (h, w).
-    total: the sum of that map over all pixels, (h, w).
-    """
-
-    inside: Tensor
-    cover: Tensor
-    total: Tensor
-
-    @classmethod
-    def of(cls, boxes: Sequence[Box], grid: tuple[int, int]) -> "Region":
-        """The region of boxes for maps of a grid (h, w)."""
-        inside = inside_boxes(boxes)
-        rows, columns = (interpolation(cells) for cells in grid)
-        total = torch.outer(rows.sum(0), columns.sum(0))
-        return cls(inside.flatten(), rows.T @ inside.double() @ columns / total, total)
-
-    def mass(self, alpha: Tensor) -> float:
-        """The share of a map (h, w) that is inside the boxes, 0 to 1."""
-        weights = alpha.double() * self.total  # what each cell adds to the upsampled map
-        return float((weights * self.cover).sum() / weights.sum())
-
-    def area(self) -> float:
-        """The share of the square inside the boxes, 0 to 1: the mass of an even map."""
-        return float(self.inside.double().mean())
-
-    def peak(self, pixel: int | Tensor) -> float:
-        """1 if a pixel, an index as `peaks` gives it, is inside a box, otherwise 0."""
-        return float(self.inside[pixel])
-
-    def best_mass(self) -> float:
-        """The largest mass of any map: that of the best single cell, as every map is a mean of cells."""
-        return float(self.cover.max())
-
-    def best_peak(self) -> float:
-        """1 if a map that is one in a single cell can have its peak inside a box, otherwise 0."""
-        return float(self.inside[cell_peaks(*self.cover.shape)].any())
-
-
 def measure_mentions(captions: Iterable[tuple[Caption, Sequence[Mention]]], peaked: bool = True) -> list[Measurement]:
     """Measure the words of an image's captions that name something with boxes: `MASS` and `PEAK`.
 
@@ -502,28 +353,55 @@ def measure_mentions(captions: Iterable[tuple[Caption, Sequence[Mention]]], peak
         peaked: whether the maps have a peak; False for a model without attention, which leaves out `PEAK`.
     """
     measurements: list[Measurement] = []
-    regions: dict[tuple[Box, ...], Region] = {}  # the captions of an image share most of their boxes
+    regions: dict[tuple[Box, ...], tuple[Tensor, Tensor, Tensor]] = {}  # an image's captions share most boxes
     for caption, mentions in captions:
         if not mentions:
             continue
         maps = caption.alphas[: len(caption.words)].cpu()
         mean = maps.mean(0)
         peak = peaks(torch.stack([mean, *(maps[mention.index] for mention in mentions)])) if peaked else None
-        for row, mention in enumerate(mentions, 1):
-            region = regions.get(mention.boxes) or Region.of(mention.boxes, tuple(mean.shape))
-            regions[mention.boxes] = region
-            masses = region.mass(maps[mention.index]), region.area(), region.mass(mean), region.best_mass()
-            values = dict(zip(MASS, masses, strict=True))
+        for number, mention in enumerate(mentions, 1):
+            if mention.boxes not in regions:
+                regions[mention.boxes] = _region(mention.boxes, *mean.shape)
+            inside, cover, total = regions[mention.boxes]
+            values = {
+                "mass": _mass(maps[mention.index], cover, total),
+                "mass even": float(inside.double().mean()),
+                "mass mean map": _mass(mean, cover, total),
+                "mass best cell": float(cover.max()),  # of any map, as every map is a mean of cells
+            }
             if peak is not None:
-                hits = region.peak(peak[row]), region.peak(CENTRE), region.peak(peak[0]), region.best_peak()
-                values |= zip(PEAK, hits, strict=True)
+                values |= {
+                    "peak": float(inside[peak[number]]),
+                    "peak centre": float(inside[CENTRE]),
+                    "peak mean map": float(inside[peak[0]]),
+                    "peak best cell": float(inside[cell_peaks(*mean.shape)].any()),
+                }
             measurements.append(Measurement(caption.words[mention.index], mention.kinds, values))
     return measurements
 
 
+def _region(boxes: Sequence[Box], height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes, rasterised once for all maps of a grid (h, w) that are compared with them.
+
+    Returns:
+        Their pixels, bool (SIZE * SIZE,); the share of each cell's own upsampled map inside, (h, w); its sum over all pixels, (h, w).
+    """
+    inside, rows, columns = inside_boxes(boxes), interpolation(height), interpolation(width)
+    total = torch.outer(rows.sum(0), columns.sum(0))
+    return inside.flatten(), rows.T @ inside.double() @ columns / total, total
+
+
+def _mass(alpha: Tensor, cover: Tensor, total: Tensor) -> float:
+    """The share of a map (h, w) that is inside the boxes of a `_region`, 0 to 1."""
+    weights = alpha.double() * total  # what each cell adds to the upsampled map
+    return float((weights * cover).sum() / weights.sum())
+
+
 def in_reference(entities: Entities, photo: Photo, reference: str, language: str) -> list[Mention] | None:
     """The last word of each phrase of a reference that has boxes; None if Entities does not have the reference."""
-    sentence = entities.sentence(photo.image_id, reference, photo.view, photo.size, language)
+    image_id, view, size = photo
+    sentence = entities.sentence(image_id, reference, view, size, language)
     if sentence is None:
         return None
     return [Mention(phrase.end - 1, phrase.kinds, phrase.boxes) for phrase in sentence.phrases if phrase.boxes]
@@ -611,7 +489,11 @@ def ground_phrases(
         SatlibError: Entities has none of the captions, or is damaged.
     """
     annotated = [example for example in examples if example.image_id in generated]
-    photos = {example.image_id: Photo.of(data, example, captioner.view) for example in annotated}
+    view = captioner.view
+    photos = {  # a file is opened for the view "crop" alone, which depends on the file's size
+        example.image_id: (example.image_id, view, None if view == "whole" else data.photo(example).size)
+        for example in annotated
+    }
     peaked = captioner.recipe.decoder.attention != "none"
     spoken = [
         measurement
