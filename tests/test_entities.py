@@ -37,27 +37,19 @@ def zipped(folder, top="", compression=zipfile.ZIP_STORED):
 def test_phrases_by_hand(folder, kind):
     places = {"folder": lambda: folder, "folder above": lambda: folder.parent, "zip": lambda: zipped(folder)}
     entities = Entities(places.get(kind, lambda: zipped(folder, "top/", zipfile.ZIP_DEFLATED))())
-    assert entities.phrases("17_ab.jpg", "A child, in a pink dress, near the hills") == [
+    assert entities.sentence("17_ab.jpg", "A child, in a pink dress, near the hills").phrases == (
         Phrase(0, 2, "1", ("people",), WHOLE[:1]),
         Phrase(3, 6, "2", ("clothing",), WHOLE[1:]),
         Phrase(7, 9, "3", ("scene",), ()),
-    ]
-    # satlib's token is "girl's", where Entities has "girl 's"
-    assert entities.sentence("17.jpg", "The girl's dress, which is pink.").words == (
-        "the",
-        "girl's",
-        "dress",
-        "which",
-        "is",
-        "pink",
     )
-    assert entities.phrases("17.jpg", "The girl's dress, which is pink.") == [
+    girl = entities.sentence("17.jpg", "The girl's dress, which is pink.")
+    assert girl.words == ("the", "girl's", "dress", "which", "is", "pink")  # where Entities has "girl 's"
+    assert girl.phrases == (
         Phrase(0, 2, "1", ("people",), WHOLE[:1]),
         Phrase(2, 3, "2", ("clothing", "other"), WHOLE[1:]),
         Phrase(3, 4, "0", ("notvisual",), ()),
-    ]
+    )
     assert entities.sentence("17.jpg", "A boy in a pink dress near the hills .") is None
-    assert entities.phrases("17.jpg", "A boy in a pink dress near the hills .") == []
     assert [len(sentence.phrases) for sentence in entities.sentences("17.jpg")] == [3, 3]
 
 
@@ -71,14 +63,14 @@ def test_which_images_there_are(folder):
     with pytest.raises(SatlibError, match=r"none of these 2 images \(18.jpg, for example\)"):
         entities.covered(["18.jpg", "19.jpg"])
     with pytest.raises(SatlibError, match=r"has no Annotations/18.xml"):
-        entities.phrases("18.jpg", "A dog .")
+        entities.sentence("18.jpg", "A dog .")
 
 
 def test_an_entity_may_have_several_boxes_and_a_box_several_entities(tmp_path):
     objects = ((("1", "2"), (0, 0, 100, 100)), (("1",), (100, 0, 200, 50)))
     captions = ["[/EN#1/people Two men] and [/EN#2/people one] and [/EN#9/other something] [/EN#2/people .]"]
     entities = Entities(entities_files.write(tmp_path, {"1": (annotation(objects=objects), captions)}))
-    two, one, unknown = entities.phrases("1.jpg", "Two men and one and something.")
+    two, one, unknown = entities.sentence("1.jpg", "Two men and one and something.").phrases
     assert two.boxes == ((0, 0, 0.5, 1), (0.5, 0, 1, 0.5))
     assert one.boxes == ((0, 0, 0.5, 1),)
     assert unknown.boxes == ()  # no object has its id; and a phrase of punctuation alone is none
@@ -92,9 +84,8 @@ def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     box = tuple(round(share * side) for share, side in zip((0.3, 0.35, 0.6, 0.6), (*size, *size), strict=True))
     objects = ((("1",), box), (("2",), (1, 1, 3, 3)))
     xml, caption = annotation(size, objects), "[/EN#1/other Box] [/EN#2/other corner]"
-    first, corner = Entities(entities_files.write(tmp_path, {"1": (xml, [caption])})).phrases(
-        "1.jpg", "box corner", view, squeezed
-    )
+    annotations = Entities(entities_files.write(tmp_path, {"1": (xml, [caption])}))
+    first, corner = annotations.sentence("1.jpg", "box corner", view, squeezed).phrases
     pixels = np.zeros((size[1], size[0], 3), dtype=np.uint8)
     pixels[box[1] : box[3], box[0] : box[2]] = 255
     photo = Image.fromarray(pixels)
@@ -125,7 +116,7 @@ def test_phrases_have_the_letters_of_their_words(tmp_path_factory, parts):
 class TestDamage:
     def refuse(self, path, pattern, image="17.jpg"):
         with pytest.raises(SatlibError, match=pattern):
-            Entities(path).phrases(image, "A child in a pink dress near the hills")
+            Entities(path).sentence(image, "A child in a pink dress near the hills")
 
     def test_not_entities(self, tmp_path, folder):
         self.refuse(tmp_path / "nowhere", "nowhere does not exist; name Flickr30k Entities")
@@ -162,52 +153,23 @@ class TestDamage:
 
     def test_not_text(self, folder):
         (folder / "Sentences" / "17.txt").write_bytes(b"caf\xe9")
-        self.refuse(folder, r"Sentences/17.txt is not UTF-8 text \(byte 3\)")
-
-    def test_a_large_file(self, folder):
-        (folder / "Annotations" / "17.xml").write_text(" " * (1 << 20) + annotation())
-        self.refuse(folder, "more than 1,048,576 bytes")
-
-    def test_entities_of_xml(self, folder):
-        bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>' + annotation()
-        (folder / "Annotations" / "17.xml").write_text(bomb)
-        self.refuse(folder, "declares a document type")
+        self.refuse(folder, r"cannot read .*Sentences/17.txt \('utf-8' codec can't decode byte 0xe9 in position 3")
 
     @pytest.mark.parametrize(
         ("old", "new", "pattern"),
         [
-            ("</annotation>", "", "is not well-formed XML"),
-            ("<width>200</width>", "", r"size has no number width \(found None\)"),
-            ("<width>200</width>", "<width>wide</width>", r"size has no number width \(found 'wide'\)"),
-            ("<width>200</width>", "<width>0</width>", "0 x 100 is not the size of a photograph"),
-            ("<height>100</height>", "<height>1.5</height>", "200 x 1.5 is not the size"),
-            ("<name>2</name>", "", "object 2 has no name"),
-            ("<name>2</name>", "<name> </name>", "object 2 has no name"),
-            ("<xmax>60</xmax>", "", "the box of object 1 has no number xmax"),
-            ("<xmax>60</xmax>", "<xmax>nan</xmax>", "the box of object 1 has no number xmax"),
-            ("<scene>1</scene><nobndbox>1</nobndbox>", "", "object 3 has neither bndbox nor nobndbox nor scene"),
+            ("</annotation>", "", "no element found"),
+            ("<width>200</width>", "<width>wide</width>", "invalid literal for int.*'wide'"),
+            ("<xmax>60</xmax>", "", "could not convert string to float: ''"),
+            ("<xmax>60</xmax>", "<xmax>nan</xmax>", "no pixel of 200 x 100 is in the box 20, 10, nan, 90"),
+            ("<xmax>60</xmax>", "<xmax>20</xmax>", "no pixel of 200 x 100 is in the box 20, 10, 20, 90"),
+            ("<xmin>20</xmin>", "<xmin>200</xmin>", "no pixel of 200 x 100 is in the box 200, 10, 60, 90"),
         ],
     )
     def test_annotations(self, folder, old, new, pattern):
         assert old in annotation()
         (folder / "Annotations" / "17.xml").write_text(annotation().replace(old, new, 1))
-        self.refuse(folder, rf"Annotations/17.xml.*{pattern}")
-
-    @pytest.mark.parametrize(
-        ("box", "pattern"),
-        [
-            ((60, 10, 20, 90), "empty or inverted"),
-            ((20, 10, 20, 90), "empty or inverted"),
-            ((20, 10, 203, 90), r"\(20, 10, 203, 90\) is outside the picture of 200 x 100"),
-            ((20, -3, 60, 90), "outside the picture"),
-            ((20, 10, 60, 102.5), "outside the picture"),
-            ((200, 10, 202, 90), "outside the picture"),  # within the tolerance, but nothing of it is in the picture
-            ((300, 10, 400, 90), "outside the picture"),
-        ],
-    )
-    def test_boxes(self, folder, box, pattern):
-        (folder / "Annotations" / "17.xml").write_text(annotation(objects=((("1",), box),)))
-        self.refuse(folder, rf"Annotations/17.xml: the box of object 1.*{pattern}")
+        self.refuse(folder, rf"Annotations/17.xml is not an annotation of Flickr30k Entities \({pattern}")
 
     def test_boxes_a_little_outside_are_clipped(self):
         found = entities.read_annotation(annotation(objects=((("1",), (-2, 0, 202, 101)),)), "here")

@@ -75,8 +75,8 @@ class BoxTargets:
         for image_id, reference in ((one.image_id, caption) for one in examples for caption in one.references):
             if image_id not in covered:
                 continue
-            phrases = entities.phrases(image_id, reference, view, language=vocabulary.language)
-            named = [(phrase.end - 1, phrase.boxes) for phrase in phrases if phrase.boxes]
+            sentence = entities.sentence(image_id, reference, view, language=vocabulary.language)
+            named = [(phrase.end - 1, phrase.boxes) for phrase in sentence.phrases if phrase.boxes] if sentence else []
             if named:
                 self._boxes[image_id, (*vocabulary.encode(reference), END)] = named
         self.phrases = sum(map(len, self._boxes.values()))
