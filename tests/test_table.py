@@ -97,24 +97,21 @@ def test_a_row_and_its_differences_have_one_name():
         assert any(row.model.startswith(f"satlib: {name},") or row.model.endswith(f"[{name}]") for row in rows)
 
 
-def test_length_normalisation_is_named(tmp_path):
-    rows = table.rows([write(tmp_path, length_normalisation=0.7)])
-    assert any("beam 5, normalised 0.7" in row.model for row in rows)
-
-
-def test_another_normaliser_is_named(tmp_path):
-    (row,) = [row for row in table.rows([write(tmp_path, normaliser="sparsemax")]) if "sparsemax" in row.model]
-    assert ", soft, sparsemax, beam 5" in row.model
-
-
-def test_supervision_by_boxes_is_named(tmp_path):
-    rows = table.rows([write(tmp_path, boxes=1.0)])
-    assert any("attention supervised by boxes, beam 5" in row.model for row in rows)
-
-
-def test_training_on_rewards_is_named(tmp_path):
-    rows = table.rows([write(tmp_path, maximised="reward")])
-    assert any("soft, trained on rewards, beam 5" in row.model for row in rows)
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"length_normalisation": 0.7}, "soft, beam 5, normalised 0.7"),
+        ({"normaliser": "sparsemax"}, "soft, sparsemax, beam 5"),
+        ({"boxes": 1.0}, "attention supervised by boxes, beam 5"),
+        ({"maximised": "reward"}, "soft, trained on rewards, beam 5"),
+        (
+            {"maximised": "reward", "rewards": {"CIDEr-D": 2.0, "METEOR": 12.0}},
+            "soft, trained on rewards (CIDEr-D, METEOR), beam 5",
+        ),
+    ],
+)
+def test_what_a_row_names(tmp_path, changes, named):
+    assert any(named in row.model for row in table.rows([write(tmp_path, **changes)]))
 
 
 def test_teachers_and_averaged_models_are_named(tmp_path):
@@ -152,11 +149,6 @@ def test_markdown_is_one_table(tmp_path):
     assert {line.replace(r"\|", "").count("|") for line in lines} == {11}
     assert lines[1] == "| --- | --- |" + " ---: |" * 8
     assert r"satlib: a\|b, vgg19" in text
-
-
-def test_an_unknown_style_is_refused():
-    with pytest.raises(SatlibError, match="choose text or markdown"):
-        table.render([], style="latex")
 
 
 @pytest.mark.parametrize(
@@ -199,11 +191,6 @@ def of_images(cider, images=200):
     """Statistics of images with normally distributed CIDEr."""
     values = np.random.default_rng(0).normal(0, 10, images) + cider
     return {"columns": ["CIDEr"], "images": {f"{i}.jpg": [round(value, 3)] for i, value in enumerate(values)}}
-
-
-def test_what_was_rewarded_is_named(tmp_path):
-    rows = table.rows([write(tmp_path, maximised="reward", rewards={"CIDEr-D": 2.0, "METEOR": 12.0})])
-    assert any("soft, trained on rewards (CIDEr-D, METEOR), beam 5" in row.model for row in rows)
 
 
 def test_intervals_and_differences(tmp_path):
