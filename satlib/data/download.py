@@ -9,8 +9,6 @@ Sources of the checksums (none was computed by us):
 """
 
 import fnmatch
-import os
-import re
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -155,93 +153,78 @@ def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
             different file.
     """
     path = folder / archive.file
-    algorithm, expected = archive.known.split(":")
     if path.is_file():
-        if pooch.file_hash(str(path), alg=algorithm) != expected:
+        if not _is_expected(path, archive):
             raise SatlibError(
-                f"{path} is truncated or not the expected file (its {algorithm.upper()} is not {expected}); delete or move it and "
+                f"{path} is truncated or not the expected file (it does not match {archive.known}); delete or move it and "
                 "run the same command again"
             )
         return path
-    pooch.get_logger().setLevel("WARNING")  # `fetch` reports progress itself
     partial, reasons = path.with_name(path.name + ".partial"), []
-    for url in archive.urls:
-        host = urlsplit(url).hostname
-        # A part from another mirror or of an older file may give a wrong checksum: download once more from the beginning.
-        for resumed in [True, False] if _size(partial) else [False]:
-            try:
-                download = partial_download(partial, progress)
-                pooch.retrieve(url, archive.known, fname=archive.file, path=folder, downloader=download)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for url in archive.urls:
+            reason = _download(archive, url, partial, progress)
+            if not reason:
+                partial.replace(path)
                 return path
-            except requests.RequestException as error:
-                reasons.append(f"{host}: {_reason(error)}")
-                break
-            except ValueError:
-                if not resumed:
-                    reasons.append(f"{host}: wrong checksum")
-            except OSError as error:
-                raise SatlibError(
-                    f"cannot write {path}: {error.strerror or error}; free some space and run the same command again"
-                ) from error
+            reasons.append(f"{urlsplit(url).hostname}: {reason}")
+    except OSError as error:
+        raise SatlibError(
+            f"cannot write {path}: {error.strerror or error}; free some space and run the same command again"
+        ) from error
     raise SatlibError(
         f"cannot download {archive.file} ({'; '.join(reasons)}); run the same command again to resume, or put a copy at {path}"
     )
 
 
-def partial_download(partial: Path, progress: bool) -> Callable[[str, str, object], None]:
-    """A downloader for pooch that keeps what it has in `partial`, and asks only for the rest (RFC 9110, section 14).
+def _is_expected(path: Path, archive: Archive) -> bool:
+    algorithm, expected = archive.known.split(":")
+    return pooch.file_hash(str(path), alg=algorithm) == expected
 
-    A broken connection is taken up again as long as each attempt receives some bytes.
+
+def _download(archive: Archive, url: str, partial: Path, progress: bool) -> str:
+    """Complete `partial` from a mirror and verify it; return the reason if that fails.
+
+    If the completed file is not the expected one, its first part may be from another file, or the server may have ignored the
+    range and sent the whole: then the file is downloaded once more from the beginning.
     """
+    resumed = True
+    while resumed:
+        resumed = _size(partial) > 0
+        try:
+            _complete(url, partial, progress)
+        except requests.RequestException as error:
+            if _size(partial) == 0:
+                partial.unlink(missing_ok=True)
+            if error.response is None:
+                return "timed out" if isinstance(error, requests.Timeout) else "no connection"
+            if error.response.status_code != 416:  # 416: there is no rest, because the file is complete, or too long
+                return f"HTTP {error.response.status_code}"
+        if _is_expected(partial, archive):
+            return ""
+        partial.unlink()
+    return "wrong checksum"
 
-    def download(url: str, output_file: str, _: object) -> None:
-        while True:
-            before = _size(partial)
-            try:
-                _continue(url, partial, progress)
-                break
-            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
-                if _size(partial) <= before:
-                    raise
-        os.replace(partial, output_file)
 
-    return download
+def _complete(url: str, partial: Path, progress: bool) -> None:
+    """Append the rest of a file to `partial` (RFC 9110, section 14). A broken connection is resumed while each attempt receives bytes."""
+    while True:
+        have = _size(partial)
+        # identity: ranges count the bytes as sent, and compressing a zip file again would save nothing.
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        bar = progress_bar(total=1, unit="B", unit_scale=True, desc=partial.stem, show=progress)
+        try:
+            with bar, open(partial, "ab") as file:
+                pooch.HTTPDownloader(bar, _CHUNK, headers=headers, timeout=_TIMEOUT)(url, file, None)
+            return
+        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
+            if _size(partial) <= have:
+                raise
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
-
-
-def _continue(url: str, partial: Path, progress: bool) -> None:
-    have = _size(partial)
-    # identity: ranges count the bytes as sent, and compressing a zip file again would save nothing.
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-        sent_range = re.match(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.headers.get("Content-Range", ""))
-        if response.status_code == 416 and have:
-            if sent_range and int(sent_range[2]) == have:
-                return None  # the download is complete; only the rename was missing
-            partial.unlink()
-            return _continue(url, partial, progress)
-        response.raise_for_status()
-        if response.status_code != 206 or not sent_range or sent_range[1] != str(have):
-            have = 0  # the server sends the whole file
-        length = response.headers.get("Content-Length")
-        total = have + int(length) if length else None
-        bar = progress_bar(total=total, initial=have, unit="B", unit_scale=True, desc=partial.stem, show=progress)
-        with bar, open(partial, "ab" if have else "wb") as file:
-            for chunk in response.iter_content(_CHUNK):
-                file.write(chunk)
-                bar.update(len(chunk))
-    if total is not None and _size(partial) != total:
-        raise requests.ConnectionError(f"the connection ended after {_size(partial)} of {total} bytes")
-    return None
-
-
-def _reason(error: requests.RequestException) -> str:
-    if error.response is not None:
-        return f"HTTP {error.response.status_code}"
-    return "timed out" if isinstance(error, requests.Timeout) else "no connection"
 
 
 def unpack(path: Path, folder: Path, members: Sequence[str] = ("*",), progress: bool = True) -> None:
