@@ -1,7 +1,7 @@
 """Batches of captions of one length (section 4.3), which need no padding and so waste no computation on it."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,24 +32,33 @@ class Batch:
     captions: Tensor
     weight: float = 1.0
 
+    @classmethod
+    def of(cls, pairs: "Sequence[Pair]") -> "Batch":
+        """The batch of pairs whose captions have the same length."""
+        return cls([pair.image_id for pair in pairs], torch.tensor([pair.caption for pair in pairs]))
 
-def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:
-    """One pair for each caption of each image, except captions longer than `max_length` words or without a known word.
 
-    Raises:
-        SatlibError: no caption is left.
-    """
-    training_pairs = []
+def training_pairs(examples: Iterable[Example], vocabulary: Vocabulary, max_length: int) -> Iterator[Pair]:
+    """Yield a pair for each caption, except captions longer than `max_length` words or without a known word."""
     for example in examples:
         for reference in example.references:
             ids = vocabulary.encode(reference)
             if 0 < len(ids) <= max_length and any(i != UNKNOWN for i in ids):
-                training_pairs.append(Pair(example.image_id, (*ids, END)))
-    if not training_pairs:
+                yield Pair(example.image_id, (*ids, END))
+
+
+def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:
+    """The `training_pairs` of some examples.
+
+    Raises:
+        SatlibError: there are none.
+    """
+    found = list(training_pairs(examples, vocabulary, max_length))
+    if not found:
         raise SatlibError(
             f"none of the {len(examples)} images has a caption of 1 to {max_length} known words; check with: satlib data check"
         )
-    return training_pairs
+    return found
 
 
 class SameLengthBatches:
@@ -60,9 +69,7 @@ class SameLengthBatches:
     """
 
     def __init__(self, pairs: Sequence[Pair], batch_size: int = 64, seed: int = 0) -> None:
-        self.pairs = pairs
-        self.batch_size = batch_size
-        self.seed = seed
+        self.pairs, self.batch_size, self.seed = pairs, batch_size, seed
         self._by_length: dict[int, list[int]] = defaultdict(list)
         for i, pair in enumerate(pairs):
             self._by_length[len(pair.caption)].append(i)
@@ -78,11 +85,7 @@ class SameLengthBatches:
         for length in sorted(self._by_length):
             members = rng.permutation(self._by_length[length])
             chunks += [members[start : start + self.batch_size] for start in range(0, len(members), self.batch_size)]
-        return [self._batch(chunks[i]) for i in rng.permutation(len(chunks))]
-
-    def _batch(self, members: np.ndarray) -> Batch:
-        chosen = [self.pairs[i] for i in members]
-        return Batch([pair.image_id for pair in chosen], torch.tensor([pair.caption for pair in chosen]))
+        return [Batch.of([self.pairs[i] for i in chunks[chunk]]) for chunk in rng.permutation(len(chunks))]
 
 
 class ImageBatches:
@@ -92,9 +95,7 @@ class ImageBatches:
     """
 
     def __init__(self, image_ids: Sequence[str], batch_size: int = 32, seed: int = 0) -> None:
-        self.image_ids = image_ids
-        self.batch_size = batch_size
-        self.seed = seed
+        self.image_ids, self.batch_size, self.seed = image_ids, batch_size, seed
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""

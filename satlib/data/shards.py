@@ -6,14 +6,12 @@ the same name: `NAME.jpg` (the unchanged file; a scene is drawn as a PNG) and `N
 where "key" is the image id. The index contains what training needs in advance: the number of captions of each length, and
 the count of each word.
 
-Shards are read from a folder, from a URL (https://HOST/FOLDER), or from a command in which {} stands for the file name
-("pipe:ssh HOST cat FOLDER/{}"), by the library webdataset.
+Shards are read from a folder or from a URL (https://HOST/FOLDER), by the library webdataset.
 """
 
+import contextlib
 import hashlib
 import io
-import os
-import shlex
 import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,15 +22,16 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import torch
+import requests
 from msgspec import Meta
 from PIL import Image
+from urllib3.exceptions import HTTPError
 
 from satlib.data import images
-from satlib.data.batches import Batch
+from satlib.data.batches import Batch, Pair, training_pairs
 from satlib.data.caption_set import SPLITS, CaptionSet, Example
 from satlib.data.reading import clean
-from satlib.data.text import END, UNKNOWN, Vocabulary, tokenise
+from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.files.atomic import replacing, write_text
 from satlib.files.progress import progress_bar
@@ -164,7 +163,7 @@ class Shards(CaptionSet):
     """A caption set in shards. The training split is only read as a stream; dev and test are kept in memory after the first use.
 
     Attributes:
-        place: the folder, URL or command that the shards are read from.
+        place: the folder or URL that the shards are read from.
         index: the content of `shards.json`.
         language: the data.language that the words were counted with.
     """
@@ -253,18 +252,21 @@ class Shards(CaptionSet):
         """
         for shard in shards:
             where, count = _locate(self.place, shard.file), 0
-            samples = _webdataset().tariterators.tarfile_samples([{"url": _url(where)}])
-            while True:
-                try:
-                    sample = next(samples, None)
-                except (OSError, tarfile.TarError, EOFError, ValueError) as error:
-                    raise SatlibError(f"cannot read the shard {where} ({_reason(error)}); {_AGAIN}") from error
-                if sample is None:
-                    break
+            for sample in _samples(where):
                 yield _example(sample, where, split)
                 count += 1
             if count != shard.images:  # a tar file truncated between two members looks complete
                 raise SatlibError(f"{where} ends after {count} of {shard.images} images; {_AGAIN}")
+
+
+def _samples(where: str) -> Iterator[dict[str, Any]]:
+    """Yield the members of a tar file, grouped by their names."""
+    try:
+        with _open(where) as file:
+            tar = _webdataset().tariterators
+            yield from tar.group_by_keys(tar.tar_file_expander([{"url": where, "stream": file}]))
+    except (OSError, HTTPError, tarfile.TarError, EOFError, ValueError) as error:
+        raise SatlibError(f"cannot read the shard {where} ({_reason(error)}); {_AGAIN}") from error
 
 
 def _example(sample: dict[str, Any], where: str, split: str) -> Example:
@@ -331,34 +333,24 @@ class StreamedBatches:
         rng = Random(f"{self.seed} {epoch}")
         shards = list(self.shards.index.splits["train"])
         rng.shuffle(shards)
-        stream = self._captions(self.shards.stream("train", shards))
-        waiting: dict[int, list[tuple[str, list[int]]]] = defaultdict(list)
-        for image_id, caption in _webdataset().filters.shuffle(self.buffer, initial=self.buffer, rng=rng)(stream):
-            waiting[len(caption)].append((image_id, caption))
-            if len(waiting[len(caption)]) == self.batch_size:
-                yield _batch(waiting.pop(len(caption)))
+        stream = training_pairs(self.shards.stream("train", shards), self.vocabulary, self.max_length)
+        waiting: dict[int, list[Pair]] = defaultdict(list)
+        for pair in _webdataset().filters.shuffle(self.buffer, initial=self.buffer, rng=rng)(stream):
+            length = len(pair.caption)
+            waiting[length].append(pair)
+            if len(waiting[length]) == self.batch_size:
+                yield Batch.of(waiting.pop(length))
         lengths = sorted(waiting)
         rng.shuffle(lengths)
         for length in lengths:
-            yield _batch(waiting.pop(length))
-
-    def _captions(self, examples: Iterable[Example]) -> Iterator[tuple[str, list[int]]]:
-        for example in examples:
-            for caption in example.references:
-                ids = self.vocabulary.encode(caption)
-                if 0 < len(ids) <= self.max_length and any(i != UNKNOWN for i in ids):
-                    yield example.image_id, [*ids, END]
-
-
-def _batch(pairs: Sequence[tuple[str, list[int]]]) -> Batch:
-    return Batch([image_id for image_id, _ in pairs], torch.tensor([caption for _, caption in pairs]))
+            yield Batch.of(waiting.pop(length))
 
 
 def is_location(place: str) -> bool:
-    """Whether a data set's name refers to shards: a URL, a command, or a folder with an index or with tar files but no captions."""
+    """Whether a data set's name refers to shards: a URL, or a folder with an index or with tar files but no captions."""
     folder = Path(place).expanduser()
     return (
-        not _is_folder(place)
+        _is_url(place)
         or (folder / INDEX).is_file()
         or (any(folder.glob("*.tar")) and not any(folder.glob("captions.*")))
     )
@@ -371,24 +363,21 @@ def load(place: str) -> Shards:
         SatlibError: the index is missing or malformed, or, in a folder, a shard is missing or truncated.
     """
     where = _locate(place, INDEX)
-    if place.startswith("pipe:") and not os.environ.get("SATLIB_PIPE"):
-        # The command may come from somebody else's recipe or model.
-        raise SatlibError(f"{place!r} is a command; if you trust it, set the environment variable SATLIB_PIPE=1")
-    if _is_folder(place) and not Path(where).is_file():
+    _webdataset()
+    if not _is_url(place) and not Path(where).is_file():
         raise SatlibError(
             f"{place} has no {INDEX}, the index of its shards; write shards and index with: satlib data shards DATA {place}"
         )
     try:
-        with _webdataset().gopen(_url(where)) as stream:
-            content = stream.read()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "no data received"
-        raise SatlibError(f"cannot read {where} ({reason}); check the URL") from error
+        with _open(where) as file:
+            content = file.read()
+    except (OSError, HTTPError) as error:
+        raise SatlibError(f"cannot read {where} ({_reason(error)}); check the place") from error
     what = "a shard index that this version of satlib can read"
     index = decode(content, Index, where, what, "write the shards again")
     if index.format != FORMAT:
         raise SatlibError(f"{where} is not {what} (its format is {index.format!r}); write the shards again")
-    for shard in (shard for shards in index.splits.values() if _is_folder(place) for shard in shards):
+    for shard in (shard for shards in index.splits.values() if not _is_url(place) for shard in shards):
         path = Path(_locate(place, shard.file))
         if not path.is_file() or path.stat().st_size != shard.bytes:
             problem = "has the wrong size" if path.is_file() else "is missing"
@@ -404,21 +393,28 @@ def _webdataset() -> ModuleType:
     return webdataset
 
 
-def _is_folder(place: str) -> bool:
-    return not (place.startswith("pipe:") or "://" in place)
+def _is_url(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
 
 
 def _locate(place: str, file: str) -> str:
-    if place.startswith("pipe:"):
-        return place.replace("{}", shlex.quote(file))
-    return str(Path(place).expanduser() / file) if _is_folder(place) else f"{place.rstrip('/')}/{file}"
+    return f"{place.rstrip('/')}/{file}" if _is_url(place) else str(Path(place).expanduser() / file)
 
 
-def _url(where: str) -> str:
-    return Path(where).absolute().as_uri() if _is_folder(where) else where
+@contextlib.contextmanager
+def _open(where: str) -> Iterator[Any]:
+    """A file or URL as a binary stream. Not with webdataset, which fetches a URL with the program curl."""
+    if _is_url(where):
+        with requests.get(where, stream=True, timeout=(15, 60)) as response:
+            response.raise_for_status()
+            yield response.raw
+    else:
+        with open(where, "rb") as file:
+            yield file
 
 
 def _reason(error: Exception) -> str:
-    # WebDataset appends the name of the file to an error's arguments.
+    if isinstance(error, requests.RequestException):
+        return f"HTTP {error.response.status_code}" if error.response is not None else "no connection"
     message = getattr(error, "strerror", None) or (error.args[0] if error.args else error)
     return " ".join(str(message).split()) or type(error).__name__
