@@ -94,7 +94,7 @@ class TestTheWholeWay:
         printed = capsys.readouterr().out.splitlines()
         assert ["BLEU-4", f"{found['metrics']['BLEU-4']:.2f}"] in [line.split() for line in printed]
         assert cli.main(["table", str(folder)]) == 0
-        assert "satlib: own-folder, efficientnet-lite0 (whole), soft, beam 2" in capsys.readouterr().out
+        assert f"{folder.name}: own-folder, efficientnet-lite0 (whole), soft, beam 2" in capsys.readouterr().out
 
     def test_ground_by_boxes(self, run, tmp_path, capsys):
         """The first word that it says, whatever it is, is a category here, and all of every photograph is its box."""
@@ -398,7 +398,9 @@ class TestMistakes:
     def test_files_for_the_table(self, capsys, tmp_path):
         (tmp_path / "x.json").write_text('{"recipe": ')
         assert "is not valid JSON" in mistake(capsys, "table", tmp_path / "x.json")
-        assert "nothing.json" in mistake(capsys, "table", tmp_path / "nothing.json")
+        assert "nothing.json does not exist" in mistake(capsys, "table", tmp_path / "nothing.json")
+        said = mistake(capsys, "table", "flickr9k")
+        assert "no data set of that name; it has Flickr8k, Flickr30k, COCO, scenes" in said
         (tmp_path / "run").mkdir()
         assert "has no evaluation; make one with: satlib evaluate" in mistake(capsys, "table", tmp_path / "run")
 

@@ -71,6 +71,8 @@ class TestJson:
         (paper,) = [row for row in rows if row["data"] == "Flickr8k" and "Soft-Attention" in row["model"]]
         assert paper["figures"]["BLEU-1"] == 67.0
         assert not paper["ours"]
+        flickr8k = [row for row in rows if row["data"] == "Flickr8k"]
+        assert printed(capsys, "table", "flickr8k", "--json") == flickr8k
 
     def test_info(self, capsys):
         assert printed(capsys, "info", "--json")["satlib"].startswith("0.")

@@ -191,7 +191,12 @@ def _ground_phrases(options: argparse.Namespace) -> int:
 def add_table(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib table`."""
     parser.add_argument(
-        "files", type=Path, nargs="*", help="evaluation files or run folders; by default runs/* and satlib's own"
+        "only",
+        type=Path,
+        nargs="*",
+        metavar="WHAT",
+        help="names of data sets (flickr8k, for example), evaluation files or run folders; by default runs/* and satlib's own, "
+        "of all data sets",
     )
     parser.add_argument("--split", choices=SPLITS, default="test", help="the split that was evaluated")
     parser.add_argument("--markdown", action="store_true", help="write Markdown")
@@ -207,13 +212,25 @@ def table(options: argparse.Namespace) -> int:
     from satlib.model import shipped
 
     files: list[Path] = []
-    for path in options.files:
-        evaluations = sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path]
-        if not evaluations:
-            raise SatlibError(f"{path} has no evaluation; make one with: satlib evaluate {path}")
+    names: list[Path] = []
+    for path in options.only:
+        evaluations = sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path] if path.exists() else []
         files += evaluations
+        names += [] if evaluations else [path]
     files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
     rows = table.rows(files, options.split)
+    data_sets = {row.data.lower(): row.data for row in rows}
+    for name in names:
+        if str(name).lower() in data_sets:
+            continue
+        if name.is_dir():
+            raise SatlibError(f"{name} has no evaluation; make one with: satlib evaluate {name}")
+        raise SatlibError(
+            f"{name} does not exist, and the table has no data set of that name; it has {', '.join(data_sets.values())}"
+        )
+    if names:
+        wanted = {str(name).lower() for name in names}
+        rows = [row for row in rows if row.data.lower() in wanted]
     if options.json:
         return printed([row.to_json() for row in rows])
     print(table.render(rows, "markdown" if options.markdown else "text", not options.no_intervals))

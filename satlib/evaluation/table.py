@@ -3,10 +3,15 @@
 A second table says which differences between rows are larger than chance: beside soft attention, and beside the paper. Two models
 caption the same images, so the difference of their scores is resampled in pairs (`satlib.evaluation.statistics.differences`); its
 95 % interval is narrower than the models' own intervals suggest. A difference whose interval contains 0 is called none.
+
+BLEU without brevity penalty, which the paper reports, is high for captions of one word. So the length of the captions stands beside
+it, and captions that are much shorter than the references or nearly all the same get no verdict.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +19,17 @@ from typing import Any
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
 from satlib.evaluation.metrics import PTB
-from satlib.evaluation.statistics import RESAMPLES, Statistics, differences, intervals
+from satlib.evaluation.statistics import BLEU, RESAMPLES, Statistics, differences, intervals
 from satlib.files.reading import read_json
-from satlib.model import origins
+from satlib.model import origins, shipped
 
-# Column -> name of the score in an evaluation. The first five are the paper's.
+# Column -> name of the score in an evaluation, or of what is computed from its statistics here. BLEU and METEOR are the paper's.
 _FIGURES = {
     "BLEU-1": "BLEU-1 (no brevity penalty)",
     "BLEU-2": "BLEU-2 (no brevity penalty)",
     "BLEU-3": "BLEU-3 (no brevity penalty)",
     "BLEU-4": "BLEU-4 (no brevity penalty)",
+    "length": "length",
     "METEOR": "METEOR",
     "COCO BLEU-4": "BLEU-4",
     "ROUGE-L": "ROUGE-L",
@@ -44,8 +50,15 @@ _GROUNDED = {
     "peak in box": ("true", "peak"),
     "generated peak": ("generated", "peak"),
 }
-_DECIMALS = {"METEOR": 2, "entropy": 2, "movement": 2}
-_ALWAYS = tuple(_FIGURES)[:8]  # the other columns appear if an evaluation has them
+_DECIMALS = {"length": 2, "METEOR": 2, "entropy": 2, "movement": 2}
+_PAPERS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
+_ALWAYS = (*_PAPERS, "COCO BLEU-4", "ROUGE-L", "CIDEr")  # the other columns appear if an evaluation has them
+_WIDTH = 100  # columns of a terminal
+# No verdict on captions with less than this share of the references' words (BLEU's penalty, which the paper left out, is 0.72 there) ...
+_SHORT = 0.75
+# ... nor if one caption has this share of the images, or if this share of the captions would be all the different ones.
+_SAME, _DIFFERENT = 0.5, 0.1
+_NO_VERDICT = "no verdict"
 
 # Table 1 of the paper as printed there: BLEU-1..4 without brevity penalty, METEOR.
 _PUBLISHED = {
@@ -83,6 +96,10 @@ _COMPARED_NOTES = (
     "Differences, with their 95 % intervals by the paired bootstrap over images; none: the interval contains 0.",
     'Compared with the paper: our score is above or below the published one; "within": the published one is in our 95 % interval.',
 )
+_NO_VERDICT_NOTE = (
+    f"No verdict: the captions have less than {_SHORT:.0%} of the references' words, or one caption has at least {_SAME:.0%} of the images, "
+    f"or there are fewer different captions than {_DIFFERENT:.0%} of the images."
+).replace("%", " %")
 _PAPER = {"soft": "Soft-Attention", "hard": "Hard-Attention"}
 _NAMES = {name.lower(): name for name in _PUBLISHED}
 _NONE = "-"
@@ -98,8 +115,10 @@ class TableRow:
         figures: column to the score as printed; a missing column is printed as "-".
         protocol: how the captions were split into words; None for published rows, where it is unknown.
         half_widths: column to half the width of the score's 95 % interval, for evaluations with statistics.
-        name: the folder of the evaluation.
+        name: the folder of the evaluation, with the folder above it if another row has the same one.
         evaluation: what its file holds; empty for published rows.
+        shipped: whether the evaluation comes with satlib.
+        remark: why its captions get no verdict; empty if they get one.
     """
 
     data: str
@@ -109,6 +128,8 @@ class TableRow:
     half_widths: dict[str, str] = field(default_factory=dict)
     name: str = ""
     evaluation: dict[str, Any] = field(default_factory=dict)
+    shipped: bool = False
+    remark: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The row for a program: figures and half widths as numbers, as they are printed."""
@@ -118,6 +139,7 @@ class TableRow:
             "ours": self.ours,
             "name": self.name,
             "protocol": self.protocol,
+            "remark": self.remark,
             "figures": {column: float(value) for column, value in self.figures.items()},
             "half_widths": {column: float(value) for column, value in self.half_widths.items()},
         }
@@ -138,11 +160,19 @@ def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
     Raises:
         SatlibError: a file is missing, or is not an evaluation.
     """
-    ours = []
+    ours, used = [], []
     for path in paths:
         evaluation = _read(path)
         if split is None or evaluation["split"] == split:
             ours.append(_row(evaluation, path))
+            used.append(path)
+    names = Counter(folder.name for folder in {path.resolve().parent for path in used})
+    ours = [
+        replace(row, name=f"{path.resolve().parent.parent.name}/{row.name}")
+        if names[row.name] > 1 and not row.shipped
+        else row
+        for row, path in zip(ours, used, strict=True)
+    ]
     recipes = [(row.data, row.evaluation["recipe"]) for row in ours]
     # Runs of one recipe are distinguished by their folders, under whose names the table of differences has them.
     ours_named = [
@@ -155,7 +185,7 @@ def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
     table = []
     for data in (*_PUBLISHED, *others):
         for model, printed in _PUBLISHED.get(data, {}).items():
-            figures = zip(_FIGURES, printed.split(), strict=False)
+            figures = zip(_PAPERS, printed.split(), strict=True)
             table.append(TableRow(data, model, {column: value for column, value in figures if value != _NONE}))
         table += [row for row in ours_named if row.data == data]
     return table
@@ -177,18 +207,38 @@ def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool =
     columns = [column for column in _FIGURES if column in _ALWAYS or any(column in row.figures for row in rows)]
     marks = {protocol: "*" * i for i, protocol in enumerate(_protocols(rows))}
 
+    plus = "±" if style == "text" else " ± "
+
     def cell(row: TableRow, column: str) -> str:
         figure = row.figures.get(column, _NONE)
-        return f"{figure} ± {row.half_widths[column]}" if with_intervals and column in row.half_widths else figure
+        return f"{figure}{plus}{row.half_widths[column]}" if with_intervals and column in row.half_widths else figure
 
-    cells = [
-        (row.data, row.model + marks.get(row.protocol or "", ""), *(cell(row, column) for column in columns))
-        for row in rows
-    ]
-    parts = [_laid_out(("Data", "Model", *columns), cells, _notes(rows, columns, marks, with_intervals), style)]
+    def label(row: TableRow) -> str:
+        mark = marks.get(row.protocol or "", "")
+        if style == "text":
+            return f"satlib: {row.name}{mark}" if row.ours else row.model
+        return row.model + mark + (f" ({_NO_VERDICT}: {row.remark})" if row.remark else "")
+
+    cells = [(row.data, label(row), *(cell(row, column) for column in columns)) for row in rows]
+    remarks = {label(row): f"{_NO_VERDICT}: {row.remark}" for row in rows if row.remark}
+    notes = _notes(rows, columns, marks, with_intervals)
+    if style == "text":
+        notes = [*_descriptions(rows), "", *notes] if any(row.ours for row in rows) else notes
+    parts = [_laid_out(("Data", "Model", *columns), cells, notes, style, remarks=remarks)]
     if with_intervals and (compared := compare(rows)):
-        parts.append(_laid_out(_COMPARED_HEADING, compared, _COMPARED_NOTES, style, words=3))
+        notes = [*_COMPARED_NOTES, *([_NO_VERDICT_NOTE] if remarks else [])]
+        parts.append(_laid_out(_COMPARED_HEADING, compared, notes, style, words=3))
     return "\n".join(parts)
+
+
+def _descriptions(rows: Sequence[TableRow]) -> list[str]:
+    """What the names of our rows in a terminal stand for: the model, and how its captions were generated."""
+    return [
+        f"{row.name}: "
+        + row.model.removeprefix("satlib: ").removeprefix(f"{row.name}, ").removesuffix(f" [{row.name}]")
+        for row in rows
+        if row.ours
+    ]
 
 
 def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, str], with_intervals: bool) -> list[str]:
@@ -197,6 +247,11 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
         "Percent. BLEU-1..4: the paper's protocol, corpus BLEU without brevity penalty.",
         'COCO BLEU-4: the COCO tools\' BLEU-4, with brevity penalty. Rows without "satlib": Table 1 of the paper.',
     ]
+    if "length" in columns:
+        notes.append(
+            "Length: the words of the captions divided by those of the references, of each image's the closest in length. Without "
+            "brevity penalty, BLEU is high for captions that are too short."
+        )
     if with_intervals and any(row.half_widths for row in rows):
         notes.append(
             f"±: half the width of the 95 % interval by the bootstrap over images ({RESAMPLES:,} resamples, percentiles). It covers "
@@ -240,12 +295,18 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
 
 
 def _laid_out(
-    heading: Sequence[str], cells: Sequence[Sequence[str]], notes: Sequence[str], style: str, words: int = 2
+    heading: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    style: str,
+    words: int = 2,
+    remarks: Mapping[str, str] | None = None,
 ) -> str:
-    """A table and its notes; its first `words` columns are text, the others numbers."""
+    """A table and its notes; its first `words` columns are text, the others numbers. A remark stands below the row of its label."""
     if style == "markdown":
         return _markdown(heading, cells, words) + "\n\n" + "\n\n".join(map(_escape, notes)) + "\n"
-    return _text(heading, cells, words) + "\n\n" + "\n".join(notes) + "\n"
+    wrapped = [textwrap.fill(note, _WIDTH, subsequent_indent="  ", break_on_hyphens=False) for note in notes]
+    return _text(heading, cells, words, remarks or {}) + "\n\n" + "\n".join(wrapped) + "\n"
 
 
 def _protocols(rows: Sequence[TableRow]) -> list[str]:
@@ -254,12 +315,37 @@ def _protocols(rows: Sequence[TableRow]) -> list[str]:
     return [] if not protocols else [PTB, *sorted(protocols - {PTB})]
 
 
-def _text(heading: Sequence[str], cells: Sequence[Sequence[str]], words: int) -> str:
+def _text(heading: Sequence[str], cells: Sequence[Sequence[str]], words: int, remarks: Mapping[str, str]) -> str:
+    """The table for a terminal: as many columns as fit, and below them the others, of the rows that have any of those."""
     widths = [max(len(line[i]) for line in (heading, *cells)) for i in range(len(heading))]
+    blocks, room = [], 0
+    for column in range(words, len(heading)):
+        if not blocks or room < 2 + widths[column]:
+            blocks.append([])
+            room = _WIDTH - sum(widths[1:words]) - 2 * (words - 2)
+        blocks[-1].append(column)
+        room -= 2 + widths[column]
+    parts = []
+    for block in blocks:
+        first = block is blocks[0]
+        lines = [line for line in cells if first or any(line[column] != _NONE for column in block)]
+        if lines:
+            parts.append(_block(heading, lines, widths, (range(1, words), block), remarks if first else {}))
+    return "\n\n".join(parts)
+
+
+def _block(
+    heading: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    columns: tuple[Sequence[int], Sequence[int]],
+    remarks: Mapping[str, str],
+) -> str:
+    """Some columns of a table, those of text and those of numbers, with a line above each data set."""
 
     def lay(line: Sequence[str]) -> str:
-        padded = [c.ljust(w) if i < words else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
-        return "  ".join(padded[1:])
+        texts, numbers = columns
+        return "  ".join([*(line[i].ljust(widths[i]) for i in texts), *(line[i].rjust(widths[i]) for i in numbers)])
 
     lines, data = [lay(heading)], None
     for line in cells:
@@ -267,6 +353,8 @@ def _text(heading: Sequence[str], cells: Sequence[Sequence[str]], words: int) ->
             data = line[0]
             lines.append(f"{data} ".ljust(len(lay(heading)), "-"))
         lines.append(lay(line))
+        if line[1] in remarks:
+            lines.append(textwrap.indent(textwrap.fill(remarks[line[1]], _WIDTH - 4), "    "))
     return "\n".join(lines)
 
 
@@ -306,7 +394,10 @@ def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
         parts.append(f"context from the {'most probable' if evaluation['look'] == 'probable' else 'sampled'} location")
     if evaluation["split"] != "test":
         parts.append(f"{evaluation['split']} split")
+    length = _length(evaluation)
     measured = evaluation["metrics"] | _grounded(path.with_name(f"ground-{evaluation['split']}.json"))
+    if length is not None:
+        measured["length"] = length
     figures, widths = {}, {}
     limits = {} if "statistics" not in evaluation else intervals(evaluation["statistics"])
     for column, name in _FIGURES.items():
@@ -316,7 +407,35 @@ def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
         if name in measured and name in limits:
             widths[column] = f"{(limits[name][1] - limits[name][0]) / 2:.{decimals}f}"
     data, model = _NAMES.get(evaluation["data"].lower(), evaluation["data"]), "satlib: " + ", ".join(parts)
-    return TableRow(data, model, figures, evaluation["protocol"], widths, path.parent.name, evaluation)
+    here, remark = path.resolve(), _remark(evaluation, length)
+    comes_with_satlib = here in {file.resolve() for file in shipped.evaluations()}
+    name, protocol = here.parent.name, evaluation["protocol"]
+    return TableRow(data, model, figures, protocol, widths, name, evaluation, comes_with_satlib, remark)
+
+
+def _length(evaluation: Mapping[str, Any]) -> float | None:
+    """The words of the captions divided by those of the closest references, as BLEU counts them; None without statistics."""
+    statistics: Statistics | None = evaluation.get("statistics")
+    if statistics is None or not {*BLEU[:2]} <= {*statistics.columns}:
+        return None
+    words, references = (statistics.values[:, statistics.columns.index(name)].sum() for name in BLEU[:2])
+    return float(words / references) if references else None
+
+
+def _remark(evaluation: Mapping[str, Any], length: float | None) -> str:
+    """Why captions get no verdict: much shorter than the references, or nearly all the same; empty if neither."""
+    parts = (
+        [f"the captions have {length:.2f} of the references' words"] if length is not None and length < _SHORT else []
+    )
+    counts = Counter(evaluation.get("captions", {}).values())
+    images = counts.total()
+    if images >= 1 / _DIFFERENT:  # of a few images, nothing can be said
+        commonest, times = counts.most_common(1)[0]
+        if times >= _SAME * images:
+            parts.append(f'{times:,} of {images:,} are "{textwrap.shorten(commonest, 60, placeholder=" ...")}"')
+        elif len(counts) < _DIFFERENT * images:
+            parts.append(f"{images:,} images have {len(counts):,} different captions")
+    return "; ".join(parts)
 
 
 def _grounded(path: Path) -> dict[str, float]:
@@ -357,7 +476,10 @@ def compare(rows: Sequence[TableRow]) -> list[tuple[str, ...]]:
         reference = soft_row(row, rows)
         if reference is not None:
             found = differences(row.evaluation["statistics"], reference.evaluation["statistics"])
-            cells = [_paired(found.get(name), decimals) for name, decimals in _COMPARED.values()]
+            cells = [
+                _NO_VERDICT if row.remark and "no brevity penalty" in name else _paired(found.get(name), decimals)
+                for name, decimals in _COMPARED.values()
+            ]
             lines.append((row.data, row.name, reference.name, *cells))
         paper = [other for other in rows if other.data == row.data and other.model == _PAPER.get(_attention(row))]
         lines += [
@@ -370,17 +492,23 @@ def soft_row(row: TableRow, rows: Sequence[TableRow]) -> TableRow | None:
     """The row of soft attention with a softmax, trained on captions alone, that a row is compared with; None if that is the row itself.
 
     Of the rows of the same data, split and images: that of the recipe of the same name but for the attention, or else one with the same
-    encoder and view, or else any; of several, the one with the shortest recipe name, or else the first.
+    encoder and view, or else any; of several, the one with the shortest recipe name, or else the first. A row that comes with satlib is
+    compared with such rows only, and another run with one of these if its own recipe's twin is not there. Captions that get no verdict
+    are compared with others, and nothing with them.
     """
     twin = re.sub(r"-(soft|hard|none)\b.*$", "-soft", row.evaluation["recipe"])
 
-    def distance(other: TableRow) -> tuple[bool, bool, int]:
+    def distance(other: TableRow) -> tuple[bool, bool, bool, int]:
         theirs, ours = other.evaluation, row.evaluation
         same = (theirs["encoder"], theirs.get("view")) == (ours["encoder"], ours.get("view"))
-        return theirs["recipe"] != twin, not same, len(theirs["recipe"])
+        return theirs["recipe"] != twin, not other.shipped, not same, len(theirs["recipe"])
 
-    candidates = [other for other in rows if _plain_soft(other) and _same_images(row, other)]
-    main = min(candidates, key=lambda other: len(other.evaluation["recipe"]), default=None)
+    candidates = [
+        other
+        for other in rows
+        if _plain_soft(other) and _same_images(row, other) and not other.remark and (other.shipped or not row.shipped)
+    ]
+    main = min(candidates, key=lambda other: (not other.shipped, len(other.evaluation["recipe"])), default=None)
     if row is main:
         return None
     others = [other for other in candidates if other is not row]
@@ -413,6 +541,8 @@ def _paired(found: tuple[float, float, float] | None, decimals: int) -> str:
 
 def _beside(row: TableRow, paper: TableRow) -> list[str]:
     """How our scores stand to the paper's printed ones."""
+    if row.remark:
+        return [_NO_VERDICT] * len(_COMPARED)
     of_images: Statistics = row.evaluation["statistics"]
     limits, cells = intervals(of_images), []
     for column, (name, _) in _COMPARED.items():
