@@ -80,12 +80,6 @@ class TestSameLengthBatches:
         other = SameLengthBatches([*kept[4], *kept[2], *kept[3]], 4).epoch(0)
         assert [batch.image_ids for batch in one] == [batch.image_ids for batch in other]
 
-    def test_sixty_four_captions_and_the_seed_0_unless_told(self):
-        many = [Pair(f"{i}", (2, END)) for i in range(65)]
-        assert [b.image_ids for b in SameLengthBatches(many).epoch(2)] == [
-            b.image_ids for b in SameLengthBatches(many, 64, 0).epoch(2)
-        ]
-
 
 class TestImageBatches:
     @given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5), st.integers(0, 3))

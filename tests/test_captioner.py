@@ -75,12 +75,6 @@ class TestFile:
         for one, other in zip(captioner.caption(PHOTOS), loaded.caption(PHOTOS), strict=True):
             assert one.log_probability == pytest.approx(other.log_probability, abs=1.0 if storage == "int8" else 0.05)
 
-    def test_int8_of_a_row_of_zeros(self, captioner, tmp_path):
-        with torch.no_grad():
-            captioner.decoder.embedding.weight[3] = 0
-        captioner.save(tmp_path / "zeros.safetensors", "int8")
-        assert (Captioner.load(tmp_path / "zeros.safetensors").decoder.embedding.weight[3] == 0).all()
-
     def test_an_unknown_storage(self, captioner, tmp_path):
         with pytest.raises(SatlibError, match="float32, float16, int8, not 'int4'"):
             captioner.save(tmp_path / "x.safetensors", "int4")
@@ -164,23 +158,17 @@ class TestRefusals:
         monkeypatch.delitem(encoders._BUILDERS, "tiny")
         assert "unknown encoder 'tiny'; choose from vgg19, " in error(tmp_path)
 
-    def test_a_vocabulary_of_another_size(self, captioner, tmp_path):
+    def test_a_vocabulary_of_another_size_and_missing_weights(self, captioner, tmp_path):
         path = tmp_path / "model.safetensors"
         captioner.save(path)
         header, tensors = read_safetensors(path)
+        write_safetensors(path, {name: value for name, value in tensors.items() if "bias" not in name}, header)
+        assert "does not match its own recipe" in error(path)
         header["vocabulary"] = header["vocabulary"][:-1]
         write_safetensors(path, tensors, header)
         message = error(path)
         assert "does not match its own recipe and vocabulary (size mismatch for" in message
         assert message.endswith("train again")
-
-    def test_weights_left_out(self, captioner, tmp_path):
-        path = tmp_path / "model.safetensors"
-        captioner.save(path)
-        header, tensors = read_safetensors(path)
-        del tensors["decoder.output.bias"]
-        write_safetensors(path, tensors, header)
-        assert "does not match its own recipe" in error(path)
 
 
 class TestNotFinite:
@@ -213,14 +201,6 @@ class TestNotFinite:
         tensors["decoder.gates_word.bias"][7] = value
         write_safetensors(path, tensors, header)
         assert "decoder.gates_word.bias holds values that are not finite" in error(path)
-
-    def test_nor_is_a_scale(self, captioner, tmp_path):
-        path = tmp_path / "model.safetensors"
-        captioner.save(path, "int8")
-        header, tensors = read_safetensors(path)
-        tensors["decoder.output.weight:scale"][0] = math.nan
-        write_safetensors(path, tensors, header)
-        assert "decoder.output.weight holds values that are not finite" in error(path)
 
     @pytest.mark.parametrize("beam", [1, 3])
     def test_annotation_vectors(self, captioner, beam):
@@ -261,15 +241,11 @@ class TestCaption:
         picture = (grey if mode in ("L", "1", "LA", "I", "F") else PHOTOS[0]).convert(mode)
         assert captioner.caption([picture])[0].words is not None
 
-    def test_paths_and_pictures(self, captioner, tmp_path):
+    def test_paths_and_pictures_of_any_size(self, captioner, tmp_path):
         PHOTOS[0].save(tmp_path / "photo.png")
         found = captioner.caption([tmp_path / "photo.png", str(tmp_path / "photo.png"), PHOTOS[0]])
         assert len({(c.text, round(c.log_probability, 4)) for c in found}) == 1
-
-    def test_any_size(self, captioner):
         assert len(captioner.caption([Image.new("RGB", size, "red") for size in ((1, 1), (500, 20), (224, 224))])) == 3
-
-    def test_no_photographs(self, captioner):
         assert captioner.caption([]) == []
 
     def test_options_stand_above_the_recipe(self, captioner):

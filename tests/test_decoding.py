@@ -48,20 +48,6 @@ def test_a_full_beam_is_exhaustive_search(seed, max_length):
         torch.testing.assert_close([h.log_probability for h in found[image]], [p for p, _ in expected])
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_beam_of_the_vocabulary_finds_the_best_of_two_words(seed):
-    model, a = decoder(seed)
-    for image, found in enumerate(beam_search(model, a, beam=K, max_length=2)):
-        assert found[0].words == every_caption(model, a[image : image + 1], 2)[0][1]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_never_worse_than_greedy_on_tiny_cases(seed):
-    model, a = decoder(seed)
-    for one, several in zip(greedy(model, a, 4), beam_search(model, a, K, 4), strict=True):
-        assert several[0].log_probability >= one.log_probability - 1e-9
-
-
 @pytest.mark.parametrize("beam", [1, 2, 3, 7])
 def test_images_do_not_meet_in_a_batch(beam):
     """Each image alone gives what it gives among others, maps included."""
@@ -89,6 +75,7 @@ def test_log_probability_and_maps_are_those_of_the_words(decode):
             assert END not in h.words
             assert UNKNOWN not in h.words
             assert len(h.words) <= 6
+            assert {type(word) for word in h.words} <= {int}
             output = model(a[image : image + 1], torch.tensor([[*h.words, END]]))
             assert math.isclose(h.log_probability, log_p(model, a[image : image + 1], h.words), abs_tol=1e-6)
             torch.testing.assert_close(h.alphas, output.alphas[0])
@@ -109,14 +96,6 @@ def test_no_hypothesis_that_ends_by_itself():
     for h in [*greedy(model, a, 3), *(image[0] for image in beam_search(model, a, 2, 3))]:
         assert len(h.words) == 3
         assert h.log_probability < -900
-
-
-def test_length_normalisation_ranks_by_the_mean():
-    model, a = decoder(2)
-    beam, longest = len(WORDS) ** 3, 3
-    for image, found in enumerate(beam_search(model, a, beam, longest, length_normalisation=1.0)):
-        scored = [(p / (len(words) + 1), words) for p, words in every_caption(model, a[image : image + 1], longest)]
-        assert found[0].words == max(scored)[1]
 
 
 def test_sampling_follows_the_distribution():
@@ -239,19 +218,6 @@ class TestEnds:
         assert steps_of(beam_search, eager, a, 2, 9) == 2
         assert steps_of(beam_search, with_bias(-20.0)[0], a, 2, 9) == 10
 
-    def test_one_image_waits_for_the_others(self):
-        """What an image finds does not change while others go on."""
-        eager, a = with_bias(1.0)
-        found = beam_search(eager, a, 3, 4)
-        assert [[h.words for h in image] for image in found] == [
-            [h.words for h in beam_search(eager, a[i : i + 1], 3, 4)[0]] for i in range(len(a))
-        ]
-
-
-def test_captions_of_one_word_at_most():
-    model, a = decoder(0)
-    assert max(len(h.words) for h in [*greedy(model, a, 1), *sample(model, a, 1)]) == 1
-
 
 def test_sampling_draws_from_the_generator_that_is_given():
     model, a = decoder(1, sharpness=0.5)
@@ -332,13 +298,3 @@ def test_draws_at_a_low_temperature_are_the_most_probable_words():
     drawn = sample(model, a, 5, temperature=1e-3)
     assert [h.words for h in drawn] == [h.words for h in greedy(model, a, 5)]
     assert {tuple(h.words) for _ in range(9) for h in sample(model, a[:1], 5)} != {tuple(drawn[0].words)}
-
-
-def test_ids_are_numbers_of_python():
-    model, a = decoder(0, sharpness=0.5)
-    hypotheses = [
-        *greedy(model, a, 3),
-        *sample(model, a, 3),
-        *(h for image in beam_search(model, a, 2, 3) for h in image),
-    ]
-    assert {type(word) for h in hypotheses for word in h.words} == {int}

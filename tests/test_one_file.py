@@ -165,12 +165,6 @@ class TestCaptions:
             lengths.add(len(words))
         assert len(lengths) > 1
 
-    def test_beam_1_is_greedy(self, one_file):
-        ours, satlibs = (each.eval() for each in decoders(one_file, "soft"))
-        a = torch.randn(20, L, D)
-        found = [one_file.beam_search(ours, vectors, 1)[0] for vectors in a]
-        assert found == [hypothesis.words for hypothesis in search.greedy(satlibs, a, one_file.longest)]
-
     def test_bleu_4_equals_satlibs(self, one_file):
         captions = ["a b c d e f", "a b b b b", "the the", "a star is above a red circle", "c"]
         references = [
