@@ -88,6 +88,7 @@ def test_without_attention_every_place_weighs_the_same():
         (("soft", "cosine", D, N, WIDTH), "no energy is called 'cosine'; choose among additive"),
         (("harder", "dot", D, N, WIDTH), "no attention is called 'harder'"),
         (("soft", "dot", 5, 4, WIDTH), "set decoder.hidden = 5"),
+        (("soft", "additive", D, N, WIDTH, "relu"), "no normaliser is called 'relu'; choose among softmax, sparsemax"),
     ],
 )
 def test_unknown_names_and_widths_that_do_not_fit(arguments, message):
@@ -161,7 +162,3 @@ class TestSparsemax:
         assert alpha.dtype == torch.bfloat16
         assert (alpha.float().sum(1) - 1).abs().max() < 0.02
         assert (alpha == 0).float().mean() > 0.5
-
-    def test_unknown_normaliser(self):
-        with pytest.raises(SatlibError, match="no normaliser is called 'relu'; choose among softmax, sparsemax"):
-            attention.create("soft", "additive", D, N, WIDTH, "relu")

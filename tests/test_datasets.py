@@ -102,9 +102,7 @@ def test_absent_images(flickr8k):
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("a.jpg#5 no tab", "expected IMAGE.jpg#NUMBER"),
         ("a.jpg\tno number", "expected IMAGE.jpg#NUMBER"),
-        ("a.jpg#5\t", "no word"),
         ("a.jpg#5\t .", "no word"),
     ],
 )
@@ -112,12 +110,6 @@ def test_malformed_and_empty_captions_name_the_line(flickr8k, line, word):
     with open(texts(flickr8k) / "Flickr8k.token.txt", "a") as file:
         file.write(line + "\n")
     refused("flickr8k", flickr8k, "Flickr8k.token.txt, line 22", word)
-
-
-def test_captions_that_are_not_utf8(flickr8k):
-    with open(texts(flickr8k) / "Flickr8k.token.txt", "ab") as file:
-        file.write("a.jpg#5\tA café .\n".encode("latin-1"))
-    refused("flickr8k", flickr8k, "Flickr8k.token.txt", "not UTF-8", "line 22")
 
 
 def test_image_of_a_split_without_captions(flickr8k):
@@ -240,6 +232,9 @@ def test_flickr30k_sources_of_captions(flickr30k):
     assert [example.split for example in data.examples] == ["train", "dev", "test"]
     write(base / "results_20130124.token", "".join(f"{n}.jpg#0\tTwo men .\n" for n in (1, 2, 3)))
     assert load("flickr30k", flickr30k).examples[1].references == ("Two men .",)
+    write(base / "results.csv", "image_name| comment_number| comment\n1.jpg, 0, A man .\n")
+    (base / "results_20130124.token").unlink()
+    refused("flickr30k", flickr30k, "results.csv, line 2", "IMAGE.jpg| NUMBER| CAPTION")
     write(base / "results_20130124.token", "1.jpg#0\tTwo men .\n")
     refused("flickr30k", flickr30k, "2 images (2.jpg, 3.jpg)", "without captions")
 
@@ -247,11 +242,6 @@ def test_flickr30k_sources_of_captions(flickr30k):
 def test_flickr30k_says_which_file_to_put_where(flickr30k):
     (flickr30k / "flickr30k" / "dataset_flickr30k.json").unlink()
     refused("flickr30k", flickr30k, "missing", "flickr30k/dataset_flickr30k.json", "form")
-
-
-def test_bad_kaggle_line(flickr30k):
-    write(flickr30k / "flickr30k" / "results.csv", "image_name| comment_number| comment\n1.jpg, 0, A man .\n")
-    refused("flickr30k", flickr30k, "results.csv, line 2", "IMAGE.jpg| NUMBER| CAPTION")
 
 
 # --- COCO ---------------------------------------------------------------------------------------------------------
@@ -404,14 +394,6 @@ def test_a_set_is_found_below_the_root_or_beside_the_folder_at_hand(monkeypatch,
     assert find_root("coco") == elsewhere
 
 
-def test_scenes_need_no_root(tmp_path):
-    data = load("scenes", tmp_path / "nowhere")
-    example = data.split("test")[0]
-    assert example.path is None
-    assert data.photo(example).size == (224, 224)
-    assert len(example.references) == 5
-
-
 @pytest.mark.slow
 def test_a_recipe_may_ask_for_any_number_of_scenes(tmp_path):
     usual = load("scenes", tmp_path)
@@ -452,10 +434,3 @@ def test_check_counts_by_hand(tmp_path):
     text = str(report)
     for part in ("missing: b.jpg", "c.jpg is not an image", "1 read, 1 missing, 1 unreadable", "K = 5", "66.7%"):
         assert part in text
-
-
-def test_check_of_a_whole_set(flickr8k):
-    report = check("flickr8k", flickr8k, progress=False)
-    assert report.ok
-    assert {name: split.images for name, split in report.splits.items()} == {"train": 2, "dev": 1, "test": 1}
-    assert str(flickr8k / "flickr8k" / "Flicker8k_Dataset") in str(report)

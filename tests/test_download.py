@@ -197,9 +197,8 @@ def test_no_network_says_which_file_to_put_where(server, body, tmp_path):
 
 def test_disk_that_cannot_be_written(server, body, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    said(
-        lambda: obtain(archive(body, f"{server.url}/x.zip"), tmp_path / "file", progress=False), "cannot write", "file"
-    )
+    good = archive(body, f"{server.url}/x.zip")
+    said(lambda: obtain(good, tmp_path / "file", progress=False), "cannot write", "file")
 
 
 def test_flickr30k_and_unknown_names(tmp_path):

@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import shutil
-import threading
 import zlib
 from collections import namedtuple
 
@@ -110,16 +109,6 @@ class TestStore:
         assert len(make(tmp_path)) == 13
         assert {name: (tmp_path / name).stat().st_mtime_ns for name in before} == before
 
-    @pytest.mark.parametrize("name", ["timm:vit/a", "vgg19"])
-    def test_a_folder_for_each_set_encoder_and_view(self, tmp_path, name):
-        data = CaptionSet("flickr8k", (), home=(tmp_path / "flickr8k" / "Flicker8k_Dataset").resolve())
-        place = features.folder(tmp_path, data, name, "crop")
-        assert place.parent == tmp_path / "features"
-        assert place.name == "flickr8k-" + name.replace(":", "-").replace("/", "-") + "-crop"
-        elsewhere = dataclasses.replace(data, home=(tmp_path / "other" / "flickr8k").resolve())
-        views = {features.folder(tmp_path, each, name, view) for each in (data, elsewhere) for view in images.VIEWS}
-        assert len(views) == 4
-
 
 class TestInterruption:
     class Stopped(BaseException):
@@ -206,22 +195,20 @@ class TestRefusals:
             in said
         )
 
-    @pytest.mark.parametrize("change", [-IMAGE, -1])
-    def test_an_array_that_is_too_short(self, tmp_path, change):
+    def test_an_array_that_is_too_short(self, tmp_path):
         make(tmp_path)
         whole = (tmp_path / ARRAY).read_bytes()
-        (tmp_path / ARRAY).write_bytes(whole[:change])
+        (tmp_path / ARRAY).write_bytes(whole[:-1])
         said = error(FeatureStore, tmp_path)
-        assert f"has {13 * IMAGE + change} bytes instead of {13 * IMAGE}; run satlib features again" in said
+        assert f"has {13 * IMAGE - 1} bytes instead of {13 * IMAGE}; run satlib features again" in said
         make(tmp_path)  # which does help
         assert (tmp_path / ARRAY).read_bytes()[: 12 * IMAGE] == whole[: 12 * IMAGE]
         assert len(make(tmp_path).read(IMAGE_IDS)) == 13
 
-    @pytest.mark.parametrize("text", ["[]", "{}", '{"grid": [2, 2]}', "{", "another format"])
-    def test_a_manifest_of_something_else(self, tmp_path, text):
+    @pytest.mark.parametrize("change", [("features 3", "features 2"), ("{", "")])
+    def test_a_manifest_of_something_else(self, tmp_path, change):
         make(tmp_path)
-        whole = (tmp_path / MANIFEST).read_text().replace("features 3", "features 2")
-        (tmp_path / MANIFEST).write_text(whole if text == "another format" else text)
+        (tmp_path / MANIFEST).write_text((tmp_path / MANIFEST).read_text().replace(*change))
         assert "run satlib features again" in error(FeatureStore, tmp_path)
 
 
@@ -265,18 +252,16 @@ class TestItsOwnImages:
     def test_two_folders_of_one_name_have_two_stores(self, root, tmp_path):
         a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
         assert [e.image_id for e in a.examples] == [e.image_id for e in b.examples]
-        self.make(root, a)
+        place = self.make(root, a).folder
         assert "does not exist; create it with: satlib features" in error(self.open, root, b)
+        shutil.copytree(place, features.folder(root, b, "tiny"))  # somebody puts it there
+        assert f"was made from {a.home}, not from {b.home}; run satlib features again" in error(self.open, root, b)
         self.make(root, b)
         for data in (a, b):
             self.assert_right(self.open(root, data), data)
-
-    def test_another_folders_store_is_not_used_where_somebody_puts_it(self, root, tmp_path):
-        a, b = (self.photos(tmp_path / parent / "photos", seed) for parent, seed in (("A", 0), ("B", 1)))
-        made = self.make(root, a).folder
-        made.rename(features.folder(root, b, "tiny"))
-        assert f"was made from {a.home}, not from {b.home}; run satlib features again" in error(self.open, root, b)
-        self.assert_right(self.make(root, b), b)
+        assert features.folder(root, a, "timm:vit/a", "crop").name == place.name.replace(
+            "tiny-whole", "timm-vit-a-crop"
+        )
 
     def test_a_set_that_moved_is_compared_and_not_computed_again(self, root, monkeypatch, capsys):
         data = self.photos(root / "photos")
@@ -315,38 +300,25 @@ class TestItsOwnImages:
         self.assert_right(self.open(root, data), data)
         assert torch.equal(store.read(["0.png"]), before)
 
-    def test_a_file_with_another_date_is_compared_and_one_with_the_same_by_verify_alone(self, root, tmp_path):
+    def test_a_file_with_another_date_is_compared_and_one_with_the_same_by_verify_alone(self, root, tmp_path, capsys):
         data = self.photos(tmp_path / "photos")
         store, path = self.make(root, data), data.examples[2].path
-        before, content = path.stat(), bytearray(path.read_bytes())
+        before = path.stat()
         os.utime(path, ns=(0, 0))
         self.open(root, data)  # only the date is new
         self.make(root, data)
         assert FeatureStore(store.folder).manifest.images["2.png"].modified == 0
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-        os.utime(path, ns=(0, 0))
-        self.open(root, data)
-        assert len(self.make(root, data)) == 10
-        path.write_bytes(content)
-        assert "1 image changed after" in error(self.open, root, data)
-        Image.new("RGB", (9, 9)).save(path)
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert "1 image changed after" in error(self.open, root, data)
-
-    def test_verify_reads_every_image(self, root, tmp_path, capsys):
-        data = self.photos(tmp_path / "photos")
-        self.make(root, data)
-        path = data.examples[2].path
-        before, size = path.stat(), path.stat().st_size
         self.paint(path, 99)
-        path.write_bytes(path.read_bytes()[:size].ljust(size, b"\0"))
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        path.write_bytes(path.read_bytes()[: before.st_size].ljust(before.st_size, b"\0"))
+        os.utime(path, ns=(0, 0))
         self.make(root, data, progress=True)
         assert capsys.readouterr().out == ""
         self.make(root, data, progress=True, verify=True)
         assert "1 changed; computing 1 of 10 images" in capsys.readouterr().out
         self.assert_right(self.open(root, data), data)
+        Image.new("RGB", (9, 9)).save(path)
+        os.utime(path, ns=(0, 0))
+        assert "1 image changed after" in error(self.open, root, data)  # its size
 
     def test_a_set_with_fewer_training_images_keeps_the_other_vectors(self, root, tmp_path, capsys):
         whole = self.photos(tmp_path / "photos")
@@ -375,21 +347,6 @@ class TestItsOwnImages:
         assert read == ["4.png"]  # the first four were noted
         self.assert_right(store, data)
 
-    def test_an_image_replaced_while_it_is_read_is_noticed_afterwards(self, root, tmp_path, monkeypatch):
-        data, true = self.photos(tmp_path / "photos"), CaptionSet.photo
-
-        def photo(data, example):
-            seen = true(data, example)
-            if example.image_id == "2.png":
-                self.paint(example.path, 79)
-            return seen
-
-        with monkeypatch.context() as patch:
-            patch.setattr(CaptionSet, "photo", photo)
-            self.make(root, data)
-        assert "1 image changed after" in error(self.open, root, data)
-        self.assert_right(self.make(root, data), data)
-
     def test_an_image_that_is_gone_is_named(self, root, tmp_path):
         data = self.photos(tmp_path / "photos")
         self.make(root, data)
@@ -397,13 +354,11 @@ class TestItsOwnImages:
         said = error(self.open, root, data)
         assert f"the image {data.examples[1].path} does not exist; restore it, or delete its captions" in said
 
-    @pytest.mark.parametrize("damage", [lambda byte: 0, lambda byte: byte ^ 4])
-    def test_damaged_bytes_are_noticed_and_mended(self, root, tmp_path, damage, capsys):
+    def test_damaged_bytes_are_noticed_and_mended(self, root, tmp_path, capsys):
         data = self.photos(tmp_path / "photos")
         array = self.make(root, data).folder / ARRAY
         content = bytearray(array.read_bytes())
-        place = next(i for i in range(2 * IMAGE, 3 * IMAGE) if content[i])
-        content[place] = damage(content[place])
+        content[2 * IMAGE] ^= 4
         array.write_bytes(content)
         store = self.open(root, data)
         assert len(store.read(["1.png", "3.png"])) == 2
@@ -414,35 +369,18 @@ class TestItsOwnImages:
         self.assert_right(self.open(root, data), data)
 
 
-class TestBadImages:
-    def photographs(self, folder):
-        examples = []
-        for example in DATA.examples[:6]:
-            path = folder / f"{example.image_id}.jpg"
-            DATA.photo(example).save(path)
-            examples.append(dataclasses.replace(example, path=path))
-        return CaptionSet("photographs", tuple(examples))
-
-    @pytest.mark.parametrize(
-        ("damage", "said"),
-        [
-            (lambda path: path.write_bytes(path.read_bytes()[:900]), "truncated or damaged"),
-            (lambda path: path.write_bytes(b""), "is empty"),
-            (lambda path: path.write_text("<html>not found</html>"), "is not an image"),
-            (lambda path: path.unlink(), "does not exist"),
-        ],
-    )
-    def test_are_named_and_what_was_done_is_kept(self, tmp_path, damage, said):
-        data = self.photographs(tmp_path)
-        path = data.examples[5].path
-        good = path.read_bytes()
-        damage(path)
-        message = error(make, tmp_path / "store", data)
-        assert str(path) in message
-        assert said in message
-        assert (tmp_path / "store" / ARRAY).stat().st_size == 4 * IMAGE
-        path.write_bytes(good)
-        assert len(make(tmp_path / "store", data)) == 6
+def test_a_bad_image_is_named_and_what_was_done_is_kept(tmp_path):
+    examples = []
+    for example in DATA.examples[:6]:
+        path = tmp_path / f"{example.image_id}.jpg"
+        DATA.photo(example).save(path)
+        examples.append(dataclasses.replace(example, path=path))
+    data, good = CaptionSet("photographs", tuple(examples)), path.read_bytes()
+    path.write_bytes(good[:900])
+    assert f"{path} is truncated or damaged" in error(make, tmp_path / "store", data)
+    assert (tmp_path / "store" / ARRAY).stat().st_size == 4 * IMAGE
+    path.write_bytes(good)
+    assert len(make(tmp_path / "store", data)) == 6
 
 
 class TestDisk:
@@ -492,17 +430,9 @@ class TestPixels:
 
 
 class TestReadAhead:
-    @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 20])
+    @pytest.mark.parametrize("count", [0, 2, 3, 20])
     def test_every_item_in_order(self, count):
         assert list(read_ahead(lambda i: i * i, list(range(count)))) == [i * i for i in range(count)]
-
-    def test_a_few_ahead_not_all(self):
-        begun = []
-        squares = read_ahead(lambda i: begun.append(i) or i, list(range(100)), threads=2)
-        next(squares)
-        squares.close()
-        assert len(begun) <= 5
-        assert threading.active_count() < 50
 
     def test_an_error_comes_out(self):
         def read(i):

@@ -137,10 +137,6 @@ def test_quick_bleu_splits_references_as_the_captions_were():
     assert evaluate.quick_bleu({"a": caption}, only) == pytest.approx(100)
 
 
-def test_caption_text_without_a_language():
-    assert Caption(["人", "a"], 0.0, torch.ones(3, 1, 1), torch.ones(3)).text == "人 a"
-
-
 def test_data_check_counts_in_the_language(folder, capsys):
     assert cli.main(["data", "check", str(folder), "--language", "zh"]) == 0
     train = datasets.load(str(folder)).split("train")

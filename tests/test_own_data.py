@@ -208,8 +208,3 @@ class TestCoco2017:
             "val2017/000000000015.jpg",
         ]
         assert data.examples[0].image_id == "val2014/COCO_val2014_000000000000.jpg"
-
-    def test_2014_comes_first(self, root):
-        (root / "coco" / "train2014").mkdir()
-        with pytest.raises(SatlibError, match="captions_train2014"):
-            datasets.load("coco", root)
