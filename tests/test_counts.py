@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -47,17 +45,3 @@ def test_flickr8k_has_the_published_sizes():
     for split in found.values():
         assert split.lengths.total() == 5 * split.images
         assert sum(length * number for length, number in split.lengths.items()) == split.words.total()
-
-
-@pytest.mark.slow
-def test_by_its_command(tmp_path):
-    command = [sys.executable, "-m", "satlib.data.counts"]
-    done = subprocess.run([*command, "scenes", tmp_path / "counts.tsv"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert counts.read(tmp_path / "counts.tsv")["train"].images == 4000
-    done = subprocess.run([*command, "nowhere", tmp_path / "x"], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "'nowhere' is neither a data set that satlib knows nor" in done.stderr
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "usage" in done.stderr

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from satlib.data.reading import read_lines
 from satlib.data.text import END, Vocabulary, tokenise
 from satlib.errors import SatlibError
+from satlib.files.reading import read_lines
 from satlib.model.attention import ENERGIES
 
 NO_WORD = -1  # padding of targets; as y_0, the zero embedding before the first word

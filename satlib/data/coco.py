@@ -21,9 +21,8 @@ import numpy as np
 from msgspec import Struct
 
 from satlib.data import karpathy
-from satlib.data.caption_set import CaptionSet
+from satlib.data.caption_set import CaptionSet, assemble, clean_all, require_files
 from satlib.data.images import SIZE, seen_box
-from satlib.data.reading import assemble, clean_all, require_files
 from satlib.errors import SatlibError
 from satlib.files.reading import Name, Size, read_json
 

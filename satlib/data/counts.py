@@ -1,22 +1,19 @@
 """Word counts and caption lengths of a caption set, for statistics without the captions themselves.
 
 Counts can be distributed where captions cannot: satlib includes those of Flickr8k. The file is a table with one column per
-split and rows such as "images", "length 7" and "word dog". To make one:
-
-    python -m satlib.data.counts NAME FILE
+split and rows such as "images", "length 7" and "word dog". It was made by `save(count(load("flickr8k")), FLICKR8K)`.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from satlib.data.datasets import SPLITS, CaptionSet, load
-from satlib.data.reading import read_lines
+from satlib.data.caption_set import SPLITS, CaptionSet
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 from satlib.files.atomic import write_text
+from satlib.files.reading import read_lines
 
 FLICKR8K = Path(__file__).parent / "flickr8k-counts.tsv"
 
@@ -62,7 +59,7 @@ def read(path: Path = FLICKR8K) -> dict[str, Counts]:
     counts = {split: Counts() for split in SPLITS}
     (_, header), *lines = read_lines(path) or [(1, "")]
     if header.split("\t") != ["what", *SPLITS]:
-        raise SatlibError(f"{path} is not a table of counts; make it with: python -m satlib.data.counts NAME FILE")
+        raise SatlibError(f"{path} is not a table of counts; make it with satlib.data.counts.save")
     for number, line in lines:
         try:
             label, *numbers = line.split("\t")
@@ -78,17 +75,3 @@ def read(path: Path = FLICKR8K) -> dict[str, Counts]:
                 f"{path}, line {number}: expected images, length N or word W, then one count per split"
             ) from error
     return counts
-
-
-def main() -> None:
-    """The command line described at the top of this file."""
-    if len(sys.argv) != 3:
-        raise SystemExit("usage: python -m satlib.data.counts NAME FILE")
-    try:
-        save(count(load(sys.argv[1], require_images=False)), Path(sys.argv[2]))
-    except SatlibError as error:
-        raise SystemExit(f"counts: {error}") from error
-
-
-if __name__ == "__main__":
-    main()

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from satlib.data import karpathy
-from satlib.data.caption_set import CaptionSet
-from satlib.data.reading import assemble, clean, read_lines, require_files
+from satlib.data.caption_set import CaptionSet, assemble, clean, require_files
 from satlib.errors import SatlibError
+from satlib.files.reading import read_lines
 
 LAYOUT_8K = "flickr8k/Flicker8k_Dataset/*.jpg, flickr8k/Flickr8k_text/Flickr8k.token.txt and Flickr_8k.{train,dev,test}Images.txt beside it"
 LAYOUT_30K = "flickr30k/flickr30k-images/*.jpg, flickr30k/results_20130124.token or results.csv, flickr30k/dataset_flickr30k.json"

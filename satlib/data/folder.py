@@ -14,11 +14,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from satlib.data.caption_set import SPLITS, CaptionSet
-from satlib.data.reading import assemble, clean, read_text, split_name
+from satlib.data.caption_set import SPLITS, CaptionSet, assemble, clean, split_name
 from satlib.errors import SatlibError
 from satlib.files.atomic import replacing, write_text
-from satlib.files.reading import read_json
+from satlib.files.reading import read_json, read_text
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 LAYOUT = "captions.csv with the columns image,caption[,split], or captions.json, a list of objects of the same form"

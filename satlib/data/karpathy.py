@@ -9,8 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from satlib.data.caption_set import CaptionSet
-from satlib.data.reading import assemble, clean_all, split_name
+from satlib.data.caption_set import CaptionSet, assemble, clean_all, split_name
 from satlib.errors import SatlibError
 from satlib.files.reading import Name, read_json
 

@@ -29,8 +29,7 @@ from urllib3.exceptions import HTTPError
 
 from satlib.data import images
 from satlib.data.batches import Batch, Pair, training_pairs
-from satlib.data.caption_set import SPLITS, CaptionSet, Example
-from satlib.data.reading import clean
+from satlib.data.caption_set import SPLITS, CaptionSet, Example, clean
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.files.atomic import replacing, write_text

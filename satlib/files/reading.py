@@ -1,4 +1,4 @@
-"""Strict reading of JSON: a text is decoded into the type that its reader declares, or refused in one line.
+"""Strict reading: text is UTF-8, and JSON is decoded into the type that its reader declares, or the file is refused in one line.
 
 A file may come from a stranger, another program or a disk that was full. Messages name the place: "images[3].split must be text,
 not null". Fields that a type does not name are allowed, unless it says otherwise.
@@ -36,13 +36,36 @@ def read_json(path: Path, kind: type[Kind], what: str, advice: str = "create it 
     Raises:
         SatlibError: the file is missing, unreadable, not UTF-8, not valid JSON (for example, truncated), or has another form.
     """
+    return decode(_content(path).removeprefix(b"\xef\xbb\xbf"), kind, str(path), what, advice)
+
+
+def read_text(path: Path) -> str:
+    """The content of a UTF-8 text file, without a byte order mark.
+
+    Raises:
+        SatlibError: the file is missing, cannot be read, or is not UTF-8 (with the line number).
+    """
+    raw = _content(path)
     try:
-        content = path.read_bytes()
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SatlibError(f"{path} is not UTF-8 text (line {line}); save it as UTF-8") from error
+
+
+def read_lines(path: Path) -> list[tuple[int, str]]:
+    """The non-blank lines with their numbers, counted from 1; errors as for `read_text`. Only a newline ends a line."""
+    lines = (line.removesuffix("\r") for line in read_text(path).split("\n"))
+    return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise SatlibError(f"{path} does not exist") from error
     except OSError as error:
         raise SatlibError(f"cannot read {path}: {error.strerror}") from error
-    return decode(content.removeprefix(b"\xef\xbb\xbf"), kind, str(path), what, advice)
 
 
 def decode(content: bytes | str, kind: type[Kind], where: str, what: str, advice: str) -> Kind:
