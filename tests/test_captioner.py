@@ -105,17 +105,12 @@ class TestFile:
     def test_a_header_as_long_as_the_mark_of_a_pickle(self, captioner, tmp_path):
         """A safetensors file begins with its header's length, which may spell "PK" or a pickle's first bytes."""
         path = tmp_path / "model.safetensors"
+        captioner.save(path)
+        raw = path.read_bytes()
+        length = int.from_bytes(raw[:8], "little")
         for mark in (b"PK", b"\x80\x02", b"\x80\x04"):
-            captioner.save(path)
-            begun = int.from_bytes(path.read_bytes()[:8], "little")
-            wanted = int.from_bytes(mark, "little")
-            padding = (wanted - begun) % 65536
-            captioner.save(path, card={"x": "y" * max(0, padding - 9)})
-            for more in range(-12, 12):
-                if path.read_bytes()[:2] == mark:
-                    break
-                captioner.save(path, card={"x": "y" * max(0, padding - 9 + more)})
-            assert path.read_bytes()[:2] == mark
+            longer = int.from_bytes(mark + b"\1", "little")
+            path.write_bytes(longer.to_bytes(8, "little") + raw[8 : 8 + length].ljust(longer) + raw[8 + length :])
             assert Captioner.load(path).vocabulary == WORDS
 
 
@@ -124,13 +119,13 @@ class TestRefusals:
         assert "does not exist; train one with: satlib train RECIPE" in error(tmp_path / "nothing")
         assert "model.safetensors does not exist" in error(tmp_path)
 
-    @pytest.mark.parametrize("kept", [0, 1, 7, 8, 100, 0.5, 0.999])
-    def test_cut_short(self, captioner, tmp_path, kept):
+    def test_cut_short(self, captioner, tmp_path):
         path = tmp_path / "model.safetensors"
         captioner.save(path)
         whole = path.read_bytes()
-        path.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
-        assert f"{path} is damaged or truncated" in error(path)
+        for length in (0, 7, 100, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:length])
+            assert f"{path} is damaged or truncated" in error(path)
 
     @pytest.mark.parametrize("zipped", [True, False])
     def test_a_pickle(self, captioner, tmp_path, zipped):
@@ -172,8 +167,7 @@ class TestRefusals:
 
 
 class TestNotFinite:
-    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-    @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+    @pytest.mark.parametrize(("storage", "value"), [("float32", math.nan), ("float16", math.inf), ("int8", -math.inf)])
     def test_is_not_written(self, captioner, tmp_path, storage, value):
         with torch.no_grad():
             captioner.decoder.output.weight[2, 3] = value
@@ -193,12 +187,11 @@ class TestNotFinite:
         captioner.save(tmp_path / "model.safetensors")
         assert Captioner.load(tmp_path).decoder.output.bias[1] == 1e5
 
-    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-    def test_is_not_read(self, captioner, tmp_path, value):
+    def test_is_not_read(self, captioner, tmp_path):
         path = tmp_path / "model.safetensors"
         captioner.save(path)
         header, tensors = read_safetensors(path)
-        tensors["decoder.gates_word.bias"][7] = value
+        tensors["decoder.gates_word.bias"][7] = math.nan
         write_safetensors(path, tensors, header)
         assert "decoder.gates_word.bias holds values that are not finite" in error(path)
 

@@ -183,16 +183,10 @@ def test_bad_karpathy_files(tmp_path):
     path = tmp_path / "dataset_x.json"
     for text, word in [
         ('{"images": [', "not valid JSON"),
-        ("[1]", "dataset files (it must be an object, not a list)"),
         ('{"images": []}', "no image"),
         ('{"images": [{"filename": "a.jpg"}]}', "images[0].split is missing"),
-        ('{"images": [7]}', "images[0] must be an object, not a whole number"),
         ('{"images": [{"filename": "a.jpg", "split": "extra", "sentences": []}]}', "'extra'"),
         ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "."}]}]}', "without captions"),
-        (
-            '{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": 3}]}]}',
-            "sentences[0].raw must be text, not a whole number",
-        ),
     ]:
         write(path, text)
         refused(path, tmp_path, word)
@@ -344,10 +338,8 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
     ("rows", "words"),
     [
         ("", ["first line must name"]),
-        ("picture,text\na.jpg,A dog\n", ["picture, text"]),
         ("image,caption\n", ["no image"]),
         ("image,caption\na.jpg,\n", ["line 2", "no word"]),
-        ("image,caption\na.jpg\n", ["line 2", "no word"]),
         ("image,caption\n,A dog\n", ["line 2", "no image"]),
         ("image,caption\na.jpg,A dog, running\n", ["line 2", "double quotes"]),
         ('image,caption\na.jpg,"A dog\n', ["line", "quotation marks"]),

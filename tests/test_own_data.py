@@ -77,11 +77,9 @@ class TestStarting:
         changes = [part for change in (f"data.name={own}", *SMALL) for part in ("--set", change)]
         assert cli.main([*given, *changes]) == 0
         out = capsys.readouterr().out
-        assert "as in " in out
         assert 'encoder.name = "small"' in out
-        assert "14 words keep the weights" in out or " words keep the weights that they have in " in out
+        assert " words keep the weights that they have in " in out
         assert "are new to it and start fresh" in out
-        capsys.readouterr()
         assert cli.main([*given, *changes]) == 0  # the same command goes on with the run, which is done
 
     def test_what_is_set_is_left_alone(self):

@@ -251,7 +251,7 @@ class TestTraining:
         assert cli.main(["evaluate", run, "--device", "cpu"]) == 0
         assert "4 images of tiny test" in capsys.readouterr().out
         assert cli.main(["evaluate", run, "--split", "train", "--device", "cpu"]) == 2
-        assert "can only be read as a stream" in capsys.readouterr().err
+        assert "are a stream, which is read whole" in capsys.readouterr().err
 
     @pytest.mark.parametrize("change", ["data.train_images=5", "objective.maximise=reward"])
     def test_what_a_stream_cannot_do(self, change, some, tmp_path):

@@ -192,24 +192,12 @@ class Shards(CaptionSet):
         """
         if name == "train":
             raise SatlibError(
-                f"the training images in {self.place} can only be read as a stream, for training; evaluate on dev or test"
+                f"the training images in {self.place} are a stream, which is read whole and only for training: set "
+                "data.train_images = 0, evaluate on dev or test, or train on a data set in files"
             )
         if name not in self._held:
             self._held[name] = tuple(self.stream(name, self.index.splits.get(name, ())))
         return self._held[name]
-
-    def shortened(self, train_images: int) -> "Shards":
-        """The set itself.
-
-        Raises:
-            SatlibError: `train_images` is not 0, but a stream is read whole.
-        """
-        if train_images:
-            raise SatlibError(
-                f"the training images in {self.place} are a stream, which is read whole: set data.train_images = 0, "
-                "or train on a data set in files"
-            )
-        return self
 
     def vocabulary(self, size: int, min_count: int, language: str = "") -> Vocabulary:
         """The vocabulary of the training captions, from the word counts in the index.
