@@ -67,9 +67,6 @@ class TestNumbers:
     def test_names_code_formulas_and_questions_claim_nothing(self, text):
         assert found(text) == []
 
-    def test_a_sign_of_comparison_hides_nothing(self):
-        assert found("The loss is < 5 here.\n\nIt has 7 parts, > 2.") == [("5", None), ("7", None), ("2", None)]
-
     def test_goals_tasks_and_references_claim_nothing(self):
         head = "# 1. T\n\n**You will be able to**\n\n- do 17 things faster than before.\n\n**Minutes**: 9 to read"
         assert found(head, "## Try it\n\nSet it to 5.\n\n## References\n\n- pages 17 to 31") == []
@@ -97,10 +94,6 @@ class TestComparisons:
         assert basis is None
         ((_, basis),) = found(sentence, ("assert a < b", ""))
         assert basis is None
-
-    def test_marks_of_emphasis_and_line_breaks_do_not_matter(self):
-        ((_, basis),) = found("Soft attention is *faster\nthan* hard.", ("assert a < b, 'faster than hard'", ""))
-        assert basis == "asserted in cell 1"
 
     def test_words_that_only_look_like_superlatives_do_not_compare(self):
         assert found("The rest of the test split is of interest, rather than the forest.") == []
@@ -177,9 +170,3 @@ def test_pictures_are_reduced_only_where_a_notebook_is_too_large():
         assert picture.size == (200, 200)
         assert picture.mode == "P"
     assert len(nbformat.writes(made)) < 100_000
-
-
-def test_a_markdown_cell_is_parted_before_each_heading_and_not_in_code():
-    text = "Words.\n\n## One\n\n```\n# a comment\n```\n\n### Two\n\nMore."
-    parts = [cell.source for cell in notebooks.parted(nbformat.v4.new_markdown_cell(text))]
-    assert parts == ["Words.", "## One\n\n```\n# a comment\n```", "### Two\n\nMore."]

@@ -11,7 +11,6 @@ from satcourse.exercises import class_seed, grading, reference, task
 from satcourse.exercises.engine import chapter
 from satcourse.exercises.grading import ExerciseResult
 from satlib import cli
-from satlib.errors import SatlibError
 
 SOURCE = next(source for source in exercises.sources() if source.stem.startswith("05"))
 COUNT = len(chapter(5))
@@ -103,13 +102,6 @@ class TestMatrix:
         assert grading.best(rows)["4.1"].state == "done"
         assert grading.best(rows[:2])["4.1"].state == "wrong"
         assert grading.best(rows[::-1])["4.1"].state == "done"
-
-    def test_exercises(self):
-        assert grading.exercises(["5", "4.2", "5.1"]) == ["4.2", *(f"5.{n}" for n in range(1, COUNT + 1))]
-        with pytest.raises(SatlibError, match=r"no exercise '4\.99'"):
-            grading.exercises(["4.99"])
-        with pytest.raises(SatlibError, match="notebook 12 has no exercises"):
-            grading.exercises(["12"])
 
 
 def test_what_is_no_class(tmp_path, capsys):

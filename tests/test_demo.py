@@ -97,19 +97,9 @@ def test_a_missing_model_is_said_before_anything_is_trained(tmp_path, monkeypatc
     assert not (tmp_path / "out").exists()
 
 
-def test_the_demo_s_own_changes_fit_the_recipe():
-    assert recipe.load("scenes-soft", demo.CHANGES).data.train_images > 0
-
-
 def without(monkeypatch, *packages):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in packages else find(name))
-
-
-def test_photographs_come_from_scikit_image():
-    found = demo.photographs()
-    assert [path.name for path in found] == list(demo.PHOTOGRAPHS["skimage"])
-    assert all(min(images.open_photo(path).size) >= 224 for path in found)
 
 
 def test_photographs_come_from_matplotlib_otherwise(monkeypatch):
@@ -123,9 +113,3 @@ def test_people_come_from_every_package_that_is_there(monkeypatch):
     assert [path.name for path in demo.people()] == ["camera.png", "grace_hopper.jpg"]
     without(monkeypatch, "skimage")
     assert [path.name for path in demo.people()] == ["grace_hopper.jpg"]
-
-
-def test_no_photograph_at_all_is_said(monkeypatch):
-    without(monkeypatch, "skimage", "matplotlib")
-    with pytest.raises(SatlibError, match="pip install scikit-image"):
-        demo.photographs()

@@ -73,13 +73,6 @@ def test_a_reading_is_whole(count):
     ]
 
 
-def test_a_reading_marks_what_has_changed():
-    shown = reading(4)
-    figure = drawings.reading_figure(photo(), shown, 0, [LONG[0], "x", *LONG[2:], plots.END_LABEL])
-    styles = {text.get_text(): text.get_fontstyle() for text in figure.axes[2].texts}
-    assert styles == {**dict.fromkeys([*LONG, plots.END_LABEL], "normal"), LONG[1]: "italic"}
-
-
 def test_a_given_word_that_is_no_alternative_has_its_bar():
     shown = reading(2)
     shown.words[0], shown.probabilities[0] = "rare", 0.001
@@ -146,8 +139,3 @@ def test_each_place_has_its_answer_where_it_lies(size, view):
         assert x == pytest.approx(left + (column + 0.5) * (right - left) / 3)
         assert 448 * size[1] / max(size) - y == pytest.approx(top + (row + 0.5) * (bottom - top) / 2)
     assert [text.get_text() for text in figure.axes[0].texts if text.get_weight() == "bold"] == ["red", "red"]
-
-
-def test_the_same_input_gives_the_same_bytes():
-    one, other = (drawings.course_map(PARTS)._repr_png_() for _ in range(2))
-    assert one == other

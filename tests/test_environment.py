@@ -62,12 +62,6 @@ def test_every_conda_line_is_a_match_spec():
         MatchSpec("python >=3.10,,<")  # so that a line which is none would be seen
 
 
-def test_conda_takes_the_rest_from_pyproject_in_the_versions_of_constraints():
-    """Conda writes this section into a requirements file beside environment.yml, where pip reads both lines."""
-    _, sections = conda_lines()
-    assert sections == [{"pip": ["-c constraints.txt", "-e .[course]"]}]
-
-
 def test_learners_do_not_get_the_contributors_tools():
     course, dev = ({canonicalize_name(Requirement(line).name) for line in EXTRAS[name]} for name in ("course", "dev"))
     assert not course & dev
@@ -177,13 +171,6 @@ def test_constraints_pin_every_dependency_as_pyproject_allows():
             needed = Requirement(line)
             if needed.marker is None or needed.marker.evaluate(machine):
                 assert needed.specifier.contains(pinned[canonicalize_name(needed.name)]), line
-
-
-def test_constraints_name_no_address():
-    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    assert "://" not in text
-    assert "--" not in text  # no option: no index, no place to look
-    assert " @ " not in text
 
 
 def fresh_python(code, **more):

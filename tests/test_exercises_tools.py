@@ -189,14 +189,6 @@ def test_a_dead_kernel_and_an_endless_cell_cost_their_own_exercise_alone(tmp_pat
     assert not any("outside" in line for line in lines)
 
 
-def test_a_notebook_that_makes_check_say_nothing(tmp_path, capsys):
-    notebook = only(exercises.generate(SOURCE, with_solutions=False), "5.1")
-    notebook.cells.insert(2, nbformat.v4.new_code_cell("check = lambda *words: None"))
-    nbformat.write(notebook, tmp_path / "mine.ipynb")
-    assert cli.main(["check", str(tmp_path / "mine.ipynb"), "--only", "5.1"]) == 1
-    assert "its check said nothing" in capsys.readouterr().out
-
-
 def test_run_all_runs_all(tmp_path):
     """A kernel's answer to a blank exercise is no error for whoever runs all cells, but one for nbval, and its cell shows it."""
     notebook = exercises.generate(SOURCE, with_solutions=False)
@@ -290,11 +282,6 @@ def test_what_is_no_notebook_of_exercises(tmp_path, capsys):
     assert lines[-1].startswith("0 of 0 done")
 
 
-def test_no_notebook(tmp_path, capsys):
-    assert cli.main(["check", str(tmp_path)]) == 2
-    assert "there is no notebook at" in capsys.readouterr().err
-
-
 def test_the_teachers_workflow_installs_satlib_and_runs_the_check():
     """From the address that pyproject.toml has; where it has none, from an archive."""
     text = (ROOT / "examples" / "teacher-workflow.yml").read_text()
@@ -335,13 +322,3 @@ class TestJudge:
             },
             ["mine.ipynb, cell 7: ZeroDivisionError: division by zero"],
         )
-
-    def test_a_cell_that_does_not_run_is_the_reason_and_not_its_check(self):
-        assert self.rows(
-            ("4.1", "answer", "SyntaxError: invalid syntax", ""),
-            ("4.1", "check", "NameError: name 'energies' is not defined", ""),
-            ("4.2", "check", "NameError: name 'weights' is not defined", ""),
-        )[0] == {
-            "4.1": ("wrong", "SyntaxError: invalid syntax"),
-            "4.2": ("wrong", "run the cell above first: NameError: name 'weights' is not defined"),
-        }

@@ -89,13 +89,6 @@ def test_an_archive_a_wheel_or_a_checkout_beside_the_notebook(run_cell):
         (Path(folder) / "pyproject.toml").unlink()
 
 
-def test_the_environment_may_say_where_it_is(run_cell, monkeypatch, tmp_path):
-    Path("satlib.zip").touch()
-    for source, url in [("other.zip", (tmp_path / "my notebooks/other.zip").as_uri()), (f"git+{ADDRESS}@v1",) * 2]:
-        monkeypatch.setenv("SATLIB_SOURCE", source)
-        assert run_cell() == url
-
-
 def test_colab_asks_for_the_archive_where_there_is_none(run_cell, monkeypatch, capsys):
     with pytest.raises(
         FileNotFoundError, match=r"put an archive of satlib's repository, satlib\*\.zip, beside this notebook"

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -14,10 +13,8 @@ import yaml
 from filelock import FileLock
 from tools_path import release_check
 
-from satcourse import course
 from satcourse.course import course_files, without_outside_links, write_course
 from satlib import __version__
-from satlib.errors import SatlibError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -102,10 +99,6 @@ class TestLinks:
         text = without_outside_links(self.TEXT, "README.md", ["notebooks/n.ipynb"], None, "1.2")
         assert text == "guide  [web](https://x.org) [here](#here) [next](notebooks/n.ipynb) `[c](d)`"
 
-    def test_are_read_from_the_page_that_has_them(self):
-        kept = "[back](../notebooks/n.ipynb) [all](../notebooks)"
-        assert without_outside_links(kept, "exercises/e.ipynb", ["notebooks/n.ipynb"], None, "1") == kept
-
 
 class TestCourse:
     def test_is_whole_and_every_link_leads_somewhere(self, tmp_path):
@@ -142,30 +135,6 @@ class TestCourse:
         }
         assert mine.read_text() == "# mine"
         assert (tmp_path / "notes.txt").read_text() == "my notes"
-
-    def test_refuses_a_folder_in_place_of_a_file(self, tmp_path):
-        (tmp_path / "notebooks/00_look.ipynb").mkdir(parents=True)
-        with pytest.raises(SatlibError, match="is a folder, where the course has a file"):
-            write_course(tmp_path)
-
-    def test_an_installation_without_it_says_so(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(course, "PACKED", tmp_path)
-        with pytest.raises(SatlibError, match="this installation of satlib has no course"):
-            write_course(tmp_path / "course")
-
-    def test_the_address_is_that_of_the_package(self, monkeypatch):
-        class Metadata:
-            def get_all(self, name):
-                return {"Project-URL": ["Other, https://x.org", "Source, https://h.org/o/r"]}[name]
-
-        monkeypatch.setattr(course, "metadata", lambda name: Metadata())
-        assert course._address() == "https://h.org/o/r"
-
-        def missing(name):
-            raise metadata.PackageNotFoundError(name)
-
-        monkeypatch.setattr(course, "metadata", missing)
-        assert course._address() is None
 
 
 class TestWorkflow:

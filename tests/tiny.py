@@ -17,8 +17,10 @@ from torch import nn
 
 from satlib import recipe
 from satlib.data.datasets import CaptionSet, Example
+from satlib.data.text import Vocabulary
 from satlib.evaluation import plots
 from satlib.model import encoders
+from satlib.model.captioner import Captioner
 from satlib.training import loop
 
 COLOURS, SHAPES, PLACES = ("red", "blue", "green", "white"), ("circle", "square", "star"), ("on the left", "at the top")
@@ -46,6 +48,18 @@ def the_recipe(*changes):
     for change in changes:
         recipe._apply(values, change)
     return recipe.from_dict(values)
+
+
+def decided(attention="soft", seed=5, words=("a", "red", "circle", "square", "on", "the", "left", "blue")):
+    """A captioner that is not trained, but decided: its weights are large. Needs `build` among the encoders, as "tiny"."""
+    torch.manual_seed(seed)
+    captioner = Captioner(
+        the_recipe(f"decoder.attention={attention}"), Vocabulary(list(words)), encoders.create("tiny")
+    ).eval()
+    with torch.no_grad():
+        for parameter in captioner.decoder.parameters():
+            parameter.mul_(4)
+    return captioner
 
 
 def data(train=20, dev=6, test=4):

@@ -3,7 +3,6 @@
 import argparse
 import json
 import math
-from pathlib import Path
 from typing import Any, NoReturn
 
 from satlib.recipe import LANGUAGES, declared
@@ -70,82 +69,48 @@ def values(text: str) -> list[float]:
     return [at_least_zero(part) for part in text.split(",")]
 
 
-def out_option(parser: argparse.ArgumentParser, text: str, default: Path | None = None) -> None:
-    """Add --out, the folder that a command writes to."""
-    parser.add_argument("--out", type=Path, metavar="FOLDER", default=default, help=text)
-
-
 def printed(value: Any) -> int:
     """Print a value as JSON; gives the exit status 0."""
     print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
     return 0
 
 
-def data_set_option(parser: argparse.ArgumentParser) -> None:
-    """Add --data-set."""
-    parser.add_argument(
-        "--data-set",
-        metavar="NAME",
-        help="another data set than the one of the model's recipe: a name, or the path of your own folder; its results are "
+# Options of several commands.
+_SHARED: dict[str, dict[str, Any]] = {
+    "recipe": {"help": "a recipe's name (satlib recipe lists them) or the path of a .toml file"},
+    "--set": {
+        "action": "append",
+        "default": [],
+        "metavar": "SECTION.KEY=VALUE",
+        "help": "change a value of the recipe; may be repeated",
+    },
+    "--data": {"metavar": "FOLDER", "help": "the folder of data sets; by default $SATLIB_DATA or ./data"},
+    "--data-set": {
+        "metavar": "NAME",
+        "help": "another data set than the one of the model's recipe: a name, or the path of your own folder; its results are "
         "written to a folder of its name",
-    )
+    },
+    "--device": {
+        "choices": ("auto", "cpu", "cuda", "mps"),
+        "default": "auto",
+        "help": "the device to compute on",
+    },
+    "--json": {"action": "store_true", "help": "print the result as JSON (docs/scripts.md describes its form)"},
+    "--beam": {"type": beam_width, "help": "beam width; by default the recipe's"},
+    "--language": {
+        "choices": tuple(LANGUAGES),
+        "default": "",
+        "help": "the captions' language, if it is written without spaces between words; a recipe for them sets data.language "
+        "to it",
+    },
+    "--attention": {
+        "metavar": "FILE:FUNCTION",
+        "help": "your own attend(e, a) -> (z, alpha), from a .py file or a notebook, in place of softmax and weighted mean",
+    },
+}
 
 
-def json_option(parser: argparse.ArgumentParser) -> None:
-    """Add --json."""
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as JSON (docs/scripts.md describes its form)"
-    )
-
-
-def split_option(parser: argparse.ArgumentParser) -> None:
-    """Add --split."""
-    parser.add_argument("--split", choices=SPLITS, default="test", help="which split")
-
-
-def beam_option(parser: argparse.ArgumentParser) -> None:
-    """Add --beam."""
-    parser.add_argument("--beam", type=beam_width, help="beam width; by default the recipe's")
-
-
-def data_option(parser: argparse.ArgumentParser) -> None:
-    """Add --data."""
-    parser.add_argument("--data", metavar="FOLDER", help="the folder of data sets; by default $SATLIB_DATA or ./data")
-
-
-def device_option(parser: argparse.ArgumentParser) -> None:
-    """Add --device."""
-    parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="the device to compute on"
-    )
-
-
-def recipe_options(parser: argparse.ArgumentParser) -> None:
-    """Add RECIPE and --set."""
-    parser.add_argument("recipe", help="a recipe's name (satlib recipe lists them) or the path of a .toml file")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        help="change a value of the recipe; may be repeated",
-    )
-
-
-def language_option(parser: argparse.ArgumentParser) -> None:
-    """Add --language."""
-    parser.add_argument(
-        "--language",
-        choices=tuple(LANGUAGES),
-        default="",
-        help="the captions' language, if it is written without spaces between words; a recipe for them sets data.language to it",
-    )
-
-
-def attention_option(parser: argparse.ArgumentParser) -> None:
-    """Add --attention."""
-    parser.add_argument(
-        "--attention",
-        metavar="FILE:FUNCTION",
-        help="your own attend(e, a) -> (z, alpha), from a .py file or a notebook, in place of softmax and weighted mean",
-    )
+def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add options that several commands have, by their names."""
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])

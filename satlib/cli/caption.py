@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satlib.cli import inputs
-from satlib.cli.arguments import MODEL, beam_option, device_option, json_option, out_option, printed
+from satlib.cli.arguments import MODEL, add_shared, printed
 
 if TYPE_CHECKING:
     from satlib.model.captioner import Caption
@@ -23,10 +23,11 @@ def add_caption(parser: argparse.ArgumentParser) -> None:
         dest="models",
         help=f"{MODEL}; may be repeated, to compare models",
     )
-    beam_option(parser)
-    out_option(parser, "folder for the pictures of attention", default=Path("captions"))
-    json_option(parser)
-    device_option(parser)
+    add_shared(parser, "--beam")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures of attention"
+    )
+    add_shared(parser, "--json", "--device")
 
 
 def caption(options: argparse.Namespace) -> int:

@@ -4,15 +4,7 @@ import argparse
 from pathlib import Path
 
 from satlib.cli import inputs
-from satlib.cli.arguments import (
-    SPLITS,
-    Formatter,
-    data_option,
-    device_option,
-    language_option,
-    positive,
-    recipe_options,
-)
+from satlib.cli.arguments import SPLITS, Formatter, add_shared, positive
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +22,8 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         if action == "shards":
             _add_shards(command)
         if action != "fetch":
-            language_option(command)
-        data_option(command)
+            add_shared(command, "--language")
+        add_shared(command, "--data")
         command.set_defaults(action=run)
 
 
@@ -94,9 +86,7 @@ def shards(options: argparse.Namespace) -> int:
 
 def add_features(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib features`."""
-    recipe_options(parser)
-    data_option(parser)
-    device_option(parser)
+    add_shared(parser, "recipe", "--set", "--data", "--device")
     parser.add_argument("--batch-size", type=positive, default=32, help="images per batch")
     parser.add_argument(
         "--verify",

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from satlib import __version__, recipe
-from satlib.cli.arguments import MODEL, data_option, device_option, json_option, printed
+from satlib.cli.arguments import MODEL, add_shared, printed
 
 _LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", "pycocoevalcap", "nltk", "matplotlib")
 _COURSE = ("jupyterlab", "jupytext", "ipywidgets", "nbval")
@@ -18,9 +18,7 @@ _COURSE = ("jupyterlab", "jupytext", "ipywidgets", "nbval")
 def add_doctor(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib doctor`."""
     parser.add_argument("model", type=Path, metavar="RUN", help=MODEL)
-    json_option(parser)
-    data_option(parser)
-    device_option(parser)
+    add_shared(parser, "--json", "--data", "--device")
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -39,7 +37,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 def add_info(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib info`."""
-    json_option(parser)
+    add_shared(parser, "--json")
 
 
 def info(options: argparse.Namespace) -> int:

@@ -7,21 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from satlib.cli import inputs
-from satlib.cli.arguments import (
-    MODEL,
-    SPLITS,
-    at_least_zero,
-    attention_option,
-    beam_option,
-    data_option,
-    data_set_option,
-    device_option,
-    json_option,
-    language_option,
-    out_option,
-    printed,
-    split_option,
-)
+from satlib.cli.arguments import MODEL, SPLITS, add_shared, at_least_zero, printed
 from satlib.errors import SatlibError
 from satlib.recipe import LOOKS
 
@@ -35,7 +21,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         help=f'{MODEL}; or captions to score without a model: an evaluation file, or JSON {{"image id": "caption", ...}}',
     )
     parser.add_argument("--split", choices=SPLITS, help="which split (default: test, or that of the evaluation file)")
-    beam_option(parser)
+    add_shared(parser, "--beam")
     parser.add_argument(
         "--length-normalisation",
         type=at_least_zero,
@@ -47,13 +33,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         choices=LOOKS,
         help="the context vector of hard attention (see decoding.look in satlib recipe --explain); by default the recipe's",
     )
-    out_option(parser, "folder for the evaluation file; by default that of the model")
-    json_option(parser)
-    data_set_option(parser)
-    data_option(parser)
-    device_option(parser)
-    attention_option(parser)
-    language_option(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder for the evaluation file; by default that of the model"
+    )
+    add_shared(parser, "--json", "--data-set", "--data", "--device", "--attention", "--language")
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -124,7 +107,7 @@ def _score_file(options: argparse.Namespace) -> int:
 def add_ground(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib ground`."""
     parser.add_argument("model", type=Path, help=MODEL)
-    split_option(parser)
+    parser.add_argument("--split", choices=SPLITS, default="test", help="which split")
     places = parser.add_mutually_exclusive_group()
     places.add_argument(
         "--boxes", type=Path, help="bounding boxes of the photographs, COCO's instances_*.json; drawn scenes need none"
@@ -136,11 +119,11 @@ def add_ground(parser: argparse.ArgumentParser) -> None:
         help="Flickr30k Entities, for the photographs of Flickr8k and Flickr30k: a folder with Annotations and Sentences, or "
         "annotations.zip; measures true and generated captions",
     )
-    beam_option(parser)
-    out_option(parser, "folder for the scores and their plot; by default that of the model")
-    data_set_option(parser)
-    data_option(parser)
-    device_option(parser)
+    add_shared(parser, "--beam")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder for the scores and their plot; by default that of the model"
+    )
+    add_shared(parser, "--data-set", "--data", "--device")
 
 
 def ground(options: argparse.Namespace) -> int:
@@ -203,7 +186,7 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"
     )
-    json_option(parser)
+    add_shared(parser, "--json")
 
 
 def table(options: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from satlib.cli import inputs
-from satlib.cli.arguments import MODEL, data_option
+from satlib.cli.arguments import MODEL, add_shared
 from satlib.errors import SatlibError
 
 STORAGES = ("float32", "float16", "int8")  # as in satlib.files.weights, which imports torch
@@ -33,7 +33,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         help="describe the training images in the file, so that satlib caption says when an image is unlike them; needs the "
         "data set and its features; satlib train does this by itself if the encoder is frozen",
     )
-    data_option(parser)
+    add_shared(parser, "--data")
 
 
 def export(options: argparse.Namespace) -> int:

@@ -4,27 +4,15 @@ import argparse
 from pathlib import Path
 
 from satlib.cli import inputs
-from satlib.cli.arguments import (
-    MODEL,
-    at_least_zero,
-    attention_option,
-    data_option,
-    device_option,
-    finite,
-    numbers,
-    out_option,
-    positive,
-    recipe_options,
-    values,
-)
+from satlib.cli.arguments import MODEL, add_shared, at_least_zero, finite, numbers, positive, values
 from satlib.errors import SatlibError
 from satlib.recipe import SAVE_SECONDS
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib train`."""
-    recipe_options(parser)
-    out_option(parser, "the run's folder; by default runs/RECIPE")
+    add_shared(parser, "recipe", "--set")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="the run's folder; by default runs/RECIPE")
     parser.add_argument(
         "--start",
         type=Path,
@@ -52,9 +40,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="write a checkpoint within an epoch when the last one is this old",
     )
-    data_option(parser)
-    device_option(parser)
-    attention_option(parser)
+    add_shared(parser, "--data", "--device", "--attention")
 
 
 def train(options: argparse.Namespace) -> int:
@@ -97,7 +83,7 @@ def train(options: argparse.Namespace) -> int:
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib tune`."""
-    recipe_options(parser)
+    add_shared(parser, "recipe", "--set")
     parser.add_argument(
         "--vary",
         action="append",
@@ -106,9 +92,8 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         help="a value to search, within a range or among choices (SECTION.KEY=A,B,C); may be repeated; by default the usual ones",
     )
     parser.add_argument("--trials", type=positive, default=20, help="number of trials in all, earlier ones included")
-    out_option(parser, "the search's folder; by default tune/RECIPE")
-    data_option(parser)
-    device_option(parser)
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="the search's folder; by default tune/RECIPE")
+    add_shared(parser, "--data", "--device")
 
 
 def tune(options: argparse.Namespace) -> int:
@@ -142,8 +127,7 @@ def add_choose(parser: argparse.ArgumentParser) -> None:
         help="length normalisations to try (hypotheses are ranked by log p / length^X); by default ten values from 0 to 1.5",
     )
     parser.add_argument("--no-write", action="store_true", help="only print; change no file")
-    data_option(parser)
-    device_option(parser)
+    add_shared(parser, "--data", "--device")
 
 
 def choose(options: argparse.Namespace) -> int:
@@ -180,8 +164,7 @@ def add_average(parser: argparse.ArgumentParser) -> None:
         metavar="S,...",
         help="shares of B's weights to try; the one with the greatest dev CIDEr is chosen, in place of --share",
     )
-    data_option(parser)
-    device_option(parser)
+    add_shared(parser, "--data", "--device")
 
 
 def average(options: argparse.Namespace) -> int:
