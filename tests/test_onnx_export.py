@@ -215,7 +215,7 @@ class TestBadInput:
 
     def test_another_folder_is_left_alone(self, tmp_path):
         (tmp_path / "mine.txt").write_text("keep")
-        with pytest.raises(SatlibError, match="is not empty, and no earlier export made it"):
+        with pytest.raises(SatlibError, match="is not empty, and holds no earlier export"):
             export.export(small(), tmp_path)
         assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 

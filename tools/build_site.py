@@ -280,8 +280,5 @@ if __name__ == "__main__":
     try:
         build(options.folder.resolve(), live=not options.no_live)
     except subprocess.CalledProcessError as error:
-        sys.exit(
-            "no live page (see above); --no-live builds without it"
-            if "page" in error.cmd
-            else "Sphinx failed; see above"
-        )
+        failed = "no live page (see above); --no-live builds without it"
+        sys.exit(failed if "page" in error.cmd else "Sphinx failed; see above")

@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import jupytext
@@ -24,11 +25,11 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from notebooks import MAX_BYTES, METADATA, ROOT, cells_of, headings, stars
+import notebooks
+from notebooks import METADATA, ROOT, cells_of, headings, stars, write
 from satcourse.exercises import task
 from satcourse.exercises.engine import explorations
 from satcourse.exercises.task import KINDS, Task
-from satlib.files.atomic import replacing
 
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
 HEADING = re.compile(r"^## (\d+\.\d+)$", re.MULTILINE)
@@ -39,15 +40,9 @@ SOLUTION = re.compile(
 )
 
 
-def sources(names: list[str] | None = None) -> list[Path]:
+def sources(names: Sequence[str] = ()) -> list[Path]:
     """The sources in order; of some, by the beginnings of their names."""
-    every = sorted(SOLUTIONS.glob("[0-9][0-9]_*.py"))
-    for name in names or []:
-        if not any(path.name.startswith(name) for path in every):
-            raise SystemExit(
-                f"no source of exercises begins with {name}; there are {', '.join(path.stem for path in every)}"
-            )
-    return [path for path in every if not names or any(path.name.startswith(name) for name in names)]
+    return notebooks.sources(names, SOLUTIONS)
 
 
 def stub(code: str, id: str) -> str:
@@ -217,16 +212,8 @@ def make_exercise(source: Path, folder: Path = EXERCISES) -> str:
             return f"{target.name:36} has somebody's work in it and is left alone: rename it, to have a new one written"
         if digest(there) == digest(notebook):
             return f"{target.name:36} as before"
-    _write(target, notebook)
+    write(target, notebook)
     return f"{target.name:36} written"
-
-
-def _write(target: Path, notebook: NotebookNode) -> None:
-    text = nbformat.writes(notebook) + "\n"
-    if len(text) > MAX_BYTES:
-        raise SystemExit(f"{target.name} has {len(text) / 1e6:.1f} MB, above {MAX_BYTES / 1e6}")
-    with replacing(target) as partial:
-        partial.write_text(text, encoding="utf-8")
 
 
 def make_class(folder: Path, seed: int = 0) -> list[Path]:
@@ -240,7 +227,7 @@ def make_class(folder: Path, seed: int = 0) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     targets = [folder / f"{source.stem}.ipynb" for source in sources()]
     for source, target in zip(sources(), targets, strict=True):
-        _write(target, generate(source, with_solutions=False, for_class=True, seed=seed))
+        write(target, generate(source, with_solutions=False, for_class=True, seed=seed))
     return targets
 
 
@@ -257,7 +244,7 @@ def make_solution(source: Path) -> str:
         seconds, memory = execute(notebook)
     except CellExecutionError as error:
         raise SystemExit(f"{source.name}: {error}") from None
-    _write(target, notebook)
+    write(target, notebook)
     return f"{target.name:36} {seconds:5.0f} s {memory:5.1f} GB"
 
 
@@ -303,8 +290,8 @@ def main() -> int:
         return 0
     lines = [line for source in sources(arguments.names) for line in problems(source)]
     stems = {source.stem for source in sources()}
-    notebooks = [*EXERCISES.glob("*.ipynb"), *SOLUTIONS.glob("*.ipynb")]
-    lines += [f"{path.parent.name}/{path.name} has no source" for path in notebooks if path.stem not in stems]
+    files = [*EXERCISES.glob("*.ipynb"), *SOLUTIONS.glob("*.ipynb")]
+    lines += [f"{path.parent.name}/{path.name} has no source" for path in files if path.stem not in stems]
     if lines:
         print(*lines, "run `make exercises` and commit what it writes", sep="\n", file=sys.stderr)
     return 1 if lines else 0

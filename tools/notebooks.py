@@ -39,13 +39,13 @@ METADATA = {
 }
 
 
-def sources(names: Sequence[str] = ()) -> list[Path]:
-    """The notebooks' sources in order; of some, by the beginnings of their names.
+def sources(names: Sequence[str] = (), folder: Path = FOLDER) -> list[Path]:
+    """The sources of a folder's notebooks in order; of some, by the beginnings of their names.
 
     Raises:
         SystemExit: no source begins so.
     """
-    every = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
+    every = sorted(folder.glob("[0-9][0-9]_*.py"))
     for name in names:
         if not any(path.name.startswith(name) for path in every):
             raise SystemExit(f"no notebook begins with {name}; there are {', '.join(path.stem for path in every)}")
@@ -94,11 +94,8 @@ def notes_cell(cells: list[NotebookNode]) -> list[NotebookNode]:
     lines = "\n".join(f'- "{words}": {origin}' for kind, words, origin in marked if kind == "source")
     if not lines:
         return []
-    text = (
-        "## Notes\n\n<details><summary>Sources of statements that no cell of this notebook shows</summary>\n\n"
-        f"{lines}\n\n</details>"
-    )
-    return [nbformat.v4.new_markdown_cell(text)]
+    summary = "<details><summary>Sources of statements that no cell of this notebook shows</summary>"
+    return [nbformat.v4.new_markdown_cell(f"## Notes\n\n{summary}\n\n{lines}\n\n</details>")]
 
 
 def minutes_to_read(notebook: NotebookNode) -> float:
@@ -107,7 +104,7 @@ def minutes_to_read(notebook: NotebookNode) -> float:
     prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown" and not closing.match(cell.source)]
     words = len(re.sub(r"<!--.*?-->", "", "\n".join(prose), flags=re.DOTALL).split())
     code = [
-        cell for cell in notebook.cells if cell.cell_type == "code" and "claims" not in cell.metadata.get("tags", ())
+        each for each in notebook.cells if each.cell_type == "code" and "claims" not in each.metadata.get("tags", ())
     ]
     lines = sum(1 for cell in code for line in cell.source.splitlines() if line.strip())
     figures = sum("image/png" in output.get("data", ()) for cell in code for output in cell.get("outputs", ()))

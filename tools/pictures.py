@@ -13,12 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def shrink(notebook: NotebookNode, limit: int) -> None:
     """Reduce pictures to 256 colours, the largest first, until the notebook has at most `limit` bytes."""
-    pictures = [
-        output.data
-        for cell in notebook.cells
-        for output in cell.get("outputs", ())
-        if "image/png" in output.get("data", {})
-    ]
+    pictures = [data for cell in notebook.cells for data in _shown(cell)]
     excess = len(nbformat.writes(notebook)) + 1 - limit
     for data in sorted(pictures, key=lambda data: -len(data["image/png"])):
         if excess <= 0:
@@ -43,8 +38,12 @@ def tagged(notebook: NotebookNode) -> dict[Path, bytes]:
         for tag in cell.metadata.get("tags", ()):
             if not tag.startswith("docs:"):
                 continue
-            shown = [output.data["image/png"] for output in cell.outputs if "image/png" in output.get("data", {})]
-            if not shown:
+            if not _shown(cell):
                 raise SystemExit(f"the cell with the tag {tag} shows no picture")
-            found[ROOT / "docs" / f"{tag.removeprefix('docs:')}.png"] = base64.b64decode(shown[-1])
+            picture = base64.b64decode(_shown(cell)[-1]["image/png"])
+            found[ROOT / "docs" / f"{tag.removeprefix('docs:')}.png"] = picture
     return found
+
+
+def _shown(cell: NotebookNode) -> list[NotebookNode]:
+    return [output.data for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]

@@ -51,15 +51,8 @@ def attempt(wheel: Path, python: str, resolution: str, place: Path) -> bool:
     programs = place / "env" / ("Scripts" if os.name == "nt" else "bin")
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SATLIB_DATA")}
     environment |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(place / "env")}
-    install = [
-        UV,
-        "pip",
-        "install",
-        "--quiet",
-        "--resolution",
-        resolution,
-        f"satlib[course] @ {wheel.resolve().as_uri()}",
-    ]
+    package = f"satlib[course] @ {wheel.resolve().as_uri()}"
+    install = [UV, "pip", "install", "--quiet", "--resolution", resolution, package]
     steps: list[tuple[list[str], int]] = [([UV, "venv", "--quiet", "--python", python, "env"], 0)]
     steps += [([*install, *requirements(wheel)], 0), *((["bash", "-c", line], code) for line, code in COMMANDS.items())]
     for command, status in steps:

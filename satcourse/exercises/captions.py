@@ -7,6 +7,7 @@ from itertools import pairwise
 
 NextWords = Callable[[tuple[str, ...]], Mapping[str, float]]
 Pairs = Sequence[tuple[int, int]]
+Beginning = tuple[tuple[str, ...], float]  # words, and their log-probability
 END = "(end)"
 ALPHA, BETA, GAMMA = 0.85, 0.2, 0.6  # METEOR 1.5's for English
 
@@ -17,19 +18,29 @@ def best_caption(next_words: NextWords, width: int, longest: int) -> list[str]:
 
 
 def search(next_words: NextWords, width: int, longest: int, keep: str = "all", both: bool = False) -> list[str]:
-    """The same, or with a mistake.
+    """The same, or with a mistake: see `beam`; with `both`, beginnings that have not ended may win against captions that have."""
+    finished, living = beam(next_words, width, longest, keep)
+    words, _ = max(finished + living if both else finished or living, key=lambda each: each[1])
+    return [word for word in words if word != END]
 
-    Of the finished captions it keeps "all", those of the "last" step, those that "ended last", or the "first" that ends; with
-    `both`, beginnings that have not ended may win against captions that have.
+
+def beam(
+    next_words: NextWords,
+    width: int,
+    longest: int,
+    keep: str = "all",
+    add: Callable[[float, float], float] = lambda total, p: total + math.log(p),
+) -> tuple[list[Beginning], list[Beginning]]:
+    """The captions that a beam finishes, and the beginnings that are left.
+
+    Of the finished captions it keeps "all", those of the "last" step, those that "ended last", or the "first" that ends, with
+    which it stops.
     """
-    living: list[tuple[tuple[str, ...], float]] = [((), 0.0)]
-    finished: list[tuple[tuple[str, ...], float]] = []
+    living: list[Beginning] = [((), 0.0)]
+    finished: list[Beginning] = []
     for _ in range(longest):
         grown = [
-            ((*words, word), score + math.log(p))
-            for words, score in living
-            for word, p in next_words(words).items()
-            if p > 0
+            ((*words, word), add(total, p)) for words, total in living for word, p in next_words(words).items() if p > 0
         ]
         grown = sorted(grown, key=lambda each: each[1], reverse=True)[:width]
         ended = [each for each in grown if each[0][-1] == END]
@@ -40,8 +51,7 @@ def search(next_words: NextWords, width: int, longest: int, keep: str = "all", b
         living = [each for each in grown if each[0][-1] != END]
         if not living or (keep == "first" and finished):
             break
-    words, _ = max(finished + living if both else finished or living, key=lambda each: each[1])
-    return [word for word in words if word != END]
+    return finished, living
 
 
 def forgets(next_words: NextWords, width: int, longest: int) -> list[str]:

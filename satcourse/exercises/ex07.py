@@ -2,8 +2,7 @@
 
 import math
 import random
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,13 +10,12 @@ import torch
 from torch import Tensor
 
 from satcourse.exercises import captions
+from satcourse.exercises.captions import END, NextWords, most, ngrams
 from satcourse.exercises.task import Task, between, distribution, explain, sums_to_one
 from satcourse.widgets.steering import tempered
 from satlib.evaluation import metrics
 
 Prefix = tuple[str, ...]
-NextWords = Callable[[Prefix], Mapping[str, float]]
-END = "(end)"
 
 
 def _table(rows: Mapping[str, Mapping[str, float]]) -> NextWords:
@@ -95,30 +93,11 @@ def beam_search(next_words: NextWords, width: int, longest: int) -> tuple[list[s
     return _search(next_words, width, longest)
 
 
-def _search(
-    next_words: NextWords,
-    width: int,
-    longest: int,
-    add: Callable[[float, float], float] = lambda total, p: total + math.log(p),
-    keeps: str = "all",
-) -> tuple[list[str], float]:
-    """Of the finished captions it keeps "all", those that ended "last", or the "first" ones, with which it stops."""
-    living: list[tuple[float, Prefix]] = [(0.0, ())]
-    ended: list[tuple[float, Prefix]] = []
-    for _ in range(longest):
-        grown = [
-            (add(total, p), (*words, word)) for total, words in living for word, p in next_words(words).items() if p > 0
-        ]
-        grown.sort(key=lambda each: -each[0])
-        now = [each for each in grown[:width] if each[1][-1] == END]
-        ended = ended + now if keeps == "all" else now or ended
-        living = [each for each in grown[:width] if each[1][-1] != END]
-        if not living or (keeps == "first" and ended):
-            break
-    if not ended:
-        return [], -math.inf
-    best = max(ended)
-    return list(best[1]), best[0]
+def _search(next_words: NextWords, width: int, longest: int, **mistake: Any) -> tuple[list[str], float]:
+    """The best of what `captions.beam` finishes; nothing if it finishes none."""
+    finished, _ = captions.beam(next_words, width, longest, **mistake)
+    words, total = max(finished, key=lambda each: each[::-1], default=((), -math.inf))
+    return list(words), total
 
 
 def _all_at_once(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
@@ -141,33 +120,28 @@ def at_temperature(p: Tensor, T: float) -> Tensor:
     return tempered(p, T)
 
 
-def _ngrams(words: Sequence[str], n: int) -> Counter:
-    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
-
-
 def clipped_precision(caption: list[str], references: list[list[str]], n: int) -> float:
     """The share of a caption's n-grams that a reference has, each counted no more often than in the reference that has most."""
-    ours = _ngrams(caption, n)
+    ours = ngrams(caption, n)
     if not ours:
         return 0.0
     return (
-        sum(min(count, max(_ngrams(each, n)[gram] for each in references)) for gram, count in ours.items())
+        sum(min(count, max(ngrams(each, n)[gram] for each in references)) for gram, count in ours.items())
         / ours.total()
     )
 
 
-def _precision(caption: list[str], references: list[list[str]], n: int, most: Callable[..., float] = max) -> float:
-    ours, theirs = _ngrams(caption, n), [_ngrams(each, n) for each in references]
+def _precision(caption: list[str], references: list[list[str]], n: int, largest: Callable[..., float] = max) -> float:
+    ours, theirs = ngrams(caption, n), [ngrams(each, n) for each in references]
     result = 0.0
     for gram, count in ours.items():
-        result += min(count, most([each.get(gram, 0) for each in theirs]))
+        result += min(count, largest([each.get(gram, 0) for each in theirs]))
     return result / max(1, len(caption) - n + 1)
 
 
 def brevity_penalty(length: int, references: list[int]) -> float:
     """1 if the caption is longer than the closest reference, else exp(1 - r / c); the shorter of two as close."""
-    r = min(references, key=lambda each: (abs(each - length), each))
-    return 1.0 if length >= r else math.exp(1 - r / length)
+    return _brevity(length, _closest(length, references))
 
 
 def _brevity(length: int, r: float) -> float:
@@ -213,13 +187,6 @@ def _recursive(table: NextWords, longest: int, prefix: Prefix) -> list[str]:
         return list(prefix)
     following = table(prefix)
     return _recursive(table, longest - 1, (*prefix, sorted(following, key=lambda word: -following[word])[0]))
-
-
-def _union(counters: list[Counter]) -> Counter:
-    result: Counter = Counter()
-    for each in counters:
-        result |= each
-    return result
 
 
 def _closest(c: int, references: list[int]) -> int:
@@ -332,16 +299,16 @@ TASKS = (
                 beam_search(table, 1, longest)
             ),
             "probabilities are added: multiply them, or add their logarithms": lambda table, width, longest: _search(
-                table, width, longest, lambda total, p: total + p
+                table, width, longest, add=lambda total, p: total + p
             ),
             "only the last word counts: add its logarithm to that of the words before": lambda table, width, longest: (
-                _search(table, width, longest, lambda total, p: math.log(p))
+                _search(table, width, longest, add=lambda total, p: math.log(p))
             ),
             "captions that ended early are forgotten: they stay in the race to the end": lambda table, width, longest: (
-                _search(table, width, longest, keeps="last")
+                _search(table, width, longest, keep="ended last")
             ),
             "it stops at the first finished caption: a beginning that still lives may become better": lambda *x: (
-                _search(*x, keeps="first")
+                _search(*x, keep="first")
             ),
         },
         says="widths 1, 2, 3 and 9 on six models, the words and their log-probability, and too few words for any caption",
@@ -399,8 +366,8 @@ TASKS = (
                 lambda caption, references, n: max(_precision(caption, [each], n) for each in references)
             ),
             "each n-gram counts once, however often it is said: count them": lambda caption, references, n: (
-                len({gram for gram in _ngrams(caption, n) if any(_ngrams(each, n)[gram] for each in references)})
-                / max(1, len(_ngrams(caption, n)))
+                len({gram for gram in ngrams(caption, n) if any(ngrams(each, n)[gram] for each in references)})
+                / max(1, len(ngrams(caption, n)))
             ),
             "divided by the number of words: divide by the number of n-grams, n - 1 fewer": lambda caption, references, n: (
                 _precision(caption, references, n) * max(1, len(caption) - n + 1) / len(caption)
@@ -410,8 +377,7 @@ TASKS = (
         others=(
             _precision,
             lambda caption, references, n: (
-                float((_ngrams(caption, n) & _union([_ngrams(each, n) for each in references])).total())
-                / max(1, _ngrams(caption, n).total())
+                float((ngrams(caption, n) & most(references, n)).total()) / max(1, ngrams(caption, n).total())
             ),
         ),
         invariants=(between(0, 1, "a precision"),),
@@ -582,8 +548,8 @@ TASKS = (
         others=(
             lambda caption, references, n: [
                 sum(
-                    min(count, max(captions.ngrams(each, n)[gram] for each in references))
-                    for gram, count in captions.ngrams(caption, n).items()
+                    min(count, max(ngrams(each, n)[gram] for each in references))
+                    for gram, count in ngrams(caption, n).items()
                 ),
                 max(0, len(caption) - n + 1),
             ],

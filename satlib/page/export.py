@@ -143,25 +143,41 @@ def export(captioner: Captioner, folder: Path, storage: str = "float32") -> dict
         raise SatlibError(
             f"the model looks at {captioner.recipe.decoding.look} places; only expected ones can be exported: set decoding.look"
         )
-    if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SatlibError(f"{folder} is not empty, and no earlier export made it; name a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as partial:
-        made = Path(partial) / "export"
-        made.mkdir()
+    with replaced(folder, MANIFEST, "export") as new:
         for file, model in _graphs(captioner):
             small = shrunk(model, storage)
             onnx.checker.check_model(small)
-            (made / file).write_bytes(small.SerializeToString())
-        write_json(made / WORDS, list(captioner.vocabulary.words))
-        manifest = _manifest(captioner, made, storage)
-        write_json(made / MANIFEST, manifest)
-        manifest["largest difference"] = _compared(captioner, Exported(made), storage)
-        write_json(made / MANIFEST, manifest)
+            (new / file).write_bytes(small.SerializeToString())
+        write_json(new / WORDS, list(captioner.vocabulary.words))
+        manifest = _manifest(captioner, new, storage)
+        write_json(new / MANIFEST, manifest)
+        manifest["largest difference"] = _compared(captioner, Exported(new), storage)
+        write_json(new / MANIFEST, manifest)
+    return manifest
+
+
+@contextlib.contextmanager
+def replaced(folder: Path, marker: str, kind: str) -> Iterator[Path]:
+    """An empty folder that takes the place of `folder` when the block has ended without an error.
+
+    Args:
+        folder: a new one, or one that an earlier export or page is in.
+        marker: the file by which that is known.
+        kind: what the folder holds, for the message.
+
+    Raises:
+        SatlibError: the folder holds something else.
+    """
+    if folder.exists() and not (folder / marker).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SatlibError(f"{folder} is not empty, and holds no earlier {kind}; name a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as partial:
+        new = Path(partial) / kind
+        new.mkdir()
+        yield new
         if folder.exists():
             shutil.rmtree(folder)
-        made.rename(folder)
-    return manifest
+        new.rename(folder)
 
 
 def _graphs(captioner: Captioner) -> Iterator[tuple[str, "ModelProto"]]:

@@ -54,34 +54,25 @@ def write(folder: Path, models: Sequence[Path], storage: str = "int8") -> dict[s
         SatlibError: npm or a package is missing, the folder holds something else, a model cannot be exported, or two models have
             one name.
     """
-    if folder.exists() and not (folder / CONTENTS).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SatlibError(f"{folder} is not empty, and holds no earlier page; name a new folder")
     captioners = [Captioner.load(model) for model in models]
     names = [captioner.recipe.name for captioner in captioners]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SatlibError(f"two models are called {twice[0]}; export one of them under another recipe name")
     runtime = _runtime()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as partial:
-        made = Path(partial) / "page"
-        made.mkdir()
+    with export.replaced(folder, CONTENTS, "page") as new:
         for file in (_RUNTIME, _WASM):
-            shutil.copy(runtime / file, made)
+            shutil.copy(runtime / file, new)
         for file in (*_SOURCE.glob("*.js"), *_SOURCE.glob("*.html"), *_SOURCE.glob("*.css")):
-            shutil.copy(file, made)
-        listed = [_model(captioner, made, storage) for captioner in captioners]
-        drawn = [name for model in listed if model["scenes"] for name in _scenes(made)]
+            shutil.copy(file, new)
+        listed = [_model(captioner, new, storage) for captioner in captioners]
         contents = {
             "format": FORMAT,
             "models": listed,
-            "scenes": list(dict.fromkeys(drawn)),
-            "files": dict(_fingerprints(made)),
+            "scenes": list(_scenes(new)) if any(model["scenes"] for model in listed) else [],
+            "files": dict(_fingerprints(new)),
         }
-        write_json(made / CONTENTS, contents)
-        _versioned(made)
-        if folder.exists():
-            shutil.rmtree(folder)
-        made.rename(folder)
+        write_json(new / CONTENTS, contents)
+        _versioned(new)
     return contents
 
 
@@ -106,13 +97,12 @@ def _model(captioner: Captioner, made: Path, storage: str) -> dict[str, Any]:
     }
 
 
-def _scenes(made: Path) -> Iterator[str]:
+def _scenes(folder: Path) -> Iterator[str]:
     """Draw scenes of the test split into the page: their files."""
-    (made / "scenes").mkdir(exist_ok=True)
+    (folder / "scenes").mkdir()
     for example in scenes.load(0, 0, SCENES).split("test"):
         name = f"scenes/{example.image_id}.webp"
-        if not (made / name).exists():
-            scenes.scene(example.image_id).photo().save(made / name, lossless=True)
+        scenes.scene(example.image_id).photo().save(folder / name, lossless=True)
         yield name
 
 
