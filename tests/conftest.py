@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from satlib.evaluation import metrics
+from satlib.evaluation import metrics, plots
+from satlib.model import encoders
 
 matplotlib.use("Agg")  # before anything asks for pyplot
 torch.set_num_threads(1)  # pytest runs in several processes already
@@ -57,6 +58,16 @@ def chromium():
 def _java_or_skip(request):
     if request.node.get_closest_marker("needs_java") and not request.getfixturevalue("java"):
         pytest.skip("no Java that works on the PATH (apt install default-jre-headless, brew install openjdk)")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tiny(request):
+    """In a file that imports `tiny`, its encoder is known, and no curves are drawn: that takes longer than its training."""
+    with pytest.MonkeyPatch.context() as patch:
+        if tiny := getattr(request.module, "tiny", None):
+            patch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+            patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -5,27 +5,17 @@ import json
 import pytest
 import tiny
 
-from satlib.evaluation import evaluate, plots
-from satlib.model import encoders
+from satlib.evaluation import evaluate
 from satlib.model.captioner import Captioner
-from satlib.training import choice, loop
+from satlib.training import choice
 
 BEAMS, EXPONENTS = (3, 1, 2), (1.0, 0.0, 0.6)
-
-
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-        patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
-        loop.train(tiny.the_recipe("training.epochs=4"), tiny.data(), tiny.Reader(), folder, progress=False)
+    tiny.train(folder, "training.epochs=4")
     return folder
 
 
@@ -43,22 +33,23 @@ def test_the_rule_by_hand():
         candidate(53.3, beam=1, length_normalisation=0.0),
     ]
     for order in (tried, tried[::-1]):
-        assert choice.Choice.of(order).best.values == {"beam": 3, "length_normalisation": 0.7}
-        assert choice.Choice.of(order).tried == [each.record() for each in order]
+        assert choice.Choice(order).best.values == {"beam": 3, "length_normalisation": 0.7}
 
 
 def test_every_candidate_has_the_scores_of_an_evaluation(run, monkeypatch):
-    """One pass for all exponents of a beam gives what one evaluation for each gives."""
+    """One pass for all exponents of a beam gives what one evaluation for each gives; without Java, which takes a minute."""
+    monkeypatch.setenv("PATH", "")
     captioner, data = Captioner.load(run), tiny.data()
     made = choice.choose_decoding(captioner, data, tiny.Reader(), BEAMS, EXPONENTS, progress=False)
-    values = [(each["beam"], each["length_normalisation"]) for each in made.tried]
+    tried = made.record()["tried"]
+    values = [(each["beam"], each["length_normalisation"]) for each in tried]
     assert values == [(1, 0.0), *((beam, x) for beam in (2, 3) for x in (0.0, 0.6, 1.0))]
-    for (beam, exponent), record in zip(values, made.tried, strict=True):
+    for (beam, exponent), record in zip(values, tried, strict=True):
         alone = evaluate.evaluate(captioner, data, tiny.Reader(), "dev", beam, exponent, progress=False)
         assert record["CIDEr"] == pytest.approx(alone["metrics"]["CIDEr"], abs=1e-4)
         assert record["BLEU-4"] == pytest.approx(alone["metrics"]["BLEU-4 (no brevity penalty)"], abs=1e-4)
-    assert len({record["CIDEr"] for record in made.tried}) > 1
-    assert made.best.scores["CIDEr"] == pytest.approx(max(record["CIDEr"] for record in made.tried), abs=1e-4)
+    assert len({record["CIDEr"] for record in tried}) > 1
+    assert made.best.scores["CIDEr"] == pytest.approx(max(record["CIDEr"] for record in tried), abs=1e-4)
 
 
 def test_a_later_decision_keeps_the_earlier_one(run, tmp_path):
@@ -72,7 +63,7 @@ def test_a_later_decision_keeps_the_earlier_one(run, tmp_path):
     assert written["average"]["chosen"]["share"] == 0.5
     assert [each["length_normalisation"] for each in written["decoding"]["tried"]] == [0, 1]
     assert (written["rule"], written["data"], written["split"], written["images"]) == (choice.RULE, "tiny", "dev", 6)
-    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    log = tiny.log(run)
     best = max(log, key=lambda record: record["dev_bleu4"])  # the first of the best
     assert written["epoch"]["chosen"] == best["epoch"]
     assert written["epoch"]["dev_bleu4"] == best["dev_bleu4"]

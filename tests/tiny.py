@@ -1,14 +1,10 @@
 """A training that takes a fraction of a second: a small grammar, four places of six dimensions, an encoder of 24 weights.
 
-`python tests/tiny.py FOLDER section.key=value ...` trains in a process of its own for each line that it reads, for tests that
-kill it: prints the process's number, and the signal that ended it.
+In a test file that imports this module, its encoder is known by the name "tiny", and no curves are drawn (conftest.py).
 """
 
 import hashlib
-import os
-import sys
-import tempfile
-from pathlib import Path
+import json
 
 import numpy as np
 import torch
@@ -17,8 +13,8 @@ from torch import nn
 
 from satlib import recipe
 from satlib.data.datasets import CaptionSet, Example
+from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
-from satlib.evaluation import plots
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.training import loop
@@ -100,16 +96,18 @@ class Reader:
         )
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    encoders._BUILDERS["tiny"] = build
-    plots.curves_figure = lambda history: plots.Figure(figsize=(0.1, 0.1))
-    with tempfile.TemporaryDirectory() as folder:  # what is imported now is not imported again in each process
-        loop.train(the_recipe("training.epochs=1"), data(), Reader(), Path(folder), progress=False)
-    for _ in sys.stdin:
-        process = os.fork()
-        if process == 0:
-            loop.train(the_recipe(*sys.argv[2:]), data(), Reader(), Path(sys.argv[1]), progress=False)
-            os._exit(0)
-        print(process, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) * -1, flush=True)
+def train(folder, *changes, captions=None, reader=None, **more):
+    """The captioner of a run in a folder, by the recipe with some changes; `captions` in place of `data()`."""
+    chosen, captions = the_recipe(*changes), captions or data()
+    reader = reader or (Pixels(captions) if chosen.encoder.train else Reader())
+    return loop.train(chosen, captions, reader, folder, progress=False, **more)
+
+
+def log(folder):
+    """A run's records, one for each epoch."""
+    return [json.loads(line) for line in (folder / loop.LOG).read_text().splitlines()]
+
+
+def session(folder, *changes, reader=None, show=False, **more):
+    """A trainer of the tiny world in which nothing is trained yet."""
+    return loop.Trainer(the_recipe(*changes), data(), reader or Reader(), folder, torch.device("cpu"), show, **more)

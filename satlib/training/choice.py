@@ -32,7 +32,6 @@ RULE = (
 FILE = "choice.json"
 BEAMS = (1, 2, 3, 4, 5)
 NORMALISATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5)
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
@@ -52,49 +51,48 @@ class Candidate:
         return self.values | {name: round(score, 4) for name, score in self.scores.items()}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Choice:
-    """A decision: the candidates' records, in the order in which they were tried, and the best one."""
+    """A decision among candidates, which are in the order in which they were tried."""
 
-    tried: list[dict[str, float]]
-    best: Candidate
+    candidates: Sequence[Candidate]
 
-    @classmethod
-    def of(cls, candidates: Sequence[Candidate]) -> "Choice":
-        """Choose among candidates by the rule."""
-        return cls([candidate.record() for candidate in candidates], min(candidates, key=Candidate.rank))
+    @property
+    def best(self) -> Candidate:
+        """The candidate that the rule chooses."""
+        return min(self.candidates, key=Candidate.rank)
 
     def record(self) -> dict[str, Any]:
         """The decision in `choice.json`."""
-        return {"chosen": self.best.record(), "tried": self.tried}
+        return {"chosen": self.best.record(), "tried": [candidate.record() for candidate in self.candidates]}
 
 
-class Scorer:
-    """Dev scores of generated captions, as `satlib evaluate` has them; the references are split into words once."""
+# Values that are tried, and the captions that they give by image id.
+Decoded = tuple[dict[str, float], Mapping[str, Caption]]
 
-    def __init__(self, examples: Sequence[Example], language: str = "") -> None:
-        """Split the references of the examples into words."""
-        self.language, self._lines = language, {}
-        self.ids = [example.image_id for example in examples]
-        references = {example.image_id: example.references for example in examples}
-        flat = [line for image_id in self.ids for line in references[image_id]]
-        lines, self.protocol, _ = metrics.split_words(flat, language)
-        self._human = metrics.group(references, self.ids, lines)
 
-    def prepare(self, texts: set[str]) -> None:
-        """Split captions into words, in one call for all."""
-        new = sorted(texts - self._lines.keys())
-        if new:
-            self._lines |= dict(zip(new, metrics.split_words(new, self.language)[0], strict=True))
+def judge(decoded: Sequence[Decoded], examples: Sequence[Example], language: str, progress: bool) -> Choice:
+    """Score captions of the dev images as `satlib evaluate` does: CIDEr, BLEU-1 and BLEU-4 without brevity penalty, in percent.
 
-    def __call__(self, captions: Mapping[str, Caption]) -> dict[str, float]:
-        """CIDEr, and BLEU-1 and BLEU-4 without brevity penalty, in percent."""
-        texts = {image_id: " ".join(captions[image_id].words) for image_id in self.ids}
-        self.prepare(set(texts.values()))
-        generated = {image_id: [self._lines[text]] for image_id, text in texts.items()}
-        bleu = metrics.bleu(generated, self._human)
-        cider = 100 * float(Cider().compute_score(self._human, generated)[0])
-        return {"CIDEr": cider} | {name: bleu[f"{name} (no brevity penalty)"] for name in ("BLEU-1", "BLEU-4")}
+    All captions are split into words at once, because starting Java takes longer.
+    """
+    references = {example.image_id: example.references for example in examples}
+    human_lines = [line for example in examples for line in example.references]
+    texts = sorted({" ".join(captions[image_id].words) for _, captions in decoded for image_id in references})
+    lines = metrics.split_words([*human_lines, *texts], language)[0]
+    human = metrics.group(references, list(references), lines[: len(human_lines)])
+    line_of = dict(zip(texts, lines[len(human_lines) :], strict=True))
+    candidates = []
+    for values, captions in decoded:
+        generated = {image_id: [line_of[" ".join(captions[image_id].words)]] for image_id in references}
+        bleu = metrics.bleu(generated, human)
+        scores = {"CIDEr": 100 * float(Cider().compute_score(human, generated)[0])}
+        scores |= {name: bleu[f"{name} (no brevity penalty)"] for name in ("BLEU-1", "BLEU-4")}
+        candidates.append(Candidate(values, scores, captions))
+        if progress:
+            tried = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in values.items())
+            say(f"{tried}: " + ", ".join(f"{name} {score:.2f}" for name, score in scores.items()))
+    return Choice(candidates)
 
 
 def choose_decoding(
@@ -112,19 +110,15 @@ def choose_decoding(
     Raises:
         SatlibError: the data have no dev images.
     """
-    examples = evaluate.images_of(data, "dev")
-    scorer = Scorer(examples, captioner.vocabulary.language)
-    candidates: list[Candidate] = []
+    examples, decoded = evaluate.images_of(data, "dev"), []
     for beam in sorted(set(beams)):
         exponents = sorted(set(normalisations)) if beam > 1 else [0.0]
         found = _decode(captioner, reader, examples, beam, exponents, progress)
-        scorer.prepare({" ".join(caption.words) for captions in found for caption in captions.values()})
-        for exponent, captions in zip(exponents, found, strict=True):
-            values = {"beam": beam, "length_normalisation": exponent}
-            candidates.append(Candidate(values, scorer(captions), captions))
-            if progress:
-                say(_line(candidates[-1]))
-    return Choice.of(candidates)
+        decoded += [
+            ({"beam": beam, "length_normalisation": exponent}, captions)
+            for exponent, captions in zip(exponents, found, strict=True)
+        ]
+    return judge(decoded, examples, captioner.vocabulary.language, progress)
 
 
 @torch.inference_mode()
@@ -161,7 +155,7 @@ def choose_share(
     b: Captioner,
     data: CaptionSet,
     reader: Reader,
-    shares: Sequence[float] = SHARES,
+    shares: Sequence[float],
     progress: bool = True,
 ) -> Choice:
     """Choose the share of b's weights in the average of two models on dev, decoded as b's recipe says.
@@ -170,20 +164,11 @@ def choose_share(
         SatlibError: the data have no dev images, or the models cannot be averaged.
     """
     examples = evaluate.images_of(data, "dev")
-    scorer = Scorer(examples, b.vocabulary.language)
-    candidates = []
-    for share in sorted(set(shares)):
-        captions = evaluate.generate(average_weights(a, b, share), reader, examples, progress=progress)
-        candidates.append(Candidate({"share": share}, scorer(captions), captions))
-        if progress:
-            say(_line(candidates[-1]))
-    return Choice.of(candidates)
-
-
-def _line(candidate: Candidate) -> str:
-    """A candidate in a line."""
-    values = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in candidate.values.items())
-    return f"{values}: " + ", ".join(f"{name} {score:.2f}" for name, score in candidate.scores.items())
+    decoded = [
+        ({"share": share}, evaluate.generate(average_weights(a, b, share), reader, examples, progress=progress))
+        for share in sorted(set(shares))
+    ]
+    return judge(decoded, examples, b.vocabulary.language, progress)
 
 
 def write_decoding(choice: Choice, captioner: Captioner, data: CaptionSet, run: Path) -> None:
@@ -191,12 +176,12 @@ def write_decoding(choice: Choice, captioner: Captioner, data: CaptionSet, run: 
 
     Each file is replaced atomically, the model last. The captioner's recipe is changed as well.
     """
-    beam, exponent = int(choice.best.values["beam"]), choice.best.values["length_normalisation"]
-    decoded = msgspec.structs.replace(captioner.recipe.decoding, beam=beam, length_normalisation=float(exponent))
-    captioner.recipe = msgspec.structs.replace(captioner.recipe, decoding=decoded)
-    examples = evaluate.images_of(data, "dev")
-    made = evaluate.settings(captioner, data, "dev")
-    result = evaluate.of_captions(choice.best.captions, examples, made, captioner.vocabulary.language)
+    best, examples = choice.best, evaluate.images_of(data, "dev")
+    beam, exponent = int(best.values["beam"]), float(best.values["length_normalisation"])
+    decoding = msgspec.structs.replace(captioner.recipe.decoding, beam=beam, length_normalisation=exponent)
+    captioner.recipe = msgspec.structs.replace(captioner.recipe, decoding=decoding)
+    settings = evaluate.settings(captioner, data, "dev")
+    result = evaluate.of_captions(best.captions, examples, settings, captioner.vocabulary.language)
     write_record("decoding", choice, data, run)
     evaluate.save(result, run)
     write_text(run / "recipe.toml", captioner.recipe.to_toml())
@@ -211,17 +196,10 @@ def write_record(decision: str, choice: Choice, data: CaptionSet, run: Path) -> 
     )
     examples = evaluate.images_of(data, "dev")
     record |= {"rule": RULE, "data": data.name, "split": "dev", "images": len(examples)}
-    if epoch := _epoch(run):
-        record["epoch"] = epoch
+    kept = (
+        [line for line in read_log(run / LOG) if line["kept"]] if (run / LOG).is_file() else []
+    )  # an average has none
+    if kept:
+        scores = {name: value for name, value in kept[-1].items() if name.startswith("dev_")}
+        record["epoch"] = {"chosen": kept[-1]["epoch"], "of": len(read_log(run / LOG)), **scores}
     write_json(path, record | {decision: choice.record()})
-
-
-def _epoch(run: Path) -> dict[str, Any] | None:
-    """The epoch that training kept, as its log says; None without a log, as for an average."""
-    path = run / LOG
-    if not path.is_file():
-        return None
-    records = read_log(path)
-    kept = [record for record in records if record["kept"]]
-    scores = {name: value for name, value in kept[-1].items() if name.startswith("dev_")} if kept else {}
-    return {"chosen": kept[-1]["epoch"], "of": len(records), **scores} if kept else None
