@@ -9,15 +9,9 @@ from PIL import Image
 
 from satlib import recipe
 from satlib.errors import Diverged, SatlibError
-from satlib.model import encoders
 from satlib.training import loop, tuning
 
 SPACE = [tuning.Knob.read("training.learning_rate=1e-5..3e-2"), tuning.Knob.read("decoder.energy=additive,general")]
-
-
-@pytest.fixture(autouse=True)
-def tiny_encoder(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
 
 
 def search(path, trials, *changes, space=SPACE):
@@ -28,9 +22,7 @@ def search(path, trials, *changes, space=SPACE):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-        search(folder, 12)
+    search(folder, 12)
     return folder
 
 
@@ -41,7 +33,7 @@ class TestSearch:
         for trial in history:
             assert set(trial["values"]) == {"training.learning_rate", "decoder.energy"}
             assert 1e-5 <= trial["values"]["training.learning_rate"] <= 3e-2
-            log = [json.loads(line) for line in (folder / trial["run"] / loop.LOG).read_text().splitlines()]
+            log = tiny.log(folder / trial["run"])
             assert len(log) == trial["epochs"]
             assert trial["value"] == pytest.approx(max(-record["dev_nll"] for record in log))
             assert trial["state"] == ("finished" if len(log) == 3 else "stopped early")
@@ -131,12 +123,9 @@ def test_a_wide_range_is_searched_on_a_logarithmic_scale():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("training.learning_rate", "write section.key=low"),
         ("training.learning_rate=1e-3", "write section.key=low"),
-        ("training.learning_rate=2..1", "write section.key=low"),
         ("training.learning_rate=a..b", "write section.key=low"),
         ("training.rate=1..2", "has no value 'training.rate'"),
-        ("nothing=1..2", "has no value 'nothing'"),
     ],
 )
 def test_what_cannot_vary(text, message):

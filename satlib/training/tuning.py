@@ -69,7 +69,11 @@ class Knob:
             except ValueError:
                 low = high = math.nan
             if low < high and math.isfinite(high):
-                return cls(name, low, high, whole=_kind(name) is int)
+                section, _, key = name.partition(".")
+                options = recipe.declared(section) if section in recipe.SECTIONS else {}
+                if key not in options:
+                    raise SatlibError(f"a recipe has no value {name!r}; see one of satlib's recipes for the names")
+                return cls(name, low, high, whole=type(options[key].default) is int)
         elif equals and len(values.split(",")) > 1:
             return cls(name, choices=tuple(recipe.parse_value(value) for value in values.split(",")))
         raise SatlibError(
@@ -89,15 +93,6 @@ class Knob:
         if self.whole:
             return trial.suggest_int(self.name, round(self.low), round(self.high), log=self.log)
         return trial.suggest_float(self.name, self.low, self.high, log=self.log)
-
-
-def _kind(name: str) -> type:
-    """The type of a recipe's value, given as "section.key"."""
-    section, _, key = name.partition(".")
-    options = recipe.declared(section) if section in recipe.SECTIONS else {}
-    if key not in options:
-        raise SatlibError(f"a recipe has no value {name!r}; see one of satlib's recipes for the names")
-    return type(options[key].default)
 
 
 def default_space(chosen: Recipe) -> list[Knob]:
@@ -133,14 +128,19 @@ def tune(
         SatlibError: Optuna is not installed, or the folder holds a search over another recipe or space.
     """
     study = _open_study(chosen, space, folder)
-    while len(_counted(study)) < trials:
+    history = _write_history(study, chosen, folder)
+    while len(history) < trials:
         _run_trial(study, chosen, data, reader, folder, space, device, progress)
         history = _write_history(study, chosen, folder)
         if progress:
             last = history[-1]
             score = f"{last['value']:.3f}" if last["value"] is not None else "no score yet"
-            print(f"trial {len(history)} of {trials}: {last['state']}, {score}; {_describe(last['values'])}")
-    return _write_history(study, chosen, folder)
+            values = ", ".join(
+                f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in last["values"].items()
+            )
+            print(f"trial {len(history)} of {trials}: {last['state']}, {score}; {values}")
+    return history
 
 
 def _open_study(chosen: Recipe, space: Sequence[Knob], folder: Path) -> "optuna.Study":
@@ -161,8 +161,7 @@ def _open_study(chosen: Recipe, space: Sequence[Knob], folder: Path) -> "optuna.
         storage=storage, study_name=chosen.name, direction="maximize", load_if_exists=True,
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
     )  # fmt: skip
-    asked = {"recipe": chosen.to_dict(), "space": [dataclasses.asdict(knob) for knob in space]}
-    asked = json.loads(json.dumps(asked))
+    asked = json.loads(json.dumps({"recipe": chosen.to_dict(), "space": [dataclasses.asdict(knob) for knob in space]}))
     before = study.user_attrs.get("asked")
     if before is not None and before != asked:
         raise SatlibError(
@@ -227,23 +226,21 @@ def _run_name(values: Mapping[str, Any]) -> str:
     return "trial-" + hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def _counted(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
-    """The trials that ended, completed or pruned."""
-    return [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
-
-
 def _write_history(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[dict[str, Any]]:
+    """Write the trials that ended, completed or pruned, the best recipe, and their figure."""
+    states = {"COMPLETE": "finished", "PRUNED": "stopped early"}
     history = [
         {
             "run": _run_name(trial.params),
-            "state": "finished" if trial.state.name == "COMPLETE" else "stopped early",
+            "state": states[trial.state.name],
             "value": trial.value
             if trial.state.name == "COMPLETE"
-            else (max(trial.intermediate_values.values(), default=None)),
+            else max(trial.intermediate_values.values(), default=None),
             "epochs": len(trial.intermediate_values),
             "values": trial.params,
         }
-        for trial in _counted(study)
+        for trial in study.trials
+        if trial.state.name in states
     ]
     write_json(folder / "history.json", history)
     finished = [trial for trial in history if trial["state"] == "finished"]
@@ -254,9 +251,3 @@ def _write_history(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[
     if history:
         plots.save(plots.search_figure(history, measure), folder / "history.png")
     return history
-
-
-def _describe(values: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
-    )
