@@ -13,7 +13,7 @@ from PIL import Image
 from satlib import cli, recipe
 from satlib.data import scenes
 from satlib.data.features import Pixels
-from satlib.data.text import Vocabulary, tokenise
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files.weights import read_safetensors, write_safetensors
 from satlib.model import shipped
@@ -74,54 +74,51 @@ def test_no_false_alarm_on_runs(path, tmp_path):
     assert fine >= expected | ({"maps that are even or do not move"} if not path.name.endswith("-none") else set())
 
 
-class TestPlantedInRuns:
-    def test_one_caption_for_many_images(self, run):
-        evaluation(
-            run, captions=captions(lambda _: ["a", "dog", "runs", "through", "the", "grass"]), statistics=lambda _: None
-        )
-        assert wrong(run) == ["one caption for many images"]
+def shortened(stored):
+    at = stored["columns"].index("words")
+    for row in stored["images"].values():
+        row[at] //= 2
+    return stored
 
-    def test_captions_that_end_in_the_middle(self, run):
-        """Far from decoding.max_length, a longer one is no advice."""
-        evaluation(run, captions=captions(lambda words: [*words, "in", "a"]), statistics=lambda _: None)
-        assert wrong(run) == ["captions that end in the middle"]
 
-    def test_captions_of_one_word_are_not_cut_off(self, run):
-        recipe_file = run / "recipe.toml"
-        recipe_file.write_text(recipe.load(str(recipe_file), ["decoding.max_length=1"]).to_toml())
-        evaluation(run, captions=lambda old: dict.fromkeys(old, "a"), statistics=lambda _: None)
-        assert wrong(run) == ["one caption for many images"]
+NONE = {"statistics": lambda _: None}
+PLANTED = {
+    "one caption for many images": {
+        "captions": captions(lambda _: ["a", "dog", "runs", "through", "the", "grass"])} | NONE,
+    "captions that end in the middle": {"captions": captions(lambda words: [*words, "in", "a"])} | NONE,
+    "maps that are even or do not move": {"metrics": lambda old: old | {"map movement": 0.001}} | NONE,
+    "scores of other captions": {"metrics": lambda old: old | {"BLEU-4": old["BLEU-4"] + 0.5}},
+    "captions much shorter than the references": {"statistics": shortened},
+}  # fmt: skip
 
-    def test_captions_shorter_than_the_references(self, run):
-        def shortened(stored):
-            at = stored["columns"].index("words")
-            for row in stored["images"].values():
-                row[at] //= 2
-            return stored
 
-        evaluation(run, statistics=shortened)
-        assert "captions much shorter than the references" in wrong(run)
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_fault_that_is_planted_in_an_evaluation(name, run):
+    evaluation(run, **PLANTED[name])
+    found = wrong(run)
+    assert found == [name] or (name in found and "shorter" in name)  # whose scores are those of other captions, too
 
-    def test_overfitting(self, run):
-        log(run, lambda number, record: record.update(dev_nll=3 + 0.1 * number))
-        assert wrong(run) == ["overfitting"]
 
-    def test_maps_that_never_move(self, run):
-        evaluation(run, metrics=lambda old: old | {"map movement": 0.001}, statistics=lambda _: None)
-        assert wrong(run) == ["maps that are even or do not move"]
+def test_captions_tokenised_differently(run):
+    """Hyphens and points counted as words: more words were scored than the captions have."""
+    evaluation(run, captions=captions(lambda words: words[1:]))
+    assert wrong(run) == ["scores of other captions"]
 
-    def test_scores_of_other_captions(self, run):
-        evaluation(run, metrics=lambda old: old | {"BLEU-4": old["BLEU-4"] + 0.5})
-        assert wrong(run) == ["scores of other captions"]
 
-    def test_captions_tokenised_differently(self, run):
-        """Hyphens and points counted as words: more words were scored than the captions have."""
-        evaluation(run, captions=captions(lambda words: words[1:]))
-        assert wrong(run) == ["scores of other captions"]
+def test_captions_of_one_word_are_not_cut_off(run):
+    recipe_file = run / "recipe.toml"
+    recipe_file.write_text(recipe.load(str(recipe_file), ["decoding.max_length=1"]).to_toml())
+    evaluation(run, captions=lambda old: dict.fromkeys(old, "a"), statistics=lambda _: None)
+    assert wrong(run) == ["one caption for many images"]
 
-    def test_a_loss_that_does_not_fall(self, run):
-        log(run, lambda number, record: record.update(train_nll=4.1 - 0.01 * number))
-        assert wrong(run) == ["a loss that does not fall"]
+
+@pytest.mark.parametrize(
+    ("name", "loss", "begin", "step"),
+    [("overfitting", "dev_nll", 3, 0.1), ("a loss that does not fall", "train_nll", 4.1, -0.01)],
+)
+def test_a_log_that_goes_wrong(run, name, loss, begin, step):
+    log(run, lambda number, record: record.update({loss: begin + step * number}))
+    assert wrong(run) == [name]
 
 
 SMALL = (
@@ -164,30 +161,22 @@ class TestPlantedInModels:
         Vocabulary([words[1], words[0], *words[2:]]).save(folder / "vocabulary.json")
         assert wrong(folder) == ["the vocabulary of another model"]
 
-    def test_even_maps(self, folder):
+    @pytest.mark.parametrize(
+        ("name", "parts", "value"),
+        [
+            ("maps that are even or do not move", ("attention.energy.energy.weight",), 0),
+            ("one caption for many images", ("initial", "gates_context", "output_context"), 0),  # it does not see
+            ("a gate that is shut", ("gate.bias",), -50),
+        ],
+    )
+    def test_a_decoder_with_other_weights(self, folder, name, parts, value):
         model = Captioner.load(folder)
         with torch.no_grad():
-            for name, parameter in model.decoder.attention.named_parameters():
-                parameter.mul_(0 if "bias" not in name else 1)
+            for key, parameter in model.decoder.named_parameters():
+                if key.startswith(parts):
+                    parameter.fill_(value)
         model.save(folder / "model.safetensors")
-        assert "maps that are even or do not move" in wrong(folder)
-
-    def test_a_decoder_that_does_not_see(self, folder):
-        """Without the image every scene has the same caption."""
-        model = Captioner.load(folder)
-        with torch.no_grad():
-            for name, parameter in model.decoder.named_parameters():
-                if name.startswith(("initial", "gates_context", "output_context")):
-                    parameter.zero_()
-        model.save(folder / "model.safetensors")
-        assert "one caption for many images" in wrong(folder)
-
-    def test_a_gate_that_is_shut(self, folder):
-        model = Captioner.load(folder)
-        with torch.no_grad():
-            model.decoder.gate.bias.fill_(-50)
-        model.save(folder / "model.safetensors")
-        assert "a gate that is shut" in wrong(folder)
+        assert name in wrong(folder)
 
     def test_weights_that_are_not_finite(self, folder):
         header, tensors = read_safetensors(folder / "model.safetensors")
@@ -260,11 +249,7 @@ def test_a_failed_training_points_to_the_doctor(tmp_path, monkeypatch):
 
     def infinite(*arguments):
         made = loss(*arguments)
-        return (
-            type(made)(**{**vars(made), "loss": made.loss * math.inf})
-            if hasattr(made, "__dict__")
-            else made._replace(loss=made.loss * math.inf)
-        )
+        return made._replace(loss=made.loss * math.inf)
 
     monkeypatch.setattr(loop.Trainer, "_caption_loss", infinite)
     with pytest.raises(SatlibError, match=rf"see: satlib doctor {tmp_path / 'run'}$"):
@@ -276,11 +261,3 @@ def test_the_documentation_has_every_check():
     text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     for check in doctor.CHECKS:
         assert f"| {check.name} | {check.measure} | {check.advice} |" in text
-
-
-def test_the_words_that_cannot_end_a_caption_end_none_of_flickr8ks_shipped_ones():
-    """The limit is far above what the shipped captions do."""
-    for path in shipped.evaluations():
-        texts = json.loads(path.read_text())["captions"].values()
-        ends = sum(tokenise(text)[-1] in doctor._CANNOT_END for text in texts)
-        assert ends <= 0.001 * len(texts)

@@ -1,6 +1,7 @@
 """Commands that look for what is wrong: `satlib doctor` and `satlib info`."""
 
 import argparse
+import dataclasses
 import importlib.metadata
 import importlib.util
 import os
@@ -29,7 +30,7 @@ def doctor(options: argparse.Namespace) -> int:
 
     findings = doctor.examine(options.model, datasets.data_root(options.data), device.choose(options.device))
     if options.json:
-        printed(doctor.to_json(findings))
+        printed([dataclasses.asdict(finding) for finding in findings])
     else:
         print(doctor.render(findings))
     return int(any(finding.state == "wrong" for finding in findings))

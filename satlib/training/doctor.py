@@ -4,13 +4,14 @@ Limits lie between what satlib's own runs show (docs/results.md) and what the mi
 them are the extremes over the runs and models that come with satlib.
 """
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,6 +111,13 @@ class Evidence:
         """A figure of each image, (N,)."""
         return self.statistics.values[:, self.statistics.columns.index(name)]
 
+    def losses(self, name: str) -> list[float]:
+        """A loss after each epoch of training on captions; on rewards, it may rise."""
+        losses = [record[name] for record in self.log if "train_nll" in record]
+        if len(losses) < 2:
+            raise Unknown("that needs a log.jsonl of two epochs of training on captions")
+        return losses
+
     def map_figure(self, name: str) -> float:
         """A mean over the attention maps."""
         if self.evaluation.get("attention") == "none":
@@ -127,11 +135,7 @@ class Evidence:
         return self.captioner
 
 
-class Result(NamedTuple):
-    """Whether something is wrong, and what was measured."""
-
-    wrong: bool
-    measured: str
+Result = tuple[bool, str]  # whether something is wrong, and what was measured
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,7 @@ def _same_caption(evidence: Evidence) -> Result:
     counts, number = Counter(map(tuple, evidence.captions)), len(evidence.captions)
     often, distinct = counts.most_common(1)[0][1], len(counts) / number
     wrong = often > max(SAME * number, FEW) or distinct < DISTINCT
-    return Result(wrong, f"commonest caption {often / number:.1%} of images, {distinct:.0%} distinct")
+    return wrong, f"commonest caption {often / number:.1%} of images, {distinct:.0%} distinct"
 
 
 @check(
@@ -183,7 +187,7 @@ def _cut_off(evidence: Evidence) -> Result:
         raise Unknown("that needs the model or a run's folder with recipe.toml")
     limit = source.recipe.decoding.max_length
     share = sum(len(words) >= max(limit, 2) for words in evidence.captions) / len(evidence.captions)
-    return Result(share > UNFINISHED, f"{share:.1%} have {limit} words")
+    return share > UNFINISHED, f"{share:.1%} have {limit} words"
 
 
 @check(
@@ -193,7 +197,7 @@ def _cut_off(evidence: Evidence) -> Result:
 )
 def _unfinished(evidence: Evidence) -> Result:
     share = sum(len(words) > 1 and words[-1] in _CANNOT_END for words in evidence.captions) / len(evidence.captions)
-    return Result(share > UNFINISHED, f"{share:.1%} end in the middle of a phrase")
+    return share > UNFINISHED, f"{share:.1%} end in the middle of a phrase"
 
 
 @check(
@@ -203,7 +207,7 @@ def _unfinished(evidence: Evidence) -> Result:
 )
 def _short(evidence: Evidence) -> Result:
     share = float(evidence.column("words").sum() / evidence.column("reference words").sum())
-    return Result(share < SHORT, f"{share:.0%} of the references' words")
+    return share < SHORT, f"{share:.0%} of the references' words"
 
 
 @check(
@@ -216,9 +220,9 @@ def _maps(evidence: Evidence) -> Result:
     entropy, moved = evidence.map_figure("map entropy"), evidence.map_figure("map movement")
     measured = f"{moved:.1%} of the attention moves from word to word"
     if evidence.captioner is None:  # the number of places is not known
-        return Result(moved < STILL, measured)
+        return moved < STILL, measured
     share = entropy / math.log(math.prod(evidence.captioner.encoder.grid))
-    return Result(moved < STILL or share > EVEN, f"{measured}, entropy {share:.1%} of that of even maps")
+    return moved < STILL or share > EVEN, f"{measured}, entropy {share:.1%} of that of even maps"
 
 
 @check(
@@ -232,7 +236,7 @@ def _gate(evidence: Evidence) -> Result:
     if not evidence.sample:
         raise Unknown("that needs the data set; name its folder with --data")
     mean = float(torch.cat([caption.betas for caption in evidence.sample.values()]).mean())
-    return Result(mean < SHUT, f"mean {mean:.2f}")
+    return mean < SHUT, f"mean {mean:.2f}"
 
 
 @check(
@@ -247,7 +251,7 @@ def _other_scores(evidence: Evidence) -> Result:
     worst = max(off, key=off.__getitem__)
     scored, said = int(evidence.column("words").sum()), sum(map(len, evidence.captions))
     wrong = off[worst] > OFF or abs(scored - said) > 0.01 * said
-    return Result(wrong, f"largest difference {off[worst]:.2f} ({worst}); {scored:,} words scored of {said:,}")
+    return wrong, f"largest difference {off[worst]:.2f} ({worst}); {scored:,} words scored of {said:,}"
 
 
 @check(
@@ -256,11 +260,9 @@ def _other_scores(evidence: Evidence) -> Result:
     "lower training.learning_rate if the loss jumps, raise it if it creeps; look at curves.png",
 )
 def _loss(evidence: Evidence) -> Result:
-    losses = [record["train_nll"] for record in evidence.log if "train_nll" in record]
-    if len(losses) < 2:
-        raise Unknown("that needs a log.jsonl of two epochs of training on captions")
+    losses = evidence.losses("train_nll")
     measured = f"{losses[0]:.2f} to {losses[-1]:.2f} nats per word in {len(losses)} epochs"
-    return Result(losses[-1] > FALLEN * losses[0], measured)
+    return losses[-1] > FALLEN * losses[0], measured
 
 
 @check(
@@ -269,11 +271,9 @@ def _loss(evidence: Evidence) -> Result:
     "train for fewer epochs (training.epochs, training.patience), on more captions, or with more decoder.dropout",
 )
 def _overfitting(evidence: Evidence) -> Result:
-    losses = [record["dev_nll"] for record in evidence.log if "train_nll" in record]  # rewards raise it, and may
-    if len(losses) < 2:
-        raise Unknown("that needs a log.jsonl of two epochs of training on captions")
+    losses = evidence.losses("dev_nll")
     measured = f"dev {min(losses):.2f} nats per word at best, {losses[-1]:.2f} in the last epoch"
-    return Result(losses[-1] > RISEN * min(losses), measured)
+    return losses[-1] > RISEN * min(losses), measured
 
 
 @check(
@@ -284,7 +284,7 @@ def _overfitting(evidence: Evidence) -> Result:
 def _infinite(evidence: Evidence) -> Result:
     if evidence.infinite is None:
         raise Unknown("that needs the model")
-    return Result(bool(evidence.infinite), ", ".join(evidence.infinite) or "all are finite")
+    return bool(evidence.infinite), ", ".join(evidence.infinite) or "all are finite"
 
 
 @check(
@@ -297,7 +297,7 @@ def _other_vocabulary(evidence: Evidence) -> Result:
         raise Unknown("that needs a run's folder with model.safetensors and vocabulary.json")
     ours, theirs = evidence.model.vocabulary.words, evidence.vocabulary.words
     differ = sum(a != b for a, b in zip(ours, theirs, strict=False)) + abs(len(ours) - len(theirs))
-    return Result(differ > 0, f"{differ:,} of {len(ours):,} words differ")
+    return differ > 0, f"{differ:,} of {len(ours):,} words differ"
 
 
 @check(
@@ -313,7 +313,7 @@ def _unknown_words(evidence: Evidence) -> Result:
     if not words:
         raise Unknown("the data set has no dev captions")
     share = sum(word not in vocabulary for word in words) / len(words)
-    return Result(share > UNKNOWN_WORDS, f"{share:.1%} of dev's words unknown")
+    return share > UNKNOWN_WORDS, f"{share:.1%} of dev's words unknown"
 
 
 @dataclass(frozen=True)
@@ -344,16 +344,14 @@ def examine(place: Path, root: Path, device: str | torch.device = "cpu") -> list
     Raises:
         SatlibError: there is no such run or model, or a file cannot be read.
     """
-    evidence = _evidence(place, root, device)
-    return [_finding(evidence, check) for check in CHECKS]
-
-
-def _finding(evidence: Evidence, check: Check) -> Finding:
-    try:
-        wrong, measured = check.of(evidence)
-    except Unknown as missing:
-        return Finding(check.name, "not examined", str(missing))
-    return Finding(check.name, "wrong" if wrong else "fine", measured, check.advice if wrong else "")
+    evidence, findings = _evidence(place, root, device), []
+    for check in CHECKS:
+        try:
+            wrong, measured = check.of(evidence)
+            findings.append(Finding(check.name, "wrong" if wrong else "fine", measured, check.advice if wrong else ""))
+        except Unknown as missing:
+            findings.append(Finding(check.name, "not examined", str(missing)))
+    return findings
 
 
 def _evidence(place: Path, root: Path, device: str | torch.device) -> Evidence:
@@ -365,11 +363,13 @@ def _evidence(place: Path, root: Path, device: str | torch.device) -> Evidence:
         evidence.captioner = None if evidence.infinite else Captioner.load(model, device)
     elif not (evidence.log or evidence.evaluations or (file / CHECKPOINT).is_file()):
         raise SatlibError(f"{place} holds no model, checkpoint, log or evaluation; give a run's folder or a model")
-    captioner = evidence.captioner
-    if captioner and (data := _data(captioner.recipe, root)):
-        evidence.data = data
-        if examples := data.split("dev")[:SAMPLE]:
-            evidence.sample = evaluate.generate(captioner, Pixels(data, captioner.view), examples)
+    if captioner := evidence.captioner:
+        settings = captioner.recipe.data
+        with contextlib.suppress(SatlibError):  # the data set is not there
+            data = datasets.load(settings.name, root, train_images=settings.train_images)
+            evidence.data = None if data.streamed else data
+    if evidence.data and (examples := evidence.data.split("dev")[:SAMPLE]):
+        evidence.sample = evaluate.generate(captioner, Pixels(evidence.data, captioner.view), examples)
     return evidence
 
 
@@ -388,15 +388,6 @@ def _of_folder(folder: Path) -> Evidence:
     return evidence
 
 
-def _data(settings: recipes.Recipe, root: Path) -> CaptionSet | None:
-    """The data set of a recipe; None where it is not there or is a stream."""
-    try:
-        data = datasets.load(settings.data.name, root, train_images=settings.data.train_images)
-    except SatlibError:
-        return None
-    return None if data.streamed else data
-
-
 def render(findings: list[Finding]) -> str:
     """The findings as text: what is wrong first, with what to do, then what is fine, then what was not examined."""
     lines, counts = [], []
@@ -408,8 +399,3 @@ def render(findings: list[Finding]) -> str:
             if finding.advice:
                 lines.append(f"{'':12}  what to do: {finding.advice}")
     return "\n".join([*lines, ", ".join(counts)])
-
-
-def to_json(findings: list[Finding]) -> list[dict[str, str]]:
-    """The findings for a program."""
-    return [asdict(finding) for finding in findings]
