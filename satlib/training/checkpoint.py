@@ -1,4 +1,4 @@
-"""A run's checkpoint: everything that resuming needs, in one safetensors file that is written atomically.
+"""A run's checkpoint: everything that resuming needs, in one safetensors file that is written atomically; and the folder's lock.
 
 It holds the weights that train, their moving average, hard attention's baseline, the optimiser's state, the random state and,
 as JSON in the header, the recipe, the progress, and what identifies the run. On a CPU, resuming from it gives the same bits as
@@ -7,13 +7,15 @@ not having stopped.
 
 import copy
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import torch
+from filelock import FileLock, Timeout
 from msgspec import Struct
 from torch import Tensor
 
@@ -27,7 +29,7 @@ from satlib.recipe import Recipe
 from satlib.training.distributed import Ranks
 from satlib.training.optimisation import create_optimiser, trained_part
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
 FORMAT = "satlib checkpoint 1"
 LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline")
 # Options that may change when a run is resumed, beside [decoding]: how long to train.
@@ -201,6 +203,35 @@ class Identity:
                         f"{path.parent} was begun with another {section}.{key}; name another folder with --out, or "
                         "repeat the first command"
                     )
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run's folder, created if needed: a second process would mix its checkpoints with the first one's.
+
+    The operating system releases the lock when its process ends. The lock's file stays: deleting it could let two processes in.
+
+    Raises:
+        SatlibError: another process holds the folder, or it cannot be written.
+    """
+    lock, created = FileLock(folder / LOCK), not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise SatlibError(
+            f"{folder} is in use by another process; wait until it has ended, or name another folder with --out"
+        ) from error
+    except OSError as error:
+        raise SatlibError(f"cannot write {folder}: {error.strerror}; choose another folder with --out") from error
+    try:
+        yield
+    finally:
+        if [path.name for path in folder.iterdir()] == [LOCK]:  # the run was refused before it wrote anything
+            (folder / LOCK).unlink()
+            if created:
+                folder.rmdir()
+        lock.release()
 
 
 def save(path: Path, state: RunState, identity: Identity) -> None:

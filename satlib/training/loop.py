@@ -38,10 +38,9 @@ from satlib.model.encoders import create
 from satlib.model.objective import coins
 from satlib.recipe import SAVE_SECONDS, Recipe
 from satlib.training import checkpoint, distributed, starting
-from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState
+from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState, locked
 from satlib.training.interruption import StopRequest, stop_requests
 from satlib.training.optimisation import set_learning_rate, update_average
-from satlib.training.run_lock import locked
 from satlib.training.scaling import with_scale
 from satlib.training.training_data import drop_annotations, training_data
 from satlib.training.validation import describe, dev_score, epoch_record
