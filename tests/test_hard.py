@@ -1,30 +1,21 @@
 """Hard attention: the bound and its estimators against the sum over every path, the terms by hand, runs that go on."""
 
-import json
-
 import pytest
 import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from satcourse.lessons import estimators
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
-from satlib.model import attention, encoders
+from satlib.model import attention
 from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
 from satlib.model.objective import HardConfig, VariationalBound, coins
-from satlib.training import loop
 
 UNBIASED = [name for name, (_, claims) in estimators.estimators().items() if claims]
-
-
-@pytest.fixture(autouse=True)
-def tiny_encoder(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
 
 
 class TestBound:
@@ -197,19 +188,6 @@ class TestTerms:
         score = -7 / 3 * (quarter + 2 * rest) - 5 / 3 * (rest + 2 * quarter)
         torch.testing.assert_close(estimate.loss, 6 - 0.1 * score)
 
-    def test_learned_baseline_fits_what_the_average_leaves(self):
-        config = HardConfig(baseline="learned")
-        out, captions = output()
-        out = out._replace(states=torch.eye(2).repeat_interleave(3, 0).view(2, 3, 2))
-        bound = VariationalBound(config, hidden=2)
-        optimiser = torch.optim.SGD(bound.parameters(), 0.1)
-        for _ in range(400):
-            optimiser.zero_grad()
-            estimate = bound(out, captions)
-            estimate.loss.backward()
-            optimiser.step()
-        assert estimate.baseline.tolist() == pytest.approx([-7] * 3 + [-5] * 3, abs=0.01)
-
     def test_entropy_and_movement_by_hand(self):
         alphas = torch.tensor([[[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]]])
         torch.testing.assert_close(entropy(alphas), torch.tensor([[0.5, 0, 0]]).mul(2) * torch.tensor(2.0).log())
@@ -222,10 +200,6 @@ class TestLooking:
         made = attention.create("hard", "additive", 3, 4, 5)
         a, h = torch.randn(6, 5, 3), torch.randn(6, 4)
         return made, a, h
-
-    def gumbel(self, temperature):
-        made, a, h = self.hard()
-        return estimators.GumbelAttention(made.energy, temperature), a, h
 
     def test_samples_follow_alpha(self):
         made, a, h = self.hard()
@@ -245,15 +219,9 @@ class TestLooking:
         assert (place[expected] == -1).all()
         torch.testing.assert_close(z[~expected], a[torch.arange(6), place][~expected])
 
-    def test_gumbel_samples_follow_alpha_and_carry_a_gradient(self):
-        made, a, h = self.gumbel(0.5)
-        many, states = a[:1].expand(20_000, -1, -1), h[:1].expand(20_000, -1)
-        _, alpha, place = made(many, made.keys(many), states)
-        p, counts = alpha[0].detach(), torch.bincount(place, minlength=5) / 20_000
-        assert ((counts - p).abs() <= 4 * (p * (1 - p) / 20_000).sqrt()).all()
-
     def test_gumbel_gradient_is_that_of_the_relaxed_sample(self):
-        made, a, h = self.gumbel(0.5)
+        made, a, h = self.hard()
+        made = estimators.GumbelAttention(made.energy, 0.5)
         torch.manual_seed(1)
         (straight,) = torch.autograd.grad(made(a, made.keys(a), h).z.square().sum(), made.energy.state.weight)
         torch.manual_seed(1)
@@ -287,24 +255,12 @@ class TestLooking:
             assert tossed.float().mean().item() == pytest.approx(probability, abs=0.04)
 
 
-HARD = ("decoder.attention=hard", "hard.baseline=learned", "hard.samples=2")
-
-
 class TestTraining:
-    def train(self, folder, *changes, start=None):
-        return loop.train(tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, progress=False, start=start)
-
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            (),
-            ("hard.baseline=other-samples", "hard.reward=to-come"),
-        ],
-    )
+    @pytest.mark.parametrize("changes", [(), ("hard.baseline=other-samples", "hard.reward=to-come")])
     def test_learns_and_logs_where_it_looks(self, tmp_path, changes):
-        captioner = self.train(tmp_path, *HARD[:1], "hard.samples=2", "training.epochs=8", *changes)
-        log = [json.loads(line) for line in (tmp_path / loop.LOG).read_text().splitlines()]
+        captioner = tiny.train(tmp_path, "decoder.attention=hard", "hard.samples=2", "training.epochs=8", *changes)
+        log = tiny.log(tmp_path)
         assert log[-1]["train_nll"] < 0.8 * log[0]["train_nll"]
         assert {"train_entropy", "train_movement", "gradient_spread"} <= log[-1].keys()
         assert 0 < log[-1]["gradient_spread"] < 1000
@@ -312,20 +268,20 @@ class TestTraining:
         assert captioner.recipe.objective.doubly_stochastic == 0
 
     def test_begins_with_the_weights_of_a_soft_model(self, tmp_path):
-        soft = self.train(tmp_path / "soft")
+        soft = tiny.train(tmp_path / "soft")
         still = ("training.learning_rate=0", "training.epochs=1")
-        hard = self.train(tmp_path / "hard", "decoder.attention=hard", *still, start=tmp_path / "soft")
+        hard = tiny.train(tmp_path / "hard", "decoder.attention=hard", *still, start=tmp_path / "soft")
         for one, other in zip(soft.state_dict().values(), hard.state_dict().values(), strict=True):
             assert torch.equal(one, other)
 
     def test_start_of_another_shape_is_refused(self, tmp_path):
-        self.train(tmp_path / "soft")
+        tiny.train(tmp_path / "soft")
         with pytest.raises(SatlibError, match="does not fit"):
-            self.train(tmp_path / "hard", "decoder.attention=hard", "decoder.hidden=17", start=tmp_path / "soft")
+            tiny.train(tmp_path / "hard", "decoder.attention=hard", "decoder.hidden=17", start=tmp_path / "soft")
 
     @pytest.mark.slow
     def test_evaluated_by_each_look(self, tmp_path):
-        self.train(tmp_path, "decoder.attention=hard", "training.epochs=6")
+        tiny.train(tmp_path, "decoder.attention=hard", "training.epochs=6")
         captioner = Captioner.load(tmp_path)
         found = {
             look: evaluate.evaluate(captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False)
@@ -341,8 +297,6 @@ def test_other_samples_need_another_sample():
 
 
 def test_the_penalty_is_off_unless_asked_for():
-    assert tiny.the_recipe("decoder.attention=hard").objective.doubly_stochastic == 0
-    assert (
-        tiny.the_recipe("decoder.attention=hard", "objective.doubly_stochastic=0.5").objective.doubly_stochastic == 0.5
-    )
-    assert replace(tiny.the_recipe()).objective.doubly_stochastic == 1
+    hard = "decoder.attention=hard"
+    for changes, weight in (((hard,), 0), ((hard, "objective.doubly_stochastic=0.5"), 0.5), ((), 1)):
+        assert tiny.the_recipe(*changes).objective.doubly_stochastic == weight

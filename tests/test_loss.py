@@ -13,27 +13,32 @@ import torch
 
 from satlib.beyond import rewards as rewards_module
 from satlib.data.text import END
-from satlib.model import encoders
 from satlib.model.search import rollout
-from satlib.training import loop
 
 B = 8  # captions of a batch
 
 
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-
-
 def begin(folder, *changes, start=None):
     """A session, a batch of 8 with its vectors, and the list that takes what its decoder gives."""
-    session = loop.Trainer(
-        tiny.the_recipe(*changes), tiny.data(), tiny.Reader(), folder, torch.device("cpu"), False, start
-    )
+    session = tiny.session(folder, *changes, start=start)
     batch = next(batch for batch in session.batches.epoch(0) if len(batch.image_ids) == B)
     seen = []
     session.captioner.decoder.register_forward_hook(lambda decoder, inputs, output: seen.append(output))
     return session, batch, tiny.Reader().read(batch.image_ids), seen
+
+
+@pytest.fixture
+def rewarded(tmp_path, monkeypatch):
+    """Begins a session on rewards: the session, a batch of 8 with its vectors, and the list that takes what is drawn."""
+    drawn = []
+    monkeypatch.setattr(rewards_module, "rollout", lambda *given: drawn.append(rollout(*given)) or drawn[-1])
+    tiny.train(tmp_path / "begun", "training.epochs=1")
+
+    def begun(*changes):
+        changes = ("objective.maximise=reward", *changes)
+        return *begin(tmp_path / "run", *changes, start=tmp_path / "begun")[:3], drawn
+
+    return begun
 
 
 def penalties(alphas):
@@ -115,20 +120,9 @@ class TestEquation14:
         torch.testing.assert_close(found, by_hand)
 
     @pytest.mark.parametrize("weight", [0.0, 0.7])
-    def test_rewards(self, tmp_path, monkeypatch, weight):
+    def test_rewards(self, rewarded, weight):
         """Five captions drawn for each image, each rewarded beyond the mean of the other four; no map counts after the end."""
-        seen = []
-
-        def watched(*arguments):
-            seen.append(rollout(*arguments))
-            return seen[-1]
-
-        monkeypatch.setattr(rewards_module, "rollout", watched)
-        begun = tmp_path / "begun"
-        loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
-        session, batch, a, _ = begin(
-            tmp_path / "run", "objective.maximise=reward", f"objective.doubly_stochastic={weight}", start=begun
-        )
+        session, batch, a, seen = rewarded(f"objective.doubly_stochastic={weight}")
         work = session._reward_loss(batch, a)
         (made,) = seen
         lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
@@ -202,12 +196,8 @@ class TestWhatIsLogged:
         session, *_ = begin(tmp_path, "decoder.attention=hard", "hard.reward=to-come", "data.max_length=6")
         assert session.state.bound.average.tolist() == [0.0] * 8
 
-    def test_rewards(self, tmp_path, monkeypatch):
-        seen = []
-        monkeypatch.setattr(rewards_module, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
-        begun = tmp_path / "begun"
-        loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
-        session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
+    def test_rewards(self, rewarded):
+        session, batch, a, seen = rewarded()
         work = session._reward_loss(batch, a)
         (made,) = seen
         lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
@@ -222,13 +212,9 @@ class TestWhatIsLogged:
         assert max(lengths) == 13  # decoding.max_length and the end mark
 
     @pytest.mark.parametrize("further", [0, 1])
-    def test_rewards_of_captions_that_end_at_once(self, tmp_path, monkeypatch, further):
+    def test_rewards_of_captions_that_end_at_once(self, rewarded, monkeypatch, further):
         """All 40 end with their first word, but for one that has a second: movement is over such steps, 0 without any."""
-        seen = []
-        monkeypatch.setattr(rewards_module, "rollout", lambda *given: seen.append(rollout(*given)) or seen[-1])
-        begun = tmp_path / "begun"
-        loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), tiny.Reader(), begun, progress=False)
-        session, batch, a, _ = begin(tmp_path / "run", "objective.maximise=reward", start=begun)
+        session, batch, a, seen = rewarded()
 
         def within(made):
             mask = torch.zeros(made.words.shape, dtype=torch.bool)

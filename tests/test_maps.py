@@ -323,9 +323,8 @@ class Reader:
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
+def world(tmp_path):
     """A captioner that was never trained, three photographs, and the annotations of two of them."""
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
     examples = tuple(Example(f"{number}_x.jpg", "test", REFERENCES) for number in (17, 18, 19))
     data = CaptionSet(
         "photos", examples, draw=lambda example: tiny.draw(Example(f"test-{example.image_id[:2]}", "test", ()))

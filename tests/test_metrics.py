@@ -69,19 +69,6 @@ def test_brevity_penalty_by_hand():
         assert values[f"BLEU-{n} (no brevity penalty)"] == pytest.approx(100)
 
 
-def test_precisions_by_hand_without_penalty():
-    # First caption: 3 of 4 words, 1 of 3 pairs ("a b"; "b d" and "d c" are not said). Second: 4 of 4, 3 of 3. 8 words against 9.
-    values = bleus(["a b d c", "w x y z"], [["a b c e f"], ["w x y z"]])
-    p1, p2 = 7 / 8, 4 / 6
-    assert values["BLEU-1 (no brevity penalty)"] == pytest.approx(100 * p1)
-    assert values["BLEU-2 (no brevity penalty)"] == pytest.approx(100 * math.sqrt(p1 * p2))
-    assert values["BLEU-2"] == pytest.approx(100 * math.sqrt(p1 * p2) * math.exp(1 - 9 / 8))
-
-
-def test_of_two_references_as_close_the_shorter_counts():
-    assert bleus(["a b c d"], [["a b c d e", "a b c"]])["BLEU-1"] == pytest.approx(100)
-
-
 lines = st.lists(st.sampled_from("abcd"), min_size=4, max_size=9).map(" ".join)
 
 
@@ -183,11 +170,6 @@ def test_without_java_the_other_figures_are_given_and_said_how_to_get_the_rest(w
     assert capfd.readouterr() == ("", "")
 
 
-def test_tokens_without_java():
-    words = metrics.treebank_tokenise(["A dog's T-shirt, isn't (red)!", "", 'He says "yes": x...'])
-    assert words == ["a dog 's t-shirt is n't -lrb- red -rrb-", "", "he says yes x"]
-
-
 @needs_java
 def test_tokens_without_java_are_nearly_those_with_it():
     captions = [line for lines in REFERENCES.values() for line in lines]
@@ -200,12 +182,6 @@ def test_any_text_is_measured(caption):
     assert len(spoken) == 2
     values = metrics.bleu({0: [spoken[0]], 1: [spoken[1]]}, {0: ["a dog"], 1: ["a dog"]})
     assert all(0 <= value <= 100 + 1e-9 for value in values.values())
-
-
-@pytest.mark.parametrize("caption", ["", " \n ", "..."])
-def test_an_empty_caption_scores_nothing(without_java, caption):
-    values = metrics.score({"a": caption}, {"a": ["a dog runs", "."]}).values
-    assert set(values.values()) == {0.0}
 
 
 def test_an_empty_caption_counts_in_the_mean(without_java):

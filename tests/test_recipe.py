@@ -86,29 +86,17 @@ def test_the_last_change_wins():
     [
         ("training.epochs", "section.key=value"),
         ("epochs=3", "section.key=value"),
-        ("=3", "section.key=value"),
-        ("", "section.key=value"),
         ("name=other", "section.key=value"),
         ("name.other=1", "cannot read the change 'name.other=1'"),
         ("trainin.epochs=3", "no section 'trainin' (did you mean training?); the sections are data"),
-        (".epochs=3", "no section ''"),
         ("training.epoch=3", "[training] has no 'epoch' (did you mean epochs?); it has optimiser"),
         ("training.beam=3", "[training] has no 'beam' (did you mean decoding.beam?); it has optimiser"),
-        ("training.=3", "no ''"),
-        ("training.epochs=", "training.epochs must be a whole number, not ''"),
         ("training.epochs=three", "training.epochs must be a whole number, not 'three'"),
-        ("training.epochs=3.0", "training.epochs must be a whole number, not 3.0"),
         ("training.epochs=true", "training.epochs must be a whole number, not True"),
         ("training.learning_rate=true", "training.learning_rate must be a number, not True"),
         ("encoder.train=1", "encoder.train must be true or false, not 1"),
-        ("encoder.train=yes", "encoder.train must be true or false, not 'yes'"),
         ("data.name=2014", "data.name must be a text in quotes, not 2014"),
-        ("data.name=[1]", "data.name must be a text in quotes, not [1]"),
         ("decoder.attention=hardish", "decoder.attention must be one of soft"),
-        ("decoder.energy=Dot", "decoder.energy must be one of additive, concat, general, dot"),
-        ("training.optimiser=sgd", "training.optimiser must be one of adam, rmsprop"),
-        ("training.schedule=linear", "training.schedule must be one of constant, cosine"),
-        ("training.precision=fp8", "training.precision must be one of auto, float32, bf16, fp16"),
     ],
 )
 def test_a_wrong_change_is_one_line(change, says):
@@ -165,11 +153,6 @@ def test_a_name_that_leads_out_of_its_folder(name):
 @pytest.mark.parametrize("name", ["scenes-soft", "lr0.001", "二", "my recipe", "x" * 60])
 def test_a_usual_name(name):
     assert recipe.from_dict({"name": name}).name == name
-
-
-def test_every_number_has_a_lower_limit():
-    assert len(NUMBERS) > 25
-    assert all((option.meta.ge, option.meta.gt) != (None, None) for _, _, option in NUMBERS)
 
 
 def test_the_ranges_that_matter():
@@ -241,9 +224,7 @@ def test_a_frozen_encoder_has_trained_weights():
     [
         (b"[training\nepochs = 3\n", "is not TOML"),
         (b"[training]\nepochs = \n", "line 2"),
-        (b"[training]\nepochs = 3\nepochs = 4\n", "line 3"),
         (b"", "is empty; begin with a copy of another: satlib recipe"),
-        (b"# only a remark\n", "is empty"),
         (b"training = 3\n", "[training] of the recipe must be a table"),
         (b"[model]\nsize = 3\n", "no section 'model'; the sections are data, encoder"),
         (b"[training]\nsize = 3\n", "[training] has no 'size'; it has optimiser"),

@@ -1,27 +1,18 @@
 """`encoder.scale`: a model that scales by 1/4 is the model that does not, on annotation vectors that are 1/4 as large."""
 
-import json
-
 import pytest
 import tiny
 import torch
+from runs import without_clock
 
 from satlib.beyond.distillation import Teachers
 from satlib.data import images
 from satlib.data.text import Vocabulary
-from satlib.evaluation import evaluate, plots
+from satlib.evaluation import evaluate
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
-from satlib.training import loop
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
-
-
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-    # Drawing takes longer than training here.
-    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
 
 
 class Scaled(tiny.Reader):
@@ -51,13 +42,11 @@ def test_it_reaches_the_training_and_every_figure_of_dev(tmp_path, attention):
     """By the log (loss, penalty, NLL and BLEU on dev, the gradient's spread), the weights and the captions of test."""
 
     def train(scale, reader):
-        chosen = tiny.the_recipe(scale, f"decoder.attention={attention}", "training.epochs=2")
-        trained = loop.train(chosen, tiny.data(), reader, tmp_path / scale, progress=False)
-        log = [json.loads(line) for line in (tmp_path / scale / loop.LOG).read_text().splitlines()]
+        changes = (scale, f"decoder.attention={attention}", "training.epochs=2")
+        trained = tiny.train(tmp_path / scale, *changes, reader=reader)
         captions = evaluate.generate(trained, reader, tiny.data().split("test"), progress=False)
-        clock = ("seconds", "tokens_per_second")
         return (
-            [{name: value for name, value in record.items() if name not in clock} for record in log],
+            without_clock(tiny.log(tmp_path / scale)),
             [value.tolist() for value in trained.state_dict().values()],
             {image_id: (caption.words, caption.log_probability) for image_id, caption in captions.items()},
         )
@@ -69,9 +58,9 @@ def test_it_reaches_the_training_and_every_figure_of_dev(tmp_path, attention):
 def test_it_reaches_training_on_rewards(tmp_path):
     def train(scale, reader):
         begun, rewarded = tmp_path / scale, tmp_path / f"{scale} rewarded"
-        loop.train(tiny.the_recipe(scale, "training.epochs=1"), tiny.data(), reader, begun, progress=False)
-        chosen = tiny.the_recipe(scale, "training.epochs=1", "objective.maximise=reward")
-        trained = loop.train(chosen, tiny.data(), reader, rewarded, progress=False, start=begun)
+        changes = (scale, "training.epochs=1")
+        tiny.train(begun, *changes, reader=reader)
+        trained = tiny.train(rewarded, *changes, "objective.maximise=reward", reader=reader, start=begun)
         return [value.tolist() for value in trained.state_dict().values()]
 
     scaled, beforehand = both(train)

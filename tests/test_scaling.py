@@ -3,14 +3,14 @@
 import pytest
 import tiny
 import torch
-from torch import nn
 
 from satlib import cli, recipe
 from satlib.data import folder, scenes
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
-from satlib.training import loop, scaling
+from satlib.training import scaling
 
 
 def test_the_recipes_differ_in_the_encoder_alone():
@@ -23,8 +23,7 @@ def test_the_recipes_differ_in_the_encoder_alone():
 
 class TestScale:
     @pytest.fixture
-    def encoder(self, monkeypatch):
-        monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+    def encoder(self):
         return encoders.create("tiny")
 
     class Constant:
@@ -43,10 +42,8 @@ class TestScale:
         size = scaling.root_mean_square(encoder, self.Constant(8.0), names)
         assert size == pytest.approx(8 / 2**0.5)
         assert scaling.scale_of(size) == 0.18
-        assert (
-            scaling.with_scale(tiny.the_recipe("encoder.scale=0"), encoder, self.Constant(8.0), names).encoder.scale
-            == 0.18
-        )
+        measured = scaling.with_scale(tiny.the_recipe("encoder.scale=0"), encoder, self.Constant(8.0), names)
+        assert measured.encoder.scale == 0.18
 
     def test_pixels_go_through_the_encoder(self, encoder):
         class Pixels:
@@ -71,18 +68,13 @@ class TestScale:
 
     def test_a_run_has_the_number_and_goes_on_with_it(self, encoder, tmp_path):
         for epochs in (1, 2):
-            chosen = tiny.the_recipe("encoder.scale=0", f"training.epochs={epochs}")
-            captioner = loop.train(chosen, tiny.data(), tiny.Reader(), tmp_path, progress=False)
+            captioner = tiny.train(tmp_path, "encoder.scale=0", f"training.epochs={epochs}")
         sizes = tiny.Reader().read([one.image_id for one in tiny.data().split("train")])
         assert captioner.recipe.encoder.scale == scaling.scale_of(sizes.double().square().mean().sqrt().item())
 
     def test_a_captioner_needs_the_number(self, encoder):
         with pytest.raises(SatlibError, match="is measured when training begins"):
-            Captioner(
-                tiny.the_recipe("encoder.scale=0"),
-                loop.training_data(tiny.data(), tiny.the_recipe()).vocabulary,
-                encoder,
-            )
+            Captioner(tiny.the_recipe("encoder.scale=0"), Vocabulary(["a"]), encoder)
 
 
 def test_satlib_features_prints_the_scale(tmp_path, capsys):
@@ -93,13 +85,3 @@ def test_satlib_features_prints_the_scale(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "root mean square " in said
     assert ": encoder.scale = " in said
-
-
-def test_the_tiny_network_has_a_batch_normalisation():
-    network = tiny.build(True).body.train()
-    assert isinstance(network[2], nn.BatchNorm2d)
-    encoders.freeze_statistics(network)
-    assert not network[2].training
-    assert not any(p.requires_grad for p in network[2].parameters())
-    assert network[1].training
-    assert all(p.requires_grad for p in network[1].parameters())

@@ -6,16 +6,11 @@ import torch
 
 from satlib import recipe
 from satlib.errors import SatlibError
-from satlib.model import attention, encoders
+from satlib.model import attention
 from satlib.model.captioner import Captioner
 from satlib.training import loop
 
 CHANGES = ("training.learning_rate=0.03", "training.select=nll", "decoder.dropout=0.0")
-
-
-@pytest.fixture(autouse=True)
-def tiny_encoder(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
 
 
 def maps(captioner, data):

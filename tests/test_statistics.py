@@ -65,20 +65,8 @@ def meteor_by_the_program(spoken, human, folder):
     (folder / "r").write_text(
         "".join(f"{line}\n" for key in spoken for line in (human[key] + human[key][-1:] * most)[:most])
     )
-    command = [
-        "java",
-        "-Xmx2G",
-        *metrics.LOCALE,
-        "-jar",
-        str(metrics.METEOR_JAR),
-        "h",
-        "r",
-        "-r",
-        str(most),
-        "-l",
-        "en",
-        "-norm",
-    ]
+    command = ["java", "-Xmx2G", *metrics.LOCALE, "-jar", str(metrics.METEOR_JAR)]
+    command += ["h", "r", "-r", str(most), "-l", "en", "-norm"]
     done = subprocess.run(
         [*command, "-a", str(metrics._METEOR_PARAPHRASES)], cwd=folder, capture_output=True, text=True, check=True
     )

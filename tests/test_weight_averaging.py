@@ -18,11 +18,6 @@ def captioner(seed, *changes, words=("a", "red", "star")):
     return Captioner(chosen, Vocabulary(list(words)), encoders.create("tiny", chosen.encoder.pretrained)).eval()
 
 
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-
-
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_weights_lie_between(share):
     a, b = captioner(1), captioner(2, "decoding.beam=4")
