@@ -180,10 +180,8 @@ def test_masks_have_the_size_and_place_of_their_objects(world):
             assert max(right, bottom) <= 224
             rows, columns = np.nonzero(mask)
             slack = 0.15 * thing.diameter  # a tilted corner leaves the box of the upright shape
-            assert columns.min() >= left - slack
-            assert columns.max() <= right + slack
-            assert rows.min() >= top - slack
-            assert rows.max() <= bottom + slack
+            assert left - slack <= columns.min() <= columns.max() <= right + slack
+            assert top - slack <= rows.min() <= rows.max() <= bottom + slack
             half = thing.diameter / 2
             assert 0.65 * AREAS[thing.shape] <= mask.sum() / half**2 <= 1.1 * AREAS[thing.shape]
 
