@@ -25,6 +25,7 @@ import numpy as np
 import requests
 from msgspec import Meta
 from PIL import Image
+from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from satlib.data import images
@@ -392,7 +393,9 @@ def _locate(place: str, file: str) -> str:
 def _open(where: str) -> Iterator[Any]:
     """A file or URL as a binary stream. Not with webdataset, which fetches a URL with the program curl."""
     if _is_url(where):
-        with requests.get(where, stream=True, timeout=(15, 60)) as response:
+        with requests.Session() as session:
+            session.mount("http", HTTPAdapter(max_retries=5))
+            response = session.get(where, stream=True, timeout=(15, 60))
             response.raise_for_status()
             yield response.raw
     else:
