@@ -256,8 +256,8 @@ def test_damaged_statistics_are_named(tmp_path):
         table.rows([write(tmp_path, statistics={"columns": ["CIDEr"], "images": {"a.jpg": [1], "b.jpg": [1, 2]}})])
 
 
-def degenerate(root: Path, change, run: str = "c") -> Path:
-    """A run of flickr8k-lite0-soft whose captions, and with them the statistics of BLEU, were changed: image, number -> caption."""
+def changed_run(root: Path, change, run: str = "c", **settings) -> Path:
+    """A run of flickr8k-lite0-soft with other captions, and with BLEU's statistics of those: number -> caption, None for its own."""
     (stored,) = (path for path in shipped.evaluations() if path.parent.name == "flickr8k-lite0-soft")
     evaluation = json.loads(stored.read_text())
     at = [evaluation["statistics"]["columns"].index(name) for name in (statistics.BLEU[0], *statistics.BLEU[2:])]
@@ -271,12 +271,12 @@ def degenerate(root: Path, change, run: str = "c") -> Path:
     of_images = statistics.Statistics.of(evaluation["statistics"])
     scores = statistics.scores(of_images, np.ones((1, len(of_images.images))))
     evaluation["metrics"] |= {name: float(score[0]) for name, score in scores.items()}
-    return write(root, run, **evaluation)
+    return write(root, run, **evaluation | settings)
 
 
 def test_one_word_for_nearly_all_photographs_gets_no_verdict(tmp_path):
     """It says "a" for 918 of 1,000: 89 BLEU-1 without brevity penalty, far above the paper's 67."""
-    path = degenerate(tmp_path, lambda number: "a" if number < 918 else None)
+    path = changed_run(tmp_path, lambda number: "a" if number < 918 else None)
     rows = table.rows([*shipped.evaluations(), path])
     (ours,) = (row for row in rows if row.name == "c")
     assert float(ours.figures["BLEU-1"]) > 80
@@ -308,31 +308,35 @@ def test_one_word_for_nearly_all_photographs_gets_no_verdict(tmp_path):
     ],
 )
 def test_what_gets_no_verdict(tmp_path, change, said):
-    (row,) = (row for row in table.rows([degenerate(tmp_path, change)]) if row.ours)
+    (row,) = (row for row in table.rows([changed_run(tmp_path, change)]) if row.ours)
     assert row.remark.startswith(said)
     assert bool(row.remark) == bool(said)
 
 
 def test_a_run_takes_no_shipped_row_s_place(tmp_path):
-    """Good runs of shipped recipes, one in a folder of a shipped run's name, with and without a twin of their own."""
-    stored = shipped.evaluations()
-    runs = [degenerate(tmp_path, lambda number: None, run) for run in ("a", "flickr8k-soft", "flickr8k-lite0-soft")]
-    for path, recipe, attention in zip(runs[:2], ("own-soft", "own-hard"), ("soft", "hard"), strict=True):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"recipe": recipe, "attention": attention}))
-    lines = table.compare(table.rows([*runs, *stored]))
-    theirs = table.compare(table.rows(stored))
-    assert [line for line in lines if line in theirs] == theirs
-    beside = {line[1]: line[2] for line in lines if line not in theirs and "paper" not in line[2]}
+    """Runs of the twins "own", of twins whose soft one says one word, and of a shipped recipe, two in folders of shipped names."""
+    runs = [
+        changed_run(tmp_path, lambda number: None, "a", recipe="own-soft"),
+        changed_run(tmp_path, lambda number: None, "flickr8k-soft", recipe="own-hard", attention="hard"),
+        changed_run(tmp_path, lambda number: None, "flickr8k-lite0-soft"),
+        changed_run(tmp_path, lambda number: "a", "one-word", recipe="c-soft"),
+        changed_run(tmp_path, lambda number: None, "b", recipe="c-hard", attention="hard"),
+    ]
+    stored = table.compare(table.rows(shipped.evaluations()))
+    lines = table.compare(table.rows([*runs, *shipped.evaluations()]))
+    assert [line for line in lines if line in stored] == stored
     here = tmp_path.name
-    assert beside == {
+    assert {line[1]: line[2] for line in lines if line not in stored and "paper" not in line[2]} == {
         "a": "flickr8k-lite0-soft",
         f"{here}/flickr8k-soft": "a",
         f"{here}/flickr8k-lite0-soft": "flickr8k-lite0-soft",
+        "one-word": "flickr8k-lite0-soft",
+        "b": "flickr8k-lite0-soft",
     }
 
 
 def test_a_terminal_has_100_columns(tmp_path):
-    paths = [*shipped.evaluations(), degenerate(tmp_path, lambda number: "a")]
+    paths = [*shipped.evaluations(), changed_run(tmp_path, lambda number: "a")]
     text = table.render(table.rows(paths))
     assert max(map(len, text.splitlines())) <= 100
     heading = ["Model", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "length", "METEOR"]
