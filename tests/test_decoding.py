@@ -227,20 +227,6 @@ def test_sampling_draws_from_the_generator_that_is_given():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_what_is_not_given():
-    """A beam of 3, 30 words, temperature 1, no normalisation of lengths."""
-    endless, a = with_bias(-20.0)
-    assert {len(h.words) for h in [*greedy(endless, a), *sample(endless, a), *beam_search(endless, a)[0]]} == {30}
-    model, a = decoder(1, sharpness=1.0)
-    drawn = sample(model, a, 5, generator=torch.Generator().manual_seed(0))
-    assert [h.words for h in drawn] == [
-        h.words for h in sample(model, a, 5, 1.0, generator=torch.Generator().manual_seed(0))
-    ]
-    for one, other in zip(beam_search(model, a), beam_search(model, a, 3, 30, 0.0), strict=True):
-        assert [(h.words, h.log_probability) for h in one] == [(h.words, h.log_probability) for h in other]
-        assert len(one) == 3
-
-
 def plain_beam_search(model, a, beam, max_length, normalisation):
     """By its definition, for one image, hypothesis by hypothesis, to the longest length."""
     living, ended = [([], 0.0)], []

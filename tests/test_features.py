@@ -151,13 +151,6 @@ class TestInterruption:
         for name in (ARRAY, MANIFEST):
             assert (stopped / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
-    def test_something_else_does_not_go_on_with_it(self, tmp_path, monkeypatch):
-        with monkeypatch.context() as patch:
-            self.stop_at(patch, "dev-0")
-            with pytest.raises(self.Stopped):
-                make(tmp_path)
-        assert "made with weights" in error(make, tmp_path, DATA, encoders.create("tiny", pretrained=False))
-
     def test_only_one_at_a_time(self, tmp_path, monkeypatch):
         true = CaptionSet.photo
         said = []

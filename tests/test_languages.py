@@ -12,12 +12,11 @@ from PIL import Image
 from satlib import cli, recipe
 from satlib.beyond.rewards import Consensus
 from satlib.data import datasets, shards
-from satlib.data.datasets import Example
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, metrics, plots
 from satlib.model import encoders
-from satlib.model.captioner import Caption, Captioner
+from satlib.model.captioner import Captioner
 from satlib.recipe import RewardConfig
 from satlib.training import loop
 
@@ -127,14 +126,6 @@ def test_scores_see_one_spelling_and_no_foreign_full_stop(java, monkeypatch):
     }
     values = metrics.score(spoken, human, meteor=False).values
     assert values["BLEU-4"] == pytest.approx(100)
-
-
-def test_quick_bleu_splits_references_as_the_captions_were():
-    words = ["赤", "い", "ガ", "ラ", "ス"]
-    caption = Caption(words, 0.0, torch.ones(6, 1, 1), torch.ones(6), "ja")
-    assert caption.text == "赤いガラス"
-    only = [Example("a", "dev", ("赤いガラス。",))]
-    assert evaluate.quick_bleu({"a": caption}, only) == pytest.approx(100)
 
 
 def test_data_check_counts_in_the_language(folder, capsys):

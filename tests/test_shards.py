@@ -84,11 +84,8 @@ class TestWriting:
             assert torch.equal(pixels.read([one.image_id])[0], images.to_tensor(images.square(data.photo(example))))
 
     def test_the_index_knows_what_a_stream_cannot(self, some):
-        index, references = (
-            json.loads((some / shards.INDEX).read_text()),
-            [e.references for e in tiny.data().split("train")],
-        )
-        words = [shards.tokenise(caption) for captions in references for caption in captions]
+        index = json.loads((some / shards.INDEX).read_text())
+        words = [shards.tokenise(caption) for each in tiny.data().split("train") for caption in each.references]
         assert index["lengths"] == {str(n): count for n, count in Counter(map(len, words)).items()}
         assert index["words"] == Counter(word for caption in words for word in caption)
         assert [shard["images"] for shard in index["splits"]["train"]] == [8, 8, 4]

@@ -88,11 +88,6 @@ def test_every_recipe_for_photographs_model_and_result_states_it():
         assert json.loads(path.read_text())["view"] == "whole", path
 
 
-def test_another_view_is_refused(capsys):
-    assert cli.main(["features", "flickr8k-soft", "--set", "encoder.view=middle"]) == 2
-    assert "encoder.view must be one of whole, crop, not 'middle'" in capsys.readouterr().err
-
-
 def test_the_pictures_of_caption_are_drawn_by_the_models_view(photo, tmp_path, capsys, monkeypatch):
     """Where the encoder saw nothing the picture stays dark."""
     drawn, true = [], overlay.spread
