@@ -35,10 +35,6 @@ def place(tmp_path):
     return write
 
 
-def test_of_a_file(place):
-    attend = plugged.load(place(RIGHT))
-    e, a = torch.randn(2, 3), torch.randn(2, 3, 4)
-    torch.testing.assert_close(attend(e, a)[0], (torch.softmax(e, 1).unsqueeze(2) * a).sum(1))
 
 
 def test_a_list_of_two_will_do(place):
