@@ -35,8 +35,6 @@ def place(tmp_path):
     return write
 
 
-
-
 def test_a_list_of_two_will_do(place):
     assert len(plugged.load(place(LISTED))(torch.randn(2, 3), torch.randn(2, 3, 4))) == 2
 

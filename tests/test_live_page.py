@@ -476,6 +476,7 @@ def test_saving_and_one_place_of_hard_attention(browser, small):
         finished(page)
         page.locator("#places").select_option("one")
         finished(page)
+        ask(page, "open", **encoded(scenes.scene("test-000003").photo()))
         for step in spoken(page, "scenes-hard", onePlace=True):
             assert sorted(step["alpha"])[-2:] == [0.0, 1.0]
 
