@@ -8,7 +8,6 @@ import math
 import os
 import resource
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import plots
-from satlib.files import progress
 from satlib.model import encoders
 from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.recipe import TrainingConfig
@@ -555,15 +553,6 @@ class TestSession:
         session.progress.seconds = 0.0  # a clock that stands still
         assert session.judge()["tokens_per_second"] == 12e9
 
-    def test_seconds_are_those_since_the_epoch_began(self, tmp_path, monkeypatch):
-        """Half a second a look, one look when the epoch begins and one after each batch."""
-        ticks = iter(range(1000))
-        clock = type("Clock", (), {"perf_counter": lambda: next(ticks) / 2, "monotonic": lambda: 0.0})
-        monkeypatch.setattr(loop, "time", clock)
-        tiny.train(tmp_path, "training.epochs=2")
-        log = tiny.log(tmp_path)
-        assert [record["seconds"] for record in log] == [BATCHES / 2] * 2
-
     @pytest.mark.parametrize(("limit", "written"), [(0.0, [*range(1, 10)]), (3.0, [3, 6, 9]), (10.0, [])])
     def test_a_checkpoint_within_an_epoch_by_its_age(self, tmp_path, monkeypatch, limit, written):
         """A clock that goes on by 1 with each of 9 batches; before the first and after the epoch one is written anyway."""
@@ -593,30 +582,6 @@ class TestSession:
         for _ in range(2):
             tiny.train(tmp_path, *changes, reader=Pixels(tiny.data()))
         assert prepared == [([f"train-{i}" for i in range(8)], False)]
-
-    def test_a_bar_shows_what_is_done_and_is_closed(self, tmp_path, monkeypatch):
-        made = []
-
-        class Bar(progress.tqdm):
-            def __init__(self, iterable=None, **given):
-                made.append(self)
-                self.given, self.said = given, []
-                super().__init__(iterable, **given)
-
-            def set_postfix_str(self, text, refresh):
-                self.said.append((self.n, text))
-
-        with stopped_after(3, signal.SIGINT), pytest.raises(loop.Interrupted):
-            tiny.train(tmp_path, "training.epochs=2")
-        monkeypatch.setattr(progress, "tqdm", Bar)
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        tiny.session(tmp_path, "training.epochs=2", show=True).run(interruption.StopRequest(), None)
-        made = [bar for bar in made if bar.given["desc"] != "captions"]  # of the dev split, after an epoch
-        assert [bar.given["desc"] for bar in made] == ["epoch 1/2", "epoch 2/2"]
-        assert [(bar.total, bar.given["initial"], bar.n) for bar in made] == [(9, 3, 9), (9, 0, 9)]
-        assert [n for n, _ in made[0].said] == [4, 5, 6, 7, 8, 9]
-        assert not made[0]._instances
-        assert all(math.isfinite(float(text.split()[1].removesuffix("/word,"))) for _, text in made[0].said)
 
     def test_without_a_bar_nothing_is_said(self, tmp_path, capsys):
         tiny.train(tmp_path, "training.epochs=1")
@@ -695,15 +660,6 @@ class TestSession:
             assert request.requested
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
-
-    def test_what_a_broken_batch_says(self, tmp_path):
-        session = tiny.session(tmp_path)
-        session.state.progress = checkpoint.Progress(epoch=1, batch=2)
-        batch = next(iter(session.batches.epoch(0)))
-        for count, named in ((3, "images a, b, c; lower"), (4, "images a, b, c, ...; lower")):
-            some = dataclasses.replace(batch, image_ids=list("abcd")[:count])
-            said = str(session._not_finite("loss", torch.tensor(math.inf), some))
-            assert said.startswith(f"the loss is inf at batch 3 of epoch 2, {named}")
 
     def test_a_start_gives_its_weights_to_the_average_too(self, tmp_path):
         begun = tiny.train(tmp_path / "begun", "training.epochs=1")
