@@ -62,6 +62,12 @@ def test_every_conda_line_is_a_match_spec():
         MatchSpec("python >=3.10,,<")  # so that a line which is none would be seen
 
 
+def test_conda_takes_the_rest_from_pyproject_in_the_versions_of_constraints():
+    """Conda writes this section into a requirements file beside environment.yml, where pip reads both lines."""
+    _, sections = conda_lines()
+    assert sections == [{"pip": ["-c constraints.txt", "-e .[course]"]}]
+
+
 def test_learners_do_not_get_the_contributors_tools():
     course, dev = ({canonicalize_name(Requirement(line).name) for line in EXTRAS[name]} for name in ("course", "dev"))
     assert not course & dev

@@ -131,6 +131,15 @@ def test_all_kinds_of_blank(body):
     assert caught.value.blank
 
 
+def test_a_line_left_blank():
+    def answer(e):
+        alpha = ...
+        return alpha.sum(1)
+
+    with pytest.raises(Wrong, match=r"is blank"):
+        check("4.2", answer)
+
+
 def test_ipython_shows_the_message_alone():
     from IPython.core.interactiveshell import InteractiveShell
 

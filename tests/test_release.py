@@ -15,6 +15,7 @@ from tools_path import release_check
 
 from satcourse.course import course_files, without_outside_links, write_course
 from satlib import __version__
+from satlib.errors import SatlibError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -135,6 +136,11 @@ class TestCourse:
         }
         assert mine.read_text() == "# mine"
         assert (tmp_path / "notes.txt").read_text() == "my notes"
+
+    def test_refuses_a_folder_in_place_of_a_file(self, tmp_path):
+        (tmp_path / "notebooks/00_look.ipynb").mkdir(parents=True)
+        with pytest.raises(SatlibError, match="is a folder, where the course has a file"):
+            write_course(tmp_path)
 
 
 class TestWorkflow:
