@@ -9,6 +9,7 @@ import shutil
 import matplotlib
 import numpy as np
 import pytest
+import tiny
 import torch
 
 from satlib.evaluation import metrics, plots
@@ -64,7 +65,7 @@ def _java_or_skip(request):
 def _tiny(request):
     """In a file that imports `tiny`, its encoder is known, and no curves are drawn: that takes longer than its training."""
     with pytest.MonkeyPatch.context() as patch:
-        if tiny := getattr(request.module, "tiny", None):
+        if getattr(request.module, "tiny", None) is tiny:
             patch.setitem(encoders._BUILDERS, "tiny", tiny.build)
             patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
         yield
