@@ -58,6 +58,7 @@ def log(run, change):
     path.write_text("".join(json.dumps(record) + "\n" for record in lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scenes-soft", "scenes-hard"])
 def test_no_false_alarm_on_models(name, tmp_path):
     findings = doctor.examine(Path(name), tmp_path)

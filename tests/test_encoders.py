@@ -87,7 +87,9 @@ def test_the_shape_of_each(made, name, shape):
     assert a.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["vgg19", "alexnet", "googlenet", "efficientnet-lite0", "small"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("vgg19", marks=pytest.mark.slow), "alexnet", "googlenet", "efficientnet-lite0", "small"]
+)
 def test_places_are_in_rows_from_the_top_left(made, name):
     """What changes when a corner of the picture changes is the annotation vector of that corner."""
     # Random weights of so many layers spread a change over the whole map; trained ones do not.
@@ -122,6 +124,7 @@ def oxford():
     return encoders.create("vgg19")
 
 
+@pytest.mark.slow
 class TestVGG19:
     def test_the_packaged_weights_fit_torchvisions_layers(self, oxford):
         layers = vgg19(weights=None).features[:36]

@@ -19,6 +19,7 @@ CHANGES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path):
     folder.save(scenes.load(4, 1, 0), tmp_path / "few")
     changes = (f"data.name={tmp_path / 'few'}", *CHANGES)

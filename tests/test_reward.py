@@ -174,6 +174,7 @@ def exact_expectation(decoder, a, temperature):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "temperature"), [("soft", 1.0), ("soft", 0.5), ("hard", 1.0), ("hard", 0.5), ("expectation", 1.0)]
 )
@@ -247,6 +248,7 @@ class TestTraining:
         ]
         assert best["dev_reward"] == pytest.approx(sum(values) / len(dev))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("expectation", [0.0, 0.3])
     def test_images_of_hard_attention_take_the_expectation_as_often_as_told(
         self, tmp_path, monkeypatch, trained, expectation

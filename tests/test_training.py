@@ -468,6 +468,7 @@ class TestRun:
         trained = Captioner.load(tmp_path).encoder
         assert [name for name, p in trained.named_parameters() if torch.equal(p, begun.get_parameter(name))] == []
 
+    @pytest.mark.slow
     def test_eight_captions_are_learnt_by_heart(self, tmp_path):
         data = tiny.data()
         texts = [
