@@ -21,11 +21,6 @@ WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"]
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]
 
 
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-
-
 @pytest.fixture
 def captioner():
     """Not trained, but decided: its weights are large."""

@@ -15,14 +15,8 @@ from satcourse.widgets import explorer
 from satcourse.widgets.explorer import annotate, read
 from satlib.data import images
 from satlib.errors import SatlibError
-from satlib.model import encoders
 
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]
-
-
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
 
 
 class TestRead:

@@ -17,11 +17,6 @@ from satlib.model.captioner import Captioner
 from satlib.model.familiarity import REMARK, Familiarity
 
 
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-
-
 class Vectors:
     """Annotation vectors by image id."""
 

@@ -30,8 +30,7 @@ IMAGE = 4 * tiny.DIM * 2  # bytes
 
 
 @pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+def _other(monkeypatch):
     monkeypatch.setitem(encoders._BUILDERS, "other", tiny.build)
 
 

@@ -14,7 +14,7 @@ from satlib.beyond.rewards import Consensus
 from satlib.data import datasets, shards
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
-from satlib.evaluation import evaluate, metrics, plots
+from satlib.evaluation import evaluate, metrics
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.recipe import RewardConfig
@@ -31,12 +31,6 @@ class Reader:
         return torch.stack(
             [torch.randn(4, tiny.DIM, generator=torch.Generator().manual_seed(len(image_id))) for image_id in image_ids]
         )
-
-
-@pytest.fixture(autouse=True)
-def _tiny_encoder(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
 
 
 @pytest.fixture

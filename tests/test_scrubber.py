@@ -17,7 +17,7 @@ from satlib.data.images import seen_box
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
 from satlib.evaluation import overlay
-from satlib.model import encoders, shipped
+from satlib.model import shipped
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import State
 
@@ -27,8 +27,7 @@ WIDE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 320, 3), 
 
 
 @pytest.fixture
-def captioner(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+def captioner():
     return tiny.decided(words=WORDS)
 
 

@@ -23,8 +23,6 @@ from satlib.data.features import Pixels
 from satlib.data.shards import StreamedBatches
 from satlib.data.text import END
 from satlib.errors import SatlibError
-from satlib.evaluation import plots
-from satlib.model import encoders
 from satlib.training import loop
 from satlib.training.distributed import Ranks
 
@@ -40,12 +38,6 @@ def some(tmp_path_factory):
 @pytest.fixture
 def copied(some, tmp_path):
     return shutil.copytree(some, tmp_path / "my shards: ä %20")
-
-
-@pytest.fixture
-def tiny_encoder(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
 
 
 def stream(folder, **more):
@@ -227,7 +219,6 @@ class TestStreaming:
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("tiny_encoder")
 class TestTraining:
     def test_a_frozen_encoder_sees_every_image_as_it_does_elsewhere(self, some, tmp_path):
         data = datasets.load(str(some))

@@ -8,12 +8,7 @@ from tiny import decided
 from satcourse.widgets import steering
 from satlib.data.text import UNKNOWN
 from satlib.errors import SatlibError
-from satlib.model import encoders, search
-
-
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+from satlib.model import search
 
 
 @pytest.fixture

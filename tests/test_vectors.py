@@ -16,8 +16,7 @@ IMAGE_IDS = [example.image_id for example in DATA.examples]
 
 
 @pytest.fixture
-def captioner(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+def captioner():
     vocabulary = Vocabulary.from_captions(caption for example in DATA.split("train") for caption in example.references)
     chosen = tiny.the_recipe("encoder.train=true", "encoder.scale=2.0", "training.epochs=1")
     return Captioner(chosen, vocabulary, encoders.create("tiny")).eval()

@@ -14,18 +14,12 @@ from satlib import cli, recipe
 from satlib.data import images
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
-from satlib.evaluation import evaluate, metrics, overlay, plots
+from satlib.evaluation import evaluate, metrics, overlay
 from satlib.files.weights import read_safetensors
 from satlib.model import encoders, shipped
 from satlib.model.captioner import Captioner
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
-
-
-@pytest.fixture(autouse=True)
-def _tiny(monkeypatch):
-    monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
-    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
 
 
 @pytest.fixture
