@@ -32,7 +32,7 @@ VIEWS = ("whole", "crop")  # which part of a photograph the encoder sees
 LOOKS = ("expected", "probable", "sample")  # what hard attention passes on when it generates captions
 SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
 # A recipe's name is also that of a folder: a stranger's must not lead out of the folder that it is written to.
-_NAME = re.compile(r'[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}')
+_NAME = r'^[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}\Z'
 
 
 class _Section(Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,7 +208,7 @@ class DecodingConfig(_Section):
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
     """All values of a run, as in the file `recipe.toml` of its folder."""
 
-    name: Annotated[str, Meta(pattern=rf"^{_NAME.pattern}\Z")]
+    name: Annotated[str, Meta(pattern=_NAME)]
     data: DataConfig = DataConfig()
     encoder: EncoderConfig = EncoderConfig()
     decoder: DecoderConfig = DecoderConfig()
@@ -343,7 +343,7 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
     name = values.get("name", "recipe")
     if not isinstance(name, str):
         raise SatlibError(f"the recipe's name must be a text in quotes, not {name!r}")
-    if not _NAME.fullmatch(name):
+    if not re.match(_NAME, name):
         raise SatlibError(
             f"the recipe's name, {name[:50]!r}, cannot be that of a folder, as runs/NAME needs it; take up to 60 letters, "
             "digits, spaces, - and _, and no point at the beginning"
