@@ -160,18 +160,17 @@ def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
     Raises:
         SatlibError: a file is missing, or is not an evaluation.
     """
-    ours, used = [], []
-    for path in paths:
-        evaluation = _read(path)
+    with_satlib = {path.resolve() for path in shipped.evaluations()}
+    ours, folders = [], []
+    for given in paths:
+        evaluation, path = _read(given), given.resolve()
         if split is None or evaluation["split"] == split:
-            ours.append(_row(evaluation, path))
-            used.append(path)
-    names = Counter(folder.name for folder in {path.resolve().parent for path in used})
+            ours.append(_row(evaluation, path, path in with_satlib))
+            folders.append(path.parent)
+    names = Counter(folder.name for folder in set(folders))
     ours = [
-        replace(row, name=f"{path.resolve().parent.parent.name}/{row.name}")
-        if names[row.name] > 1 and not row.shipped
-        else row
-        for row, path in zip(ours, used, strict=True)
+        replace(row, name=f"{folder.parent.name}/{row.name}") if names[row.name] > 1 and not row.shipped else row
+        for row, folder in zip(ours, folders, strict=True)
     ]
     recipes = [(row.data, row.evaluation["recipe"]) for row in ours]
     # Runs of one recipe are distinguished by their folders, under whose names the table of differences has them.
@@ -368,7 +367,7 @@ def _escape(text: str) -> str:
     return text.replace("|", r"\|").replace("*", r"\*")
 
 
-def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
+def _row(evaluation: dict[str, Any], path: Path, with_satlib: bool) -> TableRow:
     encoder = evaluation["encoder"]
     if "view" in evaluation and evaluation["data"] != "scenes":  # scenes are drawn as squares: every view is the same
         encoder += f" ({evaluation['view']})"
@@ -407,10 +406,8 @@ def _row(evaluation: dict[str, Any], path: Path) -> TableRow:
         if name in measured and name in limits:
             widths[column] = f"{(limits[name][1] - limits[name][0]) / 2:.{decimals}f}"
     data, model = _NAMES.get(evaluation["data"].lower(), evaluation["data"]), "satlib: " + ", ".join(parts)
-    here, remark = path.resolve(), _remark(evaluation, length)
-    comes_with_satlib = here in {file.resolve() for file in shipped.evaluations()}
-    name, protocol = here.parent.name, evaluation["protocol"]
-    return TableRow(data, model, figures, protocol, widths, name, evaluation, comes_with_satlib, remark)
+    name, protocol, remark = path.parent.name, evaluation["protocol"], _remark(evaluation, length)
+    return TableRow(data, model, figures, protocol, widths, name, evaluation, with_satlib, remark)
 
 
 def _length(evaluation: Mapping[str, Any]) -> float | None:

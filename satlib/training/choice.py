@@ -196,10 +196,9 @@ def write_record(decision: str, choice: Choice, data: CaptionSet, run: Path) -> 
     )
     examples = evaluate.images_of(data, "dev")
     record |= {"rule": RULE, "data": data.name, "split": "dev", "images": len(examples)}
-    kept = (
-        [line for line in read_log(run / LOG) if line["kept"]] if (run / LOG).is_file() else []
-    )  # an average has none
+    log = read_log(run / LOG) if (run / LOG).is_file() else []  # an average has none
+    kept = [line for line in log if line["kept"]]
     if kept:
         scores = {name: value for name, value in kept[-1].items() if name.startswith("dev_")}
-        record["epoch"] = {"chosen": kept[-1]["epoch"], "of": len(read_log(run / LOG)), **scores}
+        record["epoch"] = {"chosen": kept[-1]["epoch"], "of": len(log), **scores}
     write_json(path, record | {decision: choice.record()})
