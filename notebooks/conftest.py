@@ -1,4 +1,4 @@
-"""What nbval does not do by itself: it holds each notebook to its budget, and prints what each took."""
+"""What nbval does not do by itself: it holds each notebook to its memory, and prints what each took."""
 
 import sys
 import time
@@ -36,11 +36,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     memory = peak_memory(kernel.km.provisioner.pid)
     item.user_properties.append((_TOOK, (Path(item.fspath).name, seconds, memory)))
     result = yield
-    if seconds > SECONDS or memory > GIGABYTES:
-        pytest.fail(
-            f"{Path(item.fspath).name} took {seconds:.0f} s and {memory:.1f} GB; its budget is {SECONDS} s and {GIGABYTES} GB",
-            pytrace=False,
-        )
+    if memory > GIGABYTES:
+        pytest.fail(f"{Path(item.fspath).name} held {memory:.1f} GB; at most {GIGABYTES} are allowed", pytrace=False)
     return result
 
 
@@ -58,6 +55,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if took:
         terminalreporter.section("what the notebooks took")
         for name, seconds, memory in took:
-            terminalreporter.write_line(f"{name:36} {seconds:5.0f} s {memory:5.1f} GB")
+            # Said, not failed: how long a notebook takes depends on the machine and on what else it does.
+            over = f"   more than {SECONDS} s" if seconds > SECONDS else ""
+            terminalreporter.write_line(f"{name:36} {seconds:5.0f} s {memory:5.1f} GB{over}")
         total = sum(seconds for _, seconds, _ in took)
         terminalreporter.write_line(f"{'together':36} {total:5.0f} s")
