@@ -106,11 +106,12 @@ class TestTheWholeWay:
         command = ["ground", run[1], *common, "--boxes", tmp_path / "boxes.json"]
         done(*command)
         found = json.loads((tmp_path / "ground-test.json").read_text())
-        assert found["all"]["pointing"] == 100
-        assert found["all"]["mass"] == pytest.approx(100)
-        assert list(found["by class"]) == [word]
+        overall = found["boxes"]["generated"]["all"]
+        assert overall["peak"] == 100
+        assert overall["mass"] == pytest.approx(100)
+        assert list(found["boxes"]["generated"]["by kind"]) == [word]
         assert (tmp_path / "ground-test.png").is_file()
-        assert "pointing" in capsys.readouterr().out
+        assert "generated captions" in capsys.readouterr().out
 
     def test_ground_by_entities(self, run, folder, tmp_path, capsys):
         """Every reference's first word has all of one photograph as its box; the other photograph has no annotations."""
@@ -120,7 +121,7 @@ class TestTheWholeWay:
         xml = entities_files.annotation((224, 224), ((("1",), (0, 0, 224, 224)),))
         path = entities_files.write(tmp_path / "entities", {"10": (xml, captions)})
         common = ["--data", run[0], "--device", "cpu", "--out", tmp_path]
-        command = ["ground", run[1], *common, "--entities", path]
+        command = ["ground", run[1], *common, "--entities", path, "--save-maps", tmp_path / "maps.npz"]
         done(*command)
         found = json.loads((tmp_path / "ground-test.json").read_text())
         assert found["split"] == "test"
@@ -129,8 +130,14 @@ class TestTheWholeWay:
         assert {overall[name] for name in ("peak", "peak centre", "peak mean map", "peak best cell")} == {100}
         assert [overall[name] for name in ("mass", "mass even", "mass best cell")] == pytest.approx([100] * 3)
         assert 0 < found["entities"]["entropy share"] <= 100
-        assert found["entities"]["counts"]["images without annotations"] == 1
+        assert found["entities"]["counts"].pop("images without annotations") == 1
         assert "true captions" in capsys.readouterr().out
+        assert (tmp_path / "ground-test.png").is_file()
+        done("ground", "--maps", tmp_path / "maps.npz", "--entities", path, "--photos", folder)
+        again = json.loads((tmp_path / "ground-maps.json").read_text())["entities"]
+        assert again["counts"].pop("images without annotations") == 0
+        assert again == found["entities"]
+        assert (tmp_path / "ground-maps.png").read_bytes() == (tmp_path / "ground-test.png").read_bytes()
 
     def test_caption_draws_a_picture_for_each(self, run, folder, tmp_path, capsys):
         """Also for photographs of one name."""
@@ -288,6 +295,10 @@ class TestMistakes:
         said = mistake(capsys, *command, "--entities", path)
         assert "has none of these 2 images (10.jpg, for example)" in said
         assert "not allowed with argument" in mistake(capsys, *command, "--entities", path, "--boxes", path)
+        assert "give either a model or" in mistake(capsys, *command, "--maps", path)
+        assert "give either a model or" in mistake(capsys, "ground", "--entities", path)
+        assert "--maps needs the places of objects" in mistake(capsys, "ground", "--maps", path)
+        assert "--save-maps is for photographs" in mistake(capsys, *command, "--save-maps", path)
 
     def test_no_data_root(self, capsys, tmp_path, monkeypatch):
         said = mistake(capsys, "train", "flickr8k-lite0-soft", "--data", tmp_path / "nowhere")

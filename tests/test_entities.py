@@ -37,19 +37,20 @@ def zipped(folder, top="", compression=zipfile.ZIP_STORED):
 def test_phrases_by_hand(folder, kind):
     places = {"folder": lambda: folder, "folder above": lambda: folder.parent, "zip": lambda: zipped(folder)}
     entities = Entities(places.get(kind, lambda: zipped(folder, "top/", zipfile.ZIP_DEFLATED))())
-    assert entities.sentence("17_ab.jpg", "A child, in a pink dress, near the hills").phrases == (
+    child = entities.sentence("17_ab.jpg", tokenise("A child, in a pink dress, near the hills"))
+    assert child.phrases == (
         Phrase(0, 2, "1", ("people",), WHOLE[:1]),
         Phrase(3, 6, "2", ("clothing",), WHOLE[1:]),
         Phrase(7, 9, "3", ("scene",), ()),
     )
-    girl = entities.sentence("17.jpg", "The girl's dress, which is pink.")
+    girl = entities.sentence("17.jpg", tokenise("The girl's dress, which is pink."))
     assert girl.words == ("the", "girl's", "dress", "which", "is", "pink")  # where Entities has "girl 's"
     assert girl.phrases == (
         Phrase(0, 2, "1", ("people",), WHOLE[:1]),
         Phrase(2, 3, "2", ("clothing", "other"), WHOLE[1:]),
         Phrase(3, 4, "0", ("notvisual",), ()),
     )
-    assert entities.sentence("17.jpg", "A boy in a pink dress near the hills .") is None
+    assert entities.sentence("17.jpg", ["a", "boy", "in", "a", "pink", "dress", "near", "the", "hills"]) is None
     assert [len(sentence.phrases) for sentence in entities.sentences("17.jpg")] == [3, 3]
 
 
@@ -58,19 +59,16 @@ def test_which_images_there_are(folder):
     assert number("1000268201_693b08cb0e.jpg") == number("photos/1000268201.jpg") == "1000268201"
     assert "17_x.jpg" in entities
     assert "18.jpg" not in entities
-    assert entities.covered(["18.jpg", "17.jpg"]) == ["17.jpg"]
-    assert entities.covered([]) == []
-    with pytest.raises(SatlibError, match=r"none of these 2 images \(18.jpg, for example\)"):
-        entities.covered(["18.jpg", "19.jpg"])
+    assert entities.size("17.jpg") == (200, 100)
     with pytest.raises(SatlibError, match=r"has no Annotations/18.xml"):
-        entities.sentence("18.jpg", "A dog .")
+        entities.sentence("18.jpg", ["a", "dog"])
 
 
 def test_an_entity_may_have_several_boxes_and_a_box_several_entities(tmp_path):
     objects = ((("1", "2"), (0, 0, 100, 100)), (("1",), (100, 0, 200, 50)))
     captions = ["[/EN#1/people Two men] and [/EN#2/people one] and [/EN#9/other something] [/EN#2/people .]"]
     entities = Entities(entities_files.write(tmp_path, {"1": (annotation(objects=objects), captions)}))
-    two, one, unknown = entities.sentence("1.jpg", "Two men and one and something.").phrases
+    two, one, unknown = entities.sentence("1.jpg", ["Two", "men", "and", "one", "and", "something", "."]).phrases
     assert two.boxes == ((0, 0, 0.5, 1), (0.5, 0, 1, 0.5))
     assert one.boxes == ((0, 0, 0.5, 1),)
     assert unknown.boxes == ()  # no object has its id; and a phrase of punctuation alone is none
@@ -85,7 +83,7 @@ def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     objects = ((("1",), box), (("2",), (1, 1, 3, 3)))
     xml, caption = annotation(size, objects), "[/EN#1/other Box] [/EN#2/other corner]"
     annotations = Entities(entities_files.write(tmp_path, {"1": (xml, [caption])}))
-    first, corner = annotations.sentence("1.jpg", "box corner", view, squeezed).phrases
+    first, corner = annotations.sentence("1.jpg", ["box", "corner"], images.seen_part(squeezed or size, view)).phrases
     pixels = np.zeros((size[1], size[0], 3), dtype=np.uint8)
     pixels[box[1] : box[3], box[0] : box[2]] = 255
     photo = Image.fromarray(pixels)
@@ -104,7 +102,7 @@ def test_phrases_have_the_letters_of_their_words(tmp_path_factory, parts):
     """However phrases and tokens divide a caption: the words of a phrase contain its letters, in order."""
     line = " ".join(f"[/EN#{i + 1}/other {text}]" if phrase else text for i, (text, phrase) in enumerate(parts))
     folder = entities_files.write(tmp_path_factory.mktemp("entities"), {"1": (annotation(), ["x " + line])})
-    sentence = Entities(folder).sentence("1.jpg", "x " + " ".join(text for text, _ in parts))
+    sentence = Entities(folder).sentence("1.jpg", tokenise("x " + " ".join(text for text, _ in parts)))
     named = {i + 1: text for i, (text, phrase) in enumerate(parts) if phrase and text != ","}
     assert [int(phrase.entity) for phrase in sentence.phrases] == list(named)
     for phrase in sentence.phrases:
@@ -116,7 +114,7 @@ def test_phrases_have_the_letters_of_their_words(tmp_path_factory, parts):
 class TestDamage:
     def refuse(self, path, pattern, image="17.jpg"):
         with pytest.raises(SatlibError, match=pattern):
-            Entities(path).sentence(image, "A child in a pink dress near the hills")
+            Entities(path).sentence(image, ["a", "child", "in", "a", "pink", "dress", "near", "the", "hills"])
 
     def test_not_entities(self, tmp_path, folder):
         self.refuse(tmp_path / "nowhere", "nowhere does not exist; name Flickr30k Entities")

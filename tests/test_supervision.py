@@ -170,7 +170,7 @@ class TestTraining:
     def test_boxes_of_another_data_set(self, tmp_path):
         data = tiny.data()
         entities = annotate(tmp_path / "entities", data, leave_out={one.image_id for one in data.split("train")})
-        with pytest.raises(SatlibError, match="has none of these 20 images"):
+        with pytest.raises(SatlibError, match="none of the 20 training images has a phrase with boxes"):
             tiny.train(tmp_path / "run", "objective.boxes=1.0", entities=entities)
 
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from satlib.beyond.loss import BatchTerm
 from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.entities import Box, Entities
-from satlib.data.images import SIZE
-from satlib.data.text import END, Vocabulary
+from satlib.data.entities import Entities
+from satlib.data.images import SIZE, Box, seen_part
+from satlib.data.text import END, Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.model.attention import precise
 from satlib.model.captioner import Captioner
@@ -71,11 +71,11 @@ class BoxTargets:
         self._grid, self.weight = grid, weight
         self._covers: dict[_Boxes, Tensor] = {}
         self._boxes: dict[tuple[str, tuple[int, ...]], list[tuple[int, _Boxes]]] = {}
-        covered = set(entities.covered(example.image_id for example in examples))
         for image_id, reference in ((one.image_id, caption) for one in examples for caption in one.references):
-            if image_id not in covered:
+            if image_id not in entities:
                 continue
-            sentence = entities.sentence(image_id, reference, view, language=vocabulary.language)
+            seen = seen_part(entities.size(image_id), view)
+            sentence = entities.sentence(image_id, tokenise(reference, vocabulary.language), seen)
             named = [(phrase.end - 1, phrase.boxes) for phrase in sentence.phrases if phrase.boxes] if sentence else []
             if named:
                 self._boxes[image_id, (*vocabulary.encode(reference), END)] = named

@@ -1,8 +1,9 @@
 """Commands that use models and their captions: `satlib evaluate`, `ground` and `table`."""
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -10,6 +11,13 @@ from satlib.cli import inputs
 from satlib.cli.arguments import MODEL, SPLITS, add_shared, at_least_zero, printed
 from satlib.errors import SatlibError
 from satlib.recipe import LOOKS
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from satlib.data.coco import Boxes
+    from satlib.data.entities import Entities
+    from satlib.evaluation.grounding import Entry
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +114,13 @@ def _score_file(options: argparse.Namespace) -> int:
 
 def add_ground(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib ground`."""
-    parser.add_argument("model", type=Path, help=MODEL)
+    parser.add_argument("model", type=Path, nargs="?", help=MODEL)
+    parser.add_argument(
+        "--maps",
+        type=Path,
+        metavar="FILE",
+        help="instead of a model: captions and attention maps of any model, .npz or .safetensors (docs/maps.md describes the file)",
+    )
     parser.add_argument("--split", choices=SPLITS, default="test", help="which split")
     places = parser.add_mutually_exclusive_group()
     places.add_argument(
@@ -117,30 +131,46 @@ def add_ground(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="PATH",
         help="Flickr30k Entities, for the photographs of Flickr8k and Flickr30k: a folder with Annotations and Sentences, or "
-        "annotations.zip; measures true and generated captions",
+        "annotations.zip",
+    )
+    parser.add_argument(
+        "--photos",
+        type=Path,
+        metavar="FOLDER",
+        help="with --maps: the photographs, to draw the best, middle and worst maps",
+    )
+    parser.add_argument(
+        "--save-maps", type=Path, metavar="FILE", help="also write the model's maps, as --maps reads them"
     )
     add_shared(parser, "--beam")
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="folder for the scores and their plot; by default that of the model"
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for the scores and their picture; by default that of the model",
     )
     add_shared(parser, "--data-set", "--data", "--device")
 
 
 def ground(options: argparse.Namespace) -> int:
     """Compare attention maps with the places of objects."""
-    from satlib.data import coco
     from satlib.evaluation import evaluate, maps, plots
     from satlib.files.atomic import write_json
 
-    if options.entities:
-        return _ground_phrases(options)
+    if (options.model is None) == (options.maps is None):
+        raise SatlibError("give either a model or, with --maps, a file of maps")
+    if options.maps:
+        return _ground_file(options)
+    if options.entities or options.boxes:
+        return _ground_boxes(options)
+    if options.save_maps:
+        raise SatlibError("--save-maps is for photographs; give --boxes or --entities, too")
     captioner = inputs.captioner(options.model, options)
-    boxes = coco.Boxes(options.boxes, captioner.view) if options.boxes else None
     data, root = inputs.data_of(captioner.recipe, options)
-    maps.require_places(data, boxes)
+    maps.require_masks(data)
     reader = inputs.images_reader(captioner, data, root, options)
     captions = evaluate.generate(captioner, reader, evaluate.images_of(data, options.split), options.beam)
-    scores = maps.summary(maps.ground(data, captions, boxes))
+    scores = maps.summary(maps.ground(data, captions))
     path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
     write_json(path, {"recipe": captioner.recipe.name, "data": data.name, "split": options.split, **scores})
     plots.save(plots.ground_figure(scores), path.with_suffix(".png"))
@@ -149,25 +179,77 @@ def ground(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ground_phrases(options: argparse.Namespace) -> int:
-    """Compare attention maps with the boxes of phrases."""
+def _places(options: argparse.Namespace) -> "Entities | Boxes":
+    """The boxes of --entities or --boxes."""
+    from satlib.data.coco import Boxes
     from satlib.data.entities import Entities
-    from satlib.evaluation import evaluate, maps
-    from satlib.files.atomic import write_json
 
-    entities = Entities(options.entities)
+    return Entities(options.entities) if options.entities else Boxes(options.boxes)
+
+
+def _ground_boxes(options: argparse.Namespace) -> int:
+    """Compare a captioner's maps with boxes."""
+    from satlib.evaluation import evaluate, grounding
+
+    places = _places(options)
     captioner = inputs.captioner(options.model, options)
     data, root = inputs.data_of(captioner.recipe, options)
     examples = evaluate.images_of(data, options.split)
-    covered = set(entities.covered(example.image_id for example in examples))
+    known = set(grounding.covered(places, (example.image_id for example in examples)))
     reader = inputs.images_reader(captioner, data, root, options)
-    annotated = [example for example in examples if example.image_id in covered]
-    captions = evaluate.generate(captioner, reader, annotated, options.beam)
-    report = maps.ground_phrases(captioner, data, reader, entities, examples, captions)
+    annotated = [example for example in examples if example.image_id in known]
+    generated = evaluate.generate(captioner, reader, annotated, options.beam)
+    entries = grounding.entries(captioner, data, reader, annotated, generated)
+    if options.save_maps:
+        grounding.write(options.save_maps, entries)
     path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
-    write_json(path, {"recipe": captioner.recipe.name, "data": data.name, "split": options.split, "entities": report})
-    print(maps.render_phrases(report))
-    print(f"written to {path}")
+    about = {"recipe": captioner.recipe.name, "data": data.name, "split": options.split}
+    return _judged(options, entries, places, path, about, data.image, len(examples) - len(annotated))
+
+
+def _ground_file(options: argparse.Namespace) -> int:
+    """Compare the maps of a file with boxes."""
+    from satlib.data import images
+    from satlib.evaluation import grounding
+
+    if not (options.entities or options.boxes):
+        raise SatlibError("--maps needs the places of objects: give --entities or --boxes")
+    path = (options.out or options.maps.parent) / f"ground-{options.maps.stem}.json"
+    photo = (lambda image: images.open_photo(options.photos / image)) if options.photos else None
+    return _judged(options, grounding.read(options.maps), _places(options), path, {"maps": options.maps.name}, photo)
+
+
+def _judged(
+    options: argparse.Namespace,
+    entries: "Sequence[Entry]",
+    places: "Entities | Boxes",
+    path: Path,
+    about: dict[str, str],
+    photo: "Callable[[str], Image] | None",
+    left_out: int = 0,
+) -> int:
+    """Judge maps, write the figures to `path` and a picture beside it, and print them; gives the exit status 0.
+
+    Args:
+        options: of the command.
+        entries: the captions and maps.
+        places: the boxes.
+        path: of the figures.
+        about: what was judged, for the file.
+        photo: gives a photograph by its name; None draws no picture.
+        left_out: the number of images without annotations that are not among the entries.
+    """
+    from satlib.evaluation import grounding, plots
+    from satlib.files.atomic import write_json
+
+    report, judgements = grounding.judge(entries, places)
+    report["counts"]["images without annotations"] += left_out
+    write_json(path, {**about, "entities" if options.entities else "boxes": report})
+    print(grounding.render(report))
+    print(f"written to {path}", end="\n" if photo is None else "")
+    if photo:
+        plots.save(plots.sheet(grounding.extremes(judgements), photo), path.with_suffix(".png"))
+        print(f" and {path.with_suffix('.png')}")
     return 0
 
 

@@ -17,12 +17,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 from msgspec import Struct
 
 from satlib.data import karpathy
 from satlib.data.caption_set import CaptionSet, assemble, clean_all, require_files
-from satlib.data.images import SIZE, seen_box
+from satlib.data.images import WHOLE, Box, in_part
 from satlib.errors import SatlibError
 from satlib.files.reading import Name, Size, read_json
 
@@ -165,57 +164,43 @@ class _Instances(Struct):
 
 
 class Boxes:
-    """Object boxes in COCO's format, as masks in the square that the encoder sees."""
+    """Object boxes in COCO's format."""
 
-    def __init__(self, path: Path, view: str = "whole") -> None:
-        """Read an `instances_*.json`; `view` is the encoder's view of a photograph (`images.square`).
+    def __init__(self, path: Path) -> None:
+        """Read an `instances_*.json`.
 
         Raises:
             SatlibError: the file does not exist or has another format.
         """
-        self._view = view
-        advice = "download it again"
+        self.path, advice = path, "download it again"
         content = read_json(path, _Instances, "a file of boxes in COCO's format (instances_*.json)", advice)
         names = {category.id: category.name for category in content.categories}
         photographs = {image.id: image for image in content.images}
-        self._boxes: dict[str, list[tuple[str, Sequence[float], tuple[int, int]]]] = defaultdict(list)
-        for number, box in enumerate(content.annotations):
-            image, name = photographs.get(box.image_id), names.get(box.category_id)
+        self._boxes: dict[str, list[tuple[str, Box]]] = {Path(image.file_name).name: [] for image in content.images}
+        for number, each in enumerate(content.annotations):
+            image, name = photographs.get(each.image_id), names.get(each.category_id)
             if image is None or name is None:
                 missing = "an image" if image is None else "a category"
                 raise SatlibError(f"{path}: annotation {number} is of {missing} that is not listed; {advice}")
-            self._boxes[Path(image.file_name).name].append((name, box.bbox, (image.width, image.height)))
+            left, top, width, height = each.bbox
+            box = left / image.width, top / image.height, (left + width) / image.width, (top + height) / image.height
+            self._boxes[Path(image.file_name).name].append((name, box))
 
-    def named(self, image_id: str, words: Sequence[str]) -> list[tuple[int, str, np.ndarray]]:
-        """The words of a caption that name a category with boxes in the photograph: (index, category, mask (224, 224)), by index.
+    def __contains__(self, image_id: str) -> bool:
+        """Whether a photograph is listed, by its file name."""
+        return Path(image_id).name in self._boxes
 
-        The mask is the union of the category's boxes. Boxes outside the encoder's view are left out.
+    def named(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> list[tuple[int, str, tuple[Box, ...]]]:
+        """The words of a caption that name a category with boxes in the photograph: (index, category, boxes), by index.
+
+        The boxes are fractions of the part `seen` (`images.seen_part`); those outside of it are left out.
         """
-        masks: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((SIZE, SIZE), dtype=bool))
-        for name, box, size in self._boxes.get(Path(image_id).name, []):
-            left, top, right, bottom = in_square(box, size, self._view)
-            masks[name][top:bottom, left:right] = True
-        found = [
-            (index, name, mask)
-            for name, mask in sorted(masks.items())
-            if mask.any()  # otherwise the crop removed all of it
-            for index in _named(name, words)
-        ]
+        boxes: dict[str, list[Box]] = defaultdict(list)
+        for name, box in self._boxes.get(Path(image_id).name, []):
+            if part := in_part(box, seen):
+                boxes[name].append(part)
+        found = [(index, name, tuple(boxes[name])) for name in sorted(boxes) for index in _named(name, words)]
         return sorted(found, key=lambda word: word[0])
-
-
-def in_square(box: Sequence[float], size: tuple[int, int], view: str = "whole") -> tuple[int, int, int, int]:
-    """Map a box (x, y, width, height) of a photograph (width, height) to the 224-pixel square: (left, top, right, bottom).
-
-    Coordinates outside the view are clipped to its border.
-    """
-    seen = seen_box(size, view)
-    corners = (box[0], box[1], box[0] + box[2], box[1] + box[3])
-    scales = [SIZE / (seen[axis + 2] - seen[axis]) for axis in (0, 1)]
-    left, top, right, bottom = (
-        min(max(round((corner - seen[i % 2]) * scales[i % 2]), 0), SIZE) for i, corner in enumerate(corners)
-    )
-    return left, top, right, bottom
 
 
 def _named(name: str, words: Sequence[str]) -> Iterator[int]:

@@ -20,11 +20,10 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from satlib.data.images import seen_box
+from satlib.data.images import WHOLE, Box, in_part
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom
 _AGAIN = "copy or download Flickr30k Entities again"
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _PHRASE = re.compile(r"\[/EN#(?P<entity>\d+)(?P<kinds>(?:/[^\s\[\]/]+)*)\s(?P<words>[^\[\]]*)\]")
@@ -37,11 +36,11 @@ class Phrase:
     """A phrase of a caption that names something in the photograph.
 
     Attributes:
-        start: index of its first word in the tokenised caption.
+        start: index of its first word in the caption.
         end: index after its last word.
         entity: the id of what it names, unique within the photograph; "0" for what cannot be seen.
         kinds: people, clothing, bodyparts, animals, vehicles, instruments, scene, other, notvisual; usually one.
-        boxes: left, top, right, bottom as fractions of what the encoder sees, 0 to 1; empty if the entity has no box there.
+        boxes: as fractions of the part that was asked for, 0 to 1; empty if the entity has no box there.
     """
 
     start: int
@@ -53,7 +52,7 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A caption's words, as `tokenise` splits it, and its phrases in order."""
+    """A caption's words and its phrases in order."""
 
     words: tuple[str, ...]
     phrases: tuple[Phrase, ...]
@@ -133,54 +132,34 @@ class Entities:
         """Whether there are annotations of a photograph, by its file name."""
         return any(number(image_id) in files for files in self._files.values())
 
-    def covered(self, image_ids: Iterable[str]) -> list[str]:
-        """Those photographs that have annotations, in order.
+    def size(self, image_id: str) -> tuple[int, int]:
+        """The original (width, height) of a photograph; errors as for `sentence`."""
+        return self._record(image_id).size
 
-        Raises:
-            SatlibError: there are photographs, but none has annotations.
-        """
-        asked = list(image_ids)
-        found = [image_id for image_id in asked if image_id in self]
-        if asked and not found:
-            raise SatlibError(
-                f"{self.path} has none of these {len(asked):,} images ({asked[0]}, for example); it covers Flickr30k and Flickr8k"
-            )
-        return found
-
-    def sentence(
-        self,
-        image_id: str,
-        reference: str,
-        view: str = "whole",
-        size: tuple[int, int] | None = None,
-        language: str = "",
-    ) -> Sentence | None:
+    def sentence(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> Sentence | None:
         """A reference caption with its phrases, or None if Entities does not have the caption.
 
-        Captions are compared by the letters and digits of their words, because Entities separates some words that satlib
-        does not ("dog 's"). The first one counts if an image has two equal captions.
+        Captions are compared by the letters and digits of their words, because Entities separates some words that others do
+        not ("dog 's"). The first one counts if an image has two equal captions.
 
         Args:
             image_id: the photograph's file name.
-            reference: the raw caption.
-            view: the part of the photograph that the encoder sees (`images.square`).
-            size: (width, height) of the photograph's file, if it was squeezed; only the view "crop" depends on it.
-            language: as in `tokenise`.
+            words: of the caption, split in any way.
+            seen: the part of the photograph that the boxes are fractions of (`images.seen_part`).
 
         Raises:
             SatlibError: the photograph has no annotations, or they are damaged; the message names the file.
         """
-        words, record = tokenise(reference, language), self._record(image_id)
-        letters = _letters(words)
+        record, letters = self._record(image_id), _letters(words)
         for pieces in record.lines:
             if "".join(_letters(tokenise(text)) for text, *_ in pieces) == letters:
-                return _aligned(words, pieces, _seen(record, view, size))
+                return _aligned(words, pieces, _seen(record, seen))
         return None
 
-    def sentences(self, image_id: str, view: str = "whole", size: tuple[int, int] | None = None) -> list[Sentence]:
-        """All captions of a photograph as Entities has them; arguments and errors as for `sentence`."""
+    def sentences(self, image_id: str, seen: Box = WHOLE) -> list[Sentence]:
+        """All captions of a photograph as Entities has them, split by `tokenise`; arguments and errors as for `sentence`."""
         record = self._record(image_id)
-        boxes = _seen(record, view, size)
+        boxes = _seen(record, seen)
         return [_aligned(tokenise("".join(text for text, *_ in line)), line, boxes) for line in record.lines]
 
     def _record(self, image_id: str) -> _Record:
@@ -204,28 +183,22 @@ class Entities:
             raise SatlibError(f"cannot read {where} ({error}); {_AGAIN}") from error
 
 
-def _seen(record: _Record, view: str, size: tuple[int, int] | None) -> dict[str, tuple[Box, ...]]:
-    """Each entity's boxes as fractions of what the encoder sees; those outside of it are left out."""
-    file = size or record.size
-    seen = seen_box(file, view)
+def _seen(record: _Record, seen: Box) -> dict[str, tuple[Box, ...]]:
+    """Each entity's boxes as fractions of a part of the photograph; those outside of it are left out."""
+    width, height = record.size
     fractions = {}
     for entity, boxes in record.boxes.items():
-        kept = []
-        for box in boxes:
-            corners = (  # from pixels of the photograph to those of its file, and from these to fractions of the view
-                (corner * file[axis] / record.size[axis] - seen[axis]) / (seen[axis + 2] - seen[axis])
-                for corner, axis in zip(box, (0, 1, 0, 1), strict=True)
-            )
-            left, top, right, bottom = (min(max(corner, 0.0), 1.0) for corner in corners)
-            if left < right and top < bottom:
-                kept.append((left, top, right, bottom))
-        fractions[entity] = tuple(kept)
+        parts = (
+            in_part((left / width, top / height, right / width, bottom / height), seen)
+            for left, top, right, bottom in boxes
+        )
+        fractions[entity] = tuple(part for part in parts if part)
     return fractions
 
 
 def _letters(words: Iterable[str]) -> str:
     """The letters and digits of words, which are the same however a caption was split and punctuated."""
-    return "".join(filter(str.isalnum, "".join(words)))
+    return "".join(filter(str.isalnum, "".join(words).lower()))
 
 
 def _aligned(words: Sequence[str], pieces: Sequence[Piece], boxes: dict[str, tuple[Box, ...]]) -> Sentence:

@@ -21,6 +21,8 @@ SIZE = 224  # pixels, the side of the square input of an encoder
 _MARGIN = 256 / 224  # "crop" scales the shorter side to this multiple of the square before cropping
 # If one side is longer than this multiple of the other, only the centre is enlarged: the crop drops the rest anyway.
 _LONGEST = 4
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
 
 
 def open_photo(path: Path | str) -> Image.Image:
@@ -147,7 +149,7 @@ def square(photo: Image.Image, view: str = "whole", size: int = SIZE) -> Image.I
     return centre(photo, size, size)
 
 
-def seen_box(photo: tuple[int, int], view: str = "whole", size: int = SIZE) -> tuple[float, float, float, float]:
+def seen_box(photo: tuple[int, int], view: str = "whole", size: int = SIZE) -> Box:
     """The part of a photograph of (width, height) that `square` keeps: (left, top, right, bottom) in pixels of the photograph.
 
     Raises:
@@ -164,6 +166,27 @@ def seen_box(photo: tuple[int, int], view: str = "whole", size: int = SIZE) -> t
         edges.append((left, left + size * used / scaled))
     (left, right), (top, bottom) = edges
     return left, top, right, bottom
+
+
+def seen_part(photo: tuple[int, int], view: str = "whole") -> Box:
+    """`seen_box` as fractions of the photograph's sides."""
+    width, height = photo
+    left, top, right, bottom = seen_box(photo, view)
+    return left / width, top / height, right / width, bottom / height
+
+
+def in_part(box: Box, seen: Box) -> Box | None:
+    """A box as fractions of a part of the photograph, clipped to it; None if none of it is there.
+
+    Args:
+        box: as fractions of the photograph's sides.
+        seen: the part, likewise; it may reach beyond the photograph.
+    """
+    left, top, right, bottom = (
+        min(max((corner - seen[axis]) / (seen[axis + 2] - seen[axis]), 0.0), 1.0)
+        for corner, axis in zip(box, (0, 1, 0, 1), strict=True)
+    )
+    return (left, top, right, bottom) if left < right and top < bottom else None
 
 
 def _check(view: str) -> None:

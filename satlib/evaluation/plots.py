@@ -6,19 +6,21 @@ differ by marker and dash as well as by colour, so figures are readable without 
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from torch import Tensor
 
 from satlib.errors import SatlibError
-from satlib.evaluation import overlay
+from satlib.evaluation import maps, overlay
+from satlib.evaluation.grounding import Judgement
 from satlib.files.atomic import replacing
 
 END_LABEL = "(end)"
@@ -253,6 +255,52 @@ def ground_figure(summary: Mapping[str, Any]) -> Figure:
     axis.invert_yaxis()
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9.5)
     return figure
+
+
+def sheet(rows: Mapping[str, Sequence[Judgement]], photo: Callable[[str], Image.Image]) -> Figure:
+    """Draw `grounding.extremes`: each photograph lit by a word's map as it is measured, its peak, and the boxes of what it names.
+
+    Args:
+        rows: words by the name of their row.
+        photo: gives a photograph by its name.
+
+    Raises:
+        SatlibError: a photograph is missing or damaged.
+    """
+    columns = max(map(len, rows.values()))
+    figure = NotebookFigure(figsize=(1.9 * columns + 0.3, 2.3 * len(rows)), layout="constrained")
+    for (name, row), axes in zip(rows.items(), figure.subplots(len(rows), columns, squeeze=False), strict=True):
+        axes[0].set_ylabel(name, fontsize=13)
+        for axis, each in zip(axes, [*row, *[None] * (columns - len(row))], strict=True):
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.set_frame_on(False)
+            if each is not None:
+                _draw_judgement(axis, each, photo(each.entry.image))
+    return figure
+
+
+def _draw_judgement(axis: Axes, judgement: Judgement, photo: Image.Image) -> None:
+    """A part of a photograph, lit by a map, with boxes and the map's peak."""
+    mention, values, seen = judgement.mention, judgement.values, judgement.entry.seen
+    corners = (round(share * photo.size[axis % 2]) for axis, share in enumerate(seen))
+    pixels = overlay.scaled(photo.crop(tuple(corners)))  # black where the part reaches beyond the photograph
+    height, width = pixels.shape[:2]
+    alpha = judgement.entry.alphas[mention.index].double()
+    down, across = (maps.interpolation(cells, side) for cells, side in zip(alpha.shape, (height, width), strict=True))
+    axis.imshow(overlay.light(pixels, (down @ alpha @ across.T).numpy()))
+    for left, top, right, bottom in mention.boxes:
+        corner, size = (left * width - 0.5, top * height - 0.5), ((right - left) * width, (bottom - top) * height)
+        axis.add_patch(Rectangle(corner, *size, fill=False, edgecolor="white", linewidth=1.6, clip_on=False))
+        axis.add_patch(Rectangle(corner, *size, fill=False, edgecolor=_BLEU, linewidth=0.9, clip_on=False))
+    if "peak" in values:
+        y, x = divmod(int(maps.peaks(alpha)), overlay.SIDE)
+        at = (x + 0.5) / overlay.SIDE * width - 0.5, (y + 0.5) / overlay.SIDE * height - 0.5
+        axis.plot(*at, "o", markersize=5, markerfacecolor=_BLEU, markeredgecolor="white")
+    axis.set_title(judgement.entry.words[mention.index], fontsize=11, pad=3, parse_math=False)
+    axis.set_xlabel(
+        f"mass {100 * values['mass']:.0f} %, even {100 * values['mass even']:.0f} %", fontsize=8, labelpad=2
+    )
 
 
 def search_figure(history: Sequence[Mapping[str, Any]], measure: str) -> Figure:
