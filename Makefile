@@ -16,8 +16,9 @@ help:  ## list these targets
 demo: .venv/.installed  ## train soft attention on drawn scenes, evaluate it, caption photographs: minutes on two CPU cores
 	$(BIN)/satlib demo $(ARGS)
 
-# Two processes, one thread in each: torch's own threads would only get in each other's way.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Two processes, one thread in each: torch's own threads would only get in each other's way. A file's tests stay together, so that
+# what they share is made once.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: lint  ## check style, and run the quick tests: after every change
 	$(PYTEST) -m "not slow" $(ARGS)

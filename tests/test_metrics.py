@@ -34,8 +34,16 @@ needs_java = pytest.mark.needs_java
 
 
 @pytest.fixture(scope="module")
-def measured() -> metrics.Scores:
-    return metrics.score(HYPOTHESES, REFERENCES)
+def measured(tmp_path_factory) -> metrics.Scores:
+    """Where the path of the installation has a space."""
+    installed, spaced = metrics.METEOR_JAR.parent, tmp_path_factory.mktemp("meteor") / "a folder"
+    spaced.mkdir()
+    shutil.copy(installed / "meteor-1.5.jar", spaced)  # of a link Java would see where it leads to
+    (spaced / "data").symlink_to(installed / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "METEOR_JAR", spaced / "meteor-1.5.jar")
+        patch.setattr(metrics, "_METEOR_PARAPHRASES", spaced / "data" / "paraphrase-en.gz")
+        return metrics.score(HYPOTHESES, REFERENCES)
 
 
 @pytest.fixture
@@ -132,17 +140,7 @@ def test_meteor_equals_the_jar_called_by_hand(measured):
 
 
 @needs_java
-def test_meteor_where_the_path_of_the_installation_has_a_space(measured, tmp_path, monkeypatch):
-    installed, spaced = metrics.METEOR_JAR.parent, tmp_path / "a folder" / "meteor"
-    spaced.mkdir(parents=True)
-    shutil.copy(installed / "meteor-1.5.jar", spaced)  # of a link Java would see where it leads to
-    (spaced / "data").symlink_to(installed / "data")
-    monkeypatch.setattr(metrics, "METEOR_JAR", spaced / "meteor-1.5.jar")
-    monkeypatch.setattr(metrics, "_METEOR_PARAPHRASES", spaced / "data" / "paraphrase-en.gz")
-    assert metrics.score(HYPOTHESES, REFERENCES) == measured
-
-
-@needs_java
+@pytest.mark.usefixtures("few_paraphrases")
 def test_meteor_of_each_caption_by_hand():
     """Every word agrees: P = R = 1; c chunks of m words cost 0.6 (c/m)^0.2, and one chunk nothing. "the cat", "chases", "the dog"."""
     said = {"same": ["the dog chases the cat"], "swapped": ["the cat chases the dog"], "other": ["two men sit"]}

@@ -96,7 +96,6 @@ class TestStarting:
             starting.start_from(shipped.model("scenes-soft"), state)
 
 
-@pytest.mark.needs_java
 def test_a_folder_is_found_below_the_data_root_by_its_name(own, tmp_path, monkeypatch, capsys):
     shutil.copytree(own, tmp_path / "data" / "holiday")
     assert (

@@ -10,7 +10,6 @@ from zipfile import ZipFile
 
 import pytest
 import yaml
-from filelock import FileLock
 from tools_path import release_check
 
 from satcourse.course import course_files, without_outside_links, write_course
@@ -26,15 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 NON_COMMERCIAL = "LicenseRef-Flickr8k-Models"
 
 
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory, worker_id):
-    """The wheel, built from the source archive as for a release, once for all of pytest's processes."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "distributions"
-    with FileLock(f"{folder}.lock"):
-        if not list(folder.glob("*.whl")):
-            command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-            subprocess.run(command, check=True, capture_output=True)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from the source archive as for a release."""
+    folder = tmp_path_factory.mktemp("distributions")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
     return next(folder.glob("*.whl"))
 
 

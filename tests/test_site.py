@@ -6,7 +6,6 @@ The site is built once, in about a minute. What a browser is needed for is skipp
 import functools
 import http.server
 import json
-import os
 import re
 import sys
 import threading
@@ -17,7 +16,6 @@ from urllib.parse import unquote, urldefrag, urljoin, urlparse
 import nbformat
 import pytest
 from browser import FLAGS
-from filelock import FileLock
 
 pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,16 +60,13 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The site's folder, built once for all of pytest's processes, without the live page, which needs npm."""
+    """The site's folder, without the live page, which needs npm."""
     for module in ("sphinx", "myst_nb", "sphinx_book_theme"):
         pytest.importorskip(module, reason="Sphinx and its theme are not installed (pip install -e '.[site]')")
     import build_site
 
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "built"
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "site" / ".nojekyll").exists():  # the last thing that is written
-            build_site.build(folder / "site", folder / "source", live=False)
+    folder = tmp_path_factory.mktemp("built")
+    build_site.build(folder / "site", folder / "source", live=False)
     return folder / "site"
 
 

@@ -49,7 +49,7 @@ def corpus(images=60, seed=0):
 
 
 @pytest.fixture(scope="module")
-def measured():
+def measured(few_paraphrases):
     spoken, human = corpus()
     return spoken, human, metrics.score(spoken, human)
 
