@@ -15,7 +15,7 @@ from PIL import Image
 from satlib import cli, recipe
 from satlib.data import scenes
 from satlib.model import shipped
-from satlib.model.captioner import Captioner
+from satlib.model.captioner import Caption, Captioner
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +150,23 @@ class TestTheWholeWay:
         pictures = {path.name: path.read_bytes() for path in (tmp_path / "seen").iterdir()}
         assert set(pictures) == {"3.png", "3-2.png", "4.png"}
         assert pictures["3.png"] != pictures["3-2.png"]
+
+    def test_caption_animates(self, folder, tmp_path, monkeypatch, capsys):
+        command = ["caption", folder / "3.jpg", "--model", "scenes-soft", "--out", tmp_path, "--animate"]
+        done(*command)
+        assert capsys.readouterr().out.rstrip().endswith(f"; {tmp_path / '3.png'}, {tmp_path / '3.webp'})")
+        done(*command, "--json")
+        (said,) = json.loads(capsys.readouterr().out)
+        assert said["animation"] == str(tmp_path / "3.webp")
+        with Image.open(tmp_path / "3.webp") as animation:
+            assert animation.n_frames == len(said["captions"][0]["words"])
+        assert "give --model once" in mistake(capsys, *command, "--model", "scenes-hard")
+        (tmp_path / "3.webp").unlink()
+        nothing = Caption([], -1.0, torch.full((1, 7, 7), 1 / 49), torch.ones(1))
+        monkeypatch.setattr(Captioner, "caption", lambda self, photos, beam: [nothing])
+        done(*command)
+        assert capsys.readouterr().out.rstrip().endswith(f"; {tmp_path / '3.png'}; no words to animate)")
+        assert not (tmp_path / "3.webp").exists()
 
     def test_caption_compares_models(self, run, folder, tmp_path, capsys):
         other = tmp_path / "other"

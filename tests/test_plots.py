@@ -62,15 +62,21 @@ def test_light_follows_the_map():
     whole, lit = (axis.images[0].get_array() for axis in plots.attention_figure(grey, ["left"], alphas).axes[:2])
     assert np.allclose(whole, 128 / 255)
     brightness = lit.mean(axis=2)  # 0..255
-    assert brightness[:, 10].min() > 3 * brightness[:, 200].max()
+    assert brightness[:, 10].min() > 1.75 * brightness[:, 200].max()
 
 
 def test_light_by_hand():
-    """Unchanged at the maximum; at 0 a quarter as bright, with six tenths of the colour lost; the mean of both at half."""
-    orange, luma = np.array([0.9, 0.5, 0.1]), 0.299 * 0.9 + 0.587 * 0.5 + 0.114 * 0.1
-    dim = 0.25 * (0.6 * luma + 0.4 * orange)
+    """Unchanged at the maximum; at 0 grey, with 0.55 of the value; the mean of both at half."""
+    orange, dim = np.array([0.9, 0.5, 0.1]), 0.55 * (0.299 * 0.9 + 0.587 * 0.5 + 0.114 * 0.1)
     made = overlay.light(np.broadcast_to(orange, (1, 3, 3)), np.array([[0.04, 0.02, 0.0]]))
-    assert np.abs(made[0] - 255 * np.stack([orange, (orange + dim) / 2, dim])).max() <= 0.5
+    assert np.abs(made[0] - 255 * np.stack([orange, (orange + dim) / 2, [dim] * 3])).max() <= 0.5
+
+
+def test_where_there_is_no_light_about_a_third_of_it_is_left():
+    """In light, not in the value of a pixel, which is gamma-coded (sRGB, IEC 61966-2-1): enough to see what was ignored."""
+    white = overlay.light(np.ones((1, 2, 3)), np.array([[1.0, 0.0]]))[0, :, 0] / 255
+    left = np.where(white <= 0.04045, white / 12.92, ((white + 0.055) / 1.055) ** 2.4)
+    assert 1 / 4 < left[1] / left[0] < 1 / 3
 
 
 def test_light_keeps_every_pixel_under_a_uniform_map_and_never_brightens():
@@ -192,12 +198,25 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         plots.attention_figure(photo(), ["dog"], maps(2), path=tmp_path / "file" / "a.png")
 
 
-def test_a_notebook_shows_a_figure_by_itself_in_all_its_colours():
+def displayed(monkeypatch, figure: Figure) -> tuple[Image.Image, dict]:
+    """The one picture that a notebook shows of a figure, and its metadata."""
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    figure._ipython_display_()
+    (picture,) = shown
+    return Image.open(io.BytesIO(picture.data)), {"format": picture.format, "width": picture.width}
+
+
+@pytest.mark.parametrize("style", ["default", "satcourse.page"])
+def test_a_notebook_shows_a_strip_in_all_its_colours_on_its_own_ground(monkeypatch, style):
     x, y = np.meshgrid(np.linspace(0, 255, 240), np.linspace(0, 255, 240))
     smooth = Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8))
-    with Image.open(io.BytesIO(plots.attention_figure(smooth, ["dog"], maps(2))._repr_png_())) as image:
-        assert image.format == "PNG"
-        assert len(image.convert("RGB").getcolors(10**6)) > 10_000
+    with plt.style.context(style):
+        image, shown = displayed(monkeypatch, plots.attention_figure(smooth, ["dog"], maps(2)))
+    assert (image.format, shown["format"]) == ("JPEG", "jpeg")  # a palette's 256 colours would not do
+    assert len(image.getcolors(10**6)) > 10_000
+    assert image.width == int(3 * 1.6 * 144)  # two pixels per point
+    assert np.abs(np.subtract(image.getpixel((image.width // 2, image.height - 2)), (0x24, 0x26, 0x2B))).max() < 6
 
 
 def test_on_a_page_figures_are_transparent_and_their_ink_is_readable_on_light_and_dark():
@@ -282,8 +301,5 @@ def test_lit_pictures_are_those_of_the_figure(size, longest):
 
 
 def test_a_notebook_shows_a_figure_once(monkeypatch):
-    shown = []
-    monkeypatch.setattr("IPython.display.display", shown.append)
-    plots.NotebookFigure(figsize=(1, 1))._ipython_display_()
-    (picture,) = shown
-    assert Image.open(io.BytesIO(picture.data)).size == (100, 100)
+    image, _ = displayed(monkeypatch, plots.NotebookFigure(figsize=(1, 1)))
+    assert (image.format, image.size) == ("PNG", (100, 100))

@@ -330,7 +330,7 @@ def _draw_maps(axis: Axes, maps: np.ndarray, reading: Reading, index: int, alone
         changed = i >= len(alone) or alone[i] != label
         style = {"color": _CHANGED, "style": "italic"} if changed else {"color": INK}
         name = f"[{label}]" if i < reading.forced else label
-        size = min(11.0, 11.0 * 9 / len(name))
+        size = min(14.0, 11.0 * 9 / len(name))
         axis.text(x + _SMALL / 2, y - 5, name, ha="center", va="bottom", fontsize=size, parse_math=False, **style)
         if i == index:
             edge = {"fill": False, "edgecolor": _CHOSEN, "linewidth": 3, "zorder": 2}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from satlib.cli import inputs
 from satlib.cli.arguments import MODEL, add_shared, printed
+from satlib.errors import SatlibError
 
 if TYPE_CHECKING:
     from satlib.model.captioner import Caption
@@ -27,15 +28,25 @@ def add_caption(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures of attention"
     )
+    parser.add_argument(
+        "--animate",
+        action="store_true",
+        help="also write each caption as one animated picture (WebP, at most 1 MB), in which the light walks along the sentence; "
+        "with one model",
+    )
     add_shared(parser, "--json", "--device")
 
 
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs."""
     from satlib.data import images
-    from satlib.evaluation import plots
+    from satlib.evaluation import animation, plots
     from satlib.model import shipped
 
+    if options.animate and len(options.models) > 1:
+        raise SatlibError(
+            "--animate shows one model's caption; give --model once, or leave out --animate to compare models"
+        )
     photos = [images.open_photo(path) for path in options.photos]
     models = options.models or [shipped.model()]
     captioners = [inputs.captioner(model, options) for model in models]
@@ -44,14 +55,19 @@ def caption(options: argparse.Namespace) -> int:
     for path, photo, picture in zip(options.photos, photos, _pictures(options), strict=True):
         captions = [captioner.caption([photo], options.beam)[0] for captioner in captioners]
         by = dict(zip(names, captions, strict=True))
-        results.append(
-            {"image": str(path), "picture": str(picture), "captions": [_described(*each) for each in by.items()]}
-        )
+        described = [_described(*each) for each in by.items()]
+        results.append({"image": str(path), "picture": str(picture), "animation": None, "captions": described})
         if len(captions) == 1:
-            only = captions[0]
+            only, written = captions[0], str(picture)
             plots.attention_figure(photo, only.words, only.alphas, only.betas, picture, captioners[0].view)
+            if options.animate and not only.words:
+                written += "; no words to animate"
+            elif options.animate:
+                walk = picture.with_suffix(".webp")
+                animation.animate(photo, only.words, only.alphas, walk, captioners[0].view)
+                results[-1]["animation"], written = str(walk), f"{picture}, {walk}"
             if not options.json:
-                print(f"{path}: {only.text}{only.remark}  (log p {only.log_probability:.1f}; {picture})")
+                print(f"{path}: {only.text}{only.remark}  (log p {only.log_probability:.1f}; {written})")
             continue
         rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
         plots.compare_figure(photo, rows, picture, [captioner.view for captioner in captioners])

@@ -1,8 +1,8 @@
 """From attention weights to pixels: a photograph lit by an attention map, as in the paper's figures (section 5.4).
 
 `upsample` is the paper's method. `spread` puts the upsampled map onto the part of the photograph that the encoder saw, and
-`lit` draws the result: the photograph keeps its own colours where attention is highest and is dimmed elsewhere, so attention is
-readable without colour vision.
+`lit` draws the result: the photograph keeps its own colours where attention is highest; elsewhere it loses them and is dimmed, so
+attention is readable without colour vision too.
 """
 
 import numpy as np
@@ -16,8 +16,9 @@ from satlib.data.images import seen_box
 SIDE = (
     224  # pixels: side of the square that the encoder sees; also the default for the longer side of a drawn photograph
 )
-_DIMMED = 0.25  # brightness of a pixel without attention; less hides what the model ignored, more hides where it looked
-_GREYED = 0.6  # share of its colour that it loses
+# Pixels without attention keep this share of their (gamma-coded) value, and so 0.55^2.2 = 27 % of their light: less hides what the
+# model ignored, more hides where it looked.
+_DIMMED = 0.55
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue (ITU-R BT.601)
 
 
@@ -109,8 +110,7 @@ def strength(alpha: np.ndarray) -> np.ndarray:
 
 
 def light(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """Light a photograph (H, W, 3), values 0 to 1, by a map (H, W): unchanged at its maximum, dim and greyer at 0."""
+    """Light a photograph (H, W, 3), values 0 to 1, by a map (H, W): unchanged at its maximum, dim and grey at 0."""
     kept = strength(alpha)[..., None]
-    grey = (pixels @ _LUMA)[..., None]
-    dim = _DIMMED * (_GREYED * grey + (1 - _GREYED) * pixels)
+    dim = _DIMMED * (pixels @ _LUMA)[..., None]
     return np.rint(255 * (kept * pixels + (1 - kept) * dim)).astype(np.uint8)

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from torch import Tensor
@@ -26,6 +27,13 @@ from satlib.files.atomic import replacing
 END_LABEL = "(end)"
 _PANEL = 1.6  # inches
 _COLUMNS = 6
+_WORD, _GATE = 21.0, 10.0  # points: a word above its picture, if it is not too long, and the gate below
+_DPI = 144  # two pixels per point
+GROUND, BRIGHT, PALE = (
+    "#24262b",
+    "#ffffff",
+    "#a6abb5",
+)  # of lit photographs on any page; text on it; text of less weight
 INK = "#7f7f7f"  # text and lines that are no data: a contrast of 4 on light and on dark pages (satcourse/page.mplstyle)
 _TRAIN, _DEV, _BLEU, _CHOSEN = "#56b4e9", "#0072b2", "#d55e00", INK  # from the palette of Okabe and Ito
 
@@ -47,6 +55,25 @@ class NotebookFigure(Figure):
         display(DisplayedImage(self._repr_png_(), format="png"))
 
 
+class Strip(NotebookFigure):
+    """A figure of lit photographs on a dark ground of its own, so that the light is seen first on light and on dark pages.
+
+    A notebook displays it as a JPEG, which has a sixth of the bytes of a PNG. (nbconvert and GitHub show no WebP in notebooks.)
+    """
+
+    def savefig(self, *args: Any, **options: Any) -> None:
+        """As `Figure.savefig`, but on the dark ground even where the style of the page asks for a transparent one."""
+        super().savefig(*args, **options | {"transparent": False, "facecolor": GROUND})
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import Image as DisplayedImage
+        from IPython.display import display
+
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="jpeg", dpi=_DPI, pil_kwargs={"quality": 85, "subsampling": 0})
+        display(DisplayedImage(buffer.getvalue(), format="jpeg", width=round(100 * self.get_figwidth())))
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as a PNG file, atomically; without date and version, so that the same figure gives the same bytes.
 
@@ -54,7 +81,7 @@ def save(figure: Figure, path: Path) -> None:
         SatlibError: the file cannot be written.
     """
     with replacing(path) as partial:
-        figure.savefig(partial, format="png", dpi=150, metadata={"Software": None})
+        figure.savefig(partial, format="png", dpi=_DPI, metadata={"Software": None})
 
 
 def attention_figure(
@@ -120,8 +147,9 @@ Panel = tuple[str, np.ndarray, np.ndarray | None, float | None]  # title, pixels
 def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor, Tensor | None, str]]) -> Figure:
     """A grid with one or more rows of panels for each caption, the photograph first."""
     pixels = overlay.scaled(photo, overlay.SIDE * (1 if max(photo.size) <= overlay.SIDE else 2))
-    panels_needed = 1 + max(_count_maps(words, alphas) for _, words, alphas, *_ in captions)
-    columns = _columns(panels_needed, single=len(captions) == 1)
+    for _, words, alphas, *_ in captions:
+        require_maps(words, alphas)
+    columns = _columns(1 + max(len(alphas) for _, _, alphas, *_ in captions), single=len(captions) == 1)
     rows: list[list[Panel | None]] = []
     for label, words, alphas, betas, view in captions:
         maps = overlay.spread(photo.size, alphas, pixels.shape[:2], view).numpy()
@@ -136,9 +164,9 @@ def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Ten
 
     below = 0.22 if any(betas is not None for _, _, _, betas, _ in captions) else 0.0
     shape = min(max(pixels.shape[0] / pixels.shape[1], 0.5), 1.5)  # a very long photograph is drawn small in its panel
-    height = (_PANEL * shape + 0.24 + below) * len(rows)
-    figure = NotebookFigure(figsize=(_PANEL * columns, height), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.04, wspace=0, hspace=0)
+    height = (_PANEL * shape + 0.4 + below) * len(rows)
+    figure = Strip(figsize=(_PANEL * columns, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.05, wspace=0, hspace=0)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     for row, axes in zip(rows, grid, strict=True):
         for axis, panel in zip(axes, [*row, *[None] * (columns - len(row))], strict=True):
@@ -156,14 +184,17 @@ def _columns(panels: int, single: bool) -> int:
     return columns
 
 
-def _count_maps(words: Sequence[str], alphas: Tensor) -> int:
-    """The number of maps, checked against the words."""
+def require_maps(words: Sequence[str], alphas: Tensor) -> None:
+    """Refuse maps that are not one for each word, or one more for the end mark.
+
+    Raises:
+        SatlibError: their number or their shape is another.
+    """
     if alphas.dim() != 3 or len(alphas) not in (len(words), len(words) + 1):
         raise SatlibError(
             f"{len(words)} words need maps of shape ({len(words)}, h, w), or one more for the end mark; "
             f"these have shape {tuple(alphas.shape)}"
         )
-    return len(alphas)
 
 
 def _draw(axis: Axes, panel: Panel | None) -> None:
@@ -175,12 +206,13 @@ def _draw(axis: Axes, panel: Panel | None) -> None:
     title, pixels, alpha, gate = panel
     axis.imshow(pixels)
     if alpha is not None and alpha.min() < alpha.max() / 2:
-        axis.contour(overlay.strength(alpha), levels=[0.5], colors="white", linewidths=0.6, alpha=0.7)
+        axis.contour(overlay.strength(alpha), levels=[0.5], colors="white", linewidths=0.8, alpha=0.9)
     # A long word gets a smaller font, to fit its panel; "$" is a dollar, not a formula.
-    size = min(13.0, 13.0 * 15 / max(len(title), 1))
-    axis.set_title(title, fontsize=size, pad=3, parse_math=False)
+    width = TextPath((0, 0), title.replace("$", r"\$"), size=_WORD).get_extents().width if title else 0
+    size = _WORD * min(1, 0.92 * 72 * _PANEL / max(width, 1))
+    axis.set_title(title, fontsize=size, pad=4, color=BRIGHT, parse_math=False)
     if gate is not None:
-        axis.set_xlabel(f"β = {gate:.2f}", fontsize=9, labelpad=2)
+        axis.set_xlabel(f"β = {gate:.2f}", fontsize=_GATE, labelpad=2, color=PALE)
 
 
 def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:

@@ -1,8 +1,7 @@
 // From a map to a lit picture, with the numbers of satlib.evaluation.overlay: where the map is at its maximum the picture keeps its colours,
-// elsewhere it is dimmed and greyer. So the map can be read without colour vision.
+// elsewhere it loses them and is dimmed. So the map can be read without colour vision too.
 
-const DIMMED = 0.25; // brightness of a pixel without attention
-const GREYED = 0.6; // share of its colour that it loses
+const DIMMED = 0.55; // of a pixel's value, where there is no attention
 const LUMA = [0.299, 0.587, 0.114];
 
 /**
@@ -67,8 +66,7 @@ export function lit(picture, map, part) {
       const grey = LUMA.reduce((sum, share, channel) => sum + share * picture.data[at + channel], 0);
       for (let channel = 0; channel < 3; channel++) {
         const value = picture.data[at + channel];
-        const dim = DIMMED * (GREYED * grey + (1 - GREYED) * value);
-        made.data[at + channel] = Math.round(kept * value + (1 - kept) * dim);
+        made.data[at + channel] = Math.round(kept * value + (1 - kept) * DIMMED * grey);
       }
       made.data[at + 3] = 255;
     }
