@@ -1,6 +1,8 @@
-"""Draw docs/design.png, how a photograph becomes a caption, and docs/attention.png, its maps. `python docs/design.py`.
+"""Draw how a photograph becomes a caption (design.webp), and its maps as a strip and animated. `python docs/design.py`.
 
-Everything shown comes from a real model: `scenes-soft`, which comes with satlib, captions a drawn scene of the test split.
+Everything shown comes from a real model: `scenes-soft`, which comes with satlib, captions a drawn scene of the test split. Which
+scene, a rule says: the first that `satlib.evaluation.maps.exemplary` gives. The pictures are WebP, which GitHub shows and which keeps
+all colours in a tenth of the bytes of a PNG.
 """
 
 from pathlib import Path
@@ -11,24 +13,22 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon, Rectangle
-from PIL import Image
 
 from satlib.data import images, scenes
+from satlib.data.scenes import Scene
 from satlib.data.text import END
-from satlib.evaluation import overlay, plots
+from satlib.evaluation import animation, maps, overlay, plots
 from satlib.model import shipped
-from satlib.model.captioner import Captioner
+from satlib.model.captioner import Caption, Captioner
 
-TARGET = Path(__file__).parent / "design.png"
-MAPS = Path(__file__).parent / "attention.png"
-SCENE, WORD = "test-000001", 8  # the scene, and the word of its caption at which the decoder is shown
-WIDTH, HEIGHT, DPI = 14.0, 8.1, 110
+DESIGN, STRIP, WALK = (Path(__file__).parent / name for name in ("design.webp", "strip.webp", "attention.webp"))
+WIDTH, HEIGHT = 14.0, 8.1
 INK, SOFT, PANEL, ACCENT = "#22303c", "#6b7a88", "#f3f6f9", "#d55e00"
 BLUE, PALE, TRAINING = "#0072b2", "#cfe3f2", "#fdf3e7"
 
 
 class Example(NamedTuple):
-    """What is drawn: the picture, annotation vectors (h, w, D), words, maps (C, 224, 224, 3), and step WORD of the decoder.
+    """What is drawn: the picture, annotation vectors (h, w, D), words, maps (C, 224, 224, 3), and step `index` of the decoder.
 
     alpha (h, w), z (D,), h (n,); `likely` are the most probable words with their probabilities.
     """
@@ -37,6 +37,7 @@ class Example(NamedTuple):
     a: np.ndarray
     words: list[str]
     maps: np.ndarray
+    index: int
     alpha: np.ndarray
     beta: float
     z: np.ndarray
@@ -45,26 +46,26 @@ class Example(NamedTuple):
 
 
 @torch.no_grad()
-def example() -> Example:
-    """Caption the scene, and run the decoder again over the caption to see inside."""
-    captioner = Captioner.load(shipped.model("scenes-soft")).eval()
-    photo: Image.Image = scenes.scene(SCENE).photo()
-    caption = captioner.caption([photo])[0]
+def example(captioner: Captioner, scene: Scene, caption: Caption) -> Example:
+    """Run the decoder again over the caption to see inside, at the last word that describes an object."""
+    photo = scene.photo()
+    index = max(i for i, thing in enumerate(scenes.mentions(caption.words, scene)) if thing is not None)
     a = captioner.annotations(images.to_tensor(images.square(photo, captioner.view)).unsqueeze(0))
     ids = torch.tensor([[*captioner.vocabulary.encode(" ".join(caption.words)), END]])
     output = captioner.decoder(a, ids)
-    alpha, beta = output.alphas[0, WORD], output.betas[0, WORD]
-    best = output.logits[0, WORD].softmax(0).topk(4)
+    alpha, beta = output.alphas[0, index], output.betas[0, index]
+    best = output.logits[0, index].softmax(0).topk(4)
     grid = captioner.encoder.grid
     return Example(
         picture=np.asarray(photo) / 255,
         a=a[0].unflatten(0, grid).numpy(),
         words=[*caption.words, plots.END_LABEL],
         maps=overlay.lit(photo, caption.alphas, view=captioner.view),
+        index=index,
         alpha=alpha.unflatten(0, grid).numpy(),
         beta=beta.item(),
         z=(beta * alpha @ a[0]).numpy(),
-        h=output.states[0, WORD].numpy(),
+        h=output.states[0, index].numpy(),
         likely=[
             (captioner.vocabulary.decode([i])[0], p) for i, p in zip(best.indices.tolist(), best.values, strict=True)
         ],
@@ -149,8 +150,8 @@ def draw_encoder(axis: Axes, shown: Example) -> None:
 def draw_decoder(axis: Axes, shown: Example) -> None:
     """One word's step: weights, context, state, word."""
     panel(axis, 6.95, 3.65, 6.85, 3.95, PANEL)
-    text(axis, 10.4, 7.4, f"at each step $t$;  here $t$ = {WORD + 1}", 11, SOFT, style="italic")
-    picture(axis, shown.maps[WORD], 7.3, 5.1, 1.5)
+    text(axis, 10.4, 7.4, f"at each step $t$;  here $t$ = {shown.index + 1}", 11, SOFT, style="italic")
+    picture(axis, shown.maps[shown.index], 7.3, 5.1, 1.5)
     step(axis, 8.05, "attention", r"weights $\alpha_t$ = softmax$(e_t)$", "attention.py")
     bar(axis, shown.z, 9.72, 5.1, 1.5)
     step(axis, 9.85, "context", r"$z_t = \beta_t \sum_i \alpha_{ti}\, a_i$", "attention.py\ndecoder.py")
@@ -183,12 +184,12 @@ def draw_caption(axis: Axes, shown: Example) -> None:
     """The whole caption, the map of each word below it; and the loss."""
     text(axis, 0.35, 3.2, "the caption", 12, weight="bold", ha="left")
     text(axis, 1.5, 3.2, "beam search keeps the most probable sentences", 10.5, ha="left")
-    text(axis, 5.55, 3.2, "decoding.py", 9.5, BLUE, family="monospace", ha="left")
+    text(axis, 5.55, 3.2, "search.py", 9.5, BLUE, family="monospace", ha="left")
     text(axis, 6.95, 3.2, "a map shows where the model looked for each word", 10.5, ha="left")
     text(axis, 11.12, 3.2, "plots.py", 9.5, BLUE, family="monospace", ha="left")
     pitch = (WIDTH - 0.6) / len(shown.words)
     for number, (word, lit) in enumerate(zip(shown.words, shown.maps, strict=True)):
-        x, now = 0.35 + number * pitch, number == WORD
+        x, now = 0.35 + number * pitch, number == shown.index
         text(axis, x + 0.43, 2.82, word, 10.5, ACCENT if now else INK, weight="bold" if now else "normal")
         picture(axis, lit, x, 1.78, 0.86, ACCENT if now else SOFT, 2.4 if now else 0.6)
     panel(axis, 0.2, 0.2, WIDTH - 0.4, 1.2, TRAINING)
@@ -200,14 +201,13 @@ def draw_caption(axis: Axes, shown: Example) -> None:
     penalty = r"$+\;\; \lambda \sum_{i=1}^{L}\, (1 - \sum_{t=1}^{C} \alpha_{ti})^2$"
     text(axis, 5.45, 0.55, penalty, 13.5, ha="left")
     text(axis, 8.0, 0.55, "give every place its share of attention", 10.5, SOFT, ha="left")
-    text(axis, 13.55, 1.08, "objectives.py", 9.5, BLUE, family="monospace", ha="right")
-    text(axis, 13.55, 0.55, "training.py", 9.5, BLUE, family="monospace", ha="right")
+    text(axis, 13.55, 1.08, "objective.py", 9.5, BLUE, family="monospace", ha="right")
+    text(axis, 13.55, 0.55, "loop.py", 9.5, BLUE, family="monospace", ha="right")
 
 
-def figure() -> Figure:
+def figure(shown: Example) -> Figure:
     """The whole drawing."""
-    shown = example()
-    drawn = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
+    drawn = Figure(figsize=(WIDTH, HEIGHT))
     axis = drawn.add_axes((0, 0, 1, 1))
     draw_encoder(axis, shown)
     draw_decoder(axis, shown)
@@ -217,20 +217,17 @@ def figure() -> Figure:
     return drawn
 
 
-def maps() -> Figure:
-    """The scene and the attention map of each word."""
-    captioner, photo = Captioner.load(shipped.model("scenes-soft")), scenes.scene(SCENE).photo()
-    caption = captioner.caption([photo])[0]
-    return plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, view=captioner.view)
-
-
 def draw() -> None:
-    """Write the drawings, in 256 colours: a third of the bytes."""
-    for target, drawn in ((TARGET, figure()), (MAPS, maps())):
-        plots.save(drawn, target)
-        Image.open(target).convert("RGB").quantize(256).save(target, optimize=True)
+    """Write the drawings."""
+    captioner = Captioner.load(shipped.model("scenes-soft"))
+    scene, caption = next(maps.exemplary(captioner, beam=1))  # greedy, as in notebook 00
+    print(f"{scene.image_id}: {caption.text}")
+    photo, view = scene.photo(), captioner.view
+    strip = plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, view=view)
+    for target, drawn in ((DESIGN, figure(example(captioner, scene, caption))), (STRIP, strip)):
+        drawn.savefig(target, format="webp", dpi=144, pil_kwargs={"quality": 85, "method": 6})
+    animation.animate(photo, caption.words, caption.alphas, WALK, view)
 
 
 if __name__ == "__main__":
     draw()
-    print(TARGET, MAPS)

@@ -1,20 +1,15 @@
 """tools/claims.py: what holds a notebook's prose. It is shown planted faults."""
 
-import base64
-import io
 import shutil
 import sys
 from pathlib import Path
 
 import nbformat
-import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import claims  # noqa: E402
-import pictures  # noqa: E402
 
 import notebooks  # noqa: E402
 
@@ -152,21 +147,3 @@ def test_a_planted_fault_in_a_committed_notebook_is_found():
     missing = [claim.text for claim in claims.claims(real) if claim.basis is None]
     assert len(missing) == before + 3
     assert {"123.4 %", "twice"} < set(missing)
-
-
-def test_pictures_are_reduced_only_where_a_notebook_is_too_large():
-    pixels, buffer = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8), io.BytesIO()
-    Image.fromarray(pixels).save(buffer, format="png")
-    cell = nbformat.v4.new_code_cell(
-        "draw()",
-        outputs=[nbformat.v4.new_output("display_data", {"image/png": base64.b64encode(buffer.getvalue()).decode()})],
-    )
-    made = nbformat.v4.new_notebook(cells=[cell])
-    before = nbformat.writes(made)
-    pictures.shrink(made, len(before) + 1)
-    assert nbformat.writes(made) == before
-    pictures.shrink(made, 100_000)
-    with Image.open(io.BytesIO(base64.b64decode(cell.outputs[0].data["image/png"]))) as picture:
-        assert picture.size == (200, 200)
-        assert picture.mode == "P"
-    assert len(nbformat.writes(made)) < 100_000

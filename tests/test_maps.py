@@ -46,6 +46,55 @@ def test_strict_pointing_has_no_tolerance():
         assert (word.values["pointing"], word.values["pointing strict"]) == (1, hit)
 
 
+class Planted:
+    """In place of a captioner of scenes: true captions and light on the right objects, but for some faults."""
+
+    def __init__(self, faults: dict[str, str]) -> None:
+        self.of_pixels = {}
+        for number in range(6):
+            scene = scenes.scene(f"test-{number:06}")
+            self.of_pixels[scene.photo().tobytes()] = scene
+        self.faults = faults
+
+    def caption(self, photos, beam):
+        assert beam == 1
+        scene = self.of_pixels[photos[0].tobytes()]
+        words, fault = (
+            scene.captions[0].lower().rstrip(".").replace(",", "").split(),
+            self.faults.get(scene.image_id, ""),
+        )
+        alphas = torch.full((len(words) + 1, 14, 14), 1e-3)
+        named = [index for index, thing in enumerate(scenes.mentions(words, scene)) if thing is not None]
+        for index in named:
+            mask = scene.masks[scenes.mentions(words, scene)[index]]
+            if fault == "one peak beside" and index == named[-1]:
+                mask = ~mask
+            # The cell that the object fills most; all its light is there.
+            alphas[index].view(-1)[torch.from_numpy(mask).float().view(14, 16, 14, 16).mean((1, 3)).argmax()] = 1
+        if fault == "one word wrong":
+            words = [
+                "small" if word in ("big", "large") else "big" if word in ("small", "little") else word
+                for word in words
+            ]
+        return [Caption(words, -1.0, alphas / alphas.sum((1, 2), keepdim=True), torch.ones(len(alphas)))]
+
+
+def test_exemplary_scenes_are_right_and_lit_where_they_should_be():
+    faults = {"test-000000": "one word wrong", "test-000001": "one peak beside", "test-000003": "one peak beside"}
+    found = maps.exemplary(Planted(faults), beam=1)
+    for expected in ("test-000002", "test-000004", "test-000005"):
+        scene, caption = next(found)
+        assert scene.image_id == expected
+        assert scenes.exact_match(caption.words, scene)
+
+
+def test_a_model_without_an_exemplary_scene_is_named(monkeypatch):
+    few = scenes.load(0, 0, 3)
+    monkeypatch.setattr(scenes, "load", lambda train, dev: few)
+    with pytest.raises(SatlibError, match="train the model for longer"):
+        next(maps.exemplary(Planted({f"test-{number:06}": "one word wrong" for number in range(3)}), beam=1))
+
+
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("away", "hit"), [(14, True), (15, False)])
 def test_pointing_tolerates_15_pixels(away, hit, turned):

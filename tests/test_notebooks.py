@@ -60,7 +60,7 @@ def form(source):
         "installing cell": [cell.source for cell in rest[: len(opening)]] == opening,
         **{name: re.search(rf"^## {name}", text, re.M) for name in ("Try it", "What to remember", "References")},
         "no error": not any(output.output_type == "error" for output in outputs),
-        "picture": any("image/png" in output.get("data", {}) for output in outputs),
+        "picture": any(map(notebooks.shows_picture, outputs)),
         "three assertions": sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= 3,
     }
     return [f"{source.stem}: {name}" for name, holds in conditions.items() if not holds]

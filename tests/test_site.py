@@ -250,4 +250,4 @@ def test_the_live_page_takes_the_place_of_the_picture(tmp_path):
     build_site.write_source(tmp_path / "source", live=True)
     front = (tmp_path / "source" / "index.md").read_text(encoding="utf-8")
     assert front.count('<iframe class="live" src="live/index.html"') == 1
-    assert "attention.png" not in front
+    assert "attention.webp" not in front

@@ -27,7 +27,7 @@ SITE, SOURCE = ROOT / "build" / "site", ROOT / "build" / "site-source"
 MORE = ["benchmarks/README.md", "data/README.md", "satlib/models/README.md", "tests/README.md"]
 LEFT_OUT = ("solutions", "satcourse/exercises")  # a learner who looks for a page should not meet the answers
 PICTURE = """\
-[![Two drawn stars; for each word of the caption, the star that it describes keeps its colours](docs/attention.png)](
+[![A drawn scene above its caption; word by word, what the word describes keeps its colours](docs/attention.webp)](
 docs/design.md)
 """
 LIVE = """\
@@ -102,7 +102,7 @@ class Pages:
 
     def place(self, path: str) -> str | None:
         """The page of a file or folder of the repository, or a picture; None: it is left out."""
-        if path in self.pages or path.endswith(".png"):
+        if path in self.pages or path.endswith((".png", ".webp")):
             return path
         if path.startswith(LEFT_OUT):
             return None
@@ -235,7 +235,8 @@ def write_source(folder: Path, live: bool) -> None:
         pages.notebook(path)
     for path in texts:
         pages.write(path, pages.linked(path, (ROOT / path).read_text(encoding="utf-8")))
-    for picture in [*(ROOT / "docs").glob("*.png"), *(ROOT / "benchmarks").glob("*.png")]:
+    pictures = ("docs/*.png", "docs/*.webp", "benchmarks/*.png")
+    for picture in (path for pattern in pictures for path in ROOT.glob(pattern)):
         target = folder / picture.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(picture, target)

@@ -32,7 +32,7 @@ from satlib.files.atomic import replacing
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
-MAX_BYTES = 1_500_000
+MAX_BYTES = 2_500_000
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -98,6 +98,11 @@ def notes_cell(cells: list[NotebookNode]) -> list[NotebookNode]:
     return [nbformat.v4.new_markdown_cell(f"## Notes\n\n{summary}\n\n{lines}\n\n</details>")]
 
 
+def shows_picture(output: NotebookNode) -> bool:
+    """Whether an output is a figure: a PNG, or a JPEG of lit photographs."""
+    return any(kind in output.get("data", ()) for kind in ("image/png", "image/jpeg"))
+
+
 def minutes_to_read(notebook: NotebookNode) -> float:
     """An estimate: 200 words of prose a minute, 1.5 seconds for a line of code and 20 for a figure; what closes it is not counted."""
     closing = re.compile(r"## (?:Try it|References|Notes|Exercises)")
@@ -107,7 +112,7 @@ def minutes_to_read(notebook: NotebookNode) -> float:
         each for each in notebook.cells if each.cell_type == "code" and "claims" not in each.metadata.get("tags", ())
     ]
     lines = sum(1 for cell in code for line in cell.source.splitlines() if line.strip())
-    figures = sum("image/png" in output.get("data", ()) for cell in code for output in cell.get("outputs", ()))
+    figures = sum(shows_picture(output) for cell in code for output in cell.get("outputs", ()))
     return words / 200 + lines * 1.5 / 60 + figures * 20 / 60
 
 
@@ -153,7 +158,6 @@ def write(target: Path, notebook: NotebookNode) -> int:
     Raises:
         SystemExit: it is too large to be shown on the web.
     """
-    pictures.shrink(notebook, MAX_BYTES)
     text = nbformat.writes(notebook) + "\n"
     if len(text) > MAX_BYTES:
         raise SystemExit(

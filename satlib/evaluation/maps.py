@@ -14,7 +14,7 @@ ignores the word. `satlib.evaluation.grounding` compares maps with boxes in phot
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,9 +27,10 @@ from torch.nn import functional
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.images import SIZE
+from satlib.data.scenes import Scene
 from satlib.errors import SatlibError
 from satlib.model.attention import entropy, movement
-from satlib.model.captioner import Caption
+from satlib.model.captioner import Caption, Captioner
 
 TOLERANCE = 15  # pixels: a point this close to an object counts as on it
 MEASURES = ("mass", "pointing", "pointing strict")  # each for the map, the mean map ("_still") and chance ("_chance")
@@ -192,6 +193,35 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
             wrong = [index for index in phrase.attributes if numbers[index] is None]
             targets += [Target(index, phrase.attributes[index][0], masks[number]) for index in wrong]
     return targets
+
+
+def exemplary(captioner: Captioner, beam: int | None = None) -> Iterator[tuple[Scene, Caption]]:
+    """The first test scenes, in their order, about which the model is right and where it looks at what it names.
+
+    By this rule the scenes are chosen that stand for the model in README.md and in notebook 00, so that nobody picks a flattering
+    one by eye: the caption is exactly right (`scenes.exact_match`), and for every word that describes an object the peak of the
+    map is on the object's visible pixels ("pointing strict").
+
+    Args:
+        captioner: a model of scenes.
+        beam: as in `Captioner.caption`.
+
+    Raises:
+        SatlibError: none of the 500 test scenes is such.
+    """
+    found = False
+    for example in scenes.load(train=0, dev=0).split("test"):
+        scene = scenes.scene(example.image_id)
+        (caption,) = captioner.caption([scene.photo()], beam)
+        if scenes.exact_match(caption.words, scene):
+            words = measure(caption, scene_targets(example, caption.words))
+            if all(word.values["pointing strict"] for word in words):
+                found = True
+                yield scene, caption
+    if not found:
+        raise SatlibError(
+            "for none of 500 test scenes is the caption right and every peak on its object; train the model for longer"
+        )
 
 
 def require_masks(data: CaptionSet) -> None:
