@@ -401,7 +401,7 @@ def test_the_sheet(seen):
     alphas = torch.zeros(1, 4, 6)
     alphas[0, 1, 1] = 1
     entry = Entry("a.jpg", ("dog",), alphas, seen=seen)
-    (judgement,) = grounding.measure(entry, [Mention(0, (), ((0.0, 0.0, 0.5, 0.6),))])
+    (judgement,) = grounding.measure(entry, [Mention(0, (), ((0.1, 0.2, 0.5, 0.6),))])
     opened = []
     figure = plots.sheet(
         {"best": [judgement, judgement], "worst": [judgement]}, lambda name: opened.append(name) or photo
@@ -413,6 +413,9 @@ def test_the_sheet(seen):
     assert pixels.shape[1] / pixels.shape[0] == pytest.approx(2 * (seen[2] - seen[0]), abs=0.05)
     _, x = np.unravel_index(pixels.sum(2).argmax(), pixels.shape[:2])
     box, (at,) = first.patches[0], first.lines
+    height, width = pixels.shape[:2]
+    corners = box.get_x(), box.get_y(), box.get_x() + box.get_width(), box.get_y() + box.get_height()
+    assert (np.array(corners) + 0.5) / [width, height, width, height] == pytest.approx([0.1, 0.2, 0.5, 0.6])
     assert box.get_x() <= x <= box.get_x() + box.get_width()
     assert box.get_y() <= at.get_ydata()[0] <= box.get_y() + box.get_height()
     assert f"mass {100 * judgement.values['mass']:.0f} %" in first.get_xlabel()
