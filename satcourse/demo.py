@@ -1,8 +1,8 @@
 """`satlib demo`: training, evaluation and captioning in minutes on a CPU, without a download.
 
 Soft attention is trained on drawn scenes and scored on held-out scenes; then the model that comes with satlib captions
-photographs from installed packages, and says which are unlike its training photographs. For each caption, a picture shows where
-each word looked.
+photographs from installed packages: first those that are like its training photographs, then, so marked, those that are not. For
+each caption, a picture shows where each word looked.
 """
 
 import importlib.util
@@ -40,6 +40,11 @@ PHOTOGRAPHS = {
     "matplotlib": ("grace_hopper.jpg",),
 }
 _FOLDERS = {"skimage": "data", "matplotlib": "mpl-data/sample_data"}
+_FAMILIAR = {  # `Caption.unlike`, in the order in which the demo shows photographs
+    False: "Like its training photographs, which does not make every caption true:",
+    True: "Unlike its training photographs, so expect mistakes:",
+    None: "The model cannot tell whether these are like its training photographs:",
+}
 _FIGURES = {
     "exact match": "of captions have both objects, all attributes and the relation right",
     "pointing": "of words look at the object that they name",
@@ -85,14 +90,10 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
 
     say(f"3. Photographs, captioned by the model that comes with satlib ({model.stem})")
     print("   It has seen 6,000 photographs (Flickr8k), most of them of people and dogs outdoors, and nothing else.")
-    captioner = Captioner.load(model)
-    for path in dict.fromkeys([*people(), *photographs()]):
-        picture = out / f"photo-{path.stem}.png"
-        caption = _picture(captioner, images.open_photo(path), picture)
-        print(f"   {picture}: {caption.text}{caption.remark}")
+    _describe(Captioner.load(model), list(dict.fromkeys([*people(), *photographs()])), out)
 
     say(
-        f"Done. {out}/ has a picture for each caption above, in its own colours where the model looked at each word, dimmed elsewhere."
+        f"Done. {out}/ has a picture for each caption above, in its own colours where the model looked at each word, dimmed and grey elsewhere."
     )
     print(f"   {folder}/ has the training run, with curves.png and evaluation-test.json. Next, try:")
     satlib = "satlib" if shutil.which("satlib") else sys.argv[0]
@@ -141,6 +142,18 @@ def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> Caption:
     caption = captioner.caption([photo])[0]
     plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, path, captioner.view)
     return caption
+
+
+def _describe(captioner: Captioner, paths: Sequence[Path], out: Path) -> None:
+    """Caption photographs and draw each; print those that are like the training photographs first (`_FAMILIAR`)."""
+    captions = {}
+    for path in paths:
+        picture = out / f"photo-{path.stem}.png"
+        captions[picture] = _picture(captioner, images.open_photo(path), picture)
+    for unlike, heading in _FAMILIAR.items():
+        lines = [f"   {picture}: {caption.text}" for picture, caption in captions.items() if caption.unlike is unlike]
+        if lines:
+            print("\n".join([f"   {heading}", *lines]))
 
 
 def _evaluate(captioner: Captioner, data: CaptionSet, folder: Path, progress: bool) -> None:

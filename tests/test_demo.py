@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ from satlib.data import images
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.model import encoders, shipped
-from satlib.model.captioner import Captioner
-from satlib.model.familiarity import REMARK, Familiarity
+from satlib.model.captioner import Caption, Captioner
+from satlib.model.familiarity import Familiarity
 
 TINY = (
     "data.train_images=16",
@@ -75,8 +76,29 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, tiny_model, two_pho
         "rocket",
         "chelsea",
     ]  # once each
-    assert all(line.endswith(REMARK) for line in photos)
-    assert printed[0].count(REMARK) == 2  # never for the scenes, whose model has no such measure
+    assert "   Unlike its training photographs, so expect mistakes:\n   " + photos[0].strip() in printed[0]
+    assert "Like its training" not in printed[0]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_photographs_like_the_training_set_come_first(tmp_path, monkeypatch, capsys, known):
+    """In the order given within each group, and each group says what it is."""
+    unlike = {"b": False, "d": False, "a": True, "c": True} if known else dict.fromkeys("abcd")
+    paths = [tmp_path / f"{name}.png" for name in "abcd"]
+    for side, path in enumerate(paths, 8):
+        Image.new("RGB", (side, 8)).save(path)
+
+    def caption(photos):
+        name = "abcd"[photos[0].width - 8]
+        return [Caption([f"word-{name}"], -1.0, torch.full((2, 7, 7), 1 / 49), torch.ones(2), unlike=unlike[name])]
+
+    demo._describe(SimpleNamespace(caption=caption, view="whole"), paths, tmp_path / "out")
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    described = {name: f"{tmp_path / 'out' / f'photo-{name}.png'}: word-{name}" for name in "abcd"}
+    like = ["Like its training photographs, which does not make every caption true:", described["b"], described["d"]]
+    far = ["Unlike its training photographs, so expect mistakes:", described["a"], described["c"]]
+    unknown = ["The model cannot tell whether these are like its training photographs:", *described.values()]
+    assert lines == ([*like, *far] if known else unknown)
 
 
 def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path, tiny_model):
