@@ -63,7 +63,7 @@ class Strip(NotebookFigure):
 
     def savefig(self, *args: Any, **options: Any) -> None:
         """As `Figure.savefig`, but on the dark ground even where the style of the page asks for a transparent one."""
-        super().savefig(*args, **options | {"transparent": False, "facecolor": GROUND})
+        super().savefig(*args, **options | {"facecolor": GROUND})
 
     def _ipython_display_(self) -> None:
         from IPython.display import Image as DisplayedImage
