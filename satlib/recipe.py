@@ -167,8 +167,11 @@ class TrainingConfig(_Section):
         "the learning rate after the warm-up: constant, or cosine (falls to zero by the last epoch)")] = "constant"
     warmup: Annotated[int, Meta(ge=0, description=
         "the number of batches over which the learning rate grows from zero")] = 0
+    batches: Annotated[Literal["captions", "images"], Meta(description=
+        "what a batch holds: captions (of one length), or images (with all their captions; an encoder that is trained "
+        "then encodes each once)")] = "captions"
     batch_size: Annotated[int, Meta(ge=1, le=100_000, description=
-        "the number of captions in a batch; of images, if the objective is reward")] = 64
+        "the number of captions in a batch; of images, if batches hold images or the objective is reward")] = 64
     epochs: Annotated[int, Meta(ge=1, description="the largest number of epochs")] = 30
     select: Annotated[Literal["bleu4", "nll", "reward"], Meta(description=
         "the dev score that selects the best epoch: bleu4 or reward (of generated captions), or nll (of the true "

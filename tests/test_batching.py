@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlib.data.batches import ImageBatches, Pair, SameLengthBatches, pairs
-from satlib.data.text import END, Vocabulary
+from satlib.data.text import END, PAD, Vocabulary
 from satlib.errors import SatlibError
 
 some_pairs = st.lists(st.integers(1, 9), min_size=1, max_size=200).map(
@@ -105,3 +105,20 @@ class TestImageBatches:
         assert len({str(order(seed, epoch=epoch)) for seed in (0, 1) for epoch in (1, 2)}) == 4
         assert order(0, epoch=1)[0] != [f"{i}" for i in range(32)]
         assert [len(batch.image_ids) for batch in ImageBatches([f"{i}" for i in range(70)]).epoch(0)] == [32, 32, 6]
+
+    @given(some_pairs, st.integers(1, 12), st.integers(0, 3))
+    @settings(max_examples=30, deadline=None)
+    def test_every_image_exactly_once_with_all_its_captions(self, all_pairs, batch_size, epoch):
+        """Three captions an image, but for the last; one image has none and is left out."""
+        all_pairs = [Pair(f"{i // 3}.jpg", pair.caption) for i, pair in enumerate(all_pairs)]
+        names = [*dict.fromkeys(pair.image_id for pair in all_pairs), "without.jpg"]
+        drawn = ImageBatches(names, batch_size, 0, all_pairs).epoch(epoch)
+        assert sorted(name for batch in drawn for name in batch.image_ids) == sorted(names[:-1])
+        seen = []
+        for batch in drawn:
+            assert len(batch.image_ids) <= batch_size
+            for name, ids in zip(batch.images, batch.captions.tolist(), strict=True):
+                words = ids[: ids.index(END) + 1]
+                assert ids[len(words) :] == [PAD] * (len(ids) - len(words))
+                seen.append(Pair(name, tuple(words)))
+        assert Counter(seen) == Counter(all_pairs)

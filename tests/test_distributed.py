@@ -112,6 +112,19 @@ class TestShares:
         means = [losses[[int(image_id) for image_id in share.image_ids]].mean() * share.weight for share in shares]
         torch.testing.assert_close(sum(means) / size, losses.mean())
 
+    @pytest.mark.parametrize("size", [1, 2, 3, 5])
+    def test_images_with_their_captions(self, size):
+        """Image i has i + 1 captions, each numbered: a rank has all captions of its images."""
+        rows = torch.tensor([0, 1, 1, 2, 2, 2])
+        batch = Batch(["0", "1", "2"], torch.arange(6).view(6, 1), rows)
+        losses = torch.randn(6, dtype=torch.float64)
+        shares = [distributed.Ranks(rank, size).share(batch) for rank in range(size)]
+        for share in shares:
+            assert share.images == [batch.images[number] for number in share.captions.flatten().tolist()]
+        assert sorted(n for share in shares if share.weight for n in share.captions.flatten().tolist()) == [*range(6)]
+        means = [losses[share.captions.flatten()].mean() * share.weight for share in shares]
+        torch.testing.assert_close(sum(means) / size, losses.mean())
+
     def test_alone_is_as_without(self):
         alone = distributed.current()
         assert alone == distributed.Ranks(0, 1)

@@ -12,7 +12,9 @@ import tiny
 import torch
 
 from satlib.beyond import rewards as rewards_module
-from satlib.data.text import END
+from satlib.data.batches import Batch
+from satlib.data.text import END, PAD
+from satlib.model.captioner import Captioner
 from satlib.model.search import rollout
 
 B = 8  # captions of a batch
@@ -143,6 +145,40 @@ class TestEquation14:
                 expected = -2 * weight / (5 * B) * (1 - alphas[:length].sum(0))
                 torch.testing.assert_close(found[:length], expected.expand(length, -1))
                 assert (found[length:] == 0).all()
+
+
+class TestBatchesOfImages:
+    """Images with all their captions, padded: the loss and its gradients are the mean of those of each caption alone."""
+
+    @pytest.mark.parametrize("teachers", [0, 1])
+    def test_the_mean_over_captions(self, tmp_path, teachers):
+        if teachers:
+            tiny.train(tmp_path / "teacher", "training.epochs=1")
+        session = tiny.session(
+            tmp_path / "run",
+            "training.batches=images",
+            "decoder.dropout=0.0",
+            "objective.doubly_stochastic=0.7",
+            teachers=[(Captioner.load(tmp_path / "teacher"), tiny.Reader()) for _ in range(teachers)],
+        )
+        (batch, *_), reader = session.batches.epoch(0), tiny.Reader()
+        assert (batch.captions == PAD).any()
+        assert len(batch.captions) == 3 * len(batch.image_ids)
+        together = session._caption_loss(batch, reader.read(batch.image_ids))
+        alone = [
+            session._caption_loss(Batch([name], ids[ids != PAD][None]), reader.read([name]))
+            for name, ids in zip(batch.images, batch.captions, strict=True)
+        ]
+        assert (together.captions, together.words) == (len(alone), sum(one.words for one in alone))
+        one_by_one = sum(one.loss for one in alone) / len(alone)
+        torch.testing.assert_close(together.loss, one_by_one)
+        parameters = list(session.captioner.decoder.parameters())
+        for ours, theirs in zip(
+            *(torch.autograd.grad(loss, parameters) for loss in (together.loss, one_by_one)), strict=True
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        entropies = sum(one.means["entropy"] * one.words for one in alone) / together.words
+        torch.testing.assert_close(together.means["entropy"], entropies)
 
 
 class TestWhatIsLogged:

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from satlib.data.text import PAD
 from satlib.model.attention import entropy, movement
 from satlib.model.decoder import Output
 from satlib.model.objective import (
@@ -134,6 +135,24 @@ class TestVariationalBound:
         assert by_states is None
         everywhere = output._replace(places=torch.full((2, 2), -1))
         assert bound(everywhere, torch.zeros(2, 2, dtype=torch.long)).loss.item() == pytest.approx(3)
+
+    def test_after_the_end_mark_nothing_counts(self):
+        """Captions of two words and of one, p = 1/2 each: by words to come the rewards are -ln 4 and -ln 2 (twice), not 0."""
+        logits = torch.zeros(2, 2, 2, requires_grad=True)
+        places = torch.zeros(2, 2, dtype=torch.long)
+        output = Output(logits, torch.full((2, 2, 2), 0.5), torch.ones(2, 2), places, torch.zeros(2, 2, 4))
+        captions = torch.tensor([[1, 0], [0, PAD]])
+        one, half = math.log(2), math.log(0.5)
+        by_words = VariationalBound(HardConfig(reward="to-come", lambda_r=1.0, lambda_e=0.0), hidden=4)
+        found = by_words(output, captions)
+        assert found.nll.tolist() == pytest.approx([2 * one, one])
+        assert sorted(found.advantage.tolist()) == pytest.approx([-2 * one, -one, -one])
+        assert by_words.average[:4].tolist() == pytest.approx([0, -0.1 * one, -0.2 * one, 0])
+        score = (-2 * one - one - one) * half / 2
+        assert found.loss.item() == pytest.approx(1.5 * one - score)
+        by_caption = VariationalBound(HardConfig(lambda_r=0.0, lambda_e=1.0), hidden=4)
+        assert by_caption(output, captions).loss.item() == pytest.approx(1.5 * one - (2 * one + one) / 2)
+        assert by_caption.average.tolist() == pytest.approx([-0.1 * 1.5 * one])
 
     def test_in_evaluation_the_average_stays(self):
         bound = VariationalBound(HardConfig(), hidden=4).eval()

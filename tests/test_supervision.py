@@ -15,7 +15,7 @@ from satlib.beyond.boxes import BoxTargets, box_loss, cover
 from satlib.beyond.loss import caption_loss
 from satlib.data.batches import Batch
 from satlib.data.entities import Entities
-from satlib.data.text import END, Vocabulary
+from satlib.data.text import END, PAD, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
@@ -111,6 +111,17 @@ class TestTargets:
             expected = torch.zeros(*captions.shape, 4)
             expected[:, 2, 0] = 1.0 if number == 0 else 0.0
             assert torch.equal(covers, expected)
+
+    def test_after_the_end_mark_no_word_has_a_box(self, tmp_path):
+        data = tiny.data()
+        vocabulary = Vocabulary.from_captions([caption for one in data.examples for caption in one.references])
+        targets = BoxTargets(annotate(tmp_path, data), data.split("train"), vocabulary, (2, 2))
+        example = data.examples[0]
+        ids = [*vocabulary.encode(example.references[0]), END]
+        padded = targets.of([example.image_id], torch.tensor([[*ids, PAD, PAD]]))
+        assert torch.equal(padded[:, : len(ids)], targets.of([example.image_id], torch.tensor([ids])))
+        assert padded.any()
+        assert not padded[:, len(ids) :].any()
 
     def test_images_without_annotations_are_left_out(self, tmp_path):
         data = tiny.data()

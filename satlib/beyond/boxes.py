@@ -18,7 +18,7 @@ from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
 from satlib.data.images import SIZE, Box, seen_part
-from satlib.data.text import END, Vocabulary, tokenise
+from satlib.data.text import END, PAD, Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.model.attention import precise
 from satlib.model.captioner import Captioner
@@ -91,13 +91,13 @@ class BoxTargets:
         """The share of each cell that lies in the boxes of each word: captions (B, C) -> (B, C, L), 0 for words without boxes."""
         covers = torch.zeros(*captions.shape, self._grid[0] * self._grid[1])
         for row, (image_id, ids) in enumerate(zip(image_ids, captions.tolist(), strict=True)):
-            for word, boxes in self._boxes.get((image_id, tuple(ids)), ()):
+            for word, boxes in self._boxes.get((image_id, tuple(i for i in ids if i != PAD)), ()):
                 covers[row, word] = self._cover(boxes)
         return covers
 
     def term(self, batch: Batch, device: torch.device, places: Tensor | None) -> BatchTerm:
         """`box_loss`, added to the loss."""
-        shares = self.of(batch.image_ids, batch.captions).to(device)
+        shares = self.of(batch.images, batch.captions).to(device)
         shares = shares if places is None else shares[:, :, places]
 
         def add(loss: Tensor, output: Output) -> tuple[Tensor, dict[str, Tensor]]:

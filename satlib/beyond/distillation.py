@@ -17,7 +17,7 @@ from torch import Tensor
 from satlib.beyond.loss import BatchTerm
 from satlib.data.batches import Batch
 from satlib.data.features import Reader
-from satlib.data.text import Vocabulary
+from satlib.data.text import PAD, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model import origins
 from satlib.model.captioner import Captioner
@@ -94,7 +94,8 @@ class Teachers:
 
     def term(self, batch: Batch, device: torch.device, places: Tensor | None) -> BatchTerm:
         """The cross-entropy with the teachers, mixed into the loss: (1 - w) loss + w term."""
-        q = self.probabilities(batch.image_ids, batch.captions.to(device))
+        captions = batch.captions.to(device)
+        q = self.probabilities(batch.images, captions) * (captions != PAD).unsqueeze(2)
 
         def mix(loss: Tensor, output: Output) -> tuple[Tensor, dict[str, Tensor]]:
             targets = q.repeat_interleave(len(output.logits) // len(q), 0)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from satlib.data.batches import Batch
+from satlib.data.text import PAD
 from satlib.model.attention import entropy, movement
 from satlib.model.decoder import Output
 from satlib.model.objective import VariationalBound, coins, doubly_stochastic_penalty, negative_log_likelihood
@@ -50,7 +51,7 @@ def caption_loss(
     Args:
         decoder: gives an `Output` from annotation vectors, captions and (with a bound) the images that take the expectation.
         a: annotation vectors (B, L, D).
-        captions: ids (B, C), all of one length, the end mark last.
+        captions: ids (B, C), the end mark last, `PAD` after it.
         doubly_stochastic: lambda.
         label_smoothing: of the words' losses; a bound has its own.
         bound: the estimator of hard attention's bound, with N samples of each caption.
@@ -72,8 +73,10 @@ def caption_loss(
     for term in terms:
         loss, more = term(loss, output)
         means |= more
-    penalty = doubly_stochastic_penalty(output.alphas).mean()
-    means |= {"penalty": penalty, "entropy": entropy(output.alphas).mean()}
-    if captions.shape[1] > 1:
-        means |= {"movement": movement(output.alphas).mean()}
-    return BatchLoss(loss + doubly_stochastic * penalty, means, len(captions), captions.numel())
+    within = captions != PAD
+    words = int(within.sum())
+    penalty = doubly_stochastic_penalty(output.alphas, within).mean()
+    means |= {"penalty": penalty, "entropy": (entropy(output.alphas) * within).sum() / words}
+    if words > len(captions):
+        means |= {"movement": (movement(output.alphas) * within[:, 1:]).sum() / (words - len(captions))}
+    return BatchLoss(loss + doubly_stochastic * penalty, means, len(captions), words)

@@ -189,7 +189,7 @@ def reward_loss(
     view = decoder.view(a, expected).select(rows)
     sampled = rollout(decoder, view, State(first.h[rows], first.c[rows]), max_length, temperature)
     rewards, within = reward(sampled), within_caption(sampled)
-    penalty = doubly_stochastic_penalty(sampled.alphas * within.unsqueeze(2)).mean()
+    penalty = doubly_stochastic_penalty(sampled.alphas, within).mean()
     words = int(within.sum())
     means = {
         "reward": rewards.mean(),

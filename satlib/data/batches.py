@@ -1,4 +1,4 @@
-"""Batches of captions of one length (section 4.3), which need no padding and so waste no computation on it."""
+"""Batches of captions of one length (section 4.3), which need no padding; and batches of images, with all captions or none."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from satlib.data.caption_set import Example
-from satlib.data.text import END, UNKNOWN, Vocabulary
+from satlib.data.text import END, PAD, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
 
 
@@ -23,14 +24,21 @@ class Pair:
 
 @dataclass(frozen=True)
 class Batch:
-    """B images and captions of one length: `captions` is (B, C), with the end mark in the last column.
+    """Images and B captions (B, C), each with its end mark and, if it is shorter than C words, `PAD` after it.
 
+    rows: (B,), the index of each caption's image in `image_ids`; None if each image has one caption, in the same order.
     weight: the weight of the loss, if this is one process's share of a batch (`satlib.training.distributed`).
     """
 
     image_ids: list[str]
     captions: Tensor
+    rows: Tensor | None = None
     weight: float = 1.0
+
+    @property
+    def images(self) -> list[str]:
+        """The image id of each caption."""
+        return self.image_ids if self.rows is None else [self.image_ids[row] for row in self.rows.tolist()]
 
     @classmethod
     def of(cls, pairs: "Sequence[Pair]") -> "Batch":
@@ -89,13 +97,21 @@ class SameLengthBatches:
 
 
 class ImageBatches:
-    """Divides the images into batches without captions, for training on captions that the model samples itself.
+    """Divides the images into batches, with all their captions, or with none for captions that the model samples itself.
 
-    Every image occurs exactly once per epoch. The order depends only on (seed, epoch).
+    Every image occurs exactly once per epoch, so that an encoder which is trained encodes it once and not once for each
+    caption. The order depends only on (seed, epoch).
     """
 
-    def __init__(self, image_ids: Sequence[str], batch_size: int = 32, seed: int = 0) -> None:
-        self.image_ids, self.batch_size, self.seed = image_ids, batch_size, seed
+    def __init__(
+        self, image_ids: Sequence[str], batch_size: int = 32, seed: int = 0, pairs: Sequence[Pair] | None = None
+    ) -> None:
+        """`pairs` are the captions; an image without one is then left out."""
+        self.captions: dict[str, list[Tensor]] = defaultdict(list)
+        for pair in pairs or ():
+            self.captions[pair.image_id].append(torch.tensor(pair.caption))
+        self.image_ids = image_ids if pairs is None else [name for name in image_ids if name in self.captions]
+        self.batch_size, self.seed = batch_size, seed
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -105,6 +121,12 @@ class ImageBatches:
         """The batches of one epoch, in order."""
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self.image_ids))
         chunks = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        return [
-            Batch([self.image_ids[i] for i in chunk], torch.empty(len(chunk), 0, dtype=torch.long)) for chunk in chunks
-        ]
+        return [self._batch([self.image_ids[i] for i in chunk]) for chunk in chunks]
+
+    def _batch(self, image_ids: list[str]) -> Batch:
+        captions = [self.captions.get(name, []) for name in image_ids]
+        rows = torch.arange(len(image_ids)).repeat_interleave(torch.tensor([len(own) for own in captions]))
+        if not len(rows):
+            return Batch(image_ids, torch.empty(len(image_ids), 0, dtype=torch.long))
+        padded = pad_sequence([caption for own in captions for caption in own], batch_first=True, padding_value=PAD)
+        return Batch(image_ids, padded, rows)

@@ -16,6 +16,7 @@ from satlib.files.reading import read_json
 from satlib.recipe import LANGUAGES
 
 END, UNKNOWN = 0, 1
+PAD = -1  # no word: after the end mark, where captions of several lengths share a batch
 SPECIALS = ("<end>", "<unknown>")
 
 # Unicode word boundaries (UAX 29, by the Word_Break property), with a few changes for captions: "_", ":" and "." never join

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from satlib.data.text import PAD
 from satlib.errors import SatlibError
 from satlib.model.attention import entropy, precise
 from satlib.model.decoder import Output
@@ -36,15 +37,24 @@ def negative_log_likelihood(logits: Tensor, captions: Tensor, label_smoothing: f
 
 
 def word_losses(logits: Tensor, captions: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """-log p(y_t|a, y_<t): (B, C, K), (B, C) -> (B, C)."""
+    """-log p(y_t|a, y_<t): (B, C, K), (B, C) -> (B, C); 0 after the end mark."""
     losses = functional.cross_entropy(
-        precise(logits.flatten(0, 1)), captions.flatten(), reduction="none", label_smoothing=label_smoothing
+        precise(logits.flatten(0, 1)),
+        captions.flatten(),
+        ignore_index=PAD,
+        reduction="none",
+        label_smoothing=label_smoothing,
     )
     return losses.view(captions.shape)
 
 
-def doubly_stochastic_penalty(alphas: Tensor) -> Tensor:
-    """sum_i (1 - sum_t alpha_ti)^2: alphas (B, C, L) -> (B,). Each location should receive attention 1 over a caption."""
+def doubly_stochastic_penalty(alphas: Tensor, within: Tensor | None = None) -> Tensor:
+    """sum_i (1 - sum_t alpha_ti)^2: alphas (B, C, L) -> (B,). Each location should receive attention 1 over a caption.
+
+    within: (B, C) bool, the words up to the end mark, if some captions are shorter than C.
+    """
+    if within is not None:
+        alphas = alphas * within.unsqueeze(2)
     return (1 - precise(alphas).sum(1)).square().sum(1)
 
 
@@ -118,19 +128,20 @@ class VariationalBound(nn.Module):
 
         Args:
             output: of B N rows.
-            captions: ids (B N, C).
+            captions: ids (B N, C), `PAD` after the end mark.
         """
+        within = captions != PAD
         losses = word_losses(output.logits, captions, self.label_smoothing)
         nll = losses.sum(1)
         if output.places is None:
             return Bound(nll.mean(), nll.detach(), nll.new_empty(0), nll.new_empty(0))
-        sampled = output.places >= 0
+        sampled = within & (output.places >= 0)
         log_p_place = log_probability(output.alphas, output.places.clamp(min=0)) * sampled
         rewards = self.rewards(-losses.detach())
-        baseline, baseline_loss = self._baseline(rewards, output.states, sampled)
+        baseline, baseline_loss = self._baseline(rewards, output.states, sampled, within)
         advantage = rewards - baseline
         score = (advantage * log_p_place).sum(1)
-        spread = entropy(output.alphas).sum(1)
+        spread = (entropy(output.alphas) * within).sum(1)
         loss = nll.mean() - self.config.lambda_r * self.over_batch(score) - self.config.lambda_e * spread.mean()
         return Bound(loss + baseline_loss, nll.detach(), advantage[sampled], baseline[sampled])
 
@@ -145,7 +156,7 @@ class VariationalBound(nn.Module):
         """The score-function terms of a batch as one number: (B N,) -> ()."""
         return score.mean()
 
-    def _baseline(self, rewards: Tensor, states: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:
+    def _baseline(self, rewards: Tensor, states: Tensor, sampled: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
         """The baseline b of each reward (B N, C), and the loss that fits the learned one (0 for the others)."""
         kind, no_loss = self.config.baseline, rewards.new_zeros(())
         if kind == "none":
@@ -154,19 +165,24 @@ class VariationalBound(nn.Module):
             grouped = rewards.unflatten(0, (-1, self.config.samples))
             others = (grouped.sum(1, keepdim=True) - grouped) / (self.config.samples - 1)
             return others.flatten(0, 1), no_loss
-        words = rewards.shape[1]
         if self.config.reward == "to-come":
-            which = torch.arange(words, 0, -1, device=rewards.device)  # words to come at each t
+            which, new = within.flip(1).cumsum(1).flip(1), rewards  # words to come at each t, 0 after the end mark
         else:
-            which = torch.zeros(words, dtype=torch.long, device=rewards.device)
-        baseline = self.average[which].expand_as(rewards)
+            which, new = torch.zeros_like(within, dtype=torch.long), rewards[:, :1]
+        baseline = self.average[which]
         if self.training:
-            self.average[which] = 0.9 * self.average[which] + 0.1 * rewards.mean(0).to(self.average.dtype)
+            self._update_average(which[:, : new.shape[1]].flatten(), new.flatten())
         if self.learned is None:
             return baseline, no_loss
         correction = self.learned(states.detach().to(self.learned.weight.dtype)).squeeze(2)
         residuals = (baseline + correction - rewards).square() * sampled
         return baseline + correction.detach(), residuals.sum() / sampled.sum().clamp(min=1)
+
+    def _update_average(self, which: Tensor, rewards: Tensor) -> None:
+        """Move each moving average towards the mean of its rewards in this minibatch: (n,), (n,)."""
+        counts = torch.zeros_like(self.average).index_add_(0, which, torch.ones_like(rewards, dtype=self.average.dtype))
+        sums = torch.zeros_like(self.average).index_add_(0, which, rewards.to(self.average.dtype))
+        self.average.copy_(torch.where(counts > 0, 0.9 * self.average + 0.1 * sums / counts.clamp(min=1), self.average))
 
 
 def log_probability(alphas: Tensor, places: Tensor) -> Tensor:

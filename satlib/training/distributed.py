@@ -56,7 +56,12 @@ class Ranks:
             return batch
         rows = slice(self.rank, None, self.size) if self.rank < len(batch.image_ids) else slice(0, 1)
         own = len(batch.image_ids[self.rank :: self.size])
-        return Batch(batch.image_ids[rows], batch.captions[rows], self.size * own / len(batch.image_ids))
+        if batch.rows is None:
+            return Batch(batch.image_ids[rows], batch.captions[rows], weight=self.size * own / len(batch.image_ids))
+        images = torch.arange(len(batch.image_ids))[rows]
+        place, caption = (images.unsqueeze(1) == batch.rows).nonzero(as_tuple=True)
+        weight = self.size * len(caption) / len(batch.captions) if own else 0.0
+        return Batch(batch.image_ids[rows], batch.captions[caption], place, weight)
 
     def seed(self, seed: int, step: int) -> None:
         """Seed the random numbers of a batch; a single process continues its own stream instead."""

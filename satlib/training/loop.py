@@ -268,13 +268,13 @@ class Trainer:
     def _caption_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
         """Equation 14 or hard attention's bound, for a batch of captions."""
         self.captioner.train()
-        objective, captions = self.recipe.objective, batch.captions.to(self.device)
+        objective = self.recipe.objective
         a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
         a, places = drop_annotations(a, self.recipe.training)
         return caption_loss(
             self.captioner.decoder,
-            a,
-            captions,
+            a if batch.rows is None else a[batch.rows.to(self.device)],
+            batch.captions.to(self.device),
             objective.doubly_stochastic,
             objective.label_smoothing,
             self.state.bound,

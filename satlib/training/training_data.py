@@ -59,10 +59,11 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
     reward = dev_reward = None
     batches: SameLengthBatches | ImageBatches | StreamedBatches
     if isinstance(data, Shards):
-        if rewarded:
+        if rewarded or config.batches == "images":
+            option = 'objective.maximise = "likelihood"' if rewarded else 'training.batches = "captions"'
             raise SatlibError(
                 f"the training images in {data.place} are a stream, which is read by its captions: "
-                'set objective.maximise = "likelihood", or train on a data set in files'
+                f"set {option}, or train on a data set in files"
             )
         batches = StreamedBatches(data, vocabulary, longest, config.batch_size, config.seed, recipe.data.buffer)
         digest = batches.hash
@@ -70,11 +71,13 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
         train_pairs = pairs(train, vocabulary, longest)
         digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
         batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+    names = [one.image_id for one in train]
+    if config.batches == "images":
+        batches = ImageBatches(names, config.batch_size, config.seed, train_pairs)
     if rewarded:
         reward = Consensus(train, vocabulary, recipe.reward)
         dev_reward = Consensus(dev, vocabulary, recipe.reward)
-        batches = ImageBatches([one.image_id for one in train], config.batch_size, config.seed)
-    names = [one.image_id for one in train]
+        batches = ImageBatches(names, config.batch_size, config.seed)
     return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
 
 
