@@ -16,11 +16,12 @@ def run(folder, *changes, teachers=()):
     return tiny.train(folder, *changes, teachers=[(Captioner.load(teacher), tiny.Reader()) for teacher in teachers])
 
 
-@pytest.fixture
-def teacher(tmp_path):
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
     """A run that has learnt its captions."""
-    run(tmp_path / "teacher", "training.epochs=12")
-    return tmp_path / "teacher"
+    folder = tmp_path_factory.mktemp("teacher")
+    run(folder, "training.epochs=12")
+    return folder
 
 
 def word_by_word(captioner, image_ids, captions):

@@ -72,7 +72,13 @@ def test_the_table_is_all():
         assert line.rstrip().endswith(f"{h} x {w} x {d}")
 
 
-@pytest.mark.parametrize(("name", "shape"), [*TABLE.items(), *TIMM.items()])
+LARGE = ("vgg19", "resnet152", "densenet201")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [pytest.param(*each, marks=[pytest.mark.slow] * (each[0] in LARGE)) for each in (TABLE | TIMM).items()],
+)
 def test_the_shape_of_each(made, name, shape):
     encoder = made(name)
     h, w, dim = shape

@@ -12,13 +12,12 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import nbformat
 import psutil
 import pytest
+import requests
 from browser import FLAGS
 from tools_path import exercises
 
@@ -26,7 +25,11 @@ from satcourse.exercises.engine import chapter
 
 pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).resolve().parent.parent
-NAME = "09_reading_the_model"
+EXPLORER = (
+    "import satlib\nfrom satcourse.widgets.explorer import Explorer\nfrom satlib.data import scenes",
+    'captioners = {name: satlib.load(f"scenes-{name}", "cpu") for name in ("soft", "hard")}',
+    'Explorer(captioners, {name: scenes.scene(name).photo() for name in ("test-000003", "test-000009")})',
+)
 TOKEN = "let-me-in"
 # What the page itself knows of the notebook in front: cells beyond the window are not in the page.
 CELLS = """() => jupyterapp.shell.currentWidget.content.widgets.map(cell => {
@@ -44,10 +47,10 @@ BYTES = """async image => {
 }"""
 
 
-@pytest.fixture
-def lab(chromium, tmp_path):
-    """The address of a JupyterLab that `make lab` started in a copy of the course, so that nothing saves into the checkout."""
-    course = tmp_path / "course"
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A copy of the course, so that nothing saves into the checkout, and a notebook with the explorer alone."""
+    course = tmp_path_factory.mktemp("lab") / "course"
     (course / "tools").mkdir(parents=True)
     (course / ".venv").mkdir()
     for name in ("Makefile", "pyproject.toml", "constraints.txt", "tools/install.sh"):
@@ -55,6 +58,16 @@ def lab(chromium, tmp_path):
     shutil.copytree(ROOT / "tools" / "jupyter", course / "tools" / "jupyter")
     shutil.copytree(ROOT / "notebooks", course / "notebooks", ignore=shutil.ignore_patterns("__pycache__", ".*"))
     (course / ".venv" / ".installed").touch()  # newer than what it is made from: nothing is installed
+    cells = [nbformat.v4.new_code_cell(source) for source in EXPLORER]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), course / "notebooks" / "explorer.ipynb")
+    return course
+
+
+@pytest.fixture(scope="module")
+def lab(chromium, course):
+    """The address of a JupyterLab that `make lab` started in the course."""
+    tmp_path = course.parent
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -80,8 +93,8 @@ def lab(chromium, tmp_path):
         address = f"http://127.0.0.1:{port}"
         for _ in range(480):
             assert server.poll() is None, log.read_text()
-            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-                urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=5).close()
+            with contextlib.suppress(requests.RequestException):
+                requests.get(f"{address}/api/status?token={TOKEN}", timeout=5)
                 break
             time.sleep(0.5)
         else:
@@ -105,24 +118,31 @@ def _end(server):
     server.wait()
 
 
-@pytest.fixture
-def page(chromium, lab):
-    """An empty page of Chromium."""
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """Chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, headless=True, args=FLAGS)
-        try:
-            page = browser.new_page(viewport={"width": 1400, "height": 1100})
-            page.set_default_timeout(240_000)
-            yield page
-        finally:
-            browser.close()
+        yield browser
+        browser.close()
 
 
-def _open(page, lab, name):
+@pytest.fixture
+def page(browser, lab):
+    """An empty page; the kernels that it starts end with it."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1100})
+    page.set_default_timeout(240_000)
+    yield page
+    page.close()
+    for kernel in requests.get(f"{lab}/api/kernels?token={TOKEN}").json():
+        requests.delete(f"{lab}/api/kernels/{kernel['id']}?token={TOKEN}")
+
+
+def _open(page, lab, path):
     """A notebook in JupyterLab, its kernel ready."""
-    page.goto(f"{lab}/lab/tree/notebooks/{name}?token={TOKEN}")
+    page.goto(f"{lab}/lab/tree/{path}?token={TOKEN}&reset")
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
     page.wait_for_function("() => jupyterapp.shell.currentWidget.sessionContext?.session?.kernel?.status === 'idle'")
 
@@ -138,14 +158,14 @@ def test_python_files_open_as_notebooks_by_default():
 
 
 def test_a_source_is_opened_as_a_notebook(page, lab):
-    _open(page, lab, f"{NAME}.py")
+    _open(page, lab, "notebooks/09_reading_the_model.py")
     cells = page.evaluate(CELLS)
     assert cells[0]["text"].startswith("# 9. ")
     assert {cell["kind"] for cell in cells} == {"markdown", "code"}
 
 
 def test_a_link_of_the_index_opens_a_notebook_at_its_heading(page, lab):
-    page.goto(f"{lab}/lab/tree/notebooks/INDEX.md?token={TOKEN}")
+    page.goto(f"{lab}/lab/tree/notebooks/INDEX.md?token={TOKEN}&reset")
     link = page.locator(".jp-RenderedMarkdown a", has_text="04, ").first  # rendered: a preview, not an editor
     heading = link.text_content().removeprefix("04, ")
     link.click()
@@ -185,8 +205,8 @@ def _scroll_to(page, code):
     page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", cell)
 
 
-def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, lab, tmp_path):
-    _open(page, lab, "00_look.ipynb")
+def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, lab):
+    _open(page, lab, "notebooks/00_look.ipynb")
     _run_all(page)
     _scroll_to(page, "Scrubber(captioner, {")
     image, handle = page.locator("img.widget-image").first, page.locator(".noUi-handle").first
@@ -202,13 +222,11 @@ def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, l
     page.mouse.up()
     page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'circle'")
     assert image.evaluate(BYTES) != before
-    page.screenshot(path=tmp_path / "scrubber.png")
 
     box = image.bounding_box()
     page.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 0.75 * box["height"])  # the star
     page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'star'")
     assert words.nth(10).inner_text() == "star"
-    page.screenshot(path=tmp_path / "forced.png")
 
     page.get_by_title("look at row 7, column 2").first.focus()  # and back to the circle, by the keyboard
     page.keyboard.press("Space")
@@ -216,14 +234,12 @@ def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, l
     handle.focus()
     page.keyboard.press("ArrowLeft")
     page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'blue'")
-    print(f"see {tmp_path}")
 
 
-def test_the_notebook_runs_and_the_explorers_slider_changes_its_picture(page, lab, tmp_path):
-    _open(page, lab, f"{NAME}.ipynb")
+def test_the_explorers_slider_changes_its_picture(page, lab):
+    _open(page, lab, "notebooks/explorer.ipynb")
     _run_all(page)
-    _scroll_to(page, "show = Explorer(")
-    explorer = page.locator(".jp-CodeCell", has=page.locator(".widget-dropdown"))  # another cell has a slider, too
+    explorer = page.locator(".jp-CodeCell", has=page.locator(".widget-dropdown"))
     image, handle = explorer.locator("img.widget-image"), explorer.locator(".noUi-handle")
     image.wait_for()
     chosen = explorer.locator(".widget-toggle-buttons .mod-active")
@@ -243,8 +259,6 @@ def test_the_notebook_runs_and_the_explorers_slider_changes_its_picture(page, la
     assert float(handle.get_attribute("aria-valuenow")) < float(at)
     assert after.startswith(b"\x89PNG")
     assert after != before
-    page.screenshot(path=tmp_path / "explorer.png")
-    print(f"pictures of {len(before)} and {len(after)} bytes; see {tmp_path / 'explorer.png'}")
 
 
 def verdicts(cells):
@@ -253,15 +267,13 @@ def verdicts(cells):
     return checks, cells[-1]["out"]
 
 
-def test_exercises_from_blank_to_done_with_a_mistake_on_the_way(page, lab, tmp_path):
+def test_exercises_from_blank_to_done_with_a_mistake_on_the_way(page, lab, course):
     """Run All as it is, then with a mistake, then with it mended: each time every cell runs, and the checks say what is so."""
     (source,) = exercises.sources(["05"])
-    folder = tmp_path / "course" / "exercises"
+    folder = course / "exercises"
     folder.mkdir()
     exercises.make_exercise(source, folder=folder)
-    page.goto(f"{lab}/lab/tree/exercises/{source.stem}.ipynb?token={TOKEN}")
-    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
-    page.wait_for_function("() => jupyterapp.shell.currentWidget.sessionContext?.session?.kernel?.status === 'idle'")
+    _open(page, lab, f"exercises/{source.stem}.ipynb")
     answers = {
         cell.metadata["satlib"]["exercise"]: cell.source
         for cell in exercises.cells(source, with_solutions=True)

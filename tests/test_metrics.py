@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.translate.bleu_score import corpus_bleu
 from pycocoevalcap.bleu.bleu import Bleu
@@ -175,6 +175,7 @@ def test_tokens_without_java_are_nearly_those_with_it():
 
 
 @given(st.text(max_size=30))
+@settings(max_examples=40)
 def test_any_text_is_measured(caption):
     spoken = metrics.treebank_tokenise([caption, "a dog"])
     assert len(spoken) == 2

@@ -41,16 +41,17 @@ def commands() -> list[str]:
     return sorted({re.split("  +| > ", command.strip())[0] for command in found})
 
 
+PARSER = cli.parser()
 COMMANDS = commands()
 SATLIB = sorted({re.sub(r".* -m (-- )?", "", command) for command in COMMANDS if re.match(r"satlib|torchrun", command)})
 
 
 def wrong(command):
     """What is wrong with a command of satlib; None if it is understood, and its recipe can be loaded."""
-    words, parser = shlex.split(command)[1:], cli.parser()
+    words = shlex.split(command)[1:]
     spoken_of = len(words) == 1 and not words[0].startswith("-")
     try:
-        options = parser.parse_args([*words, "--help"] if spoken_of else words)
+        options = PARSER.parse_args([*words, "--help"] if spoken_of else words)
         name = getattr(options, "recipe", None)
         if name and not name.isupper() and not name.endswith(".toml"):  # those stand for a recipe of one's own
             recipe.load(name, getattr(options, "set", []))

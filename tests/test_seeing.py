@@ -154,11 +154,12 @@ class TestProject:
 
 
 class TestReceptiveField:
-    @pytest.mark.parametrize(("layer", "side"), [("conv1_1", 3), ("conv1_2", 5), ("conv2_2", 14), ("conv5_4", 252)])
-    def test_vgg19(self, layer, side):
+    def test_vgg19(self):
         """By hand: each 3x3 convolution adds 2, each pool 1, times 2 for each pool before it."""
-        top, left, bottom, right = seeing.receptive_field(encoders.create("vgg19", pretrained=False), layer, (7, 7))
-        assert (bottom - top, right - left) == (side, side)
+        encoder = encoders.create("vgg19", pretrained=False)
+        for layer, side in (("conv1_1", 3), ("conv1_2", 5), ("conv2_2", 14), ("conv5_4", 252)):
+            top, left, bottom, right = seeing.receptive_field(encoder, layer, (7, 7))
+            assert (bottom - top, right - left) == (side, side)
 
     def test_is_where_a_pixel_can_make_a_difference(self):
         """A gradient through weights that are all one, and a mean in place of each maximum, reaches every pixel of it."""
