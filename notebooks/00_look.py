@@ -17,6 +17,8 @@
 # move along the sentence and watch where it looks. Then you take over: you choose where it looks, and see what it says.
 # The network comes from *Show, Attend and Tell* (Xu et al., 2015), which this course calls "the paper".
 #
+# ![A drawn scene and its sentence: word by word, the light moves to what the word names](../docs/attention.webp)
+#
 # **You will be able to**
 #
 # - see where a captioner looks as it chooses each word, for drawings, for photographs and for your own photograph;
