@@ -58,7 +58,7 @@ def test_rates_and_modes(tuned):
     """The encoder has its own learning rate; only what trains is given to the optimiser."""
     captioner = tuned.train()
     decoder, encoder = optimisation.create_optimiser(captioner, captioner.recipe).param_groups
-    assert (decoder["lr"], encoder["lr"]) == (1e-4, 1e-5)
+    assert (decoder["lr"], encoder["lr"]) == (4e-4, 2e-4)
     inside = {id(p) for module in normalisations(captioner.encoder).values() for p in module.parameters()}
     assert inside
     assert not inside & {id(p) for p in encoder["params"]}
@@ -83,5 +83,5 @@ def test_the_recipe_differs_from_its_start_in_the_encoder_and_the_training_alone
     }
     assert changed == {
         "encoder.train", "encoder.frozen_statistics", "training.learning_rate", "training.encoder_learning_rate",
-        "training.epochs", "training.patience",
+        "training.batches", "training.batch_size", "training.epochs", "training.patience",
     }  # fmt: skip
