@@ -241,7 +241,7 @@ class TestTraining:
         assert cli.main(["evaluate", run, "--split", "train", "--device", "cpu"]) == 2
         assert "are a stream, which is read whole" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("change", ["data.train_images=5", "objective.maximise=reward"])
+    @pytest.mark.parametrize("change", ["data.train_images=5", "objective.maximise=reward", "training.batches=images"])
     def test_what_a_stream_cannot_do(self, change, some, tmp_path):
         with pytest.raises(SatlibError, match=r"are a stream, which is read"):
             train(tmp_path, datasets.load(str(some)), change)

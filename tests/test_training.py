@@ -18,7 +18,7 @@ from torch import nn
 
 from satlib import recipe
 from satlib.beyond import loss
-from satlib.data.batches import pairs
+from satlib.data.batches import Batch, pairs
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
@@ -516,6 +516,19 @@ def spread_of(session):
 
 def finished_epoch(epoch, kept):
     return {"epoch": epoch, "kept": kept, "dev_nll": 3.0, "dev_bleu4": 13.0}
+
+
+def test_the_spread_of_a_batch_of_images_is_that_of_its_captions(tmp_path):
+    """Each image once with its captions, against each caption with an image of its own."""
+    tiny.train(tmp_path / "whole", "decoder.attention=hard", "training.batches=images", "training.epochs=1")
+    assert tiny.log(tmp_path / "whole")[0]["gradient_spread"] > 0
+    session = tiny.session(tmp_path / "run", "decoder.attention=hard", "training.batches=images", "hard.samples=2")
+    (batch, *_), trainer = session.batches.epoch(0), session.captioner
+    spreads = [
+        validation.gradient_spread(trainer, session.state.bound, session.reader, each, 0.5)
+        for each in (batch, Batch(batch.images, batch.captions))
+    ]
+    assert spreads[0] == spreads[1]
 
 
 class TestSession:

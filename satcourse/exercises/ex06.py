@@ -107,7 +107,8 @@ def other_samples(rewards: Tensor) -> Tensor:
     """satlib's baseline of the other samples: rewards (B, N) -> (B, N)."""
     config = HardConfig(baseline="other-samples", samples=rewards.shape[1])
     flat = rewards.flatten().unsqueeze(1)
-    return VariationalBound(config, 1)._baseline(flat, flat, flat > 0, flat == flat)[0].view_as(rewards)
+    every = torch.ones_like(flat, dtype=torch.bool)
+    return VariationalBound(config, 1)._baseline(flat, flat, every, every)[0].view_as(rewards)
 
 
 def entropy(alpha: Tensor) -> Tensor:

@@ -40,6 +40,10 @@ class Batch:
         """The image id of each caption."""
         return self.image_ids if self.rows is None else [self.image_ids[row] for row in self.rows.tolist()]
 
+    def by_caption(self, values: Tensor) -> Tensor:
+        """What each caption's image has: values of the images (I, ...) -> (B, ...)."""
+        return values if self.rows is None else values[self.rows.to(values.device)]
+
     @classmethod
     def of(cls, pairs: "Sequence[Pair]") -> "Batch":
         """The batch of pairs whose captions have the same length."""

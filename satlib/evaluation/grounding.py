@@ -47,6 +47,7 @@ from satlib.evaluation.maps import cell_peaks, interpolation, peaks
 from satlib.files.atomic import replacing
 from satlib.files.progress import progress_bar
 from satlib.files.reading import Name, decode
+from satlib.files.weights import contents
 from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
 
@@ -481,10 +482,8 @@ def _npz(path: Path) -> tuple[str | None, dict[str, Tensor]]:
 
 def _safetensors(path: Path) -> tuple[str | None, dict[str, Tensor]]:
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
-            maps = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
-            return (file.metadata() or {}).get("captions"), maps
+        metadata, maps = contents(path)
+        return metadata.get("captions"), maps
     except FileNotFoundError as error:
         raise SatlibError(f"{path} does not exist") from error
     except (safetensors.SafetensorError, OSError) as error:

@@ -198,8 +198,8 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
 def exemplary(captioner: Captioner, beam: int | None = None) -> Iterator[tuple[Scene, Caption]]:
     """The first test scenes, in their order, about which the model is right and where it looks at what it names.
 
-    By this rule the scenes are chosen that stand for the model in README.md and in notebook 00, so that nobody picks a flattering
-    one by eye: the caption is exactly right (`scenes.exact_match`), and for every word that describes an object the peak of the
+    This rule chooses the scene of the README's pictures and of notebook 00's first one, so that nobody picks a flattering one by
+    eye: the caption is exactly right (`scenes.exact_match`), and for every word that describes an object the peak of the
     map is on the object's visible pixels ("pointing strict").
 
     Args:

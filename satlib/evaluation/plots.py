@@ -315,7 +315,7 @@ def sheet(rows: Mapping[str, Sequence[Judgement]], photo: Callable[[str], Image.
 def _draw_judgement(axis: Axes, judgement: Judgement, photo: Image.Image) -> None:
     """A part of a photograph, lit by a map, with boxes and the map's peak."""
     mention, values, seen = judgement.mention, judgement.values, judgement.entry.seen
-    corners = (round(share * photo.size[axis % 2]) for axis, share in enumerate(seen))
+    corners = (round(share * photo.size[side % 2]) for side, share in enumerate(seen))
     pixels = overlay.scaled(photo.crop(tuple(corners)))  # black where the part reaches beyond the photograph
     height, width = pixels.shape[:2]
     alpha = judgement.entry.alphas[mention.index].double()

@@ -23,6 +23,14 @@ _FORMATS = (torch.float64, torch.float32, torch.float16, torch.int8, torch.int64
 STORAGE = ("float32", "float16", "int8")
 
 
+def contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The metadata and the tensors of any safetensors file; errors are those of the library and of the operating system."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        return file.metadata() or {}, tensors
+
+
 def read_safetensors(
     path: Path, kind: type[Header] = dict[str, Any], what: str = "from satlib", advice: str = "copy the file again"
 ) -> tuple[Header, dict[str, Tensor]]:
@@ -40,10 +48,7 @@ def read_safetensors(
     if not path.is_file():
         raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        metadata, tensors = contents(path)
     except (safetensors.SafetensorError, OSError) as error:
         if _is_pickle(path):  # checked only now: the length at the start of a safetensors file may look like a pickle
             raise SatlibError(

@@ -51,17 +51,21 @@ class Ranks:
         return self.rank == 0
 
     def share(self, batch: Batch) -> Batch:
-        """This rank's rows of a batch, with their loss weight."""
+        """This rank's images of a batch with their captions, and the weight of their loss."""
         if self.size == 1:
             return batch
-        rows = slice(self.rank, None, self.size) if self.rank < len(batch.image_ids) else slice(0, 1)
-        own = len(batch.image_ids[self.rank :: self.size])
-        if batch.rows is None:
-            return Batch(batch.image_ids[rows], batch.captions[rows], weight=self.size * own / len(batch.image_ids))
-        images = torch.arange(len(batch.image_ids))[rows]
-        place, caption = (images.unsqueeze(1) == batch.rows).nonzero(as_tuple=True)
-        weight = self.size * len(caption) / len(batch.captions) if own else 0.0
-        return Batch(batch.image_ids[rows], batch.captions[caption], place, weight)
+        images = torch.arange(len(batch.image_ids))
+        spare = self.rank >= len(
+            images
+        )  # a rank without an image of its own computes the first one's loss, at weight 0
+        own = images[:1] if spare else images[self.rank :: self.size]
+        place, caption = (own.unsqueeze(1) == batch.by_caption(images)).nonzero(as_tuple=True)
+        return Batch(
+            [batch.image_ids[image] for image in own],
+            batch.captions[caption],
+            None if batch.rows is None else place,
+            0.0 if spare else self.size * len(caption) / len(batch.captions),
+        )
 
     def seed(self, seed: int, step: int) -> None:
         """Seed the random numbers of a batch; a single process continues its own stream instead."""

@@ -273,7 +273,7 @@ class Trainer:
         a, places = drop_annotations(a, self.recipe.training)
         return caption_loss(
             self.captioner.decoder,
-            a if batch.rows is None else a[batch.rows.to(self.device)],
+            batch.by_caption(a),
             batch.captions.to(self.device),
             objective.doubly_stochastic,
             objective.label_smoothing,

@@ -56,6 +56,7 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
         )
     vocabulary = data.vocabulary(recipe.data.vocabulary_size, recipe.data.min_count, recipe.data.language)
     config, longest, rewarded = recipe.training, recipe.data.max_length, recipe.objective.maximise == "reward"
+    names = [one.image_id for one in train]
     reward = dev_reward = None
     batches: SameLengthBatches | ImageBatches | StreamedBatches
     if isinstance(data, Shards):
@@ -70,14 +71,15 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
     else:
         train_pairs = pairs(train, vocabulary, longest)
         digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
-        batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
-    names = [one.image_id for one in train]
-    if config.batches == "images":
-        batches = ImageBatches(names, config.batch_size, config.seed, train_pairs)
+        if rewarded:
+            batches = ImageBatches(names, config.batch_size, config.seed)
+        elif config.batches == "images":
+            batches = ImageBatches(names, config.batch_size, config.seed, train_pairs)
+        else:
+            batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
     if rewarded:
         reward = Consensus(train, vocabulary, recipe.reward)
         dev_reward = Consensus(dev, vocabulary, recipe.reward)
-        batches = ImageBatches(names, config.batch_size, config.seed)
     return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
 
 

@@ -145,10 +145,10 @@ def gradient_spread(
     estimates = []
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        a = captioner.annotations(reader.read(batch.image_ids).to(device)).detach()
+        a = batch.by_caption(captioner.annotations(reader.read(batch.image_ids).to(device)).detach())
         a, captions = (rows.repeat_interleave(config.samples, 0) for rows in (a, batch.captions.to(device)))
         for _ in range(draws):
-            expected = coins(config, len(batch.image_ids), device, done).repeat_interleave(config.samples)
+            expected = coins(config, len(batch.captions), device, done).repeat_interleave(config.samples)
             loss = bound(decoder(a, captions, expected), captions).loss
             gradients = torch.autograd.grad(loss, energy)
             estimates.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
