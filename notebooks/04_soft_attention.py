@@ -820,7 +820,6 @@ print("the grammar's caption:", tests[pick].references[0])
 print("our decoder:          ", " ".join(words))
 assert named(words, drawn[pick]) == 2, "Both objects are named right"
 figure = plots.attention_figure(photo, words, maps[pick, : len(words)].view(-1, 7, 7))
-figure.set_size_inches(0.58 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]
@@ -1185,7 +1184,6 @@ for reading in begun.values():
     verdict = "right" if scenes.exact_match(reading.words, about[far]) else "not wholly right"
     print(f"{' '.join(reading.words)} ({verdict})")
 figure = plots.compare_figure(photo, [(f"{word} ...", each.words[:5], each.alphas[:5]) for word, each in begun.items()])
-figure.set_size_inches(0.62 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]
@@ -1222,7 +1220,6 @@ print("the map moves by", " ".join(f"{each:.2f}" for each in moved))
 figure = plots.compare_figure(
     photo, [(name, each.words[:5], each.alphas[:5]) for name, each in (("by itself", by_itself), ("forced", forced))]
 )
-figure.set_size_inches(0.62 * figure.get_size_inches())
 display(figure)
 
 # %% [markdown]
