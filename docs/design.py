@@ -1,8 +1,8 @@
 """Draw how a photograph becomes a caption (design.webp), and its maps as a strip and animated. `python docs/design.py`.
 
-Everything shown comes from a real model: `scenes-soft`, which comes with satlib, captions a drawn scene of the test split. Which
-scene, a rule says: the first that `satlib.evaluation.maps.exemplary` gives. The pictures are WebP, which GitHub shows and which keeps
-all colours in a tenth of the bytes of a PNG.
+Everything shown comes from a real model: `scenes-soft`, which comes with satlib, captions a drawn scene of the test split. The
+scene is the first that `satlib.evaluation.maps.exemplary` yields. The pictures are WebP, which GitHub shows and which keeps all
+colours.
 """
 
 from pathlib import Path

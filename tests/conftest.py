@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from browser import FLAGS
 
 from satlib.evaluation import metrics, plots
 from satlib.model import encoders
@@ -21,7 +22,7 @@ matplotlib.use("Agg")  # before anything asks for pyplot
 torch.set_num_threads(1)  # pytest runs in several processes already
 
 # Whole files that are slow: a browser, npm, Jupyter's kernels, a wheel, the site, torchrun, killed processes, many trainings.
-# In this order they begin, before all others: whoever comes last lets the other process wait.
+# In this order they begin, before all others: the file that comes last makes the other process wait.
 SLOW = (
     "test_live_page", "test_site", "test_lab", "test_exercises_tools", "test_distributed", "test_resuming", "test_onnx_export",
     "test_classroom", "test_strangers_files", "test_release", "test_demo", "test_tune", "test_meteor", "test_choice",
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Evaluating without METEOR, as where this Java is missing, takes a tenth of the time: only who needs it has it."""
+    """Evaluating without METEOR, as where this Java is missing, takes a tenth of the time: so only tests that ask for it get it."""
     if item.get_closest_marker("needs_java"):
         return (yield)
     works, java = metrics.java_available, shutil.which("java")
@@ -74,6 +75,17 @@ def chromium():
     pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     return path or pytest.skip("no Chromium on the PATH (apt install chromium)")
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """Chromium, once for a file; a file that leaves it open would keep the next one's from starting, by its event loop."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,6 @@ import nbformat
 import psutil
 import pytest
 import requests
-from browser import FLAGS
 from tools_path import exercises
 
 from satcourse.exercises.engine import chapter
@@ -116,17 +115,6 @@ def _end(server):
             process.kill()
     server.kill()
     server.wait()
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    """Chromium."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, headless=True, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

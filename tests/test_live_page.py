@@ -17,7 +17,6 @@ import numpy as np
 import PIL
 import pytest
 import torch
-from browser import FLAGS
 from PIL import Image
 
 from satlib.cli import main
@@ -97,21 +96,6 @@ def whole(tmp_path_factory, cache):
     folder = tmp_path_factory.mktemp("whole") / "page"
     live.write(folder, [shipped.model(PHOTOGRAPHS)], "float32")
     return folder
-
-
-@pytest.fixture
-def browser(chromium):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=chromium,
-            args=[*FLAGS, "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"],
-        )
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 @contextlib.contextmanager

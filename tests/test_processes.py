@@ -1,6 +1,7 @@
 """Two processes started from this one train as one does."""
 
 import json
+import multiprocessing
 
 import pytest
 import torch
@@ -26,7 +27,13 @@ def test_two_processes(tmp_path):
     data = datasets.load(str(tmp_path / "few"))
     store = extract(data, encoders.create(patches.NAME), tmp_path / "store", progress=False)
     loop.train(recipe.load("own-folder", changes), data, store, tmp_path / "one", progress=False)
-    processes.train(2, "own-folder", changes, store.folder, tmp_path / "two")
+    # From a process of its own, as from a notebook: threads that other tests have left in this one do not survive a fork.
+    starter = multiprocessing.get_context("spawn").Process(
+        target=processes.train, args=(2, "own-folder", changes, store.folder, tmp_path / "two")
+    )
+    starter.start()
+    starter.join()
+    assert starter.exitcode == 0
     (one,), (two,) = (
         [json.loads(line) for line in (tmp_path / name / loop.LOG).read_text().splitlines()] for name in ("one", "two")
     )

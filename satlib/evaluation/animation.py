@@ -1,7 +1,7 @@
 """A caption as one animated picture: the light walks along the sentence, with a frame for each word.
 
-The file is an animated WebP. GitHub, Jupyter and browsers show it as they show a GIF; but a GIF has 256 colours, so that photographs
-become speckled, and several times the bytes.
+The file is an animated WebP. GitHub, Jupyter and browsers show it as they show a GIF, which has only 256 colours, too few for a
+photograph.
 """
 
 import io

@@ -475,9 +475,9 @@ def _npz(path: Path) -> tuple[str | None, dict[str, Tensor]]:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        raise SatlibError(
-            f"{path} is not a whole .npz file of numbers ({' '.join(str(error).split())}); {_ADVICE}"
-        ) from error
+        # numpy takes anything that is no archive for a pickle, and says how to load it unsafely
+        reason = " ".join(str(error).split()) if zipfile.is_zipfile(path) else "it is no zip archive"
+        raise SatlibError(f"{path} is not a whole .npz file of numbers ({reason}); {_ADVICE}") from error
 
 
 def _safetensors(path: Path) -> tuple[str | None, dict[str, Tensor]]:

@@ -58,7 +58,7 @@ class NotebookFigure(Figure):
 class Strip(NotebookFigure):
     """A figure of lit photographs on a dark ground of its own, so that the light is seen first on light and on dark pages.
 
-    A notebook displays it as a JPEG, which has a sixth of the bytes of a PNG. (nbconvert and GitHub show no WebP in notebooks.)
+    A notebook displays it as a JPEG, much smaller than a PNG; nbconvert does not show WebP.
     """
 
     def savefig(self, *args: Any, **options: Any) -> None:
@@ -185,7 +185,7 @@ def _columns(panels: int, single: bool) -> int:
 
 
 def require_maps(words: Sequence[str], alphas: Tensor) -> None:
-    """Refuse maps that are not one for each word, or one more for the end mark.
+    """Require a map for each word, and at most one more, for the end mark.
 
     Raises:
         SatlibError: their number or their shape is another.
