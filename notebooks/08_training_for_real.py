@@ -1020,14 +1020,16 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 #
 # So far the encoder has been frozen, and its annotation vectors have been computed once. `encoder.train = true` trains it
 # together with the decoder. Then every step runs the encoder on pixels, forward and backward, which costs time and
-# memory. Three settings matter:
+# memory. Four settings matter:
 #
+# - **Batches of images** (`training.batches = "images"`). A batch of captions encodes an image once for each caption of
+#   it. A batch of images encodes each image once, and the loss is the mean over all of its captions.
+# <!-- source: the loss is the mean over all of its captions | satlib/model/objective.py -->
 # - **A separate learning rate** (`training.encoder_learning_rate`). The decoder begins with random weights, and its first
 #   gradients can damage what the encoder has learned. Train the decoder alone first, then tune both with small steps.
 # - **Frozen batch statistics** (`encoder.frozen_statistics`). A BatchNorm layer normalises by the mean and the
-#   variance of a batch, and remembers running means of both. A batch of captions holds few images, some of them
-#   repeated, and estimates both badly. So these layers stay in evaluation mode, and their scale and shift stay as they
-#   are.
+#   variance of a batch, and remembers running means of both. A small batch estimates both badly. So these layers stay
+#   in evaluation mode, and their scale and shift stay as they are.
 # - **Early stopping.** An encoder has millions of weights, and Flickr8k has 6,000 training images.
 # <!-- source: Flickr8k has 6,000 training images | satlib/data/flickr8k-counts.tsv -->
 #
@@ -1040,15 +1042,15 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # ```
 #
 # Here it runs on four of our scenes, with a small decoder and the real EfficientNet-Lite0. Its learning rates are
-# $10^{-4}$ for the decoder and $10^{-5}$ for the encoder.
-# <!-- source: $10^{-4}$ for the decoder and $10^{-5}$ for the encoder | satlib/recipes/flickr8k-lite0-tuned.toml -->
+# $4 \times 10^{-4}$ for the decoder and $2 \times 10^{-4}$ for the encoder.
+# <!-- source: $4 \times 10^{-4}$ for the decoder and $2 \times 10^{-4}$ for the encoder | satlib/recipes/flickr8k-lite0-tuned.toml -->
 #
 # **Predict.** After a few steps, what is the largest change of a weight in a convolution? And of a running mean?
 
 # %%
 TUNED = (
     f"data.name={work / 'small'}", "data.min_count=1", "data.train_images=4", "decoder.embedding=32", "decoder.hidden=64",
-    "decoder.attention_hidden=32", "training.batch_size=8", "training.epochs=1", "training.average=0",
+    "decoder.attention_hidden=32", "training.batch_size=1", "training.epochs=1", "training.average=0",
     "decoding.max_length=8", "decoding.beam=1",
 )  # fmt: skip
 chosen = recipe.load("flickr8k-lite0-tuned", TUNED)
@@ -1073,19 +1075,19 @@ for name, value in start.state_dict().items():
 
 figure, axis = plt.subplots(figsize=(7.2, 2.4), layout="constrained")
 for row, (values, style) in enumerate(zip(kinds.values(), ("C0o", "C5D", "C2s"), strict=True)):
-    axis.plot(1e5 * np.array(values), [row] * len(values), style, fillstyle="none")
-axis.axvline(steps_taken, color=plots.INK, linestyle=":")
-axis.annotate(f"{steps_taken} steps of 1e-5 ", (steps_taken, 1.4), ha="right")
+    axis.plot(1e4 * np.array(values), [row] * len(values), style, fillstyle="none")
+axis.axvline(2 * steps_taken, color=plots.INK, linestyle=":")
+axis.annotate(f"{steps_taken} steps of 2e-4 ", (2 * steps_taken, 1.4), ha="right")
 axis.set(
     yticks=range(3),
     yticklabels=kinds,
-    xlabel="largest change of a value, in units of 1e-5; a mark for each tensor",
+    xlabel="largest change of a value, in units of 1e-4; a mark for each tensor",
     ylim=(-0.6, 2.6),
 )
 plt.show()
 for kind, values in kinds.items():
     print(f"{kind}: {len(values)} tensors, largest change {max(values):.1e}")
-assert 0 < max(kinds["convolutions"]) <= 1.05e-5 * steps_taken, "no more than one learning rate per step"
+assert 0 < max(kinds["convolutions"]) <= 2.1e-4 * steps_taken, "no more than one learning rate per step"
 assert max(kinds["BatchNorm: scale and shift"] + kinds["BatchNorm: running mean and variance"]) == 0, (
     "In the BatchNorm layers it is exactly zero"
 )
