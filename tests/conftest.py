@@ -14,12 +14,15 @@ import pytest
 import tiny
 import torch
 from browser import FLAGS
+from hypothesis import settings
 
 from satlib.evaluation import metrics, plots
 from satlib.model import encoders
 
 matplotlib.use("Agg")  # before anything asks for pyplot
 torch.set_num_threads(1)  # pytest runs in several processes already
+settings.register_profile("whatever the machine", deadline=None)
+settings.load_profile("whatever the machine")
 
 # Whole files that are slow: a browser, npm, Jupyter's kernels, a wheel, the site, torchrun, killed processes, many trainings.
 # In this order they begin, before all others: the file that comes last makes the other process wait.

@@ -2,13 +2,11 @@
 
 Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
 "features", "recipe": a shipped one, on scenes?, "changes": [section.key=value, ...], "double": float64?, "start": a run?, "teacher": a run?,
-"signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?,
-"unweighed": shares without weights?}. Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to
+"signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?}. Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to
 losses.json.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import random
@@ -57,9 +55,6 @@ def train(job):
     seconds = job.get("seconds", loop.SAVE_SECONDS)
     if "peak" in job:  # the likeliest place in the stead of a sample: what two runs can be compared by
         HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))
-    if "unweighed" in job:
-        share = distributed.Ranks.share
-        distributed.Ranks.share = lambda ranks, batch: dataclasses.replace(share(ranks, batch), weight=1.0)
     if "recipe" in job:
         chosen, data = recipe.load(job["recipe"], job["changes"]), scenes.load(5, 2, 0)
     else:

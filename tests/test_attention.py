@@ -59,7 +59,7 @@ def test_weights_and_context_by_hand():
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.sampled_from(list(attention.ENERGIES)), st.floats(0.1, 30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_weights_are_a_distribution_and_follow_the_places(batch, places, name, scale):
     """Permuting the places permutes the weights and leaves the context vector alone."""
     torch.manual_seed(places)
@@ -135,7 +135,7 @@ def nearest(e):
 
 class TestSparsemax:
     @given(st.integers(1, 7), st.integers(0, 10_000), st.floats(0.01, 20))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_it_is_the_nearest_point(self, size, seed, scale):
         e = scale * torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         torch.testing.assert_close(attention.sparsemax(e), nearest(e))

@@ -15,7 +15,6 @@ some_pairs = st.lists(st.integers(1, 9), min_size=1, max_size=200).map(
 
 
 @given(some_pairs, st.integers(1, 70), st.integers(0, 5), st.integers(0, 3))
-@settings(deadline=None)
 def test_every_caption_exactly_once_and_one_length_a_batch(all_pairs, batch_size, seed, epoch):
     batches = SameLengthBatches(all_pairs, batch_size, seed)
     seen = Counter()
@@ -73,17 +72,10 @@ class TestSameLengthBatches:
         assert {batch.weight for batch in drawn} == {1.0}  # of one process, which has all of it
         assert {batch.captions.dtype for batch in drawn} == {torch.long}
 
-    def test_the_order_does_not_depend_on_which_length_comes_first(self):
-        mixed = [Pair(f"{i}", (*[2] * (1 + i % 3), END)) for i in range(30)]
-        kept = {length: [pair for pair in mixed if len(pair.caption) == length] for length in (2, 3, 4)}
-        one = SameLengthBatches([*kept[2], *kept[3], *kept[4]], 4).epoch(0)
-        other = SameLengthBatches([*kept[4], *kept[2], *kept[3]], 4).epoch(0)
-        assert [batch.image_ids for batch in one] == [batch.image_ids for batch in other]
-
 
 class TestImageBatches:
     @given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5), st.integers(0, 3))
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     def test_every_image_exactly_once_and_no_captions(self, images, batch_size, seed, epoch):
         batches = ImageBatches([f"{i}.jpg" for i in range(images)], batch_size, seed)
         drawn = batches.epoch(epoch)
@@ -107,7 +99,7 @@ class TestImageBatches:
         assert [len(batch.image_ids) for batch in ImageBatches([f"{i}" for i in range(70)]).epoch(0)] == [32, 32, 6]
 
     @given(some_pairs, st.integers(1, 12), st.integers(0, 3))
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     def test_every_image_exactly_once_with_all_its_captions(self, all_pairs, batch_size, epoch):
         """Three captions an image, but for the last; one image has none and is left out."""
         all_pairs = [Pair(f"{i // 3}.jpg", pair.caption) for i, pair in enumerate(all_pairs)]

@@ -2,13 +2,9 @@ from satcourse.widgets.beam_tree import tree_figure
 from satlib.evaluation.plots import END_LABEL
 
 TABLE = {
-    (): {"a": 0.6, "the": 0.4},
-    ("a",): {"dog": 0.5, "cat": 0.5},
-    ("a", "dog"): {END_LABEL: 1.0},
-    ("a", "cat"): {END_LABEL: 1.0},
-    ("the",): {"dog": 1.0},
-    ("the", "dog"): {END_LABEL: 1.0},
-}
+    (): {"a": 0.6, "the": 0.4}, ("a",): {"dog": 0.5, "cat": 0.5}, ("a", "dog"): {END_LABEL: 1.0},
+    ("a", "cat"): {END_LABEL: 1.0}, ("the",): {"dog": 1.0}, ("the", "dog"): {END_LABEL: 1.0},
+}  # fmt: skip
 
 
 def drawn(**arguments):
@@ -31,11 +27,3 @@ def test_kept_dropped_and_best_differ_in_more_than_colour():
     assert sorted(looks.count(look) for look in set(looks)) == [1, 3, 4]
     bold = [text.get_text() for text in axis.texts if text.get_fontweight() == "bold"]
     assert bold == ["p = 0.400"]
-
-
-def test_a_parent_stands_in_the_middle_of_its_children():
-    _, axis = drawn()
-    height = {text.get_text(): text.get_position()[1] for text in axis.texts}
-    assert height["a"] == 0.5  # of 0 and 1
-    assert height["the"] == 2
-    assert height["(start)"] == 1.25

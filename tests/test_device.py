@@ -22,11 +22,6 @@ def gpu(monkeypatch):
     return answers
 
 
-@pytest.mark.parametrize(("native", "chosen"), [(True, torch.bfloat16), (False, torch.float16)])
-def test_a_gpu_by_what_it_does_itself(gpu, native, chosen):
-    assert device.precision("auto", gpu(native)) == chosen
-
-
 CARDS = {"Tesla V100": 7.0, "Tesla T4": 7.5, "A100": 8.0, "L4": 8.9, "H100": 9.0}  # and their compute capability
 
 

@@ -138,10 +138,9 @@ class TestShares:
 
 
 class TestEquality:
-    @pytest.mark.parametrize("size", [2, 3])
-    def test_soft(self, do, once, tmp_path, size):
+    def test_soft(self, do, once, tmp_path):
         """In float64, where what rounding does is far below 1e-6. With three, rows divide badly and some ranks have none."""
-        finished(do(size, tmp_path, *SURE, double=True))
+        finished(do(3, tmp_path, *SURE, double=True))
         assert max(apart(record(tmp_path), once(1, *SURE, double=True))) < 1e-9
 
     def test_soft_in_float32(self, do, once, tmp_path):
@@ -169,10 +168,6 @@ class TestEquality:
         one = once(1, *SURE, **taught)
         assert max(apart(record(tmp_path / "run"), one)) < 1e-9
         assert max(apart(one, once(1, *SURE, double=True))) > 1e-4
-
-    def test_without_the_weights_it_is_another_training(self, do, once, tmp_path):
-        finished(do(3, tmp_path, *SURE, double=True, unweighed=True))
-        assert max(apart(record(tmp_path), once(1, *SURE, double=True))) > 1e-4
 
 
 SCENES = (
@@ -267,15 +262,14 @@ def test_refusals_reach_every_process(do, tmp_path, changes, said):
 
 
 class TestFeatures:
-    @pytest.mark.parametrize("size", [2, 3])
-    def test_the_same_bytes(self, do, tmp_path, size):
+    def test_the_same_bytes(self, do, tmp_path):
         finished(do(1, tmp_path / "one", do="features"))
-        finished(do(size, tmp_path / "more", do="features"))
+        finished(do(3, tmp_path / "more", do="features"))
         names = sorted(path.name for path in (tmp_path / "one").iterdir())
         assert sorted(path.name for path in (tmp_path / "more").iterdir()) == names
         assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "more" / name).read_bytes() for name in names)
 
-    @pytest.mark.parametrize("size", [1, 2, 3])
+    @pytest.mark.parametrize("size", [1, 3])
     def test_killed_and_gone_on_with(self, do, tmp_path, size):
         finished(do(1, tmp_path / "one", do="features"))
         statuses, said = do(2, tmp_path / "more", do="features", signal=[1, 11, signal.SIGKILL])
@@ -307,20 +301,9 @@ def test_torchrun(tmp_path, capsys):
     )  # fmt: skip
     command = ["train", "own-folder", "--out", str(tmp_path / "run"), "--device", "cpu"]
     command += [word for change in changes for word in ("--set", change)]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "satlib"]
     with subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            "2",
-            "-m",
-            "satlib",
-            *command,
-            "--set",
-            "training.epochs=9999",
-        ],
+        [*launch, *command, "--set", "training.epochs=9999"],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -368,10 +351,3 @@ class TestCommands:
         for command, rest in found:
             options = cli.parser().parse_args([command, *shlex.split(rest)])
             recipe.load(options.recipe, options.set)
-
-    def test_the_examples_are_well_formed(self):
-        import yaml
-
-        subprocess.run(["bash", "-n", EXAMPLES / "slurm.sh"], check=True)
-        documents = list(yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text(encoding="utf-8")))
-        assert [document["kind"] for document in documents] == ["Service", "Job"]

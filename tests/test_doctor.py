@@ -66,13 +66,13 @@ def test_no_false_alarm_on_models(name, tmp_path):
     assert sum(finding.state == "fine" for finding in findings) >= 7
 
 
-@pytest.mark.parametrize("path", sorted(path.parent for path in shipped.evaluations()), ids=lambda path: path.name)
-def test_no_false_alarm_on_runs(path, tmp_path):
-    findings = doctor.examine(path, tmp_path)
-    assert [finding.name for finding in findings if finding.state == "wrong"] == []
-    fine = {finding.name for finding in findings if finding.state == "fine"}
-    expected = {check.name for check in doctor.CHECKS[:1] + doctor.CHECKS[2:4]} | {"scores of other captions"}
-    assert fine >= expected | ({"maps that are even or do not move"} if not path.name.endswith("-none") else set())
+def test_no_false_alarm_on_runs(tmp_path):
+    for path in sorted(path.parent for path in shipped.evaluations()):
+        findings = doctor.examine(path, tmp_path)
+        assert [finding.name for finding in findings if finding.state == "wrong"] == [], path
+        fine = {finding.name for finding in findings if finding.state == "fine"}
+        expected = {check.name for check in doctor.CHECKS[:1] + doctor.CHECKS[2:4]} | {"scores of other captions"}
+        assert fine >= expected | ({"maps that are even or do not move"} if path.name[-5:] != "-none" else set()), path
 
 
 def shortened(stored):
@@ -123,12 +123,8 @@ def test_a_log_that_goes_wrong(run, name, loss, begin, step):
 
 
 SMALL = (
-    "training.epochs=2",
-    "training.batch_size=4",
-    "decoder.hidden=16",
-    "decoder.attention_hidden=8",
-    "training.select=nll",
-)
+    "training.epochs=2", "training.batch_size=4", "decoder.hidden=16", "decoder.attention_hidden=8", "training.select=nll",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +136,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 class TestPlantedInModels:
     """What a model with such a fault says, or what its folder shows."""
 
@@ -213,10 +210,8 @@ class TestData:
         made.save(home.parent / "model.safetensors")
         return home.parent / "model.safetensors"
 
-    def test_none(self, home):
-        assert "words that the model does not know" not in wrong(self.model(home))
-
     def test_words_that_are_not_known(self, home):
+        assert "words that the model does not know" not in wrong(self.model(home))
         path = home / "captions.csv"
         path.write_text(path.read_text().replace("a red star above", "ein roter Stern über"))
         assert "words that the model does not know" in wrong(self.model(home))
@@ -235,8 +230,7 @@ class TestCommand:
     def test_json(self, run, capsys):
         assert cli.main(["doctor", str(run), "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
-        assert {tuple(finding) for finding in said} == {("name", "state", "measured", "advice")}
-        assert len(said) == len(doctor.CHECKS)
+        assert [tuple(finding) for finding in said] == [("name", "state", "measured", "advice")] * len(doctor.CHECKS)
 
     def test_nothing_there(self, tmp_path, capsys):
         assert cli.main(["doctor", str(tmp_path)]) == 2

@@ -217,16 +217,6 @@ def test_an_archive_that_gives_too_little(server, tmp_path, monkeypatch):
     said(lambda: fetch("x", tmp_path, progress=False, say=str), "1 of 2", "photos/*.jpg")
 
 
-def test_the_list_of_archives_is_well_formed():
-    for archives in download.ARCHIVES.values():
-        for item in archives:
-            algorithm, digest = item.known.split(":")
-            assert re.fullmatch("[0-9a-f]+", digest)
-            assert len(digest) == {"md5": 32, "sha256": 64}[algorithm]
-            assert len(item.urls) >= 2
-            assert all(url.endswith(item.file) for url in item.urls)
-
-
 # --- Unpacking ------------------------------------------------------------------------------------------------------
 
 

@@ -36,11 +36,7 @@ def reading(count, forced=0):
 
 def texts(figure):
     figure.draw_without_rendering()
-    found = [
-        text
-        for text in figure.findobj(lambda each: hasattr(each, "get_text"))
-        if text.get_text() and text.get_visible()
-    ]
+    found = figure.findobj(lambda each: hasattr(each, "get_text") and each.get_text() and each.get_visible())
     return {text: text.get_window_extent() for text in found}
 
 
@@ -48,18 +44,13 @@ def check(figure):
     """No text leaves the figure, and none touches another."""
     boxes = list(texts(figure).items())
     for i, (text, box) in enumerate(boxes):
-        inside = (
-            figure.bbox.x0 <= box.x0
-            and box.x1 <= figure.bbox.x1
-            and figure.bbox.y0 <= box.y0
-            and box.y1 <= figure.bbox.y1
-        )
-        assert inside, text
+        assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1, text
+        assert figure.bbox.y0 <= box.y0 <= box.y1 <= figure.bbox.y1, text
         for other, taken in boxes[i + 1 :]:
             assert not box.overlaps(taken), (text, other)
 
 
-@pytest.mark.parametrize("count", [0, 1, 9, 10, 20])
+@pytest.mark.parametrize("count", [0, 1, 10, 20])
 def test_a_reading_is_whole(count):
     shown = reading(count, forced=count // 2)
     figure = drawings.reading_figure(
@@ -83,15 +74,6 @@ def test_a_given_word_that_is_no_alternative_has_its_bar():
     assert len(names) == 7
 
 
-@pytest.mark.parametrize(("count", "grid"), [(4, (7, 7)), (2, (14, 14)), (1, (5, 9))])
-def test_what_attention_replaces_is_whole(count, grid):
-    figure = drawings.fixed_vector_figure(photo(), ["purple", "triangle", "green", "star"], maps(4, grid), range(count))
-    check(figure)
-    said = [text.get_text() for text in texts(figure)]
-    assert said.count("LSTM") == 2 * count
-    assert any(f"{grid[0] * grid[1]} annotation" in text for text in said)
-
-
 def test_the_course_map_is_whole():
     figure = drawings.course_map(PARTS)
     check(figure)
@@ -104,21 +86,9 @@ def test_the_course_map_is_whole():
 def test_a_gallery_is_whole_and_marks_wrong_words():
     pixels = np.asarray(photo())
     caption = [
-        "a",
-        "big",
-        "dotted",
-        "purple",
-        "triangle",
-        "to",
-        "the",
-        "left",
-        "of",
-        "a",
-        "small",
-        "striped",
-        "orange",
+        "a", "big", "dotted", "purple", "triangle", "to", "the", "left", "of", "a", "small", "striped", "orange",
         "square",
-    ]
+    ]  # fmt: skip
     figure = drawings.gallery_figure([(pixels, caption, {4, 12}, "really a big striped star\na small circle")] * 5)
     check(figure)
     italics = [text.get_text() for text in figure.axes[0].texts if text.get_fontstyle() == "italic"]

@@ -31,13 +31,9 @@ EXTRAS = PROJECT["optional-dependencies"]
 SUPPORTED = ["3.10", "3.11", "3.12", "3.13"]
 # What the course's extra brings, as it is imported; IPython comes along with JupyterLab.
 COURSE_MODULES = {
-    "jupyterlab": "jupyterlab",
-    "jupytext": "jupytext",
-    "ipywidgets": "ipywidgets",
-    "nbval": "nbval",
-    "scikit-image": "skimage",
-    "optuna": "optuna",
-}
+    "jupyterlab": "jupyterlab", "jupytext": "jupytext", "ipywidgets": "ipywidgets", "nbval": "nbval",
+    "scikit-image": "skimage", "optuna": "optuna",
+}  # fmt: skip
 
 
 def conda_lines():
@@ -55,17 +51,14 @@ def minors(specifier):
     return [f"3.{n}" for n in range(20) if SpecifierSet(specifier).contains(f"3.{n}.5")]
 
 
-def test_every_conda_line_is_a_match_spec():
-    specs = [str(MatchSpec(line)) for line in conda_lines()[0]]
+def test_every_conda_line_is_a_match_spec_and_the_rest_is_pyprojects_in_the_versions_of_constraints():
+    """Conda writes the section `pip` into a requirements file beside environment.yml, where pip reads both lines."""
+    lines, sections = conda_lines()
+    assert sections == [{"pip": ["-c constraints.txt", "-e .[course]"]}]
+    specs = [str(MatchSpec(line)) for line in lines]
     assert {spec.split()[0] for spec in specs} == {"python", "openjdk", "pip"}
     with pytest.raises(InvalidMatchSpecError):
         MatchSpec("python >=3.10,,<")  # so that a line which is none would be seen
-
-
-def test_conda_takes_the_rest_from_pyproject_in_the_versions_of_constraints():
-    """Conda writes this section into a requirements file beside environment.yml, where pip reads both lines."""
-    _, sections = conda_lines()
-    assert sections == [{"pip": ["-c constraints.txt", "-e .[course]"]}]
 
 
 def test_learners_do_not_get_the_contributors_tools():
@@ -82,7 +75,7 @@ def test_each_target_installs_what_it_needs(tmp_path):
         "site": "sh tools/install.sh site"
     }
     targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    for target in sorted({*targets} - {"help"}):
+    for target in sorted({*targets} - {"help"}):  # each in a checkout of its own
         installs, checkout = wanted.get(target, "sh tools/install.sh dev"), tmp_path / f"my {target}"
         checkout.mkdir()
         for name in ("Makefile", "pyproject.toml", "constraints.txt", "tools"):
@@ -106,13 +99,10 @@ TRAITS_ONLY_IN_8 = {"tabbable", "tooltip", "description_allow_html", "behavior",
 
 def test_widgets_are_those_that_ipywidgets_7_has_too():
     """Colab has 7.7.1. In an environment of its own, `pip install "ipywidgets<8"` and tests/test_explorer.py try it out."""
-    sources = [
-        *(ROOT / "satcourse").rglob("*.py"),
-        *(ROOT / "notebooks").glob("*.py"),
-        *(ROOT / "solutions").glob("*.py"),
-    ]
     used, wrong = set(), []
-    for source in sources:
+    for source in (
+        path for folder in ("satcourse", "notebooks", "solutions") for path in (ROOT / folder).rglob("*.py")
+    ):
         text = source.read_text(encoding="utf-8")
         if "ipywidgets" not in text:
             continue
@@ -120,9 +110,7 @@ def test_widgets_are_those_that_ipywidgets_7_has_too():
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ipywidgets":
                 used.add(node.attr)
             if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("ipywidgets."):
-                own = (
-                    {"tooltip"} if ast.unparse(node.func) == "ipywidgets.Button" else set()
-                )  # a button's own in 7.7 too
+                own = {"tooltip"} if node.func.attr == "Button" else set()  # a button's own in 7.7 too
                 wrong += [each.arg for each in node.keywords if each.arg in TRAITS_ONLY_IN_8 - own]
             if isinstance(node, ast.Attribute) and node.attr in TRAITS_ONLY_IN_8 | {"_repr_mimebundle_"}:
                 wrong.append(node.attr)
@@ -266,9 +254,7 @@ def test_installs_with_pip_where_there_is_no_uv(installer):
     done, log = installer()
     assert done.returncode == 0, done.stderr
     assert "-m pip install --quiet --constraint constraints.txt -e .[course,onnx]\n" in log
-    assert (marks / ".installed").exists()
-    assert not (marks / ".dev").exists()
-    assert not (marks / ".installing").exists()
+    assert {path.name for path in marks.iterdir() if path.is_file()} == {".installed"}
     done, log = installer("dev")  # a whole environment is brought up to date, not made anew
     assert done.returncode == 0, done.stderr
     assert "-m venv" not in log
@@ -276,23 +262,16 @@ def test_installs_with_pip_where_there_is_no_uv(installer):
     assert (marks / ".dev").exists()
 
 
-def test_versions_that_are_not_offered_are_let_go_and_said(installer):
-    done, log = installer(NO_SUCH_VERSIONS="1")
-    assert done.returncode == 0
-    assert "constraints.txt are not to be had here" in done.stderr
-    assert log.rstrip().endswith("-m pip install --quiet -e .[course,onnx]")
-    assert (installer.checkout / ".venv/.installed").exists()
-
-
-def test_an_installation_that_broke_off_leaves_no_mark_and_is_begun_again(installer):
+def test_versions_that_are_not_offered_are_let_go_and_one_that_broke_off_is_begun_again(installer):
     done, _ = installer("dev", NO_SUCH_VERSIONS="1", NO_NETWORK="1")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("satlib: the installation failed")
-    assert not (installer.checkout / ".venv/.installed").exists()
-    assert not (installer.checkout / ".venv/.dev").exists()
-    done, log = installer()
+    assert not {".installed", ".dev"} & {path.name for path in (installer.checkout / ".venv").iterdir()}
+    done, log = installer(NO_SUCH_VERSIONS="1")
     assert done.returncode == 0
     assert "-m venv .venv" in log
+    assert "constraints.txt are not to be had here" in done.stderr
+    assert log.rstrip().endswith("-m pip install --quiet -e .[course,onnx]")
     assert (installer.checkout / ".venv/.installed").exists()
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from satlib import cli
 from satlib.cli import inputs
 from satlib.errors import SatlibError
-from satlib.training import loop, plugged
+from satlib.training import plugged
 
 RIGHT = """
 import torch
@@ -33,15 +33,14 @@ def place(tmp_path):
     return write
 
 
-def test_a_list_of_two_will_do(place):
-    assert len(plugged.load(place(LISTED))(torch.randn(2, 3), torch.randn(2, 3, 4))) == 2
-
-
-def test_of_a_notebook_definitions_alone_are_taken(tmp_path):
-    cell = nbformat.v4.new_code_cell
+def test_of_a_notebook_definitions_and_what_catches_up_are_taken(tmp_path):
+    """An `attend` that uses `weights`, exercise 4.2, which the learner has left blank."""
+    cell, catch_up = nbformat.v4.new_code_cell, {"satlib": {"exercise": "4.2", "role": "catch-up"}}
     cells = [
         cell("%matplotlib inline\nimport torch\nSCALE = 2.0\nraise RuntimeError('a training that takes hours')"),
-        cell("def weigh(e):\n    return torch.softmax(SCALE * e, 1)"),
+        cell("from satcourse.exercises import reference\ndef weights(e):\n    ..."),
+        cell('weights = reference("4.2")', metadata=catch_up),
+        cell("def weigh(e):\n    return weights(SCALE * e)"),
         cell("def attend(e, a):\n    return 0"),
         cell("def attend(e, a):\n    alpha = weigh(e)\n    return (alpha.unsqueeze(2) * a).sum(1), alpha"),
         cell("check('4.8', attend)", metadata={"satlib": {"exercise": "4.8", "role": "check"}}),
@@ -62,22 +61,6 @@ def test_of_the_solutions_notebook(tmp_path):
         plugged.load(f"{tmp_path / 'blank.ipynb'}:attend")
 
 
-def test_what_the_notebook_took_from_its_catch_up_cells_is_there_too(tmp_path):
-    """An `attend` that uses `weights`, exercise 4.2, which the learner has left blank."""
-    cell = nbformat.v4.new_code_cell
-    catch_up = {"satlib": {"exercise": "4.2", "role": "catch-up"}}
-    cells = [
-        cell("import torch\nfrom satcourse.exercises import reference"),
-        cell("def weights(e):\n    ..."),
-        cell('weights = reference("4.2")', metadata=catch_up),
-        cell("def attend(e, a):\n    alpha = weights(e)\n    return (alpha.unsqueeze(2) * a).sum(1), alpha"),
-    ]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "mine.ipynb")
-    attend = plugged.load(f"{tmp_path / 'mine.ipynb'}:attend")
-    e, a = torch.randn(2, 3), torch.randn(2, 3, 4)
-    torch.testing.assert_close(attend(e, a)[0], (torch.softmax(e, 1).unsqueeze(2) * a).sum(1))
-
-
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -91,6 +74,7 @@ def test_what_the_notebook_took_from_its_catch_up_cells_is_there_too(tmp_path):
     ],
 )
 def test_is_refused_with_a_reason(place, code, message):
+    assert plugged.load(place(LISTED))  # a list of two will do
     with pytest.raises(SatlibError, match=message):
         plugged.load(place(code))
 
@@ -115,15 +99,7 @@ def test_is_trained(tmp_path, place, capsys):
         ("own", lambda captioner: plugged.plug(captioner, counted, "mine.py:counted")),
         ("satlib", None),
     ):
-        made = loop.train(
-            tiny.the_recipe("training.epochs=1"),
-            tiny.data(),
-            tiny.Reader(),
-            tmp_path / name,
-            progress=False,
-            prepare=prepare,
-        )
-        weights[name] = made.decoder.state_dict()
+        weights[name] = tiny.train(tmp_path / name, "training.epochs=1", prepare=prepare).decoder.state_dict()
     assert len(calls) > 10
     assert weights["own"].keys() == weights["satlib"].keys()
     for name, mine in weights["own"].items():

@@ -59,15 +59,10 @@ def test_it_is_said(change, words, seed):
 
 
 @given(seed=SEEDS)
-def test_results_that_have_nothing_to_do_with_the_right_ones(seed):
+def test_results_that_have_nothing_to_do_with_the_right_ones_in_all_cases_or_in_one(seed):
     rights, gots = cases(seed, (4, 3), (5, 3)), cases(seed + 1, (4, 3), (5, 3))
     assert relation(list(zip(rights, gots, strict=True))) is None
-
-
-@given(seed=SEEDS)
-def test_one_case_that_speaks_against_it(seed):
-    first, second = cases(seed, (4, 3), (5, 3))
-    assert relation([(first, -first), (second, second + torch.rand(5, 3))]) is None
+    assert relation([(rights[0], -rights[0]), (rights[1], rights[1] + gots[1])]) is None
 
 
 def test_two_numbers_prove_nothing():

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import yaml
 from nbclient import NotebookClient
 from tools_path import exercises
 
 from satcourse.exercises import grading, running
 from satcourse.exercises.engine import chapter, task
 from satlib import cli
-
-from install_cell import address  # isort: skip
 
 ROOT = Path(__file__).parent.parent
 SOURCE = next(source for source in exercises.sources() if source.stem.startswith("05"))
@@ -127,16 +124,12 @@ def test_check(tmp_path, capsys):
     """One notebook: done, blank, wrong, one whose cell does not even run, one that never ends, and one after that."""
     notebook = only(exercises.generate(SOURCE, with_solutions=False), *SIX)
     write_answer(notebook, "5.1", "def least_penalty(C, L):\n    return (L - C) ** 2 / L")
-    write_answer(
-        notebook,
-        "5.3",
-        "def objective(log_p, alphas, weight):\n    return -log_p.sum(1).mean() - weight * penalty(alphas).mean()",
-    )
+    off = "def objective(log_p, alphas, weight):\n    return -log_p.sum(1).mean() - weight * penalty(alphas).mean()"
+    write_answer(notebook, "5.3", off)
     write_answer(notebook, "5.4", "def marginal(alpha, n):\n    return alpha +")
     write_answer(notebook, "5.5", "def geometric(alpha, p):\n    while True:\n        pass")
-    write_answer(
-        notebook, "5.6", "def softmax_of_mean(alpha, n):\n    return torch.softmax((alpha[:, None] @ n)[:, 0], 1)"
-    )
+    right = "def softmax_of_mean(alpha, n):\n    return torch.softmax((alpha[:, None] @ n)[:, 0], 1)"
+    write_answer(notebook, "5.6", right)
     path = tmp_path / "mine.ipynb"
     nbformat.write(notebook, path)
     status = cli.main(["check", str(path), "--only", ",".join(SIX), "--json", str(tmp_path / "table.json")])
@@ -170,11 +163,8 @@ def test_a_dead_kernel_and_an_endless_cell_cost_their_own_exercise_alone(tmp_pat
     notebook.cells.insert(2, nbformat.v4.new_code_cell("mine = 1"))
     write_answer(notebook, "5.2", "import os\n\n\ndef penalty(alphas):\n    os._exit(1)")
     write_answer(notebook, "5.4", "while True:\n    pass")
-    write_answer(
-        notebook,
-        "5.6",
-        "def softmax_of_mean(alpha, n):\n    return torch.softmax(mine * (alpha[:, None] @ n)[:, 0], 1)",
-    )
+    uses = "def softmax_of_mean(alpha, n):\n    return torch.softmax(mine * (alpha[:, None] @ n)[:, 0], 1)"
+    write_answer(notebook, "5.6", uses)
     nbformat.write(notebook, tmp_path / "mine.ipynb")
     began, before = time.monotonic(), kernels()
     assert cli.main(["check", str(tmp_path / "mine.ipynb"), "--only", ",".join(SIX)]) == 1
@@ -205,11 +195,11 @@ def test_run_all_runs_all(tmp_path):
 
 
 def test_pytests_summary_names_the_exercise(tmp_path):
-    """The conftest.py that lies beside the exercises, in a pytest of its own, one process and two."""
+    """The conftest.py that lies beside the exercises, in a pytest of its own."""
     notebook = only(exercises.generate(SOURCE, with_solutions=False), "5.1")
     shutil.copy(ROOT / "exercises" / "conftest.py", tmp_path)
     nbformat.write(notebook, tmp_path / "mine.ipynb")
-    flags = ["-q", "--nbval-lax", "--nbval-current-env", "-p", "no:cacheprovider", "-n", "1"]
+    flags = ["-q", "--nbval-lax", "--nbval-current-env", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *flags, "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=290)
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
@@ -280,17 +270,6 @@ def test_what_is_no_notebook_of_exercises(tmp_path, capsys):
     assert lines[0].startswith(f"  outside the exercises: {tmp_path / 'other.ipynb'} has no exercises: ")
     assert lines[1].startswith(f"  outside the exercises: {tmp_path / 'torn.ipynb'} is not a notebook: ")
     assert lines[-1].startswith("0 of 0 done")
-
-
-def test_the_teachers_workflow_installs_satlib_and_runs_the_check():
-    """From the address that pyproject.toml has; where it has none, from an archive."""
-    text = (ROOT / "examples" / "teacher-workflow.yml").read_text()
-    steps = yaml.safe_load(text)["jobs"]["check"]["steps"]
-    (install,) = (step for step in steps if "pip install" in step.get("run", ""))
-    assert install["run"].endswith('uv pip install --system --torch-backend cpu "satlib[course] @ $SATLIB"')
-    wanted = f"git+{address()}@main" if address() else "file://${{ github.workspace }}/satlib.zip"
-    assert install["env"] == {"SATLIB": wanted}
-    assert any("satlib check exercises" in step.get("run", "") for step in steps)
 
 
 class TestJudge:

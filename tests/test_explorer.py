@@ -13,7 +13,6 @@ from tiny import decided
 
 from satcourse.widgets import explorer
 from satcourse.widgets.explorer import annotate, read
-from satlib.data import images
 from satlib.errors import SatlibError
 
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]
@@ -30,13 +29,6 @@ class TestRead:
             assert torch.equal(reading.alphas, caption.alphas)
             assert torch.equal(reading.betas, caption.betas)
             assert math.fsum(map(math.log, reading.probabilities)) == pytest.approx(caption.log_probability, abs=1e-4)
-
-    def test_annotations_are_the_captioner_s(self):
-        captioner = decided()
-        batch = torch.stack([images.to_tensor(photo) for photo in PHOTOS])
-        with torch.inference_mode():
-            expected = captioner.annotations(batch)
-        torch.testing.assert_close(torch.stack([annotate(captioner, photo) for photo in PHOTOS]), expected)
 
     def test_temperature(self):
         captioner = decided()
@@ -156,21 +148,6 @@ class TestExplorer:
         assert made.image.value == shown
         made.word.value = 1
         assert made.note.value == ""
-
-    def test_another_picture_starts_over(self, made):
-        made.word.value = 1
-        made.say("blue")
-        made.picture.value = "other"
-        assert made.reading.forced == 0
-        assert made.reading.words == decided().caption([PHOTOS[1]], beam=1)[0].words
-
-    def test_a_caption_cut_short_leaves_the_last_word_chosen(self, made):
-        made.word.value = len(made.reading.labels) - 1
-        made.word.value, last = 1, made.word.value
-        made.say("(end)")
-        made.word.value = 1
-        assert made.reading.labels[-1] == "(end)"
-        assert last > made.word.value
 
 
 def test_what_the_explorer_needs(monkeypatch):

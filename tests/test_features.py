@@ -63,14 +63,6 @@ class TestStore:
                 direct = encoder(images.to_tensor(DATA.photo(by_id[image_id])).unsqueeze(0))[0]
             torch.testing.assert_close(row, direct, rtol=2**-11, atol=1e-6)  # half a unit in float16's last place
 
-    def test_only_what_is_asked_for_is_read(self, tmp_path):
-        store = make(tmp_path)
-        assert (tmp_path / ARRAY).stat().st_size == 13 * IMAGE
-        os.truncate(tmp_path / ARRAY, 5 * IMAGE)  # in the manifest's order: five images are left
-        assert len(store.read(IMAGE_IDS[:5])) == 5
-        with pytest.raises(SatlibError, match="truncated"):
-            store.read(IMAGE_IDS[5:6])
-
     def test_the_manifest_says_everything(self, tmp_path):
         make(tmp_path)
         manifest, array = json.loads((tmp_path / MANIFEST).read_text()), (tmp_path / ARRAY).read_bytes()
@@ -85,13 +77,7 @@ class TestStore:
             "grid": [2, 2],
             "dim": tiny.DIM,
             "images": {
-                image_id: [
-                    row,
-                    0,
-                    0,
-                    hashlib.sha256(drawn).hexdigest(),
-                    zlib.crc32(array[row * IMAGE : (row + 1) * IMAGE]),
-                ]
+                image_id: [row, 0, 0, hashlib.sha256(drawn).hexdigest(), zlib.crc32(array[row * IMAGE :][:IMAGE])]
                 for row, (image_id, drawn) in enumerate(zip(IMAGE_IDS, pixels, strict=True))
             },
         }
@@ -123,8 +109,9 @@ class TestInterruption:
 
         monkeypatch.setattr(CaptionSet, "photo", photo)
 
-    @pytest.mark.parametrize("killed", [False, True])
-    @pytest.mark.parametrize("image_id", ["train-0", "train-5", "test-0"])
+    @pytest.mark.parametrize(
+        ("image_id", "killed"), [("train-0", True), ("train-5", False), ("train-5", True), ("test-0", False)]
+    )
     def test_going_on_gives_the_same_bytes(self, tmp_path, image_id, killed):
         make(tmp_path / "whole")
         stopped = tmp_path / "stopped"
@@ -182,10 +169,7 @@ class TestRefusals:
         store = make(tmp_path)
         more = (*DATA.examples, Example("dev-9", "dev", ("a",)))
         said = error(store.check, source(), DATA, more)
-        assert (
-            "lacks 1 image (the first is dev-9); run satlib features again, which computes only the missing images"
-            in said
-        )
+        assert "lacks 1 image (the first is dev-9); run satlib features again, which computes only the missing" in said
 
     def test_an_array_that_is_too_short(self, tmp_path):
         make(tmp_path)
@@ -312,16 +296,6 @@ class TestItsOwnImages:
         os.utime(path, ns=(0, 0))
         assert "1 image changed after" in error(self.open, root, data)  # its size
 
-    def test_a_set_with_fewer_training_images_keeps_the_other_vectors(self, root, tmp_path, capsys):
-        whole = self.photos(tmp_path / "photos")
-        few = datasets.load(str(tmp_path / "photos"), train_images=2)
-        assert [example.image_id for example in few.examples] == [f"{i}.png" for i in (0, 1, 4, 5, 6, 7, 8, 9)]
-        assert len(self.make(root, few)) == 8
-        assert "lacks 2 images (the first is 2.png)" in error(self.open, root, whole)
-        assert len(self.make(root, whole)) == 10
-        assert len(self.make(root, few)) == 10
-        self.assert_right(self.open(root, whole), whole)
-
     def test_a_stopped_update_leaves_the_old_store_whole(self, root, tmp_path, monkeypatch):
         data = self.photos(tmp_path / "photos")
         vectors = self.make(root, data).read(["3.png", "5.png"])
@@ -408,29 +382,20 @@ def test_values_beyond_float16_are_refused(tmp_path):
     assert len(FeatureStore(tmp_path)) == 0
 
 
-class TestPixels:
-    def test_in_order_and_kept(self):
-        read = []
-        data = dataclasses.replace(DATA, draw=lambda example: read.append(example.image_id) or tiny.draw(example))
-        pixels = Pixels(data, cache_bytes=2 * 3 * 224 * 224)
-        first = pixels.read(["dev-1", "train-2", "train-3"])
-        assert first.dtype == torch.uint8
-        assert first.shape == (3, 3, 224, 224)
-        assert torch.equal(first[1], images.to_tensor(tiny.draw(DATA.examples[2])))
-        assert torch.equal(pixels.read(["train-3", "dev-1"]), first[[2, 0]])
-        assert read == ["dev-1", "train-2", "train-3", "train-3"]  # there was room for two
+def test_pixels_in_order_and_kept():
+    read = []
+    data = dataclasses.replace(DATA, draw=lambda example: read.append(example.image_id) or tiny.draw(example))
+    pixels = Pixels(data, cache_bytes=2 * 3 * 224 * 224)
+    first = pixels.read(["dev-1", "train-2", "train-3"])
+    assert first.dtype == torch.uint8
+    assert first.shape == (3, 3, 224, 224)
+    assert torch.equal(first[1], images.to_tensor(tiny.draw(DATA.examples[2])))
+    assert torch.equal(pixels.read(["train-3", "dev-1"]), first[[2, 0]])
+    assert read == ["dev-1", "train-2", "train-3", "train-3"]  # there was room for two
 
 
-class TestReadAhead:
-    @pytest.mark.parametrize("count", [0, 2, 3, 20])
-    def test_every_item_in_order(self, count):
+def test_reading_ahead_gives_every_item_in_order_and_an_error():
+    for count in (0, 2, 3, 20):
         assert list(read_ahead(lambda i: i * i, list(range(count)))) == [i * i for i in range(count)]
-
-    def test_an_error_comes_out(self):
-        def read(i):
-            if i == 3:
-                raise SatlibError("the third")
-            return i
-
-        with pytest.raises(SatlibError, match="the third"):
-            list(read_ahead(read, list(range(9))))
+    with pytest.raises(ZeroDivisionError):
+        list(read_ahead(lambda i: 1 / (3 - i), list(range(9))))

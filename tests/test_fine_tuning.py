@@ -70,18 +70,3 @@ def test_rates_and_modes(tuned):
 def test_a_network_without_weights_is_refused():
     with pytest.raises(SatlibError, match=r"encoder\.frozen_statistics = true needs pretrained weights"):
         recipe.load(RECIPE, ["encoder.pretrained=false"])
-
-
-def test_the_recipe_differs_from_its_start_in_the_encoder_and_the_training_alone():
-    one, other = (recipe.load(name).to_dict() for name in (RECIPE, "flickr8k-lite0-soft"))
-    changed = {
-        f"{section}.{key}"
-        for section in one
-        if section != "name"
-        for key in one[section]
-        if one[section][key] != other[section][key]
-    }
-    assert changed == {
-        "encoder.train", "encoder.frozen_statistics", "training.learning_rate", "training.encoder_learning_rate",
-        "training.batches", "training.batch_size", "training.epochs", "training.patience",
-    }  # fmt: skip

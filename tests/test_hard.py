@@ -20,7 +20,7 @@ UNBIASED = [name for name, (_, claims) in estimators.estimators().items() if cla
 
 class TestBound:
     @given(st.integers(0, 10_000))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     def test_never_above_the_log_likelihood(self, seed):
         decoder, a, caption = estimators.tiny(seed)
         paths = estimators.every_path(decoder, a, caption)
@@ -28,7 +28,7 @@ class TestBound:
         assert paths.bound.item() <= paths.log_likelihood.item() + 1e-9
 
     @given(st.integers(0, 10_000))
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     def test_equal_when_alpha_is_one_hot(self, seed):
         decoder, a, caption = estimators.tiny(seed)
         with torch.no_grad():
@@ -37,7 +37,7 @@ class TestBound:
         assert paths.bound.item() == pytest.approx(paths.log_likelihood.item(), abs=1e-6)
 
     @given(st.integers(0, 10_000))
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     def test_equal_when_the_likelihood_ignores_the_places(self, seed):
         decoder, a, caption = estimators.tiny(seed)
         with torch.no_grad():
@@ -281,7 +281,7 @@ class TestTraining:
 
     @pytest.mark.slow
     def test_evaluated_by_each_look(self, tmp_path):
-        tiny.train(tmp_path, "decoder.attention=hard", "training.epochs=6")
+        tiny.train(tmp_path, "decoder.attention=hard", "training.epochs=1")
         captioner = Captioner.load(tmp_path)
         found = {
             look: evaluate.evaluate(captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False)

@@ -5,7 +5,6 @@ Needs Chromium (apt install chromium) and Playwright (of the dev extra); skipped
 
 import base64
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -29,6 +28,10 @@ EXPLORER = (
     'captioners = {name: satlib.load(f"scenes-{name}", "cpu") for name in ("soft", "hard")}',
     'Explorer(captioners, {name: scenes.scene(name).photo() for name in ("test-000003", "test-000009")})',
 )
+SCRUBBER = (
+    "import satlib\nfrom satcourse.widgets.scrubber import Scrubber\nfrom satlib.data import scenes",
+    'Scrubber(satlib.load("scenes-soft", "cpu"), {"a drawn scene": scenes.scene("test-000003").photo()})',
+)
 TOKEN = "let-me-in"
 # What the page itself knows of the notebook in front: cells beyond the window are not in the page.
 CELLS = """() => jupyterapp.shell.currentWidget.content.widgets.map(cell => {
@@ -48,7 +51,7 @@ BYTES = """async image => {
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A copy of the course, so that nothing saves into the checkout, and a notebook with the explorer alone."""
+    """A copy of the course, so that nothing saves into the checkout, and notebooks with one widget alone."""
     course = tmp_path_factory.mktemp("lab") / "course"
     (course / "tools").mkdir(parents=True)
     (course / ".venv").mkdir()
@@ -57,9 +60,10 @@ def course(tmp_path_factory):
     shutil.copytree(ROOT / "tools" / "jupyter", course / "tools" / "jupyter")
     shutil.copytree(ROOT / "notebooks", course / "notebooks", ignore=shutil.ignore_patterns("__pycache__", ".*"))
     (course / ".venv" / ".installed").touch()  # newer than what it is made from: nothing is installed
-    cells = [nbformat.v4.new_code_cell(source) for source in EXPLORER]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), course / "notebooks" / "explorer.ipynb")
+    for name, sources in (("explorer", EXPLORER), ("scrubber", SCRUBBER)):
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), course / "notebooks" / f"{name}.ipynb")
     return course
 
 
@@ -135,16 +139,6 @@ def _open(page, lab, path):
     page.wait_for_function("() => jupyterapp.shell.currentWidget.sessionContext?.session?.kernel?.status === 'idle'")
 
 
-def test_python_files_open_as_notebooks_by_default():
-    """What `make lab` gives to JupyterLab; the next tests see that it works."""
-    settings = json.loads((ROOT / "tools/jupyter/labconfig/default_setting_overrides.json").read_text(encoding="utf-8"))
-    assert settings["@jupyterlab/docmanager-extension:plugin"]["defaultViewers"] == {
-        "python": "Jupytext Notebook",
-        "markdown": "Markdown Preview",
-    }
-    assert 'JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter"' in (ROOT / "Makefile").read_text(encoding="utf-8")
-
-
 def test_a_source_is_opened_as_a_notebook(page, lab):
     _open(page, lab, "notebooks/09_reading_the_model.py")
     cells = page.evaluate(CELLS)
@@ -187,20 +181,13 @@ def _run_all(page, nth=1, errors=False):
         page.wait_for_timeout(1000)
 
 
-def _scroll_to(page, code):
-    """Bring the cell with this code to the top of the window."""
-    (cell,) = [index for index, cell in enumerate(page.evaluate(CELLS)) if code in cell["text"]]
-    page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", cell)
-
-
 def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, lab):
-    _open(page, lab, "notebooks/00_look.ipynb")
+    _open(page, lab, "notebooks/scrubber.ipynb")
     _run_all(page)
-    _scroll_to(page, "Scrubber(captioner, {")
     image, handle = page.locator("img.widget-image").first, page.locator(".noUi-handle").first
     marked, words = page.locator("span[style*='background']").first, page.locator(".widget-html").first.locator("span")
     image.wait_for()
-    assert marked.inner_text() == "a"  # it starts at the first word, whatever other cells did
+    assert marked.inner_text() == "a"  # it starts at the first word
     before = image.evaluate(BYTES)
 
     handle.hover()  # drag it along the sentence

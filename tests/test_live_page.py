@@ -77,13 +77,7 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """onnxruntime-web is fetched once for all pages."""
-    return live._runtime()
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory, cache):
+def small(tmp_path_factory):
     """The page as `satlib page FOLDER` writes it."""
     folder = tmp_path_factory.mktemp("small") / "page"
     assert main(["page", str(folder)]) == 0
@@ -91,7 +85,7 @@ def small(tmp_path_factory, cache):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, cache):
+def whole(tmp_path_factory):
     """A page with one model, for photographs, whose weights are float32."""
     folder = tmp_path_factory.mktemp("whole") / "page"
     live.write(folder, [shipped.model(PHOTOGRAPHS)], "float32")
@@ -200,7 +194,7 @@ def pixels_differ(page, photo, view, kind="PNG", **options):
 def test_photographs_have_the_pixels_of_pillow(browser, small):
     with visit(browser, small, wait=False) as page:
         for kind, options in (("PNG", {}), ("JPEG", {"quality": 85})):
-            for number, photo in enumerate(crops(50, seed=len(kind))):
+            for number, photo in enumerate(crops(20, seed=len(kind))):
                 assert pixels_differ(page, photo, images.VIEWS[number % 2], kind, **options) <= 1
 
 
@@ -245,7 +239,7 @@ def spoken(page, model, **wish):
 def test_captions_are_those_of_satlib(browser, whole):
     captioner = Captioner.load(shipped.model(PHOTOGRAPHS))
     with visit(browser, whole, wait=False) as page:
-        for photo in crops(20, seed=5):
+        for photo in crops(10, seed=5):
             ask(page, "open", **encoded(photo))
             steps, right = spoken(page, PHOTOGRAPHS), greedy(captioner, photo)
             assert [step["word"] for step in steps[:-1]] == right.words
@@ -258,10 +252,10 @@ def test_beam_search_is_that_of_satlib(browser, whole):
     captioner = Captioner.load(shipped.model(PHOTOGRAPHS))
     config = captioner.recipe.decoding
     with visit(browser, whole, wait=False) as page:
-        for photo in crops(6, seed=7):
+        for photo in crops(3, seed=7):
             ask(page, "open", **encoded(photo))
             batch = images.to_tensor(images.square(photo, captioner.view)).unsqueeze(0).float()
-            for beam in (1, 2, 3, 5, 10):
+            for beam in (1, 3, 10):
                 with torch.inference_mode():
                     ((best, *_),) = search.beam_search(
                         captioner.decoder,
@@ -275,14 +269,14 @@ def test_beam_search_is_that_of_satlib(browser, whole):
 
 
 def test_samples_follow_the_probabilities(browser, whole):
-    """The first word of 120 samples, beside the model's own probabilities; at a low temperature it is the likeliest."""
+    """The first word of 60 samples, beside the model's own probabilities; at a low temperature it is the likeliest."""
     with visit(browser, whole, wait=False) as page:
         ask(page, "open", **encoded(next(crops(1, seed=9))))
         first = spoken(page, PHOTOGRAPHS)[0]
-        drawn = [spoken(page, PHOTOGRAPHS, method="sample")[0]["word"] for _ in range(120)]
+        drawn = [spoken(page, PHOTOGRAPHS, method="sample")[0]["word"] for _ in range(60)]
         for word in first["best"][:2]:
-            deviation = (word["p"] * (1 - word["p"]) / 120) ** 0.5
-            assert abs(drawn.count(word["word"]) / 120 - word["p"]) < 4 * deviation + 1e-9
+            deviation = (word["p"] * (1 - word["p"]) / 60) ** 0.5
+            assert abs(drawn.count(word["word"]) / 60 - word["p"]) < 4 * deviation + 1e-9
         cold = [step["word"] for step in spoken(page, PHOTOGRAPHS, method="sample", temperature=0.01)]
         assert cold == [step["word"] for step in spoken(page, PHOTOGRAPHS)]
 
@@ -333,7 +327,7 @@ def test_the_brush_moves_the_sentence_to_the_other_object(browser, small):
     with that: more of its first phrase's words are true of it (`scenes.mentions`)."""
     named = tried = 0
     with visit(browser, small) as page:
-        for example in scenes.load(1, 1, 14).split("test"):
+        for example in scenes.load(1, 1, 8).split("test"):
             scene = scenes.scene(example.image_id)
             upload(page, scene.photo())
             finished(page)
@@ -346,7 +340,7 @@ def test_the_brush_moves_the_sentence_to_the_other_object(browser, small):
             after = painted(page, [side / scenes.SIDE for side in other.centre], 0.25 * other.diameter / scenes.SIDE)
             tried += 1
             named += first_named(after, scene) == 1 - first
-    assert tried >= 10
+    assert tried >= 5
     assert named >= 0.9 * tried, f"{named} of {tried}"
 
 
@@ -404,8 +398,7 @@ def test_a_visit(browser, small):
         assert finished(page) == caption
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1100])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1100)])
 def test_nothing_jumps_or_overflows(browser, small, scheme, width):
     with visit(browser, small, wait=False, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         page.evaluate(
@@ -513,20 +506,8 @@ class TestBadInput:
                 == "photo.png has 96 million pixels; at most 89 are possible. Make it smaller, then choose it again."
             )
 
-    def test_an_animated_picture(self, browser, small):
-        frames = [Image.new("RGB", (100, 100), colour) for colour in ("red", "blue")]
-        file = io.BytesIO()
-        frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
-        with visit(browser, small) as page:
-            page.set_input_files("#file", {"name": "a.gif", "mimeType": "image/gif", "buffer": file.getvalue()})
-            finished(page)
-            assert (
-                page.locator("#status").text_content().startswith("This file moves; the page takes its first picture.")
-            )
-
-    @pytest.mark.parametrize("name", ["encoder.onnx.gz", "vocabulary.json"])
-    def test_a_model_file_cut_short(self, browser, small, tmp_path, name):
-        page_folder = shutil.copytree(small, tmp_path / "page")
+    def test_a_model_file_cut_short(self, browser, small, tmp_path):
+        page_folder, name = shutil.copytree(small, tmp_path / "page"), "encoder.onnx.gz"
         file = page_folder / "scenes-hard" / name
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
@@ -569,7 +550,7 @@ class TestFolder:
             live.write(tmp_path, [shipped.model("scenes-soft")])
         assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 
-    def test_nothing_is_left_of_a_page_that_failed(self, tmp_path, cache, monkeypatch):
+    def test_nothing_is_left_of_a_page_that_failed(self, tmp_path, small, monkeypatch):
         def fails(*_):
             raise SatlibError("no")
 

@@ -30,7 +30,7 @@ def all_alignments(caption, reference):
 
 class TestAlign:
     @given(texts, texts)
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     def test_is_the_best_of_all(self, caption, reference):
         def worth(pairs):
             return len(pairs), -chunks(pairs), -sum(abs(i - j) for i, j in pairs)

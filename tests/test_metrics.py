@@ -34,15 +34,13 @@ needs_java = pytest.mark.needs_java
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory) -> metrics.Scores:
+def measured(few_paraphrases, tmp_path_factory) -> metrics.Scores:
     """Where the path of the installation has a space."""
-    installed, spaced = metrics.METEOR_JAR.parent, tmp_path_factory.mktemp("meteor") / "a folder"
-    spaced.mkdir()
-    shutil.copy(installed / "meteor-1.5.jar", spaced)  # of a link Java would see where it leads to
-    (spaced / "data").symlink_to(installed / "data")
+    spaced = tmp_path_factory.mktemp("meteor") / "a folder"
+    spaced.mkdir()  # with copies: of a link Java would see where it leads to
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "METEOR_JAR", spaced / "meteor-1.5.jar")
-        patch.setattr(metrics, "_METEOR_PARAPHRASES", spaced / "data" / "paraphrase-en.gz")
+        for name in ("METEOR_JAR", "_METEOR_PARAPHRASES"):
+            patch.setattr(metrics, name, Path(shutil.copy(getattr(metrics, name), spaced)))
         return metrics.score(HYPOTHESES, REFERENCES)
 
 

@@ -17,12 +17,8 @@ from satlib.model.captioner import Captioner
 from satlib.training import checkpoint, loop, starting
 
 SMALL = (
-    "training.epochs=1",
-    "training.batch_size=4",
-    "training.learning_rate=0",
-    "training.average=0",
-    "data.min_count=1",
-)
+    "training.epochs=1", "training.batch_size=4", "training.learning_rate=0", "training.average=0", "data.min_count=1",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -142,15 +142,6 @@ class TestCourse:
 class TestWorkflow:
     JOBS = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]
 
-    def test_publishes_only_what_was_tested_and_installed(self):
-        assert set(self.JOBS["publish"]["needs"]) == {"test", "install"}
-        assert self.JOBS["install"]["needs"] == "build"
-        assert tuple(self.JOBS["install"]["strategy"]["matrix"]["python"]) == ("3.10", "3.11", "3.12", "3.13")
-        commands = [step.get("run", "") for step in self.JOBS["publish"]["steps"]]
-        assert any("satlib/models/*.safetensors" in line for line in commands)
-        assert any("sha256sum" in line for line in commands)
-        assert any(line.startswith("gh release create") and "dist/*" in line for line in commands)
-
     def test_its_shell_lines_hold_for_this_version(self, tmp_path):
         """The check of the tag, the address of the links and the section of the changelog, run as they stand in the file."""
         tag = {"GITHUB_REF_NAME": f"v{__version__}", "GITHUB_SERVER_URL": "https://h.org", "GITHUB_REPOSITORY": "o/r"}

@@ -36,7 +36,7 @@ def consensus(captions, config=WEIGHTED):
 
 class TestConsensus:
     @given(st.lists(references, min_size=2, max_size=5), st.data())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_cider_is_that_of_pycocoevalcap(self, captions, data):
         made, vocabulary = consensus(captions)
         spoken = [data.draw(references)[0] for _ in captions]

@@ -71,7 +71,7 @@ def test_what_is_no_sentence_has_no_meaning(text):
     assert parse(text) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(KINDS, st.sampled_from(RELATIONS), KINDS, st.integers(0, 2**32 - 1), st.data())
 def test_every_caption_says_its_meaning_and_no_other(first, relation, second, seed, data):
     assume(first.colour != second.colour)  # as in every scene; twins could change places unnoticed
@@ -117,15 +117,6 @@ def test_every_sentence_of_the_grammar_is_read_with_one_relation():
         assert read.setdefault(tuple(tokenise(said)), relation) == relation
     assert len(read) > 200
     assert set(read.values()) == set(RELATIONS)
-
-
-def test_vocabulary_and_lengths_are_varied_but_small():
-    said = [tokenise(text) for index in range(300) for text in scenes.scene(f"train-{index:06d}").captions]
-    assert 60 <= len({word for words in said for word in words}) <= 100
-    assert min(map(len, said)) <= 10
-    assert max(map(len, said)) == scenes_grammar.LONGEST
-    assert len({tuple(words) for words in said}) > 0.95 * len(said)
-    assert max(Counter(map(len, said)).values()) < len(said) / 4
 
 
 # --- Scenes ------------------------------------------------------------------------------------------------------------
@@ -240,20 +231,8 @@ def test_words_are_traced_to_what_they_name():
         relation="below",
     )
     right = [
-        "a",
-        "little",
-        "red",
-        "star",
-        "with",
-        "white",
-        "stripes",
-        "floats",
-        "above",
-        "the",
-        "big",
-        "blue",
-        "square",
-    ]
+        "a", "little", "red", "star", "with", "white", "stripes", "floats", "above", "the", "big", "blue", "square",
+    ]  # fmt: skip
     assert scenes.mentions(right, scene) == [None, 1, 1, 1, None, None, 1, None, None, None, 0, 0, 0]
     # Wrong in colour and half a sentence: the true words still point to their object, the untrue to nothing.
     wrong = ["big", "green", "square", "under", "it", "a", "dotted", "red"]

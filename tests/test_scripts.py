@@ -77,6 +77,7 @@ class TestJson:
     def test_info(self, capsys):
         assert printed(capsys, "info", "--json")["satlib"].startswith("0.")
 
+    @pytest.mark.slow
     def test_check(self, tmp_path, capsys):
         notebook = shutil.copy(ROOT / "exercises" / "01_attention_before_images.ipynb", tmp_path)
         assert cli.main(["check", notebook, "--only", "1.1", "--json"]) == 1
@@ -113,13 +114,8 @@ def test_quiet_and_log_files(tmp_path, quiet):
     """In a process whose output is no terminal, a training says a line for each epoch and shows no bar; with --quiet, its result."""
     changes = ("data.train_images=8", "training.epochs=1", "decoder.hidden=8", "training.select=nll")
     script = "from satlib.data import scenes; load = scenes.load; scenes.load = lambda **_: load(8, 2, 0); from satlib import cli; import sys; sys.exit(cli.main(sys.argv[1:]))"
-    given = [
-        "train",
-        "scenes-soft",
-        "--out",
-        str(tmp_path / "run"),
-        *(part for change in changes for part in ("--set", change)),
-    ]
+    given = ["train", "scenes-soft", "--out", str(tmp_path / "run")]
+    given += [part for change in changes for part in ("--set", change)]
     done = subprocess.run([sys.executable, "-c", script, *given, *["--quiet"] * quiet], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

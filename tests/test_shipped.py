@@ -13,27 +13,30 @@ from satlib.model import shipped
 from satlib.model.captioner import Captioner
 
 
-@pytest.mark.parametrize("name", shipped.models())
-def test_a_model_opens_and_was_made_by_the_recipe_of_its_name_as_it_is_now(name):
-    made = Captioner.load(shipped.model(name)).recipe
-    # How its numbers were computed, which a recipe for any machine leaves open.
-    computed = replace(recipe.load(name).training, precision=made.training.precision)
-    assert made == replace(recipe.load(name), training=computed)
+@pytest.fixture(scope="module")
+def models():
+    return {name: Captioner.load(shipped.model(name)) for name in shipped.models()}
+
+
+def test_a_model_opens_and_was_made_by_the_recipe_of_its_name_as_it_is_now(models):
+    for name, model in models.items():
+        # How its numbers were computed, which a recipe for any machine leaves open.
+        computed = replace(recipe.load(name).training, precision=model.recipe.training.precision)
+        assert model.recipe == replace(recipe.load(name), training=computed), name
 
 
 @pytest.mark.parametrize("name", ["scenes-soft", "scenes-hard"])
-def test_a_model_for_scenes_gets_most_of_them_right(name):
-    captioner = Captioner.load(shipped.model(name))
+def test_a_model_for_scenes_gets_most_of_them_right(models, name):
     data = scenes.load(1, 1, 40)
-    captions = captioner.caption([data.photo(example) for example in data.split("test")])
+    captions = models[name].caption([data.photo(example) for example in data.split("test")])
     right = [
         scenes.exact_match(c.text, scenes.scene(e.image_id)) for c, e in zip(captions, data.split("test"), strict=True)
     ]
     assert sum(right) > 0.6 * len(right)
 
 
-def test_the_model_for_photographs_finds_a_person():
-    caption = Captioner.load(shipped.model()).caption([images.open_photo(demo.photographs()[0])])[0]
+def test_the_model_for_photographs_finds_a_person(models):
+    (caption,) = models[shipped.PHOTOGRAPHS].caption([images.open_photo(demo.photographs()[0])])
     assert {"man", "woman", "person", "boy", "girl"} & set(caption.words)
 
 

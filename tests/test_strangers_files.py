@@ -100,14 +100,8 @@ def model(path):
 
 
 RECORD = {
-    "event": "epoch",
-    "epoch": 1,
-    "kept": True,
-    "train_nll": 3.5,
-    "dev_nll": 4.0,
-    "dev_bleu4": 1.5,
-    "seconds": 2.0,
-}
+    "event": "epoch", "epoch": 1, "kept": True, "train_nll": 3.5, "dev_nll": 4.0, "dev_bleu4": 1.5, "seconds": 2.0,
+}  # fmt: skip
 KARPATHY = [{"filename": f"{n}.png", "split": split, "sentences": [{"raw": "a dog"}]} for n, split in enumerate(("train", "val", "test"))]  # fmt: skip
 COCO = {"images": [{"id": n, "file_name": f"{n}.jpg"} for n in range(3)], "annotations": [{"id": n, "image_id": n, "caption": "a dog"} for n in range(3)]}  # fmt: skip
 ROWS = [{"image": f"{n}.png", "caption": ["a dog", "a cat"], "split": split} for n, split in enumerate(("train", "dev", "test"))]  # fmt: skip
@@ -134,7 +128,7 @@ def test_a_changed_file_is_read_or_refused(name, tmp_path):
     content, case, refusals = (tmp_path / name).read_bytes(), tmp_path / "case", []
     read(tmp_path / name)
 
-    @settings(max_examples=25, database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(changed(content, (tmp_path / name).suffix))
     def one(other):
         assume(other != content)

@@ -98,42 +98,38 @@ class TestLoss:
         torch.testing.assert_close(boxed.means["boxes"], outside.sum() / 9)
 
 
+DATA = tiny.data()
+VOCABULARY = Vocabulary.from_captions([caption for one in DATA.examples for caption in one.references])
+
+
 class TestTargets:
     def test_the_last_word_of_a_phrase(self, tmp_path):
         """The third word of every first caption has the top left cell; no other word of any caption has any."""
-        data = tiny.data()
-        vocabulary = Vocabulary.from_captions([caption for one in data.examples for caption in one.references])
-        targets = BoxTargets(annotate(tmp_path, data), data.split("train"), vocabulary, (2, 2))
+        targets = BoxTargets(annotate(tmp_path, DATA), DATA.split("train"), VOCABULARY, (2, 2))
         assert targets.phrases == 20
         for number in (0, 1):
-            captions = torch.tensor([[*vocabulary.encode(data.examples[i].references[number]), END] for i in (0, 2)])
-            covers = targets.of([data.examples[i].image_id for i in (0, 2)], captions)
+            captions = torch.tensor([[*VOCABULARY.encode(DATA.examples[i].references[number]), END] for i in (0, 2)])
+            covers = targets.of([DATA.examples[i].image_id for i in (0, 2)], captions)
             expected = torch.zeros(*captions.shape, 4)
             expected[:, 2, 0] = 1.0 if number == 0 else 0.0
             assert torch.equal(covers, expected)
 
     def test_after_the_end_mark_no_word_has_a_box(self, tmp_path):
-        data = tiny.data()
-        vocabulary = Vocabulary.from_captions([caption for one in data.examples for caption in one.references])
-        targets = BoxTargets(annotate(tmp_path, data), data.split("train"), vocabulary, (2, 2))
-        example = data.examples[0]
-        ids = [*vocabulary.encode(example.references[0]), END]
+        targets = BoxTargets(annotate(tmp_path, DATA), DATA.split("train"), VOCABULARY, (2, 2))
+        example = DATA.examples[0]
+        ids = [*VOCABULARY.encode(example.references[0]), END]
         padded = targets.of([example.image_id], torch.tensor([[*ids, PAD, PAD]]))
         assert torch.equal(padded[:, : len(ids)], targets.of([example.image_id], torch.tensor([ids])))
         assert padded.any()
         assert not padded[:, len(ids) :].any()
 
     def test_images_without_annotations_are_left_out(self, tmp_path):
-        data = tiny.data()
-        vocabulary = Vocabulary.from_captions([caption for one in data.examples for caption in one.references])
-        entities = annotate(tmp_path, data, leave_out=("train-0", "train-1"))
-        assert BoxTargets(entities, data.split("train"), vocabulary, (2, 2)).phrases == 18
+        entities = annotate(tmp_path, DATA, leave_out=("train-0", "train-1"))
+        assert BoxTargets(entities, DATA.split("train"), VOCABULARY, (2, 2)).phrases == 18
 
     def test_other_boxes_have_another_hash(self, tmp_path):
-        data = tiny.data()
-        vocabulary = Vocabulary.from_captions([caption for one in data.examples for caption in one.references])
         hashes = {
-            BoxTargets(annotate(tmp_path / str(i), data, box), data.split("train"), vocabulary, (2, 2)).hash
+            BoxTargets(annotate(tmp_path / str(i), DATA, box), DATA.split("train"), VOCABULARY, (2, 2)).hash
             for i, box in enumerate([(0, 0, 50, 50), (0, 0, 50, 51), (0, 0, 50, 50)])
         }
         assert len(hashes) == 2

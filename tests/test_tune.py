@@ -101,20 +101,15 @@ def test_a_choice_that_diverges_is_an_answer(tmp_path, monkeypatch):
     assert not (tmp_path / "best.toml").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "knob"),
-    [
+def test_knobs():
+    for text, knob in (
         ("training.learning_rate=1e-4..1e-2", tuning.Knob("training.learning_rate", 1e-4, 1e-2)),
         ("decoder.hidden=256..1024", tuning.Knob("decoder.hidden", 256, 1024, whole=True)),
         ("decoder.energy=additive,dot", tuning.Knob("decoder.energy", choices=("additive", "dot"))),
         ("decoder.gate=true,false", tuning.Knob("decoder.gate", choices=(True, False))),
-    ],
-)
-def test_knobs(text, knob):
-    assert tuning.Knob.read(text) == knob
-
-
-def test_a_wide_range_is_searched_on_a_logarithmic_scale():
+    ):
+        assert tuning.Knob.read(text) == knob
+    # A wide range is searched on a logarithmic scale.
     assert tuning.Knob.read("training.learning_rate=1e-4..1e-2").log
     assert not tuning.Knob.read("decoder.dropout=0.3..0.6").log
     assert not tuning.Knob.read("objective.label_smoothing=0..0.15").log

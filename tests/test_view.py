@@ -13,13 +13,10 @@ from satcourse.widgets import explorer
 from satlib import cli, recipe
 from satlib.data import images
 from satlib.data.features import Pixels
-from satlib.data.text import Vocabulary
 from satlib.evaluation import evaluate, metrics, overlay
 from satlib.files.weights import read_safetensors
-from satlib.model import encoders, shipped
+from satlib.model import shipped
 from satlib.model.captioner import Captioner
-
-WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 
 
 @pytest.fixture
@@ -31,12 +28,7 @@ def photo():
 
 
 def captioner(view):
-    torch.manual_seed(0)
-    made = Captioner(tiny.the_recipe(f"encoder.view={view}"), WORDS, encoders.create("tiny")).eval()
-    with torch.no_grad():
-        for parameter in made.decoder.parameters():
-            parameter.mul_(3)
-    return made
+    return tiny.decided(changes=[f"encoder.view={view}"])
 
 
 @pytest.mark.parametrize("view", images.VIEWS)

@@ -46,12 +46,11 @@ def the_recipe(*changes):
     return recipe.from_dict(values)
 
 
-def decided(attention="soft", seed=5, words=("a", "red", "circle", "square", "on", "the", "left", "blue")):
+def decided(attention="soft", seed=5, words=("a", "red", "circle", "square", "on", "the", "left", "blue"), changes=()):
     """A captioner that is not trained, but decided: its weights are large. Needs `build` among the encoders, as "tiny"."""
     torch.manual_seed(seed)
-    captioner = Captioner(
-        the_recipe(f"decoder.attention={attention}"), Vocabulary(list(words)), encoders.create("tiny")
-    ).eval()
+    chosen = the_recipe(f"decoder.attention={attention}", *changes)
+    captioner = Captioner(chosen, Vocabulary(list(words)), encoders.create("tiny")).eval()
     with torch.no_grad():
         for parameter in captioner.decoder.parameters():
             parameter.mul_(4)

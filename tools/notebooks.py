@@ -54,11 +54,9 @@ def sources(names: Sequence[str] = (), folder: Path = FOLDER) -> list[Path]:
 
 def generate(source: Path) -> NotebookNode:
     """The notebook of a source, not executed: its cells, with the opening after the first, and notes and exercises at the end."""
-    notebook, cells = jupytext.read(source), lesson(source)
-    notebook.cells = numbered([*cells, *notes_cell(cells), *exercises_cell(source)], source.stem[:2])
-    notebook.metadata = nbformat.from_dict(METADATA)
-    notebook.nbformat_minor = 5
-    return notebook
+    cells = lesson(source)
+    cells = numbered([*cells, *notes_cell(cells), *exercises_cell(source)], source.stem[:2])
+    return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
 def lesson(source: Path) -> list[NotebookNode]:
