@@ -495,6 +495,13 @@ class TestFiles:
             with pytest.raises(SatlibError, match=r"is not a whole .npz file of numbers"):
                 grounding.read(path)
 
+    @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+    def test_maps_from_a_file_are_judged_the_same(self, world, tmp_path, suffix):
+        captioner_with, data, entities = world
+        entries, report = judged(captioner_with(), data, entities)
+        grounding.write(tmp_path / f"maps{suffix}", entries)
+        assert grounding.judge(grounding.read(tmp_path / f"maps{suffix}"), entities)[0] == report
+
 
 class Foreign(nn.Module):
     """An untrained model of another kind, called like those of transformers: a class token and 4 x 4 patches, two heads."""
@@ -527,10 +534,34 @@ def foreign():
     return Foreign(), tokenizer, processor
 
 
-def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys):
+def transformers_model():
+    """An untrained model of transformers, and its tokeniser."""
+    transformers = pytest.importorskip("transformers", reason="needs pip install transformers")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs pip install transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    of_encoder = transformers.ViTConfig(**sizes, image_size=32, patch_size=8)
+    of_decoder = transformers.GPT2Config(
+        vocab_size=40, n_embd=8, n_layer=2, n_head=2, is_decoder=True, add_cross_attention=True, bos_token_id=0, eos_token_id=0
+    )  # fmt: skip
+    of_encoder._attn_implementation = of_decoder._attn_implementation = "eager"
+    encoder, decoder = transformers.ViTModel(of_encoder), transformers.GPT2LMHeadModel(of_decoder)
+    model = transformers.VisionEncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
+    model.config.decoder_start_token_id = 0
+    words = {
+        word: number
+        for number, word in enumerate(["?", "a", "child", "in", "pink", "dress", "near", "the", "hills", "."])
+    }
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="?")
+    return model, tokenizer, transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+
+
+@pytest.mark.parametrize("made", [foreign, transformers_model])
+def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys, made):
     """It writes a file that `satlib ground --maps` judges; the mean mass is computed again from the weights."""
     torch.manual_seed(0)
-    model, tokenizer, processor = foreign()
+    model, tokenizer, processor = made()
     monkeypatch.chdir(tmp_path)
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 255, (224, 448, 3), dtype=np.uint8))
     photo.save("17.png")
