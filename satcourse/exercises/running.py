@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
-CELL_SECONDS = 300  # long enough for the project, which trains, on a busy machine
+CELL_SECONDS = 300  # the project's cell trains, which took more than 120 s on a busy machine
 OUTPUT_SECONDS = 120  # how long to wait for a cell's outputs once it has ended
 START_SECONDS = 120
 HUNG = f"the cell did not end within {CELL_SECONDS} s; is there a loop that never stops?"
