@@ -82,7 +82,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def browser(chromium):
-    """Chromium, once for a file; a file that leaves it open would keep the next one's from starting, by its event loop."""
+    """Chromium, once for each file. Left open, its event loop would keep the next file's from starting."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:

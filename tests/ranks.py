@@ -1,9 +1,9 @@
 """Processes of one run, forked from one that has imported everything: torchrun without its four seconds a process.
 
 Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
-"features", "recipe": a shipped one, on scenes?, "changes": [section.key=value, ...], "double": float64?, "start": a run?, "teacher": a run?,
-"signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?}. Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to
-losses.json.
+"features", "recipe": a shipped one, on scenes?, "changes": [section.key=value, ...], "double": float64?, "start": a run?,
+"teacher": a run?, "signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?}.
+Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to losses.json.
 """
 
 import contextlib

@@ -9,6 +9,7 @@ from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import State
+from satlib.model.objective import negative_log_likelihood
 
 
 def run(folder, *changes, teachers=()):
@@ -74,6 +75,16 @@ class TestLoss:
         logits, q = (8 * torch.randn(2, 30, 50)).bfloat16(), torch.randn(2, 30, 50).softmax(2)
         expected = -(q.double() * logits.double().log_softmax(2)).sum((1, 2))
         torch.testing.assert_close(distillation_loss(logits, q).double(), expected, rtol=1e-5, atol=0)
+
+    def test_sure_teachers_are_the_true_captions(self):
+        logits, captions = torch.randn(3, 4, 7), torch.randint(7, (3, 4))
+        sure = torch.nn.functional.one_hot(captions, 7).float()
+        torch.testing.assert_close(distillation_loss(logits, sure), negative_log_likelihood(logits, captions))
+
+    def test_nothing_pulls_at_one_who_says_what_they_say(self):
+        logits = torch.randn(3, 4, 7, requires_grad=True)
+        (gradient,) = torch.autograd.grad(distillation_loss(logits, logits.detach().softmax(2)).sum(), logits)
+        assert gradient.abs().max() < 1e-6
 
 
 class TestTraining:

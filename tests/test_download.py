@@ -220,6 +220,16 @@ def test_an_archive_that_gives_too_little(server, tmp_path, monkeypatch):
 # --- Unpacking ------------------------------------------------------------------------------------------------------
 
 
+def test_the_list_of_archives_is_well_formed():
+    for archives in download.ARCHIVES.values():
+        for item in archives:
+            algorithm, digest = item.known.split(":")
+            assert re.fullmatch("[0-9a-f]+", digest)
+            assert len(digest) == {"md5": 32, "sha256": 64}[algorithm]
+            assert len(item.urls) >= 2
+            assert all(url.endswith(item.file) for url in item.urls)
+
+
 @pytest.mark.parametrize("name", ["../evil.txt", "a/../../evil.txt", "/tmp/satlib-evil.txt"])
 def test_nothing_leaves_the_folder(tmp_path, name):
     (tmp_path / "x.zip").write_bytes(zipped({"good.txt": "good", name: "evil"}))

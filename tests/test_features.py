@@ -63,6 +63,14 @@ class TestStore:
                 direct = encoder(images.to_tensor(DATA.photo(by_id[image_id])).unsqueeze(0))[0]
             torch.testing.assert_close(row, direct, rtol=2**-11, atol=1e-6)  # half a unit in float16's last place
 
+    def test_only_what_is_asked_for_is_read(self, tmp_path):
+        store = make(tmp_path)
+        assert (tmp_path / ARRAY).stat().st_size == 13 * IMAGE
+        os.truncate(tmp_path / ARRAY, 5 * IMAGE)  # in the manifest's order: five images are left
+        assert len(store.read(IMAGE_IDS[:5])) == 5
+        with pytest.raises(SatlibError, match="truncated"):
+            store.read(IMAGE_IDS[5:6])
+
     def test_the_manifest_says_everything(self, tmp_path):
         make(tmp_path)
         manifest, array = json.loads((tmp_path / MANIFEST).read_text()), (tmp_path / ARRAY).read_bytes()
@@ -295,6 +303,16 @@ class TestItsOwnImages:
         Image.new("RGB", (9, 9)).save(path)
         os.utime(path, ns=(0, 0))
         assert "1 image changed after" in error(self.open, root, data)  # its size
+
+    def test_a_set_with_fewer_training_images_keeps_the_other_vectors(self, root, tmp_path, capsys):
+        whole = self.photos(tmp_path / "photos")
+        few = datasets.load(str(tmp_path / "photos"), train_images=2)
+        assert [example.image_id for example in few.examples] == [f"{i}.png" for i in (0, 1, 4, 5, 6, 7, 8, 9)]
+        assert len(self.make(root, few)) == 8
+        assert "lacks 2 images (the first is 2.png)" in error(self.open, root, whole)
+        assert len(self.make(root, whole)) == 10
+        assert len(self.make(root, few)) == 10
+        self.assert_right(self.open(root, whole), whole)
 
     def test_a_stopped_update_leaves_the_old_store_whole(self, root, tmp_path, monkeypatch):
         data = self.photos(tmp_path / "photos")

@@ -42,6 +42,18 @@ def test_label_smoothing_by_hand():
     torch.testing.assert_close(nll, -(torch.tensor([0.8, 0.1, 0.1]) * p.log()).sum().view(1))
 
 
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
+def test_low_precision_is_added_up_in_float32(low):
+    """2,100 words of probability 1/2 in each place: float16 stops counting ones at 2,048, bf16 at 256."""
+    alphas = torch.full((1, 4200, 2), 0.5, dtype=low)
+    assert doubly_stochastic_penalty(alphas).tolist() == [2 * 2099.0**2]
+    torch.testing.assert_close(entropy(alphas), torch.full((1, 4200), math.log(2)))
+    assert movement(alphas).dtype == torch.float32
+    logits = torch.zeros(1, 4200, 4, dtype=low)
+    nll = negative_log_likelihood(logits, torch.zeros(1, 4200, dtype=torch.long))
+    torch.testing.assert_close(nll, torch.tensor([4200 * math.log(4)]))
+
+
 def test_bf16_is_reckoned_in_float32():
     """Within float32's error of the same rounded numbers in float64: sums of bf16 would be off by a hundredth."""
     logits, captions = (8 * torch.randn(4, 30, 50)).bfloat16(), torch.randint(0, 50, (4, 30))

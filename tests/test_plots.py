@@ -56,11 +56,36 @@ def test_each_word_has_its_map_and_the_end_too():
     assert titles(plots.attention_figure(photo(), words, maps(7))) == ["", *words]
 
 
+def test_light_follows_the_map():
+    grey = Image.new("RGB", (224, 224), (128, 128, 128))
+    alphas = torch.zeros(1, 14, 14)
+    alphas[0, :, :4] = 1 / 56
+    whole, lit = (axis.images[0].get_array() for axis in plots.attention_figure(grey, ["left"], alphas).axes[:2])
+    assert np.allclose(whole, 128 / 255)
+    brightness = lit.mean(axis=2)  # 0..255
+    assert brightness[:, 10].min() > 1.75 * brightness[:, 200].max()
+
+
 def test_light_by_hand():
     """Unchanged at the maximum; at 0 grey, with 0.55 of the value; the mean of both at half."""
     orange, dim = np.array([0.9, 0.5, 0.1]), 0.55 * (0.299 * 0.9 + 0.587 * 0.5 + 0.114 * 0.1)
     made = overlay.light(np.broadcast_to(orange, (1, 3, 3)), np.array([[0.04, 0.02, 0.0]]))
     assert np.abs(made[0] - 255 * np.stack([orange, (orange + dim) / 2, [dim] * 3])).max() <= 0.5
+
+
+def test_where_there_is_no_light_about_a_third_of_it_is_left():
+    """In light, not in the value of a pixel, which is gamma-coded (sRGB, IEC 61966-2-1): enough to see what was ignored."""
+    white = overlay.light(np.ones((1, 2, 3)), np.array([[1.0, 0.0]]))[0, :, 0] / 255
+    left = np.where(white <= 0.04045, white / 12.92, ((white + 0.055) / 1.055) ** 2.4)
+    assert 1 / 4 < left[1] / left[0] < 1 / 3
+
+
+def test_light_keeps_every_pixel_under_a_uniform_map_and_never_brightens():
+    pixels = np.asarray(photo(40, 30), dtype=np.float32) / 255
+    assert np.array_equal(overlay.light(pixels, np.full((30, 40), 1 / 49)), np.asarray(photo(40, 30)))
+    dimmed = overlay.light(pixels, np.random.default_rng(1).random((30, 40))).astype(int)
+    luma = np.array([0.299, 0.587, 0.114])
+    assert (dimmed @ luma <= np.asarray(photo(40, 30)) @ luma + 1).all()
 
 
 def test_a_nearly_even_map_is_not_exaggerated():

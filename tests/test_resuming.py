@@ -1,8 +1,10 @@
 """A run that was interrupted ends with the bits of the run that was not: shipped recipes, their own encoders and optimisers."""
 
 import contextlib
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from satlib import recipe
 from satlib.data import datasets, folder, scenes, shards
 from satlib.data.features import Pixels
 from satlib.evaluation import plots
-from satlib.model.captioner import Captioner, read_safetensors
+from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.training import loop
 
 SMALL = (
@@ -106,7 +108,7 @@ def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, t
 
 
 def test_the_real_command_interrupted_by_signals(tmp_path):
-    """`satlib train` is stopped at random moments by SIGKILL and SIGINT, and resumed until it ends."""
+    """`satlib train` is stopped at random moments by SIGKILL, SIGINT and SIGTERM, and resumed until it ends."""
     folder.save(scenes.load(4, 4, 0), tmp_path / "scenes")
     changes = [*SMALL[1:], "training.epochs=2", "data.train_images=0", f"data.name={tmp_path / 'scenes'}"]
     command = [sys.executable, "-m", "satlib", "train", "scenes-soft", "--device", "cpu", "--checkpoint-every", "0.1"]
@@ -121,7 +123,7 @@ def test_the_real_command_interrupted_by_signals(tmp_path):
     with started("whole") as process:
         assert process.wait() == 0, process.stderr.read()
     seconds, chance = time.monotonic() - began, random.Random(0)
-    for number in (signal.SIGKILL, signal.SIGINT):
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
         with started("stopped") as process:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(seconds * chance.uniform(0.5, 0.9))
@@ -132,3 +134,30 @@ def test_the_real_command_interrupted_by_signals(tmp_path):
     with started("stopped") as process:
         assert process.wait() == 0, process.stderr.read()
     assert differences(tmp_path / "whole", tmp_path / "stopped") == []
+
+
+def test_a_difference_is_found(trained, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for run in (one, other):
+        shutil.copytree(trained["soft"], run)
+    assert differences(one, other) == []
+    header, tensors = read_safetensors(other / loop.CHECKPOINT)
+    name = min(name for name, value in tensors.items() if value.is_floating_point() and value.numel() > 1)
+    tensors[name].view(-1)[0] = 0.0
+    write_safetensors(one / loop.CHECKPOINT, tensors, header)
+    tensors[name].view(-1)[0] = -0.0  # equal, but for one bit
+    del tensors["random"]
+    header["progress"]["words"] += 1
+    header["progress"]["seconds"] += 1.0
+    write_safetensors(other / loop.CHECKPOINT, tensors, header)
+    record = json.loads((other / loop.LOG).read_text())
+    (other / loop.LOG).write_text(json.dumps(record | {"dev_nll": 1.0, "seconds": 1e3}))
+    (other / "vocabulary.json").write_text("[]")
+    (other / ".model.safetensors.x.partial").write_text("left over")
+    assert differences(one, other) == [
+        ".model.safetensors.x.partial is in one of them only",
+        *sorted([f"{loop.CHECKPOINT}: {name}", f"{loop.CHECKPOINT}: random"]),
+        f"{loop.CHECKPOINT}: progress of its header",
+        loop.LOG,
+        "vocabulary.json",
+    ]

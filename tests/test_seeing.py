@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torch.nn import functional
 
 from satcourse.lessons import seeing
 from satlib.data.images import square
@@ -144,6 +145,21 @@ class TestReceptiveField:
             top, left, bottom, right = seeing.receptive_field(encoder, layer, (7, 7))
             assert (bottom - top, right - left) == (side, side)
 
+    def test_is_where_a_pixel_can_make_a_difference(self):
+        """A gradient through weights that are all one, and a mean in place of each maximum, reaches every pixel of it."""
+        encoder = vgg_like()
+        for module in encoder.body:
+            for parameter in module.parameters():
+                parameter.fill_(1.0)
+        picture = torch.ones(1, 3, 40, 40, dtype=torch.double, requires_grad=True)
+        signal = picture
+        for module in encoder.body:
+            signal = functional.avg_pool2d(signal, 2) if isinstance(module, nn.MaxPool2d) else module(signal)
+        (gradient,) = torch.autograd.grad(signal[0, 0, 9, 7], picture)
+        rows, columns = gradient[0, 0].nonzero(as_tuple=True)
+        found = (int(rows.min()), int(columns.min()), int(rows.max()) + 1, int(columns.max()) + 1)
+        assert found == seeing.receptive_field(encoder, "conv2_1", (9, 7))
+
 
 def test_strongest_takes_each_photograph_once():
     maps = torch.zeros(3, 2, 4, 5)
@@ -233,3 +249,13 @@ class TestObjects:
     def test_the_nearest_is_of_another_scene_whatever_the_length(self):
         vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [9.0, 3.0]])
         assert seeing.nearest_elsewhere(vectors, torch.tensor([0, 0, 1, 1])).tolist() == [3, 3, 1, 1]
+
+
+class TestUnpool:
+    @pytest.mark.parametrize(("kernel", "stride", "size"), [(2, 2, 8), (2, 2, 9), (3, 2, 13)])
+    def test_is_autograds_way_back_through_a_pool(self, kernel, stride, size):
+        maps = torch.randn(2, 3, size, size, dtype=torch.double, requires_grad=True)
+        pooled, switches = functional.max_pool2d(maps, kernel, stride, return_indices=True)
+        values = torch.randn_like(pooled)
+        (wanted,) = torch.autograd.grad(pooled, maps, values)
+        torch.testing.assert_close(seeing.unpool(values, switches, (size, size)), wanted)

@@ -59,6 +59,13 @@ class TestSteered:
         after = search.greedy(decoder, a)
         assert all(torch.equal(one.alphas, other.alphas) for one, other in zip(before, after, strict=True))
 
+    @pytest.mark.parametrize("attention", ["soft", "hard", "none"])
+    def test_untouched_it_says_the_same(self, a, attention):
+        decoder = decided(attention).decoder
+        for one, other in zip(search.greedy(decoder, a), search.greedy(steering.steered(decoder), a), strict=True):
+            assert one.words == other.words
+            assert torch.equal(one.alphas, other.alphas)
+
     def test_near_zero_hard_attention_sees_its_most_probable_place(self, a):
         captioner = decided("hard")
         cold = search.greedy(steering.steered(captioner.decoder, 1e-9), a)

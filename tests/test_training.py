@@ -315,6 +315,16 @@ class TestSchedule:
         found = [learning_rate_factor(TrainingConfig(**config), step, 6) for step in range(6)]
         assert found == pytest.approx(factors, abs=1e-3)
 
+    def test_it_reaches_the_optimiser(self, tmp_path):
+        """Adam's first step is as long as its learning rate, whatever the gradient."""
+        changes = ("training.batch_size=60", "data.max_length=5", "training.epochs=1", "decoder.dropout=0.0")
+        tiny.train(tmp_path / "still", *changes, "training.learning_rate=0")
+        tiny.train(tmp_path / "moved", *changes, "training.learning_rate=0.01", "training.warmup=5")
+        assert read_safetensors(tmp_path / "moved" / CHECKPOINT)[1]["optimiser.0.step"] == 1
+        name = "decoder.output.bias"
+        moved = weights(tmp_path / "moved")[name] - weights(tmp_path / "still")[name]
+        torch.testing.assert_close(moved.abs(), torch.full_like(moved, 0.01 / 5), rtol=1e-3, atol=0)
+
 
 def test_stops_after_patience_and_keeps_the_best(tmp_path, monkeypatch):
     def scores(values):
@@ -407,6 +417,22 @@ class TestRun:
         assert recipe.load(str(tmp_path / "recipe.toml")) == captioner.recipe
         assert not captioner.training
 
+    def test_the_log_says_the_loss_of_the_training(self, tmp_path):
+        """At a learning rate of 0, without dropout: the first weights' loss, reckoned here caption by caption."""
+        captioner = tiny.train(tmp_path, "decoder.dropout=0.0", "training.learning_rate=0", "training.epochs=1")
+        (record,) = tiny.log(tmp_path)
+        data, reader, total, words, penalty, captions = tiny.data(), tiny.Reader(), 0.0, 0, 0.0, 0
+        for pair in pairs(data.split("train"), captioner.vocabulary, 40):
+            with torch.inference_mode():
+                logits, alphas, *_ = captioner.decoder(reader.read([pair.image_id]), torch.tensor([pair.caption]))
+            log_p = logits[0].double().log_softmax(1)
+            total -= sum(log_p[t, word].item() for t, word in enumerate(pair.caption))
+            penalty += sum((1 - alphas[0, :, i].sum().item()) ** 2 for i in range(4))
+            words += len(pair.caption)
+            captions += 1
+        assert record["train_nll"] == pytest.approx(total / words, rel=1e-5)
+        assert record["train_penalty"] == pytest.approx(penalty / captions, rel=1e-4)
+
     def test_dev_nll_is_the_mean_over_words_of_one_caption_at_a_time(self, tmp_path):
         captioner, reader = tiny.train(tmp_path, "training.epochs=1"), tiny.Reader()
         dev, total = pairs(tiny.data().split("dev"), captioner.vocabulary, 40), 0.0
@@ -489,6 +515,16 @@ def test_the_spread_of_a_batch_of_images_is_that_of_its_captions(tmp_path):
 
 
 class TestSession:
+    def test_when_it_has_finished(self, tmp_path):
+        """10 epochs, a patience of 3; the best is epoch 2."""
+        session = tiny.session(tmp_path, "training.epochs=10", "training.patience=3")
+        history = [finished_epoch(epoch, epoch == 2) for epoch in range(1, 11)]
+        for epoch, finished in ((0, False), (1, False), (2, False), (4, False), (5, True), (9, True)):
+            session.state.progress = checkpoint.Progress(epoch=epoch, history=history[:epoch])
+            assert session.finished() == finished, epoch
+        session.state.progress = checkpoint.Progress(epoch=10, history=[finished_epoch(10, True)])
+        assert session.finished()
+
     def test_the_share_that_is_done(self, tmp_path):
         session = tiny.session(tmp_path, "training.epochs=4")
         assert len(session.batches) == 9
@@ -544,6 +580,12 @@ class TestSession:
             tiny.train(tmp_path, *changes, reader=Pixels(tiny.data()))
         assert prepared == [([f"train-{i}" for i in range(8)], False)]
 
+    def test_what_is_said_so_far(self):
+        """With hard attention the log of captions has a reward too, but it is the loss that counts."""
+        counts = {"words": 12, "captions": 4, "sampled": 4}
+        assert checkpoint.Progress(sums={"nll": 30.0, "reward": 3.0}, **counts).so_far() == "loss 2.500/word"
+        assert checkpoint.Progress(sums={"reward": 3.0}, **counts).so_far() == "reward 0.750"
+
     @pytest.mark.parametrize(
         ("attention", "moved", "warned"), [("soft", 0.019, 1), ("soft", 0.02, 0), ("soft", None, 0), ("none", 0.0, 0)]
     )
@@ -567,6 +609,13 @@ class TestSession:
         tiny.session(tmp_path, "training.epochs=1")
         assert torch.equal(torch.get_rng_state(), tensors["random"])
         assert told == []
+
+    def test_a_log_that_a_kill_left_behind_is_written_again(self, tmp_path):
+        tiny.train(tmp_path, "training.epochs=1")
+        before = (tmp_path / LOG).read_bytes()
+        (tmp_path / LOG).unlink()
+        tiny.session(tmp_path, "training.epochs=1")
+        assert (tmp_path / LOG).read_bytes() == before
 
     def test_a_gradients_spread_by_hand(self, tmp_path, monkeypatch):
         """Eight estimates, half (1, 2) and half (3, 2): variances 8/7 and 0, a mean of (2, 2)."""
