@@ -115,23 +115,22 @@ def get_batch(by_length: dict[int, list[tuple[np.ndarray, list[int]]]]) -> tuple
 
 # --- The encoder: an image becomes L annotation vectors (section 3.1.1) ------------------------------------------------
 class Encoder(nn.Module):
-    """Five convolutions, trained from scratch together with the decoder: L = 7 x 7 places, D = 128."""
+    """Five convolutions, trained from scratch together with the decoder: L = 14 x 14 places, D = 128."""
 
     def __init__(self) -> None:
         super().__init__()
 
-        def convolution(before: int, after: int, kernel: int, stride: int, padding: int = 1) -> list[nn.Module]:
+        def convolution(before: int, after: int, kernel: int, stride: int, padding: int) -> list[nn.Module]:
             return [nn.Conv2d(before, after, kernel, stride, padding, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
 
         self.lower = nn.Sequential(
-            *convolution(3, 24, kernel=6, stride=4),  # 224 -> 56
-            *convolution(24, 48, kernel=3, stride=2),  # 56 -> 28
-            *convolution(48, 96, kernel=3, stride=2),  # 28 -> 14
+            *convolution(3, 24, kernel=6, stride=4, padding=1),  # 224 -> 56
+            *convolution(24, 48, kernel=4, stride=2, padding=1),  # 56 -> 28
+            *convolution(48, 96, kernel=2, stride=2, padding=0),  # 28 -> 14
         )
-        self.upper = nn.Sequential(
-            nn.ZeroPad2d((0, 1, 0, 1)),  # on the right and below only: each place stays where it is in the image
-            *convolution(96 + 2, 128, kernel=3, stride=2, padding=0),  # 14 -> 7
-            *convolution(128, 128, kernel=3, stride=1),
+        self.upper = nn.Sequential(  # no more strides: a place sees 58 pixels, its own 16 in the middle
+            *convolution(96 + 2, 128, kernel=3, stride=1, padding=1),
+            *convolution(128, 128, kernel=1, stride=1, padding=0),
         )
         line = torch.linspace(-1, 1, 14)
         self.register_buffer("yx", torch.stack(torch.meshgrid(line, line, indexing="ij")), persistent=False)
@@ -289,7 +288,7 @@ def draw_attention(examples: list[Example], captions: list[list[str]], maps: lis
         light = F.interpolate(alphas.view(1, -1, side, side), (224, 224), mode="bicubic")[0].clamp(min=0)
         row[0].imshow(pixels)
         for axis, word, spot in zip(row[1:], words, light.cpu()):
-            axis.imshow(pixels * (0.2 + 0.8 * spot / spot.max()).clamp(max=1).unsqueeze(2).numpy())
+            axis.imshow(pixels * (0.35 + 0.65 * spot / spot.max()).clamp(max=1).unsqueeze(2).numpy())
             axis.set_title(word, fontsize=9)
     figure.savefig(picture, dpi=100)
 

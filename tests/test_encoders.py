@@ -25,7 +25,7 @@ TABLE = {
     "densenet201": (7, 7, 1920),
     "efficientnet-lite0": (7, 7, 1280),
     "efficientnet-lite2": (7, 7, 1280),
-    "small": (7, 7, 128),
+    "small": (14, 14, 128),
 }
 TIMM = {
     "timm:resnet18": (7, 7, 512),
@@ -345,20 +345,20 @@ def test_the_small_encoder_tells_places_apart(made):
     for photo, left in zip(photos, (32, 160), strict=True):
         ImageDraw.Draw(photo).rectangle((left, 96, left + 31, 127), fill="red")
     with torch.inference_mode():
-        a = made("small")(batch(*photos)).view(2, 7, 7, -1)
-    assert (a[0, 3, 1] - a[1, 3, 5]).abs().max() > 1e-3
+        a = made("small")(batch(*photos)).view(2, 14, 14, -1)
+    assert (a[0, 6, 2] - a[1, 6, 10]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("place", [(3, 3), (2, 4)])
-def test_the_small_encoder_looks_where_its_cells_are(place):
-    """With equal weights everywhere, the pixels that a cell depends on lie around the part of the image it stands for."""
+@pytest.mark.parametrize(("row", "column"), [(7, 4), (0, 13), (13, 1)])
+def test_the_small_encoder_sees_58_x_58_pixels_with_its_cell_in_the_middle(row, column):
+    """With equal weights everywhere: a place depends on its cell of 16 pixels and on 21 more on each side, inside the image."""
     encoder = encoders.create("small", pretrained=False).eval()
     for module in encoder.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.constant_(module.weight, 1e-2)
     image = torch.full((1, 3, 224, 224), 200.0, requires_grad=True)
-    encoder(image)[0, 7 * place[0] + place[1]].sum().backward()
-    seen = image.grad[0].sum(0)
-    pixels = torch.arange(224.0) + 0.5
-    centre = (seen.sum(1) @ pixels / seen.sum()).item(), (seen.sum(0) @ pixels / seen.sum()).item()
-    assert centre == pytest.approx([32 * at + 16 for at in place], abs=2.5)
+    encoder(image)[0, 14 * row + column].sum().backward()
+    field = torch.zeros(224, 224, dtype=torch.bool)
+    field[max(16 * row - 21, 0) : 16 * row + 37, max(16 * column - 21, 0) : 16 * column + 37] = True
+    assert torch.equal(image.grad[0].ne(0).all(0), field)
+    assert torch.equal(image.grad[0].ne(0).any(0), field)

@@ -249,7 +249,7 @@ class TestWhatIsSaid:
         assert verdict("7.1", backwards) == "7.1 is wrong: expected 4 elements, got 3: ['a', 'dog', '(end)']"
 
     def test_a_guess_is_not_told_the_answer(self):
-        for guess in ((3, "red", "other"), (10, "square", "own"), (10, "circle", "both")):
+        for guess in ((3, "red", "other"), (10, "star", "own"), (10, "circle", "both")):
             said = verdict("9.7", lambda guess=guess: guess)
             assert "expected another, got " in said
             assert "circle" not in said

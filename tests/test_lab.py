@@ -203,7 +203,7 @@ def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, l
     page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'star'")
     assert words.nth(10).inner_text() == "star"
 
-    page.get_by_title("look at row 7, column 2").first.focus()  # and back to the circle, by the keyboard
+    page.get_by_title("look at row 11, column 4").first.focus()  # and back to the circle, by the keyboard
     page.keyboard.press("Space")
     page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'circle'")
     handle.focus()

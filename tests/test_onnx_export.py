@@ -144,13 +144,16 @@ def test_the_command_replaces_an_earlier_export(soft):
 
 
 def test_light_on_the_other_object_names_that_one(soft):
-    """The first object is named first; with the light on the second, the model begins with that one."""
+    """The first object is named first; with the light on the second, the model begins with that one.
+
+    We compare colours: most places of a shape show none of its outline, so with the light on all of them, it is often misnamed.
+    """
     exported = Exported(soft)
     named = tried = 0
     for name in SCENES:
         scene = scenes.scene(name)
         first, second = scene.objects
-        if first.shape == second.shape:
+        if first.colour == second.colour:
             continue
         picture, masks = scene.render()
         seen = exported.encode(pixels_of(picture, "whole"))
@@ -163,11 +166,11 @@ def test_light_on_the_other_object_names_that_one(soft):
             log_p[:, UNKNOWN] = -np.inf
             words.append(int(log_p[0].argmax()))
         said = exported.vocabulary.decode(words[1:])
-        shapes = [word for word in said if word in (first.shape, second.shape)]
+        colours = [word for word in said if word in scenes.grammar.COLOURS]
         tried += 1
-        named += shapes[:1] == [second.shape]
+        named += colours[:1] == [second.colour]
     assert tried >= 6
-    assert named >= 0.75 * tried, f"{named} of {tried}"
+    assert named >= 0.9 * tried, f"{named} of {tried}"
 
 
 def test_a_model_that_knows_its_training_set_gives_the_distance(model, exported):

@@ -141,10 +141,10 @@ class TestForcedPlaces:
         scrubber = Scrubber(model, {"scene": scene.photo()})
         assert by_hand(model, scene.photo(), {}) == scrubber.own.words
         changed = 0
-        for index, number in ((3, 40), (4, 40), (3, 0), (2, 43)):
+        for index, place in ((3, (11, 11)), (4, (11, 11)), (3, (0, 0)), (2, (13, 2))):
             scrubber.word.value = index
-            scrubber.cells[number].click()
-            expected = by_hand(model, scene.photo(), {index: divmod(number, 7)})
+            scrubber.cells[14 * place[0] + place[1]].click()
+            expected = by_hand(model, scene.photo(), {index: place})
             assert scrubber.reading.words == expected
             changed += expected[index] != scrubber.own.words[index]
             assert scrubber.sentence.value.count("box-shadow") == 1

@@ -13,7 +13,7 @@ resnet152             last residual stage                                       
 densenet201           last dense block, normalised, after a ReLU                 7 x 7 x 1920
 efficientnet-lite0    1x1 head convolution, after its activation                 7 x 7 x 1280
 efficientnet-lite2    the same of a larger network                               7 x 7 x 1280
-small                 five convolutions, to train from scratch with the decoder  7 x 7 x 128
+small                 five convolutions, to train from scratch with the decoder  14 x 14 x 128
 timm:NAME             what `timm` calls forward_features                         any
 A@SIDE                A, for images enlarged to SIDE x SIDE pixels               SIDE / 224 times finer
 A+B                   the maps of A and B side by side, on the finer grid        D of A + D of B
@@ -428,20 +428,18 @@ def _small(pretrained: bool) -> Network:
         raise SatlibError(
             "the encoder 'small' has no pretrained weights; set encoder.pretrained = false and encoder.train = true"
         )
+    # Kernels and strides are such that a location's receptive field, 58 pixels wide, has its own cell of 16 pixels in the
+    # middle: each sees little more than its surroundings, so that attention has to look at a shape to see it.
     layers: list[nn.Module] = []
-    for channels_in, channels_out, kernel, stride in (
-        (3, 24, 6, 4),
-        (24, 48, 3, 2),
-        (48, 96, 3, 2),
-        (98, 128, 3, 2),
-        (128, 128, 3, 1),
+    for channels_in, channels_out, kernel, stride, padding in (
+        (3, 24, 6, 4, 1),
+        (24, 48, 4, 2, 1),
+        (48, 96, 2, 2, 0),
+        (98, 128, 3, 1, 1),
+        (128, 128, 1, 1, 0),
     ):
-        padding = 1
         if channels_in == 98:
-            # With zeros on all sides, each stride of 2 shifts the receptive fields half a cell up and left, 14 pixels in
-            # total. With zeros only at the right and bottom, the last cells lie within 2 pixels of their image regions.
-            layers += [_Coordinates(), nn.ZeroPad2d((0, 1, 0, 1))]
-            padding = 0
+            layers.append(_Coordinates())
         layers += [
             nn.Conv2d(channels_in, channels_out, kernel, stride, padding, bias=False),
             nn.BatchNorm2d(channels_out),
