@@ -648,12 +648,12 @@ print("logits, weights, state and memory: the same by hand and by the class")
 # $$-\log p(y|a) = -\sum_{t=1}^C \log p(y_t \,|\, a, y_1, \dots, y_{t-1}).$$
 #
 # As in the paper, the encoder has been trained before. It belongs to the scenes model that comes with satlib, and gives
-# 7 × 7 places of 128 dimensions. It was trained together with that model's decoder, on captioned scenes that include
+# 14 × 14 places of 128 dimensions. It was trained together with that model's decoder, on captioned scenes that include
 # our training scenes. So its vectors may already tell colours and shapes apart. Our decoder starts from random weights.
 # We draw 500 scenes for training and 100 for the test, with five captions each. Neither the scenes model nor our
 # decoder is trained on the test scenes.
 # <!-- source: captioned scenes that include our training scenes | satlib/recipes/scenes-soft.toml, its first 500 -->
-# <!-- source: 7 × 7 places of 128 dimensions | satlib/model/encoders.py -->
+# <!-- source: 14 × 14 places of 128 dimensions | satlib/model/encoders.py -->
 # <!-- source: Neither the scenes model nor our decoder is trained on the test scenes | satlib/training/loop.py, train; the training loop of this notebook -->
 #
 # First, which parts get a gradient? We send part of a batch through the encoder and the decoder, and back. The figure
@@ -664,7 +664,7 @@ torch.set_grad_enabled(True)  # from here on we train
 trained = Captioner.load(shipped.model("scenes-soft"))
 data = scenes.load(500, 0, 100)
 reader = Pixels(data)
-vectors = Vectors(trained, reader, [example.image_id for example in data.examples])  # (600, 49, 128): encode once
+vectors = Vectors(trained, reader, [example.image_id for example in data.examples])  # (600, 196, 128): encode once
 vocabulary = Vocabulary.from_captions(caption for example in data.split("train") for caption in example.references)
 batches = SameLengthBatches(pairs(data.split("train"), vocabulary, 40), 64)  # no batch needs padding
 tests = data.split("test")
@@ -718,11 +718,11 @@ plt.show()
 # above has done it.
 #
 # **Predict, then run.** The 100 held-out scenes have 200 objects. Write down two numbers: how many objects will the
-# decoder name with the right colour and shape after seven passes over the training scenes? And how many of the 200
+# decoder name with the right colour and shape after six passes over the training scenes? And how many of the 200
 # would it name right by luck?
 
 # %%
-EPOCHS = 7
+EPOCHS = 6
 optimiser = torch.optim.Adam(decoder.parameters())
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 5e-3, total_steps=EPOCHS * len(batches), pct_start=0.15)
 history = []  # (loss per word, entropy of the maps) of each batch
@@ -777,14 +777,14 @@ luck = sum(named(words, scene) for words, scene in zip(captions, drawn[1:] + dra
 whole = sum(scenes.exact_match(words, scene) for words, scene in zip(captions, drawn, strict=True))
 print(f"{right} of 200 objects named right; {luck} by luck")
 print(f"{whole} of 100 captions right in size, colour, pattern, shape and relation")
-assert right > 170, "The decoder names what it sees"
+assert right > 180, "The decoder names what it sees"
 assert luck < 40, "far above luck"
 
 curves = np.array(history)
 figure, (left, middle) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
 for axis, values, known, label in (
     (left, curves[:, 0], len(vocabulary), "knowing nothing"),
-    (middle, curves[:, 1], 49, "even"),
+    (middle, curves[:, 1], vectors.a.shape[1], "even"),
 ):
     axis.plot(np.arange(1, len(values) + 1) / len(batches), values, color=BLUE, linewidth=1)
     axis.axhline(np.log(known), color=plots.INK, linestyle=":", label=f"{label}: ln {known}")
@@ -793,39 +793,37 @@ for axis, values, known, label in (
 left.set_title("loss, nats per word")
 middle.set_title("entropy of the maps, nats")
 plt.show()
-assert curves[-20:, 1].mean() < np.log(49) / 2, "below half of that"
+assert curves[-20:, 1].mean() < np.log(vectors.a.shape[1]) / 2, "below half of that"
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The decoder names what it sees, far above luck: about nine objects of ten. (Your run may differ by a few, because
-# rounding differs between machines.) The loss does not ask for sharp maps. But they begin even, at $\ln 49$, and end
+# The decoder names what it sees, far above luck: about 19 objects of 20. (Your run may differ by a few, because
+# rounding differs between machines.) The loss does not ask for sharp maps. But they begin even, at $\ln 196$, and end
 # below half of that. So it seems that looking at few places helps to predict the words.
-# <!-- here: about nine objects of ten | the count printed above, bounded by its assertion -->
+# <!-- here: about 19 objects of 20 | the count printed above, bounded by its assertion -->
 #
 # </details>
 #
-# Here is one caption with its maps. For each word, the picture keeps its own colours where the weight was high *when
-# that word was chosen*. It is dimmed elsewhere. Each map of 7 × 7 weights is enlarged and smoothed with a Gaussian, as
-# in the paper's figures, and scaled to its own maximum. The thin line encloses the area with at least half of the
-# maximum.
+# Here is the first caption that is right in every word, with its maps. For each word, the picture keeps its own colours
+# where the weight was high *when that word was chosen*. It is dimmed elsewhere. Each map of 14 × 14 weights is enlarged
+# and smoothed with a Gaussian, as in the paper's figures, and scaled to its own maximum. The thin line encloses the
+# area with at least half of the maximum.
 # <!-- source: at least half of the maximum | satlib/evaluation/plots.py -->
-# <!-- source: 7 × 7 weights | satlib/model/encoders.py -->
+# <!-- source: 14 × 14 weights | satlib/model/encoders.py -->
 
 # %%
-pick = 11
+pick = next(i for i, words in enumerate(captions) if scenes.exact_match(words, drawn[i]))
 words = captions[pick]
 photo = data.photo(tests[pick])
 print("the grammar's caption:", tests[pick].references[0])
 print("our decoder:          ", " ".join(words))
-assert named(words, drawn[pick]) == 2, "Both objects are named right"
-figure = plots.attention_figure(photo, words, maps[pick, : len(words)].view(-1, 7, 7))
+figure = plots.attention_figure(photo, words, maps[pick, : len(words)].unflatten(1, trained.encoder.grid))
 display(figure)
 
 # %% [markdown]
-# Both objects are named right, and the map moves from the first to the second, as the words do. Some of the weight lies
-# beside the objects; we come back to that below. A grammar in satlib wrote the reference caption. It uses other words
-# for the same things.
+# The map moves from the first object to the second, as the words do. Some of the weight lies beside the objects; we
+# come back to that below. A grammar in satlib wrote the reference caption. It may use other words for the same things.
 
 # %% [markdown]
 # ## satlib's decoder is the same
@@ -926,9 +924,9 @@ plots.ground_figure(looked)
 # %% [markdown]
 # ## What a blurred map and a sharp one do
 #
-# From here on we study the scenes model that comes with satlib. It has the same parts, but it was trained on 3,300
-# scenes for two epochs, encoder included.
-# <!-- source: 3,300 scenes for two epochs, encoder included | satlib/recipes/scenes-soft.toml -->
+# From here on we study the scenes model that comes with satlib. It has the same parts, but it was trained on 6,600
+# scenes for five epochs, encoder included.
+# <!-- source: 6,600 scenes for five epochs, encoder included | satlib/recipes/scenes-soft.toml -->
 #
 # Would sharper or blurrier maps be better than those that training found? Divide all energies of this model by a
 # temperature $T$, and change nothing else. Then ask how likely the true captions still are, in nats of NLL (negative
@@ -958,7 +956,7 @@ with torch.inference_mode():
 at = dict(zip(temperatures, nll, strict=True))
 print("NLL per word: " + ", ".join(f"{at[temperature]:.2f} at T = {temperature}" for temperature in (0.01, 1, 100)))
 assert at[100] - at[1] > 10 * (at[0.01] - at[1]) > 0, "Blurring costs far more than sharpening"
-assert min(at, key=at.get) == 1, "None of the other temperatures does better than $T = 1$"
+assert min(nll) > at[1] - 0.01, "None of the other temperatures does better than $T = 1$ by a hundredth of a nat"
 
 finished = explorer.read(trained, explorer.annotate(trained, photo)).words
 said = {T: explorer.read(trained, explorer.annotate(trained, photo), finished, T) for T in (0.1, 1, 4, 100)}
@@ -979,8 +977,8 @@ display(figure)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# None of the other temperatures does better than $T = 1$. Blurring costs far more than sharpening. On average
-# over the words, one place is nearly enough. In the pictures, the probability of the colour drops as the map blurs. A
+# None of the other temperatures does better than $T = 1$ by a hundredth of a nat. Blurring costs far more than
+# sharpening. On average over the words, one place is nearly enough. In the pictures, the colour is least probable where the map is even. A
 # likely reason: the mean of all places does not say which colour goes with which shape.
 # <!-- here: one place is nearly enough | the small loss at T = 0.01, printed above -->
 #
@@ -1017,10 +1015,10 @@ print("mean gate: " + ", ".join(f"{kind} {mean_of[kind]:.2f}" for kind in kinds)
 assert min(mean_of["colour"], mean_of["shape"]) > mean_of["other words"] + 0.05, (
     "higher at colours and shapes than at other words"
 )
-assert mean_of["size"] < mean_of["colour"] - 0.1, "At sizes the gate is lower than at colours"
+assert mean_of["texture"] < mean_of["colour"] - 0.1, "At textures the gate is lower than at colours"
 spread_of = {kind: np.mean(values) for kind, values in spreads.items()}
-assert max(spread_of["colour"], spread_of["shape"], spread_of["size"]) < spread_of["other words"] - 0.5, (
-    "The maps are sharper at colours, shapes and sizes than at other words"
+assert max(spread_of["colour"], spread_of["shape"]) < min(spread_of["size"], spread_of["other words"]) - 0.2, (
+    "The maps are sharper at colours and shapes than at sizes and at other words"
 )
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 2.8), sharey=True, layout="constrained")
@@ -1029,17 +1027,17 @@ for axis, values, colour, marker in ((left, betas, BLUE, "o"), (right, spreads, 
         axis.plot(np.quantile(values[kind], (0.1, 0.9)), (height, height), color=colour, linewidth=3, alpha=0.65)
         axis.plot(np.mean(values[kind]), height, marker, color=colour, markersize=8)
 left.set_yticks(range(len(kinds)), [f"{kind} ({len(betas[kind])})" for kind in kinds])
-left.set(title=r"gate $\beta$: mean, and where 80 % lie", xlim=(0.3, 1.02))
+left.set(title=r"gate $\beta$: mean, and where 80 % lie", xlim=(0.2, 1.02))
 right.set(title="entropy of the map, nats", xlim=(-0.1, 4))
 plt.show()
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The gate is higher at colours and shapes than at other words, as the paper says. But it is not that simple. At sizes
-# the gate is lower than at colours, although a size has to be seen too. So in this model the paper's sentence holds for
-# some of the describing words, not for all. The right panel shows the entropy. The maps are sharper at colours, shapes
-# and sizes than at other words.
+# The gate is higher at colours and shapes than at other words, as the paper says. But it is not that simple. At
+# textures the gate is lower than at colours, although a texture has to be seen too. So in this model the
+# describing words differ among themselves. The right panel shows the entropy. The maps are sharper at colours and
+# shapes than at sizes and at other words.
 #
 # </details>
 #
@@ -1130,7 +1128,7 @@ for number, scene in enumerate(about):
     for place_of, (_, mask) in enumerate(masks):
         target = [ground.Target(0, "object", mask)]
         for word_of, word in enumerate(("above", "below")):
-            one_map = ground.Caption([word], 0.0, after[word][number].view(1, 7, 7), torch.ones(1))
+            one_map = ground.Caption([word], 0.0, after[word][number].view(1, *trained.encoder.grid), torch.ones(1))
             hits[word_of, place_of] += ground.measure(one_map, target)[0].values["pointing"] / len(about)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 2.7), width_ratios=(1.3, 1), layout="constrained")
@@ -1159,14 +1157,14 @@ right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=F
 plt.show()
 
 assert relation.mean() > 5 * colour.mean(), "far more than a wrong colour"
-assert hits[0, 1] > hits[0, 0] + 0.3, 'After "above" the peak is on the lower object more often than on the upper'
-assert hits[1, 0] > hits[1, 1] + 0.3, 'after "below" it is the other way round'
+assert hits[0, 1] > 0.9, 'After "above" the peak is on the lower object in nearly all scenes'
+assert hits[1, 0] > 0.9, 'after "below" it is the other way round'
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# "Above" or "below" moves the map far more than a wrong colour does. After "above" the peak is on the lower object more
-# often than on the upper, and after "below" it is the other way round. A wrong colour hardly moves it. A likely reason:
+# "Above" or "below" moves the map far more than a wrong colour does. After "above" the peak is on the lower object in
+# nearly all scenes, and after "below" it is the other way round. A wrong colour hardly moves it. A likely reason:
 # whichever colour is given, the decoder goes on with the object that it has been looking at, so what is left to say stays
 # much the same. So the maps depend on the words so far, but not on all of
 # them to the same degree. What seems to matter is whether a word changes what is left to say.
@@ -1254,7 +1252,7 @@ assert stored["scenes-soft"] > 1.5 * stored["flickr8k-lite02-boxes"], "The maps 
 # - **Another one:** in `look`, use the energies themselves as weights: `alpha = e`. Where an assertion stops you, go on
 #   with the next cell. (The logarithm in the entropy may give nan.) Does it still learn? Print `alphas.min()` and
 #   `alphas.sum(2)` after the training: can the context leave the hull?
-# - Replace the weights in `look` by `torch.full_like(alpha, 1 / 49)`: no attention. The cell that measures the
+# - Replace the weights in `look` by `torch.full_like(alpha, 1 / 196)`: no attention. The cell that measures the
 #   gradients then stops, because the attention gets none. Go on with the next cell. How many of the 200 objects are
 #   named right now?
 # - Close the gate with `nn.init.constant_(decoder.f_beta.bias, -100)`, and call `write` as above. What does the decoder

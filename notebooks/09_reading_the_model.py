@@ -26,7 +26,7 @@
 # - test whether a map causes its word;
 # - change a captioner's temperature and its words, and see what follows.
 #
-# **Minutes**: 30 to read, 0.7 to run on two CPU cores. **Memory**: 2.0 GB. **Needs**: notebook 04 (soft attention) and
+# **Minutes**: 32 to read, 0.8 to run on two CPU cores. **Memory**: 2.2 GB. **Needs**: notebook 04 (soft attention) and
 # the idea of hard attention from notebook 06; nothing to download. Where Flickr8k is present, the gallery shows its
 # photographs.
 
@@ -35,6 +35,7 @@ import copy
 import json
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import ipywidgets
 import matplotlib.pyplot as plt
@@ -48,7 +49,7 @@ from satcourse import demo
 from satcourse.widgets import drawings
 from satcourse.widgets.explorer import Explorer, annotate, read
 from satcourse.widgets.steering import look_again, steered, tempered
-from satlib.data import scenes
+from satlib.data import scenes, scenes_paint
 from satlib.data.datasets import Example, find_root, load
 from satlib.data.features import Pixels
 from satlib.data.images import open_photo, square, to_tensor
@@ -84,7 +85,7 @@ batches = [list(world)[start : start + 50] for start in range(0, SCENES, 50)]
 features, captions = {}, {}
 with torch.inference_mode():
     for name, model in models.items():
-        vectors = torch.cat([model.annotations(reader.read(batch)) for batch in batches])  # (400, 49, 128)
+        vectors = torch.cat([model.annotations(reader.read(batch)) for batch in batches])  # (400, 196, 128)
         features[name] = dict(zip(world, vectors, strict=True))
         found = [model.read(best[0]) for best in model.hypotheses(vectors, beam=1)]
         captions[name] = dict(zip(world, found, strict=True))
@@ -93,13 +94,13 @@ wrong = {
     for name, made in captions.items()
 }
 for name in models:
-    assert 0 < len(wrong[name]) / SCENES < 0.2, "more than four captions in five are completely right"
+    assert 0 < len(wrong[name]) / SCENES < 0.1, "more than nine captions in ten are completely right"
     print(f"{name}: {100 - 100 * len(wrong[name]) / SCENES:.0f} % of {SCENES} captions are completely right")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With both models more than four captions in five are completely right.
+# With both models more than nine captions in ten are completely right.
 #
 # </details>
 #
@@ -272,16 +273,16 @@ plt.show()
 # > **Paper, section 5.4.** The alignments that the model learns agree very strongly with human intuition.
 #
 # How strongly? Take a word that says something true of an object. Is the peak of its map on that object? That is the
-# *pointing game* (Zhang et al., 2016). The grid of these models is 7 by 7, so a cell is 32 pixels wide. The peak counts
-# as a hit if the middle of its cell is within 15 pixels of the object, about half a cell. By hand, for one word:
-# <!-- here: about half a cell | the code of this section: 15 of 32 pixels -->
+# *pointing game* (Zhang et al., 2016). The grid of these models is 14 by 14, so a cell is 16 pixels wide. The peak
+# counts as a hit if the middle of its cell is within 15 pixels of the object, about one cell. By hand, for one word:
+# <!-- here: about one cell | the code of this section: 15 of 16 pixels -->
 
 # %%
 example = right[0]
 words, alphas = captions["soft"][example.image_id].words, captions["soft"][example.image_id].alphas
 target = next(each for each in ground.scene_targets(example, words) if each.kind == "shape")
-row, column = divmod(int(alphas[target.index].argmax()), 7)
-y, x = 32 * row + 15.5, 32 * column + 15.5  # the middle of the heaviest cell, in pixels
+row, column = divmod(int(alphas[target.index].argmax()), 14)
+y, x = 16 * row + 7.5, 16 * column + 7.5  # the middle of the heaviest cell, in pixels
 ys, xs = np.nonzero(target.mask)
 away = np.sqrt((ys - y) ** 2 + (xs - x) ** 2).min()
 by_hand = away <= 15
@@ -291,7 +292,7 @@ figure, axis = plt.subplots(figsize=(3.2, 3.2), layout="constrained")
 axis.imshow(overlay.lit(data.photo(example), alphas[target.index : target.index + 1])[0])
 axis.contour(target.mask, levels=[0.5], colors="white", linewidths=1.5)
 axis.plot(x, y, "x", color="white", markersize=12, markeredgewidth=3)
-axis.set_title(f'"{words[target.index]}": {away:.0f} pixels away, {"a hit" if by_hand else "a miss"}', fontsize=11)
+axis.set_title(f'"{words[target.index]}": {away:.1f} pixels away, {"a hit" if by_hand else "a miss"}', fontsize=11)
 axis.set_axis_off()
 plt.show()
 
@@ -309,30 +310,36 @@ for name, found in looked.items():
     overall = found["all"]
     print(
         f"{name}: {overall['words']} words; peak on the object {overall['pointing']:.1f} %, "
-        f"ignoring the word {overall['pointing_still']:.1f} %, chance {overall['pointing_chance']:.1f} %"
+        f"ignoring the word {overall['pointing_still']:.1f} %, chance {overall['pointing_chance']:.1f} %; "
+        f"without a tolerance {overall['pointing strict']:.1f} %"
     )
+    assert overall["pointing"] > 95, "at nearly every word"
+    assert overall["pointing strict"] > 85, "about nine words in ten"
     assert overall["pointing"] > overall["pointing_still"] + 30, "far more often than a map that ignores the word"
     assert overall["pointing_still"] > overall["pointing_chance"] + 20, (
         "A map that ignores the word still beats a random cell"
     )
     print(f"{name}: share of the map's weight on the object's pixels {overall['mass']:.0f} %")
-    assert overall["mass"] < 60, "much of the weight lies outside the object"
+    assert 70 < overall["mass"] < 85, "a fifth to a quarter of the weight lies outside the object"
 plots.ground_figure(looked["soft"])
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Both models hit the object far more often than a map that ignores the word. They were trained on drawings and
-# sentences alone: nobody told them where anything is. A map that ignores the word still beats a random cell, so it is
-# the stricter control.
+# Both models hit the object at nearly every word, far more often than a map that ignores the word. They were trained on
+# drawings and sentences alone: nobody told them where anything is. A map that ignores the word still beats a random
+# cell, so it is the stricter control.
 # <!-- source: trained on drawings and sentences alone | satlib/models/README.md -->
 #
 # </details>
 #
-# The right panel shows something else: much of the weight lies outside the object. Only 40 % of soft attention's weight
-# is on the object's pixels, and 45 % of hard attention's. In the example by hand the peak is at the edge of the object.
-# A vector sees more than its own square. So a map does not outline an object.
-# <!-- source: a vector sees more than its own square | satlib/model/encoders.py: one vector sees 126 pixels, its square has 32 -->
+# The tolerance hardly matters: for about nine words in ten the peak is on the object's own pixels. A place of these
+# models sees 58 of 224 pixels (notebook 02), so there is no looking at an object from afar.
+# <!-- source: sees 58 of 224 pixels | satlib/model/encoders.py, the encoder small -->
+#
+# The right panel shows something else: a fifth to a quarter of the weight lies outside the object's pixels. And in the
+# example by hand the light covers only a part of the object. So a map points at an object. It does not outline it.
+# <!-- here: covers only a part of the object | the figure of the example by hand -->
 
 # %% [markdown]
 # ## The same on photographs
@@ -348,7 +355,7 @@ plots.ground_figure(looked["soft"])
 #
 # - **Mass**: how much of the map lies in the boxes. The control is an even map, whose mass is the area of the boxes.
 # - **Peak**: how often the largest value lies in a box. The control is the centre of the picture, which needs no model.
-# <!-- source: the largest value lies in a box | satlib/evaluation/maps.py -->
+# <!-- source: the largest value lies in a box | satlib/evaluation/grounding.py -->
 #
 # **Predict, then run.** Write down two numbers: in what percentage of the phrases is the *centre of the picture* in a
 # box? And how often is the peak of soft attention in one?
@@ -466,7 +473,7 @@ for name, found in judged.items():
     print(
         f"{name:8} {len(found):11d} {hits:19d} ({100 * hits / len(found):2.0f} %) {len(found) - hits:14d}   | {true:4.0f} %"
     )
-    assert hits > 0.75 * len(found), "More than three quarters of the false words looked at the right object"
+    assert hits == len(found), "At every false word"
 shares = Counter(target.kind for _, target, _ in judged["soft"] + judged["hard"])
 print("what they are about:", ", ".join(f"{kind} {count}" for kind, count in shares.most_common()))
 assert shares["shape"] > 0.7 * sum(shares.values()), "Most of these mistakes are about shape"
@@ -474,41 +481,48 @@ assert shares["shape"] > 0.7 * sum(shares.values()), "Most of these mistakes are
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# More than three quarters of the false words looked at the right object, with both models. Most of these mistakes are
-# about shape.
+# At every false word both models looked at the right object. Most of these mistakes are about shape.
 #
 # </details>
 #
-# So these models look at the object, but take a circle for a square, for example. Here are some mistakes of either
-# kind. Each picture is lit by the map of its false word, and the object is outlined.
+# So these models look at the object, but take a circle for a square, for example. Here are some of the mistakes. Each
+# picture is lit by the map of its false word, and the object is outlined.
 
 # %%
-examples = [each for each in judged["soft"] if each[2]][:4] + [each for each in judged["soft"] if not each[2]][:4]
-figure = plots.NotebookFigure(figsize=(8.4, 4.9), layout="constrained")
+figure = plots.Strip(figsize=(8.4, 4.9), layout="constrained")
 axes = figure.subplots(2, 4)
-for axis, (each, target, hit) in zip(axes.flat, examples, strict=False):
+for axis, (each, target, _) in zip(axes.flat, judged["soft"], strict=False):
     made, truth = captions["soft"][each.image_id], getattr(truth_of(each, target), target.kind)
     axis.imshow(overlay.lit(data.photo(each), made.alphas[target.index : target.index + 1])[0])
     axis.contour(target.mask, levels=[0.5], colors="white", linewidths=1.2)
-    axis.set_title(f"said {made.words[target.index]}, is {truth}\nlooked {'right' if hit else 'wrong'}", fontsize=10)
+    axis.set_title(f"said {made.words[target.index]}, is {truth}", fontsize=10, color="white")
 for axis in axes.flat:
     axis.set_axis_off()
 figure
 
 
 # %% [markdown]
-# Would a better map cure the mistakes? `look_again` replaces the map of one word, leaves everything else unchanged,
-# and says which word the model gives then. We give every false word the map that a person might draw: even over the
-# object, and zero elsewhere.
+# Look at the outlines: each of these objects is partly covered. Would a better map cure the mistakes, or would a better
+# picture? We try both.
+# <!-- here: each of these objects is partly covered | the figure above -->
 #
-# **Predict, then run.** Write down a number: what percentage of the mistakes does this map cure?
+# - **A better map.** `look_again` replaces the map of one word, leaves everything else unchanged, and says which word
+#   the model gives then. We give every false word the map that a person might draw: even over the object, and zero
+#   elsewhere.
+# - **A better picture.** We draw the same scenes without the grey shapes and twigs in front of the objects, and have
+#   them captioned again.
+#
+# **Predict, then run.** Write down two numbers: what percentage of the mistakes does each of them cure?
 
 
 # %%
 def over(mask: np.ndarray) -> torch.Tensor:
-    """A map that is even over an object's pixels: (224, 224) -> (49,), sums to 1."""
-    cover = functional.adaptive_avg_pool2d(torch.tensor(mask)[None].float(), (7, 7)).flatten()
+    """A map that is even over an object's pixels: (224, 224) -> (196,), sums to 1."""
+    cover = functional.adaptive_avg_pool2d(torch.tensor(mask)[None].float(), models["soft"].encoder.grid).flatten()
     return cover / cover.sum()
+
+
+EVEN = over(np.ones((224, 224)))  # over all places
 
 
 def ask(name: str, asked: list, drawn: list | None) -> list[str]:
@@ -527,34 +541,33 @@ for made in captions.values():
 
 for name, found in judged.items():
     new = ask(name, [(each, target.index) for each, target, _ in found], [over(target.mask) for _, target, _ in found])
-    cured = Counter()
-    for word, (each, target, hit) in zip(new, found, strict=True):
-        truth = getattr(truth_of(each, target), target.kind)
-        cured[hit, value_of.get(word) == (target.kind, truth)] += 1
-    print(
-        f"{name}: with the drawn map {cured[True, True]} of {cured[True, True] + cured[True, False]} are cured "
-        f"that had looked right, {cured[False, True]} of {cured[False, True] + cured[False, False]} that had looked wrong"
+    by_map = sum(
+        value_of.get(word) == (target.kind, getattr(truth_of(each, target), target.kind))
+        for word, (each, target, _) in zip(new, found, strict=True)
     )
-    fixed = cured[True, True] + cured[False, True]
-    print(f"{name}: {fixed} of {len(found)} together, {100 * fixed / len(found):.0f} %")
-    assert fixed < 0.5 * len(found), "fewer than half of the mistakes"
-    assert cured[True, False] > 2 * cured[True, True], "most of those that had looked right stay wrong"
-    assert cured[False, True] + cured[False, False] < 10, "fewer than ten"
+    with mock.patch.object(scenes_paint, "OCCLUDERS", (0, 0)):  # from 0 to 0 things in front of the objects
+        uncovered = [world[each.image_id].photo() for each, *_ in found]
+    again = models[name].caption(uncovered, beam=1)
+    by_picture = sum(
+        scenes.exact_match(caption.words, world[each.image_id])
+        for caption, (each, *_) in zip(again, found, strict=True)
+    )
+    print(f"{name}: of {len(found)} mistakes the drawn map cures {by_map}, the uncovered picture {by_picture}")
+    assert by_map < 0.5 * len(found), "fewer than half of the mistakes"
+    assert by_picture > 0.8 * len(found), "more than four in five"
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The drawn map cures fewer than half of the mistakes: 27 % with soft attention and 17 % with hard. As expected, most of
-# those that had looked right stay wrong. With soft attention 4 of the 6 that had looked wrong are cured. There the map
-# may have been the cause, but fewer than ten such words with each model are too few to be sure.
+# The drawn map cures fewer than half of the mistakes of either model. The uncovered picture cures more than four in
+# five: all 10 with soft attention, and 12 of 14 with hard.
 #
 # </details>
 #
-# So a map tells you *where* the model looked for a word. It separates two kinds of mistakes. The map that a
-# person might draw left most mistakes of these models uncured. That suggests working first on the vectors and on how the
-# decoder uses them. (This map is not perfect: the next section shows that it also changes some true words.) A map does
-# not tell you why the model misread what is there.
-# <!-- here: left most mistakes of these models uncured | the count above -->
+# So a map tells you *where* the model looked for a word. It tells a mistake of looking from a mistake of naming. It does
+# not tell you why the model misread what is there. A look at the picture suggested a reason, and an experiment
+# confirmed it: change one thing, leave the rest as it is, and see whether the mistake goes. (The drawn map is not
+# perfect either: the next section shows that it also changes some true words.)
 
 # %% [markdown]
 # ## Is attention an explanation?
@@ -603,7 +616,7 @@ for name in models:
         "on its own object": [
             over(masks[image_id][number]) for image_id, (*_, number) in zip(image_ids, facts[name], strict=True)
         ],
-        "even": [torch.full((49,), 1 / 49)] * len(image_ids),
+        "even": [EVEN] * len(image_ids),
     }
     for look, given in drawn.items():
         for after, word, (kind, own, other, _) in zip(ask(name, asked[name], given), before, facts[name], strict=True):
@@ -651,11 +664,11 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With either model 65 % of the words follow the map to the other object. That is the most common outcome. When the new
-# map lies on their own object, far fewer words change to what is true of the other (4 and 1 %). So it matters where the
-# new map lies, not only that it is new. The sentence so far often describes the word's own object already ("a big"),
-# and yet many colours and shapes change. With the drawn map on their own object 79 % stay with soft attention and 89 %
-# with hard; with the even map only 34 and 38 %.
+# With soft attention 61 % of the words follow the map to the other object, with hard 55 %. That is the most common
+# outcome. When the new map lies on their own object, far fewer words change to what is true of the other (1 and 0 %).
+# So it matters where the new map lies, not only that it is new. The sentence so far often describes the word's own
+# object already ("a big"), and yet many colours and shapes change. With the drawn map on their own object 87 % stay
+# with soft attention and 91 % with hard; with the even map only 38 and 65 %.
 #
 # </details>
 #
@@ -663,9 +676,9 @@ plt.show()
 #
 # - Under the map that a *person* might draw on the right object not all words stay, but far more than under an even
 #   map.
-# - Colour and size follow more often than shape, and shape more often than texture. The scenes' captions often leave a
-#   plain texture out. So when the map moves to a plain object, the model may skip the texture and say the word after
-#   it, such as the colour. That does not count as following.
+# - Colour and size follow more often than shape and texture. The scenes' captions often leave a plain texture out. So
+#   when the map moves to a plain object, the model may skip the texture and say the word after it, such as the colour.
+#   That does not count as following.
 # - Under an even map some words stay. Their own map does not explain these. The sentence so far, the context vectors of
 #   earlier words (which the LSTM remembers), or the mean of all vectors is enough for them.
 # <!-- source: often leave a plain texture out | satlib/data/scenes_grammar.py, the phrase of a plain object -->
@@ -680,10 +693,9 @@ for name in models:
     of_kind = {
         kind: share(name, "on the other object", OUTCOMES[1], kind) for kind in ("size", "colour", "shape", "texture")
     }
-    assert min(of_kind["size"], of_kind["colour"]) > of_kind["shape"] + 20, (
-        "Colour and size follow more often than shape"
+    assert min(of_kind["size"], of_kind["colour"]) > max(of_kind["shape"], of_kind["texture"]) + 20, (
+        "Colour and size follow more often than shape and texture"
     )
-    assert of_kind["shape"] > of_kind["texture"] + 15, "shape more often than texture"
     assert share(name, "on its own object", OUTCOMES[0]) > share(name, "even", OUTCOMES[0]) + 20, (
         "far more than under an even map"
     )
@@ -735,7 +747,7 @@ for name, found in groups.items():
             )
             for caption, (each, index) in zip(chosen, group, strict=True)
         ]
-        kept = ask(name, group, [torch.full((49,), 1 / 49)] * len(group))
+        kept = ask(name, group, [EVEN] * len(group))
         survive = [word == caption.words[index] for word, caption, (_, index) in zip(kept, chosen, group, strict=True)]
         flat = alpha.flatten(1)
         entropy = float(-(flat * flat.clamp(min=1e-12).log()).sum(1).mean())
@@ -745,26 +757,30 @@ for name, found in groups.items():
         figures[name, kind] = 100 * np.mean(on_none), entropy, beta, 100 * np.mean(survive)
         off, entropy, beta, stay = figures[name, kind]
         print(f"{name:5} {kind:13} {len(group):4} {off:18.0f} % {entropy:13.2f} {beta:12.2f} {stay:14.0f} %")
-    article, object_word, relation = (figures[name, kind] for kind in ("a, the", "of an object", "of relation"))
-    assert article[0] > object_word[0] + 30, "their peaks are far more often on no object"
-    assert article[1] > object_word[1] + 0.5, "have wider maps than words about an object"
-    assert article[3] > 98, "Almost every article stays"
-    assert object_word[3] < 60, "fewer than six in ten words about an object do"
-    assert relation[3] > 85, "words of relation almost always stay"
+    object_word, *others = (figures[name, kind] for kind in found)
+    assert all(off < 25 for off, *_ in others), "most of their peaks are on an object all the same"
+    assert all(entropy > object_word[1] + 0.2 for _, entropy, *_ in others), "wider maps than words about an object"
+    assert figures[name, "of relation"][2] < 0.5 * object_word[2], "less than half as open as at words about an object"
+    assert all(stay > 90 for *_, stay in others), "more than nine in ten of these words stay"
+    assert object_word[3] < 75
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Almost every article stays, but fewer than six in ten words about an object do.
+# Nearly all articles stay: 95 % with soft attention and 100 % with hard. Of the words about an object only 40 and 72 %
+# do.
 #
 # </details>
 #
-# Articles have wider maps than words about an object, and their peaks are far more often on no object. Articles do not
-# need a map of their own. Surprisingly, words of relation almost always stay as well: the sentence so far, the context
-# vectors of earlier words, or the mean of all vectors is enough.
+# Where do the other words look? Most of their peaks are on an object all the same, and with hard attention none is
+# anywhere else. The model has to look at something. Only the gate can say "I need nothing now": at words of relation it
+# is less than half as open as at words about an object. Articles and the others also have wider maps than words about an
+# object. And their maps hardly matter: under an even map more than nine in ten of these words stay, words of relation
+# included. The sentence so far, the context vectors of earlier words, or the mean of all vectors is enough.
+# <!-- here: none is anywhere else | the column "peak on no object" of hard attention -->
 #
-# So do not read meaning into the map of "a". A region that is no object can matter, but test it as above. Do not just
-# read it off the picture.
+# So do not read meaning into the map of "a", even if it lies on an object. A region that is no object can matter, but
+# test it as above. Do not just read it off the picture.
 
 # %% [markdown]
 # ## A temperature for the softmax
@@ -792,7 +808,7 @@ torch.testing.assert_close(tempered(alpha, 1e6), torch.full((3,), 1 / 3))  # far
 # %% [markdown]
 # What does the temperature do to the captions? We caption 200 scenes at six temperatures.
 #
-# **Predict, then run.** At $T = 1$ more than four captions in five are completely right. Write down two numbers: what
+# **Predict, then run.** At $T = 1$ more than nine captions in ten are completely right. Write down two numbers: what
 # percentage at $T = 0.1$, and what percentage at $T = 10$?
 
 
@@ -818,8 +834,8 @@ for name in models:
     print(f"{name:5}:", " ".join(f"{correct[name, T]:4.0f} %" for T in TEMPERATURES))
 
 for name in models:
-    assert abs(correct[name, 0.1] - correct[name, 1.0]) <= 5, "within five points of the result at T = 1"
-    assert correct[name, 10.0] < 5
+    assert abs(correct[name, 0.1] - correct[name, 1.0]) < 10
+    assert correct[name, 10.0] < 10
 
 figure, axis = plt.subplots(figsize=(5, 2.5), layout="constrained")
 for name, marker, dashes in zip(models, "os", ("-", "--"), strict=True):
@@ -832,13 +848,13 @@ plt.show()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# At $T = 0.1$ it is 83 % with soft and 86 % with hard attention, within five points of the result at $T = 1$. At $T =
-# 10$ it is 0 %.
+# At $T = 0.1$ it is 88 % with soft and 95 % with hard attention, at $T = 1$ 95 % with both. At $T = 10$ it is 0 and 4 %.
 #
 # </details>
 #
-# Sharper maps change little. A likely reason: the maps of words about an object are sharp anyway (their entropy above).
-# Flat maps ruin the caption. There the context vector mixes both objects.
+# Sharper maps change nothing with hard attention and cost soft attention a few captions. A likely reason: the maps of
+# words about an object are sharp anyway, those of hard attention even more so (their entropy above). Flat maps ruin the
+# caption. There the context vector mixes both objects.
 #
 # Move the slider yourself. It starts at 1, the model's own attention.
 
@@ -875,20 +891,19 @@ display(ipywidgets.VBox([slider, screen]))
 # Where widgets do not work, here is one word of that scene at three temperatures.
 
 # %%
-figure, axes = plt.subplots(1, 3, figsize=(8.4, 3), layout="constrained")
-said = {}
-for axis, T in zip(axes, (0.1, 1.0, 10.0), strict=True):
+figure, said = plots.Strip(figsize=(8.4, 3.2), layout="constrained"), {}
+for axis, T in zip(figure.subplots(1, 3), (0.1, 1.0, 10.0), strict=True):
     reading = read(models["soft"], vectors_of_scene, forced=alone[: chosen_word + 1], temperature=T)
     axis.imshow(overlay.lit(drawn_scene, reading.alphas[chosen_word : chosen_word + 1])[0])
     best, p = reading.alternatives[chosen_word][0]
     said[T] = best
-    axis.set_title(f"T = {T:g}: {best} ({100 * p:.0f} %)", fontsize=10)
+    axis.set_title(f"T = {T:g}: {best} ({100 * p:.0f} %)", fontsize=10, color="white")
     axis.set_axis_off()
-plt.show()
 assert said[0.1] == said[1.0] != said[10.0]
+figure
 
 # %% [markdown]
-# At 0.1 the word stays. At 10 the light covers the whole picture, and the model says another word.
+# At 0.1 the word stays. At 10 the light lies on both objects, and the model says another word.
 #
 # ## The explorer
 #
@@ -964,10 +979,10 @@ drawings.reading_figure(drawn_scene, changed, chosen_word, own_caption.labels, t
 # - Count, with controls: chance, the centre of the picture, a map that ignores the word.
 # - On photographs, at the words that a person wrote, the peak of soft attention without boxes in training is in a box
 #   less often than the centre of the picture.
-# - Most mistakes on scenes are mistakes of naming, not of looking.
+# - The mistakes on scenes are mistakes of naming, not of looking. Experiments say why, maps do not.
 # - For words about an object the map is a cause: move it, and many words follow. Articles do not need their own map.
 # <!-- source: is in a box less often than the centre of the picture | satlib/results, the files ground-test.json -->
-# <!-- here: Most mistakes on scenes | this notebook, section "Mistakes, and what the maps say about them" -->
+# <!-- here: The mistakes on scenes | this notebook, section "Mistakes, and what the maps say about them" -->
 #
 # ## References
 #

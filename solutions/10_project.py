@@ -20,7 +20,7 @@
 # You have two bars to pass: 160 of 200 objects with the right colour and shape, and maps that have their peak on the
 # object at half of the words that describe one. Training takes about a minute on a laptop.
 #
-# Shapes: $B$ scenes of $L = 49$ places of $D = 128$ dimensions, in a grid of 7 × 7; the state has $n$ numbers, the
+# Shapes: $B$ scenes of $L = 196$ places of $D = 128$ dimensions, in a grid of 14 × 14; the state has $n$ numbers, the
 # vocabulary $K$ words. Word 0 is the end mark.
 
 # %%
@@ -78,7 +78,7 @@ class Blind(nn.Module):
         return self.out(torch.cat([h, z], 1)), alpha, h, c
 
 
-def train(decoder: nn.Module, epochs: int = 7) -> nn.Module:
+def train(decoder: nn.Module, epochs: int = 5) -> nn.Module:
     """Teacher forcing: at each word the decoder gets the true word before it."""
     optimiser = torch.optim.Adam(decoder.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 5e-3, total_steps=epochs * len(batches), pct_start=0.15)

@@ -100,7 +100,7 @@ def movement(alphas: Tensor) -> Tensor:
 
 
 class WrongCaption(NamedTuple):
-    """A drawn scene, what a model of scenes-soft says of it, wrongly, and where each word looked, the end mark last: (C, 7, 7)."""
+    """A drawn scene, what a model of scenes-soft says of it, wrongly, and where each word looked, the end mark last: (C, h, w)."""
 
     photo: Image.Image
     words: list[str]
@@ -115,9 +115,7 @@ def _stored() -> dict[str, Any]:
 def wrong_caption() -> WrongCaption:
     """A true mistake of a scenes-soft model, as it came (beam 3); its maps are stored to 4 places."""
     result = _stored()
-    return WrongCaption(
-        scenes.scene(result["key"]).photo(), result["words"], torch.tensor(result["alphas"]).view(-1, 7, 7)
-    )
+    return WrongCaption(scenes.scene(result["key"]).photo(), result["words"], torch.tensor(result["alphas"]))
 
 
 @cache
@@ -127,7 +125,7 @@ def reading() -> tuple[int, str, str]:
     (mistake,) = maps.scene_mistakes(Example(result["key"], "test", ()), result["words"])
     scene = scenes.scene(result["key"])
     own = next(i for i, mask in enumerate(scene.masks) if np.array_equal(mask, mistake.mask))
-    alpha = torch.tensor(result["alphas"][mistake.index]).view(7, 7)
+    alpha = torch.tensor(result["alphas"][mistake.index])
     on = [mass_on(alpha, torch.from_numpy(mask)) for mask in scene.masks]
     return mistake.index, getattr(scene.objects[own].kind, mistake.kind), "own" if on[own] > on[1 - own] else "other"
 

@@ -1,5 +1,6 @@
 """The final project: an attention of the learner's own, judged on new scenes by what it says and by where it looks."""
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -12,11 +13,12 @@ from satcourse.exercises.task import Answer, Exploration, Task, chosen_class_see
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
 from satlib.data.features import Pixels
+from satlib.data.images import SIZE
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
 from satlib.model.search import greedy
 
-SCENES, GRID, PIXELS = 100, 7, 32  # scenes of the check; the cells of a side, and the pixels of a cell's side
+SCENES = 100  # of the check
 WORDS_BAR, MAPS_BAR = 160, 0.5  # objects of 200 named right; the share of the words whose map peaks on the object
 SEED = 1_000_000  # of the scenes that are drawn for the check: no notebook has seen them
 PASSES = "both bars are passed"
@@ -62,13 +64,14 @@ def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Seq
         maps: (B, C, L), one for each word.
         drawn: the scenes.
     """
-    hits = []
+    hits, side = [], math.isqrt(maps.shape[2])
+    cell = SIZE / side  # pixels
     for words, map_of, scene in zip(captions, maps, drawn, strict=True):
         for t, index in enumerate(scenes.mentions(words, scene)):
             if index is not None:
-                row, column = divmod(map_of[t].argmax().item(), GRID)
+                row, column = divmod(map_of[t].argmax().item(), side)
                 left, top, right, bottom = scene.objects[index].box
-                x, y = (column + 0.5) * PIXELS, (row + 0.5) * PIXELS
+                x, y = (column + 0.5) * cell, (row + 0.5) * cell
                 hits.append(left <= x <= right and top <= y <= bottom)
     return sum(hits) / len(hits) if hits else 0.0
 
@@ -76,7 +79,7 @@ def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Seq
 def judge(answer: Answer, a: Tensor) -> list[str]:
     """[PASSES], or what is missing in a sentence, followed by the captions."""
     result = answer(a)
-    problem = _unusable(result, len(a))
+    problem = _unusable(result, *a.shape[:2])
     if problem:
         return [problem]
     captions = [each.split() if isinstance(each, str) else list(each) for each in result[0]]
@@ -90,7 +93,7 @@ def judge(answer: Answer, a: Tensor) -> list[str]:
     return [f"{said}; {looked}", *map(" ".join, captions)]
 
 
-def _unusable(result: Any, size: int) -> str | None:
+def _unusable(result: Any, size: int, places: int) -> str | None:
     """What is wrong with the form of a result; None if nothing is."""
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         return f"expected captions and maps, got {kind(result)}"
@@ -100,7 +103,7 @@ def _unusable(result: Any, size: int) -> str | None:
     if not all(isinstance(word, str) for each in captions for word in each):
         return "expected captions of words, as strings, got something else; decode the ids"
     longest = max(len(each.split() if isinstance(each, str) else each) for each in captions)
-    shape = (size, longest, GRID * GRID)
+    shape = (size, longest, places)
     if not isinstance(maps, Tensor) or maps.dim() != 3 or maps.shape[::2] != shape[::2] or maps.shape[1] < longest:
         return f"expected maps of shape {shape}, or with more than {longest} words, got {kind(maps)}"
     if not torch.allclose(maps.double().sum(2), torch.ones(maps.shape[:2], dtype=torch.float64), atol=1e-3):

@@ -197,7 +197,7 @@ def answers_figure(
     """
     pixels = overlay.scaled(photo, 448)
     height, width = pixels.shape[:2]
-    figure = plots.NotebookFigure(figsize=(5.2 * width / max(height, width), 5.2 * height / max(height, width)))
+    figure = plots.NotebookFigure(figsize=(7.4 * width / max(height, width), 7.4 * height / max(height, width)))
     axis = _canvas(figure, width, height)
     _inside(axis, pixels, (0, 0, width, height))
     left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
@@ -208,7 +208,7 @@ def answers_figure(
             axis.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, linewidth=0.5))
             box = {"boxstyle": "round,pad=0.2", "edgecolor": "none", "facecolor": _CHOSEN if answer == word else _ELSE}
             ink = {"color": _ON_DARK, "weight": "bold"} if answer == word else {"color": _ON_PALE}
-            size = min(10.0, 10.0 * 7 / len(answer) * wide / 64)
+            size = min(10.0, 90 / len(answer) * wide / 64)
             axis.text(
                 x + wide / 2,
                 y + high / 2,
