@@ -82,10 +82,19 @@ class EncoderConfig(_Section):
 
 
 class DecoderConfig(_Section):
-    """The kind of attention, and the sizes of the decoder (m and n as in the paper)."""
+    """The kind of decoder and of attention, and their sizes (m and n as in the paper)."""
 
+    kind: Annotated[Literal["lstm", "transformer"], Meta(description=
+        "the decoder: lstm (section 3.1.2), or transformer (Vaswani et al., 2017), which looks at the places with several "
+        "heads in each layer; embedding, energy, normaliser, attention_hidden, gate and output_tanh are the LSTM's, and "
+        "layers, heads and tied the Transformer's")] = "lstm"
     embedding: Annotated[int, Meta(ge=1, le=16_384, description="m, the size of the word embedding")] = 512
-    hidden: Annotated[int, Meta(ge=1, le=16_384, description="n, the size of the LSTM state")] = 512
+    hidden: Annotated[int, Meta(ge=1, le=16_384, description=
+        "n, the size of the LSTM state; of all vectors of a Transformer, the word embedding among them")] = 512
+    layers: Annotated[int, Meta(ge=1, le=100, description="the number of layers")] = 2
+    heads: Annotated[int, Meta(ge=1, le=1024, description=
+        "the number of heads in each layer, a divisor of decoder.hidden; each has a map of its own")] = 4
+    tied: Annotated[bool, Meta(description="whether the word embedding is the output matrix, too")] = True
     attention: Annotated[Literal["soft", "hard", "none"], Meta(description=
         "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)")] = "soft"
     energy: Annotated[Literal["additive", "concat", "general", "dot"], Meta(description=
@@ -100,7 +109,8 @@ class DecoderConfig(_Section):
     output_tanh: Annotated[bool, Meta(description=
         "whether a tanh precedes the output matrix L_o, as in the official code but not in equation 7")] = False
     dropout: Annotated[float, Meta(ge=0, lt=1, description=
-        "the dropout rate in the MLPs of the initial state, on h_t before the output layer, and before L_o")] = 0.5
+        "the dropout rate in the MLPs of the initial state, on h_t before the output layer, and before L_o; of a "
+        "Transformer, on what enters the first layer and on what each part of a layer adds")] = 0.5
 
 
 class ObjectiveConfig(_Section):
@@ -424,6 +434,17 @@ def require_consistent(recipe: Recipe) -> None:
         raise SatlibError(
             'training.select = "reward" needs objective.maximise = "reward"; select by bleu4 or nll when the likelihood is '
             "maximised"
+        )
+    decoder = recipe.decoder
+    if decoder.kind == "transformer" and (decoder.attention, decoder.normaliser) != ("soft", "softmax"):
+        raise SatlibError(
+            'decoder.kind = "transformer" needs decoder.attention = "soft" and decoder.normaliser = "softmax", not '
+            f'"{decoder.attention}" and "{decoder.normaliser}": the others are the LSTM\'s'
+        )
+    if decoder.kind == "transformer" and decoder.hidden % decoder.heads:
+        raise SatlibError(
+            f"decoder.hidden = {decoder.hidden} cannot be shared by decoder.heads = {decoder.heads}; choose a number of heads "
+            "that divides it"
         )
     if recipe.decoder.normaliser == "sparsemax" and recipe.decoder.attention != "soft":
         raise SatlibError(

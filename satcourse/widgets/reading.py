@@ -80,9 +80,8 @@ def read(
     longest = max(captioner.recipe.decoding.max_length, len(ids))
     view, state, word, history = decoder.view(a[None]), decoder.initial_state(a[None]), -1, []
     for t in range(longest + 1):
-        embedded = decoder.embed(torch.tensor([word], device=a.device))
-        state, z, alpha, beta, _ = decoder.step(view, state, decoder.gates_word(embedded))
-        p = torch.softmax(decoder.logits(embedded, state.h, z)[0], dim=0)
+        logits, state, alpha, beta, _ = decoder.predict(view, state, torch.tensor([word], device=a.device))
+        p = torch.softmax(logits[0], dim=0)
         p[UNKNOWN] = 0.0  # never generated
         word = ids[t] if t < len(ids) else END if t == longest else int(p.argmax())
         best = [(names[i], float(p[i])) for i in p.topk(min(alternatives, len(p))).indices.tolist()]

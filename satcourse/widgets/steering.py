@@ -6,15 +6,17 @@ to, the map is a cause of the word; if not, it only accompanies it.
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from satlib.data.text import UNKNOWN
 from satlib.errors import SatlibError
 from satlib.model.attention import Look
 from satlib.model.captioner import Captioner
-from satlib.model.decoder import Decoder
+from satlib.model.transformer import AnyDecoder, TransformerDecoder
 
 
 def tempered(alpha: Tensor, temperature: float) -> Tensor:
@@ -68,21 +70,38 @@ class Steered(nn.Module):
         return Look(torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha)
 
 
-def steered(decoder: Decoder, temperature: float = 1.0, given: Tensor | None = None) -> Decoder:
+def steered(decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None = None) -> AnyDecoder:
     """A decoder with steered attention that shares its weights with the given decoder, which stays unchanged.
 
     Args:
         decoder: in evaluation mode.
         temperature: of the softmax over locations.
-        given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own.
+        given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own. Of a
+            Transformer, these are the weights of all heads; (B, C, layers, heads, L) gives each head its own.
 
     Raises:
         SatlibError: the temperature is not above 0.
     """
-    twin = copy.copy(decoder)
-    twin._modules = {**decoder._modules, "attention": Steered(decoder.attention, temperature, given)}
     tempered(torch.ones(1), temperature)  # refuse a bad temperature now
+    twin = copy.copy(decoder)
+    if isinstance(decoder, TransformerDecoder):
+        if given is not None and given.dim() == 3:
+            config = decoder.config
+            given = given[:, :, None, None].expand(-1, -1, config.layers, config.heads, -1)
+        twin.steer = partial(_steered_heads, temperature, given)
+    else:
+        twin._modules = {**decoder._modules, "attention": Steered(decoder.attention, temperature, given)}
     return twin
+
+
+def _steered_heads(temperature: float, given: Tensor | None, layer: int, t: int, alpha: Tensor) -> Tensor:
+    """`TransformerDecoder.steer`: the maps (B, heads, C, L) of a layer at words t to t + C - 1, tempered or replaced."""
+    alpha = tempered(alpha, temperature)
+    if given is None:
+        return alpha
+    light = given[:, t : t + alpha.shape[2], layer].transpose(1, 2)
+    light = functional.pad(light, (0, 0, 0, alpha.shape[2] - light.shape[2]))  # words after the last given one
+    return torch.where(light.sum(3, keepdim=True) > 0, light, alpha)
 
 
 @torch.inference_mode()
@@ -102,7 +121,8 @@ def look_again(
         a: annotation vectors (B, L, D), one image for each caption.
         captions: B captions in words.
         index: the index of the word in each caption.
-        maps: (B, L), the attention weights to use at that word; None for the model's own.
+        maps: (B, L), the attention weights to use at that word; None for the model's own. Of a Transformer, also
+            (B, layers, heads, L).
 
     Returns:
         (B, K), the probability of each word; 0 for words that are never generated.
@@ -113,7 +133,7 @@ def look_again(
         ids[row, :stop] = torch.tensor([captioner.vocabulary.words.index(word) for word in words[:stop]])
     given = None
     if maps is not None:
-        given = a.new_zeros(*ids.shape, a.shape[1])
+        given = a.new_zeros(*ids.shape, *maps.shape[1:])
         given[rows, at] = maps.to(a)
     logits = steered(captioner.decoder, given=given)(a, ids).logits[rows, at]
     return torch.softmax(logits.index_fill(1, torch.tensor(UNKNOWN, device=a.device), -torch.inf), dim=1)

@@ -31,9 +31,9 @@ from satlib.data.caption_set import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model.attention import entropy, movement
-from satlib.model.decoder import Decoder, State
 from satlib.model.objective import doubly_stochastic_penalty, log_probability
 from satlib.model.search import Rollout, rollout
+from satlib.model.transformer import AnyDecoder
 from satlib.recipe import RewardConfig
 
 LONGEST = 4  # words in an n-gram, at most
@@ -163,7 +163,7 @@ def _ngrams(words: Sequence[int]) -> Counter[tuple[int, ...]]:
 
 
 def reward_loss(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     a: Tensor,
     reward: Callable[[Rollout], Tensor],
     samples: int,
@@ -185,9 +185,8 @@ def reward_loss(
         expected: (B,) bool, with hard attention: the images that take the expectation in place of a sample.
     """
     rows = torch.arange(len(a), device=a.device).repeat_interleave(samples)
-    first = decoder.initial_state(a)
-    view = decoder.view(a, expected).select(rows)
-    sampled = rollout(decoder, view, State(first.h[rows], first.c[rows]), max_length, temperature)
+    view, state = decoder.view(a, expected).select(rows), decoder.initial_state(a).select(rows)
+    sampled = rollout(decoder, view, state, max_length, temperature)
     rewards, within = reward(sampled), within_caption(sampled)
     penalty = doubly_stochastic_penalty(sampled.alphas, within).mean()
     words = int(within.sum())

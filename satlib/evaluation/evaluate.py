@@ -227,6 +227,7 @@ def settings(
         "encoder": captioner.encoder.name,
         "view": captioner.view,
         "attention": recipe.decoder.attention,
+        **({"decoder": recipe.decoder.kind} if recipe.decoder.kind != "lstm" else {}),
         **({"boxes": recipe.objective.boxes} if recipe.objective.boxes else {}),
         **({"normaliser": recipe.decoder.normaliser} if recipe.decoder.normaliser != "softmax" else {}),
         **({"maximised": "reward", "rewards": rewards(recipe)} if recipe.objective.maximise == "reward" else {}),

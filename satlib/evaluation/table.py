@@ -372,6 +372,8 @@ def _row(evaluation: dict[str, Any], path: Path, with_satlib: bool) -> TableRow:
     if "view" in evaluation and evaluation["data"] != "scenes":  # scenes are drawn as squares: every view is the same
         encoder += f" ({evaluation['view']})"
     parts = [evaluation["recipe"], encoder, evaluation["attention"]]
+    if evaluation.get("decoder") == "transformer":
+        parts.append("Transformer")
     sources = evaluation.get("origins", ())
     parts += [source for source in dict.fromkeys(sources) if source.startswith(origins.DISTILLED)]
     if "normaliser" in evaluation:
@@ -493,7 +495,7 @@ def soft_row(row: TableRow, rows: Sequence[TableRow]) -> TableRow | None:
     compared with such rows only, and another run with one of these if its own recipe's twin is not there. Captions that get no verdict
     are compared with others, and nothing with them.
     """
-    twin = re.sub(r"-(soft|hard|none)\b.*$", "-soft", row.evaluation["recipe"])
+    twin = re.sub(r"-(soft|hard|none|transformer)\b.*$", "-soft", row.evaluation["recipe"])
 
     def distance(other: TableRow) -> tuple[bool, bool, bool, int]:
         theirs, ours = other.evaluation, row.evaluation
@@ -517,8 +519,10 @@ def _attention(row: TableRow) -> str:
 
 
 def _plain_soft(row: TableRow) -> bool:
-    """Whether a row is of soft attention with a softmax, trained on captions alone, not averaged with another model."""
-    plain = not {"maximised", "boxes", "normaliser"} & row.evaluation.keys() and not row.evaluation.get("origins")
+    """Whether a row is of an LSTM with soft attention by a softmax, trained on captions alone, not averaged with another model."""
+    plain = not {"maximised", "boxes", "normaliser", "decoder"} & row.evaluation.keys() and not row.evaluation.get(
+        "origins"
+    )
     return row.ours and _attention(row) == "soft" and plain and "statistics" in row.evaluation
 
 

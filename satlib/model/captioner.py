@@ -34,6 +34,7 @@ from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
 from satlib.model.familiarity import REMARK, Familiarity, Stored
 from satlib.model.search import Hypothesis
+from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import LOOKS, Recipe, require_consistent
 
 FORMAT = "satlib captioner 1"
@@ -116,7 +117,8 @@ class Captioner(nn.Module):
         self.own_attention: str | None = None  # FILE:FUNCTION of a user-defined attention
         self.familiarity: Familiarity | None = None
         self.origins: tuple[str, ...] = ()  # models used in training, such as "begun from flickr8k-hard"
-        self.decoder = Decoder(recipe.decoder, encoder.dim, len(vocabulary))
+        kind = TransformerDecoder if recipe.decoder.kind == "transformer" else Decoder
+        self.decoder = kind(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
         encoder.requires_grad_(recipe.encoder.train)
@@ -145,7 +147,7 @@ class Captioner(nn.Module):
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return self.decoder.output.weight.device
+        return self.decoder.embedding.weight.device
 
     @contextmanager
     def looking(self, look: str | None) -> Iterator[None]:

@@ -12,7 +12,7 @@ For t = 1..C, with y_0 a zero embedding:
 The words' share of the gates and the vocabulary layer need no loop over time: each is one matrix product per batch.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,10 @@ class State(NamedTuple):
 
     h: Tensor
     c: Tensor
+
+    def select(self, rows: Tensor) -> "State":
+        """The states of some rows, in the given order."""
+        return State(self.h[rows], self.c[rows])
 
 
 class View(NamedTuple):
@@ -48,6 +52,16 @@ class Step(NamedTuple):
 
     state: State
     z: Tensor
+    alpha: Tensor
+    beta: Tensor
+    place: Tensor | None
+
+
+class Prediction(NamedTuple):
+    """The next word's logits (B, K), and what led to them: the new state, weights alpha (B, L), gate beta (B,), place (`Look`)."""
+
+    logits: Tensor
+    state: Any
     alpha: Tensor
     beta: Tensor
     place: Tensor | None
@@ -140,6 +154,19 @@ class Decoder(nn.Module):
         if self.config.output_tanh:
             deep = torch.tanh(deep)
         return self.output(self.dropout(deep))
+
+    def predict(self, view: View, state: State, words: Tensor) -> Prediction:
+        """The next word's logits, after one more word for each of B rows.
+
+        Args:
+            view: of B images.
+            state: from `initial_state`, or of the prediction before.
+            words: ids (B,), the words that came last; -1 before the first word.
+        """
+        embedded = self.embed(words)
+        step = self.step(view, state, self.gates_word(embedded))
+        logits = self.logits(embedded, step.state.h, step.z)
+        return Prediction(logits, step.state, step.alpha, step.beta, step.place)
 
     def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
         """Teacher forcing: every word predicted from the true words before it.

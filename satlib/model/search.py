@@ -14,7 +14,8 @@ from torch import Tensor
 
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
-from satlib.model.decoder import Decoder, State, View
+from satlib.model.decoder import State, View
+from satlib.model.transformer import AnyDecoder, Cache
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,8 @@ class Hypothesis:
     betas: Tensor
 
 
-def _log_probabilities(decoder: Decoder, embedded: Tensor, h: Tensor, z: Tensor, must_end: bool) -> Tensor:
-    """Log p(y_t) (B, K), -inf for words that must not be generated; the others are not renormalised."""
-    logits = decoder.logits(embedded, h, z)
+def _log_probabilities(logits: Tensor, must_end: bool) -> Tensor:
+    """Log p(y_t) (B, K) of logits (B, K), -inf for words that must not be generated; the others are not renormalised."""
     log_p = torch.log_softmax(logits, dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))
     barred = torch.zeros(log_p.shape[1], dtype=torch.bool, device=log_p.device)
     barred[UNKNOWN] = True
@@ -68,9 +68,9 @@ class Rollout(NamedTuple):
 
 
 def rollout(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     view: View,
-    state: State,
+    state: State | Cache,
     max_length: int,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
@@ -96,9 +96,8 @@ def rollout(
     ended = torch.zeros(len(view.a), dtype=torch.bool, device=view.a.device)
     history: list[tuple[Tensor | None, ...]] = []
     for t in range(max_length + 1):
-        embedded = decoder.embed(words)
-        state, z, alpha, beta, place = decoder.step(view, state, decoder.gates_word(embedded))
-        log_p = _log_probabilities(decoder, embedded, state.h, z, must_end=t == max_length)
+        logits, state, alpha, beta, place = decoder.predict(view, state, words)
+        log_p = _log_probabilities(logits, must_end=t == max_length)
         if temperature == 0:
             words = log_p.argmax(1)
         else:
@@ -115,7 +114,7 @@ def rollout(
 
 @torch.inference_mode()
 def _one_per_image(
-    decoder: Decoder, a: Tensor, max_length: int, temperature: float, generator: torch.Generator | None
+    decoder: AnyDecoder, a: Tensor, max_length: int, temperature: float, generator: torch.Generator | None
 ) -> list[Hypothesis]:
     captions = rollout(decoder, decoder.view(a), decoder.initial_state(a), max_length, temperature, generator)
     words, alphas, betas = captions.words.cpu(), captions.alphas.cpu(), captions.betas.cpu()
@@ -126,13 +125,13 @@ def _one_per_image(
     ]
 
 
-def greedy(decoder: Decoder, a: Tensor, max_length: int = 30) -> list[Hypothesis]:
+def greedy(decoder: AnyDecoder, a: Tensor, max_length: int = 30) -> list[Hypothesis]:
     """Take the most probable word at every step: a (B, L, D) -> B hypotheses of at most `max_length` words."""
     return _one_per_image(decoder, a, max_length, temperature=0.0, generator=None)
 
 
 def sample(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     a: Tensor,
     max_length: int = 30,
     temperature: float = 1.0,
@@ -190,7 +189,7 @@ class _Candidates(NamedTuple):
 
 
 def beam_search(
-    decoder: Decoder, a: Tensor, beam: int = 3, max_length: int = 30, length_normalisation: float = 0.0
+    decoder: AnyDecoder, a: Tensor, beam: int = 3, max_length: int = 30, length_normalisation: float = 0.0
 ) -> list[list[Hypothesis]]:
     """Search with a beam: the best finished hypotheses of each image, at most `beam` of them, best first.
 
@@ -212,7 +211,7 @@ def beam_search(
 
 @torch.inference_mode()
 def beam_searches(
-    decoder: Decoder, a: Tensor, beam: int, max_length: int, length_normalisations: Sequence[float]
+    decoder: AnyDecoder, a: Tensor, beam: int, max_length: int, length_normalisations: Sequence[float]
 ) -> list[list[list[Hypothesis]]]:
     """The results of `beam_search` for several length normalisations, from a single pass.
 
@@ -222,8 +221,7 @@ def beam_searches(
         raise SatlibError(f"the beam width ({beam}) and the maximum caption length ({max_length}) must be at least 1")
     B = len(a)
     rows = torch.arange(B, device=a.device).repeat_interleave(beam)
-    first = decoder.initial_state(a)
-    view, state = decoder.view(a).select(rows), State(first.h[rows], first.c[rows])
+    view, state = decoder.view(a).select(rows), decoder.initial_state(a).select(rows)
     words = torch.full((B * beam,), -1, device=a.device)
     # At first all hypotheses of an image are the same one: only one of them may be continued.
     totals = torch.full((B, beam), -torch.inf, device=a.device)
@@ -231,12 +229,11 @@ def beam_searches(
     searches = [(x, [_Finished(beam) for _ in range(B)]) for x in length_normalisations]
     history: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for t in range(max_length + 1):
-        embedded = decoder.embed(words)
-        step = decoder.step(view, state, decoder.gates_word(embedded))
-        log_p = _log_probabilities(decoder, embedded, step.state.h, step.z, must_end=t == max_length)
+        logits, state, alpha, beta, _ = decoder.predict(view, state, words)
+        log_p = _log_probabilities(logits, must_end=t == max_length)
         candidates = _continue(totals, log_p)
         totals, parents, words = _keep_living(candidates, beam)
-        history.append((parents, words, step.alpha, step.beta))
+        history.append((parents, words, alpha, beta))
         for x, finished in searches:
             _collect_ended(candidates, finished, t, (t + 1) ** x)
             # The best score that a living hypothesis can still reach: its total now, over the maximum length.
@@ -245,7 +242,7 @@ def beam_searches(
                 image.update(score)
         if all(image.complete for _, finished in searches for image in finished):
             break
-        state = State(step.state.h[parents], step.state.c[parents])
+        state = state.select(parents)
     parents, words, alphas, betas = (torch.stack(steps) for steps in zip(*history, strict=True))
     parents, words = parents.cpu(), words.cpu()
 

@@ -139,10 +139,7 @@ def export(captioner: Captioner, folder: Path, storage: str = "float32") -> dict
         import onnxscript  # noqa: F401  (PyTorch's exporter needs it)
     if storage not in STORAGE:
         raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
-    if captioner.recipe.decoding.look != "expected" and captioner.recipe.decoder.attention == "hard":
-        raise SatlibError(
-            f"the model looks at {captioner.recipe.decoding.look} places; only expected ones can be exported: set decoding.look"
-        )
+    require_exportable(captioner)
     with replaced(folder, MANIFEST, "export") as new:
         for file, model in _graphs(captioner):
             small = shrunk(model, storage)
@@ -154,6 +151,23 @@ def export(captioner: Captioner, folder: Path, storage: str = "float32") -> dict
         manifest["largest difference"] = _compared(captioner, Exported(new), storage)
         write_json(new / MANIFEST, manifest)
     return manifest
+
+
+def require_exportable(captioner: Captioner) -> None:
+    """Refuse a model that no graphs can be made of.
+
+    Raises:
+        SatlibError: it has a Transformer, or it looks at sampled or most probable places.
+    """
+    recipe = captioner.recipe
+    if recipe.decoder.kind == "transformer":
+        raise SatlibError(
+            f'{recipe.name} has a Transformer, which cannot be exported; choose a model with decoder.kind = "lstm"'
+        )
+    if recipe.decoding.look != "expected" and recipe.decoder.attention == "hard":
+        raise SatlibError(
+            f"the model looks at {recipe.decoding.look} places; only expected ones can be exported: set decoding.look"
+        )
 
 
 @contextlib.contextmanager

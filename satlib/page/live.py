@@ -58,6 +58,8 @@ def write(folder: Path, models: Sequence[Path], storage: str = "int8") -> dict[s
     names = [captioner.recipe.name for captioner in captioners]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SatlibError(f"two models are called {twice[0]}; export one of them under another recipe name")
+    for captioner in captioners:
+        export.require_exportable(captioner)
     runtime = _runtime()
     with export.replaced(folder, CONTENTS, "page") as new:
         for file in (_RUNTIME, _WASM):

@@ -231,7 +231,7 @@ def _maps(evidence: Evidence) -> Result:
     "the decoder hardly uses the context vector: compare encoder.scale with that of training, train longer, or set decoder.gate = false",
 )
 def _gate(evidence: Evidence) -> Result:
-    if not evidence.model.recipe.decoder.gate:
+    if not evidence.model.recipe.decoder.gate or evidence.model.recipe.decoder.kind == "transformer":
         raise Unknown("the model has no gate")
     if not evidence.sample:
         raise Unknown("that needs the data set; name its folder with --data")

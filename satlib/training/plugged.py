@@ -144,6 +144,8 @@ def plug(captioner: Captioner, attend: Attend, place: str) -> None:
     """
     attention = captioner.decoder.attention
     if not isinstance(attention, SoftAttention):
-        raise SatlibError('--attention replaces soft attention: choose a recipe with decoder.attention = "soft"')
+        raise SatlibError(
+            '--attention replaces soft attention: choose a recipe with decoder.attention = "soft" and decoder.kind = "lstm"'
+        )
     captioner.decoder.attention = PluggedAttention(attention.energy, attend)
     captioner.own_attention = place

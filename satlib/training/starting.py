@@ -20,9 +20,11 @@ from satlib.training.checkpoint import RunState
 from satlib.training.optimisation import trained_part
 
 # The options of the decoder that decide which weights there are, and what they do.
-_SIZES = ("embedding", "hidden", "attention_hidden", "energy", "gate", "output_tanh")
+_SIZES = (
+    "kind", "embedding", "hidden", "layers", "heads", "tied", "attention_hidden", "energy", "gate", "output_tanh",
+)  # fmt: skip
 _SEEN = ("name", "view", "scale")  # what the annotation vectors are
-_OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
+_OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word; a tied embedding is alone
 
 
 def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
@@ -89,10 +91,10 @@ def _weights(trained: Captioner, fresh: Captioner, path: Path) -> dict[str, Any]
     own: dict[str, Tensor] = fresh.decoder.state_dict()
     pairs = [(number, theirs.number(word)) for number, word in enumerate(ours.words) if word in theirs]
     to, of = (list(numbers) for numbers in zip(*pairs, strict=True))
-    for name in _OF_WORDS:
+    for name in filter(own.__contains__, _OF_WORDS):
         rows = own[name].clone()
         whole = f"decoder.{name}" if fresh.recipe.encoder.train else name
-        if weights[whole].shape[1:] != rows.shape[1:]:
+        if whole not in weights or weights[whole].shape[1:] != rows.shape[1:]:
             continue  # another size: load_state_dict names it
         rows[to] = weights[whole][of]
         weights[whole] = rows

@@ -1,0 +1,180 @@
+"""A Transformer in place of the LSTM: words attend to the words before them, and to the annotation vectors.
+
+From x_t = sqrt(d) E y_{t-1} + p_t, with y_0 a zero embedding and p_t sinusoids, each layer adds three parts, where N is a layer
+norm and q, k and v are linear maps of what they are given, one for each head:
+
+    x_t <- x_t + W sum_{j<=t} softmax_j(q(N x_t) . k(N x_j) / sqrt(d_k)) v(N x_j)    over the words so far
+    x_t <- x_t + W sum_i alpha_ti v(a_i),  alpha_ti = softmax_i(q(N x_t) . k(a_i) / sqrt(d_k))    over the places
+    x_t <- x_t + W_2 max(0, W_1 N x_t)                                               4 d units
+
+and p(y_t) ~ exp(E N x_t). In Vaswani et al. (2017, arXiv:1706.03762) these are equations 1 and 2 and sections 3.2.2 to 3.5; the norm
+stands before each part, not after it (Xiong et al., 2020, arXiv:2002.04745). In Show, Attend and Tell the second part is equations
+4, 5 and 13: soft attention whose energy is a scaled dot product, with `heads` maps in each layer where the LSTM has one.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from satlib.model.decoder import Decoder, Output, Prediction, View
+from satlib.recipe import DecoderConfig
+
+
+class Cache(NamedTuple):
+    """The keys and values of the t words so far, as each layer needs them: (B, layers, 2 heads, t, d / heads)."""
+
+    words: Tensor
+
+    def select(self, rows: Tensor) -> "Cache":
+        """The caches of some rows, in the given order."""
+        return Cache(self.words[rows])
+
+
+def split(x: Tensor, heads: int) -> Tensor:
+    """A vector's share for each head: (B, T, heads d_k) -> (B, heads, T, d_k)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def joined(x: Tensor) -> Tensor:
+    """The inverse of `split`: (B, heads, T, d_k) -> (B, T, heads d_k)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def positions(t: int, count: int, like: Tensor) -> Tensor:
+    """Sinusoids (section 3.5) of positions t to t + count - 1, counted from 0: (count, d), with d, type and device of `like` (..., d)."""
+    d = like.shape[-1]
+    at = torch.arange(t, t + count, device=like.device, dtype=like.dtype)
+    rates = 10_000 ** (-torch.arange(0, d, 2, device=like.device, dtype=like.dtype) / d)
+    angles = at.unsqueeze(1) * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :d]
+
+
+class Layer(nn.Module):
+    """One layer: d numbers for each word in, d out."""
+
+    def __init__(self, d: int, heads: int, annotation_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(3))
+        self.words = nn.Linear(d, 3 * d)  # queries, keys and values of the words
+        self.words_out = nn.Linear(d, d)
+        self.query = nn.Linear(d, d)
+        self.places = nn.Linear(annotation_dim, 2 * d)  # keys and values of the places
+        self.places_out = nn.Linear(d, d)
+        self.feed_forward = nn.Sequential(nn.Linear(d, 4 * d), nn.ReLU(), nn.Linear(4 * d, d))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, past: Tensor, seen: Tensor, visible: Tensor, steer: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Read C words, after t words whose keys and values are known.
+
+        Args:
+            x: (B, C, d).
+            past: keys and values of the t words before (B, 2 heads, t, d / heads).
+            seen: keys and values of the places (B, 2 heads, L, d / heads).
+            visible: (C, t + C) bool, the words that each word may see.
+            steer: changes the maps (B, heads, C, L) before they are used.
+
+        Returns:
+            x (B, C, d), keys and values of all t + C words, and the maps (B, heads, C, L).
+        """
+        q, new = split(self.words(self.norms[0](x)), 3 * self.heads).split([self.heads, 2 * self.heads], 1)
+        past = torch.cat([past, new], 2)
+        read = functional.scaled_dot_product_attention(q, *past.chunk(2, 1), attn_mask=visible)
+        x = x + self.dropout(self.words_out(joined(read)))
+        # Written out, because every caller wants the maps: losses, the log, and whoever looks at them.
+        q, (k, v) = split(self.query(self.norms[1](x)), self.heads), seen.chunk(2, 1)
+        alpha = steer(torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1))
+        x = x + self.dropout(self.places_out(joined(alpha @ v)))
+        return x + self.dropout(self.feed_forward(self.norms[2](x))), past, alpha
+
+
+class TransformerDecoder(nn.Module):
+    """Annotation vectors and words so far to the next word's distribution; used as `decoder.Decoder` is.
+
+    Where one map for a word is asked for, it is the mean over layers and heads; `maps` gives all. There is no gate: beta is 1.
+    """
+
+    attention = None  # the LSTM's, which can be exchanged
+
+    def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
+        """Make a decoder with fresh weights.
+
+        Args:
+            config: `hidden` is d, a multiple of `heads`; `layers`, `heads`, `tied` and `dropout` count too, the other options do not.
+            annotation_dim: D.
+            vocabulary_size: K, special words included.
+        """
+        super().__init__()
+        d, K = config.hidden, vocabulary_size
+        self.config = config
+        self.embedding = nn.Embedding(K, d)
+        self.layers = nn.ModuleList(
+            Layer(d, config.heads, annotation_dim, config.dropout) for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(d)
+        self.output = None if config.tied else nn.Linear(d, K)
+        self.dropout = nn.Dropout(config.dropout)
+        nn.init.normal_(self.embedding.weight, std=d**-0.5)
+
+    def view(self, a: Tensor, expected: Tensor | None = None) -> View:
+        """Prepare annotation vectors a (B, L, D): the keys and values (B, layers, 2 heads, L, d / heads) of the places."""
+        return View(a, torch.stack([split(layer.places(a), 2 * layer.heads) for layer in self.layers], 1))
+
+    def initial_state(self, a: Tensor) -> Cache:
+        """Of annotation vectors a (B, L, D): no words yet."""
+        config = self.config
+        return Cache(a.new_zeros(len(a), config.layers, 2 * config.heads, 0, config.hidden // config.heads))
+
+    def embed(self, words: Tensor) -> Tensor:
+        """Ids (...) -> sqrt(d) E y (..., d); a negative id stands for y_0, the zero embedding before the first word."""
+        return math.sqrt(self.config.hidden) * self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
+
+    def steer(self, layer: int, t: int, alpha: Tensor) -> Tensor:
+        """The maps (B, heads, C, L) of a layer at words t to t + C - 1, as they are used: here unchanged; an experiment may differ."""
+        return alpha
+
+    def read(self, view: View, state: Cache, words: Tensor) -> tuple[Tensor, Tensor, Cache]:
+        """Go on reading: ids (B, C) -> vectors (B, C, d), all maps (B, C, layers, heads, L), and the longer cache."""
+        t, C = state.words.shape[3], words.shape[1]
+        x = self.embed(words)
+        x = self.dropout(x + positions(t, C, x))
+        visible = torch.ones(C, t + C, dtype=torch.bool, device=words.device).tril(t)
+        pasts, maps = [], []
+        for i, layer in enumerate(self.layers):
+            x, past, alpha = layer(x, state.words[:, i], view.keys[:, i], visible, partial(self.steer, i, t))
+            pasts.append(past)
+            maps.append(alpha.transpose(1, 2))
+        return self.norm(x), torch.stack(maps, 2), Cache(torch.stack(pasts, 1))
+
+    def logits(self, h: Tensor) -> Tensor:
+        """(..., d) -> (..., K)."""
+        return functional.linear(h, self.embedding.weight) if self.output is None else self.output(h)
+
+    def predict(self, view: View, state: Cache, words: Tensor) -> Prediction:
+        """The next word's logits, after one more word for each of B rows; see `decoder.Decoder.predict`."""
+        h, maps, state = self.read(view, state, words.unsqueeze(1))
+        alpha = maps.squeeze(1).mean((1, 2))
+        return Prediction(self.logits(h.squeeze(1)), state, alpha, alpha.new_ones(len(alpha)), None)
+
+    def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
+        """Teacher forcing, all words at once; see `decoder.Decoder.forward`. `states` are the vectors that give the logits."""
+        h, maps, _ = self._forced(a, captions)
+        alphas = maps.mean((2, 3))
+        return Output(self.logits(h), alphas, alphas.new_ones(captions.shape), None, h)
+
+    def maps(self, a: Tensor, captions: Tensor) -> Tensor:
+        """All maps of true captions: annotation vectors (B, L, D), ids (B, C) -> (B, C, layers, heads, L)."""
+        return self._forced(a, captions)[1]
+
+    def _forced(self, a: Tensor, captions: Tensor) -> tuple[Tensor, Tensor, Cache]:
+        return self.read(self.view(a), self.initial_state(a), functional.pad(captions[:, :-1], (1, 0), value=-1))
+
+
+AnyDecoder = Decoder | TransformerDecoder
