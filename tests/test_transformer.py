@@ -1,0 +1,309 @@
+"""The Transformer against torch's own, its steps against teacher forcing, and everything that a decoder is used for."""
+
+import math
+
+import pytest
+import tiny
+import torch
+from runs import differences
+from torch import nn
+
+from satcourse.widgets import reading, steering
+from satlib import recipe
+from satlib.beyond.rewards import reward_loss
+from satlib.cli import main
+from satlib.data import scenes
+from satlib.data.features import Pixels
+from satlib.data.text import END, UNKNOWN
+from satlib.errors import SatlibError
+from satlib.evaluation import evaluate, grounding, plots, table
+from satlib.model import search
+from satlib.model.captioner import Captioner
+from satlib.model.transformer import TransformerDecoder, positions
+from satlib.page import export, live
+from satlib.recipe import DecoderConfig
+from satlib.training import loop, plugged, starting
+
+B, L, D, K, C = 3, 5, 8, 7, 4
+EXACT = {"atol": 1e-10, "rtol": 0.0}
+TINY = ("decoder.kind=transformer", "decoder.dropout=0.1")
+
+
+def decoder(seed=0, dim=D, **changes):
+    """Decided: the maps are not even, and the words not equally likely."""
+    torch.manual_seed(seed)
+    config = DecoderConfig(**{"kind": "transformer", "hidden": 8, "layers": 2, "heads": 2, "dropout": 0.0, **changes})
+    model = TransformerDecoder(config, dim, K).double().eval()
+    with torch.no_grad():
+        for parameter in model.layers.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+        model.embedding.weight.mul_(2.0)
+    return model
+
+
+def images(dim=D, count=B):
+    return torch.randn(count, L, dim, dtype=torch.float64)
+
+
+def torchs(model):
+    """torch.nn.TransformerDecoder with the same weights; and the maps of each of its layers, as they come."""
+    d, heads = model.config.hidden, model.config.heads
+    layer = nn.TransformerDecoderLayer(d, heads, 4 * d, 0.0, batch_first=True, norm_first=True)
+    twin, maps = nn.TransformerDecoder(layer, model.config.layers, nn.LayerNorm(d)).double(), []
+    for mine, theirs in zip(model.layers, twin.layers, strict=True):
+        places = (torch.cat([getattr(mine.query, name), getattr(mine.places, name)]) for name in ("weight", "bias"))
+        weights = dict(zip(("multihead_attn.in_proj_weight", "multihead_attn.in_proj_bias"), places, strict=True))
+        weights |= {"self_attn.in_proj_weight": mine.words.weight, "self_attn.in_proj_bias": mine.words.bias}
+        parts = {"self_attn.out_proj": mine.words_out, "multihead_attn.out_proj": mine.places_out}
+        parts |= {"linear1": mine.feed_forward[0], "linear2": mine.feed_forward[2]}
+        parts |= {f"norm{i}": norm for i, norm in enumerate(mine.norms, 1)}
+        for name, part in parts.items():
+            weights |= {f"{name}.{kind}": value for kind, value in part.state_dict().items()}
+        theirs.load_state_dict(weights)
+
+        def watched(*inputs, attention=theirs.multihead_attn.forward, **more):
+            read, alpha = attention(*inputs, **more | {"need_weights": True, "average_attn_weights": False})
+            maps.append(alpha)
+            return read, None
+
+        theirs.multihead_attn.forward = watched
+    twin.norm.load_state_dict(model.norm.state_dict())
+    return twin, maps
+
+
+@pytest.mark.parametrize("changes", [{}, {"layers": 1, "heads": 4}, {"layers": 3, "heads": 1, "tied": False}])
+def test_it_is_that_of_torch(changes):
+    model, a, captions = decoder(**changes), images(), torch.randint(0, K, (B, C))
+    twin, maps = torchs(model)
+    previous = torch.cat([torch.zeros(B, 1, 8).double(), math.sqrt(8) * model.embedding.weight[captions[:, :-1]]], 1)
+    angles = [[t / 10_000 ** (i / 8) for i in (0, 2, 4, 6)] for t in range(C)]
+    sinusoids = torch.tensor([[f(x) for x in row for f in (math.sin, math.cos)] for row in angles], dtype=torch.float64)
+    future = torch.ones(C, C, dtype=torch.bool).triu(1)
+    h = twin(previous + sinusoids, a, tgt_mask=future)
+    output = model(a, captions)
+    expected = h @ model.embedding.weight.T if model.config.tied else model.output(h)
+    torch.testing.assert_close(output.logits, expected, **EXACT)
+    torch.testing.assert_close(output.states, h, **EXACT)
+    all_maps = torch.stack(maps, 1).permute(0, 3, 1, 2, 4)  # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
+    torch.testing.assert_close(model.maps(a, captions), all_maps, **EXACT)
+    torch.testing.assert_close(output.alphas, all_maps.mean((2, 3)), **EXACT)
+    torch.testing.assert_close(output.alphas.sum(2), torch.ones(B, C).double(), **EXACT)
+    assert output.places is None
+    assert (output.betas == 1).all()
+    assert output.betas.shape == (B, C)
+
+
+def test_annotation_vectors_of_another_size_and_an_odd_width():
+    model = decoder(dim=6, hidden=9, heads=3)
+    assert model(images(6), torch.randint(0, K, (B, C))).logits.shape == (B, C, K)
+    torch.testing.assert_close(positions(2, 3, torch.zeros(9)), positions(0, 5, torch.zeros(9))[2:])
+
+
+def test_step_by_step_with_a_cache_is_teacher_forcing():
+    """One word at a time, with the cache; the same with none, in which all words before are read again."""
+    model, a, captions = decoder(), images(), torch.randint(0, K, (B, C))
+    output, view, state = model(a, captions), model.view(a), model.initial_state(a)
+    previous = torch.full((B,), -1)
+    for t in range(C):
+        logits, state, alpha, beta, place = model.predict(view, state, previous)
+        assert state.words.shape == (B, 2, 4, t + 1, 4)
+        h, maps, _ = model.read(view, model.initial_state(a), torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1))
+        torch.testing.assert_close(logits, model.logits(h[:, -1]), **EXACT)
+        torch.testing.assert_close(alpha, maps[:, -1].mean((1, 2)), **EXACT)
+        torch.testing.assert_close(logits, output.logits[:, t], **EXACT)
+        torch.testing.assert_close(alpha, output.alphas[:, t], **EXACT)
+        assert (beta == 1).all()
+        assert place is None
+        previous = captions[:, t]
+
+
+def test_several_words_after_several_words():
+    """The mask of words that follow a cache: none sees the future."""
+    model, a, words = decoder(), images(), torch.randint(0, K, (B, 5))
+    view = model.view(a)
+    whole, whole_maps, _ = model.read(view, model.initial_state(a), words)
+    _, _, state = model.read(view, model.initial_state(a), words[:, :2])
+    rest, rest_maps, _ = model.read(view, state, words[:, 2:])
+    torch.testing.assert_close(rest, whole[:, 2:], **EXACT)
+    torch.testing.assert_close(rest_maps, whole_maps[:, 2:], **EXACT)
+
+
+@pytest.mark.parametrize("how", ["greedy", "beam", "sample"])
+def test_scores_and_maps_are_those_of_the_words(how):
+    """Caches follow their hypotheses: fed back, the words have the same probability and maps."""
+    model, a = decoder(tied=False), 2 * images(count=6)
+    with torch.no_grad():
+        model.output.bias[END] -= 1.0
+    if how == "beam":
+        found = search.beam_search(model, a, 4, 6)
+    else:
+        found = [[each] for each in (search.greedy(model, a, 6) if how == "greedy" else search.sample(model, a, 6))]
+    assert len({tuple(each.words) for hypotheses in found for each in hypotheses}) > 2
+    for image, hypotheses in enumerate(found):
+        for each in hypotheses:
+            words = torch.tensor([[*each.words, END]])
+            output = model(a[image : image + 1], words)
+            log_p = output.logits.log_softmax(2).gather(2, words.unsqueeze(2)).sum()
+            assert each.log_probability == pytest.approx(log_p.item(), abs=1e-10)
+            torch.testing.assert_close(each.alphas, output.alphas[0])
+            assert each.betas.tolist() == [1.0] * len(words[0])
+
+
+def test_dropout_in_training_alone():
+    model, a, captions = decoder(dropout=0.5), images(), torch.randint(0, K, (B, C))
+    assert torch.equal(model(a, captions).logits, model(a, captions).logits)
+    model.train()
+    one, other = model(a, captions), model(a, captions)
+    assert not torch.equal(one.logits, other.logits)
+    torch.testing.assert_close(one.alphas.sum(2), torch.ones(B, C).double())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return tiny.train(folder, *TINY, "training.epochs=12", "decoder.heads=2"), folder
+
+
+class TestRuns:
+    """Training, and what comes after it."""
+
+    def test_it_learns_and_its_file_captions(self, run):
+        trained, folder = run
+        log = tiny.log(folder)
+        assert log[-1]["dev_nll"] < 0.5 * log[0]["dev_nll"]
+        a = tiny.Reader().read(["test-0", "test-1"])
+        loaded = Captioner.load(folder)
+        assert isinstance(loaded.decoder, TransformerDecoder)
+        captions = [loaded.read(found[0]) for found in loaded.hypotheses(a)]
+        assert [each.words for each in captions] == [trained.read(found[0]).words for found in trained.hypotheses(a)]
+        assert "red" in captions[0].words
+        assert "blue" in captions[1].words
+        assert captions[0].alphas.shape == (len(captions[0].words) + 1, 2, 2)
+
+    def test_evaluation_and_grounding(self, run):
+        trained, folder = run
+        result = evaluate.evaluate(trained, tiny.data(), tiny.Reader(), progress=False)
+        assert result["decoder"] == "transformer"
+        (row,) = table.rows([evaluate.save(result, folder)])[-1:]
+        assert row.model == "satlib: tiny, tiny (whole), soft, Transformer, beam 2"
+        a = tiny.Reader().read(["test-0"])
+        (caption,) = grounding.forced(trained, a, [["A red circle on the left."]])[0]
+        ids = torch.tensor([[*trained.vocabulary.encode("A red circle on the left."), END]])
+        torch.testing.assert_close(caption.alphas.flatten(1), trained.decoder(a, ids).alphas[0])
+
+    def test_a_run_begins_with_it(self, run, tmp_path):
+        chosen = starting.fitted(tiny.the_recipe(), run[1])
+        assert (chosen.decoder.kind, chosen.decoder.heads) == ("transformer", 2)
+        more = tiny.train(tmp_path / "more", *TINY, "decoder.heads=2", "training.epochs=1", start=run[1])
+        assert tiny.log(tmp_path / "more")[0]["dev_nll"] < 0.5 * tiny.log(run[1])[0]["dev_nll"]
+        assert more.origins == ("begun from tiny",)
+        with pytest.raises(SatlibError, match="does not fit the recipe"):
+            tiny.train(tmp_path / "lstm", start=run[1])
+
+    def test_light_by_hand(self, run):
+        """On one head, on all, on one word of a caption: the others keep their maps, and at the model's own maps nothing changes."""
+        captioner, a = run[0], tiny.Reader().read(["test-0", "test-1"])
+        words = [["a", "red", "circle"], ["there", "is", "a"]]
+        own = steering.look_again(captioner, a, words, [1, 1])
+        ids = torch.tensor([[captioner.vocabulary.number(word) for word in each] for each in words])
+        maps = captioner.decoder.maps(a, ids)[:, 1]
+        torch.testing.assert_close(steering.look_again(captioner, a, words, [1, 1], maps), own)
+        one_head, light = torch.zeros_like(maps), torch.eye(4)[[2, 3]]
+        one_head[:, 1, 0] = light
+        for given, expected in (
+            (one_head, torch.where(one_head.sum(3, keepdim=True) > 0, one_head, maps)),
+            (light, None),
+        ):
+            at = torch.zeros(2, 3, *given.shape[1:])
+            at[:, 1] = given
+            seen = steering.steered(captioner.decoder, given=at).maps(a, ids)
+            if expected is None:
+                assert (seen[:, 1] == light[:, None, None]).all()
+            else:
+                torch.testing.assert_close(seen[:, 1, 0], expected[:, 0])
+                assert (seen[:, 1, 1, 0] == light).all()
+            torch.testing.assert_close(seen[:, 0], captioner.decoder.maps(a, ids)[:, 0])
+            assert (steering.look_again(captioner, a, words, [1, 1], given) - own).abs().max() > 1e-4
+        sharp = steering.steered(captioner.decoder, 0.01).maps(a, ids)[:, 0, 0]  # the first layer: its queries stay
+        torch.testing.assert_close(sharp.argmax(2), captioner.decoder.maps(a, ids)[:, 0, 0].argmax(2))
+        assert (sharp.amax(2) > captioner.decoder.maps(a, ids)[:, 0, 0].amax(2)).all()
+
+    def test_a_caption_is_read_word_by_word(self, run):
+        captioner, a = run[0], tiny.Reader().read(["test-0"])
+        greedy = search.greedy(captioner.decoder, a, captioner.recipe.decoding.max_length)[0]
+        read = reading.read(captioner, a[0])
+        assert read.words == captioner.vocabulary.decode(greedy.words)
+        torch.testing.assert_close(read.alphas.flatten(1), greedy.alphas)
+        lit = reading.read(captioner, a[0], given=torch.eye(4)[:1])
+        assert lit.alphas[0].flatten().tolist() == [1, 0, 0, 0]
+        assert lit.alphas[1].max() < 1
+
+
+@pytest.mark.parametrize("changes", [(), ("training.average=0.9", "decoder.tied=false")])
+def test_a_stopped_run_ends_with_the_bits_of_one_that_was_not(changes, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
+    data = scenes.load(3, 1, 0)
+    sizes = ("decoder.hidden=16", "training.batch_size=4", "training.epochs=2", "decoding.max_length=8")
+    chosen = recipe.load("scenes-transformer", [*sizes, "decoder.dropout=0.1", *changes])
+
+    def train(name):
+        return loop.train(chosen, data, Pixels(data), tmp_path / name, progress=False)
+
+    train("whole")
+    update = loop.Trainer.update
+
+    def stopping(session, *batch):
+        update(session, *batch)
+        if (session.progress.epoch, session.progress.batch) == (1, 1):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.Trainer, "update", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(chosen, data, Pixels(data), tmp_path / "stopped", progress=False, save_seconds=0)
+    monkeypatch.setattr(loop.Trainer, "update", update)
+    torch.manual_seed(7)  # another process has other random numbers
+    train("stopped")
+    assert differences(tmp_path / "whole", tmp_path / "stopped") == []
+
+
+def test_rewards_reach_every_weight():
+    model, a = decoder(tied=False), images()
+    reward_loss(model, a, lambda made: made.lengths.double(), samples=3, max_length=4).loss.backward()
+    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters())
+    assert UNKNOWN not in {word for each in search.sample(model, a, 4) for word in each.words}
+
+
+class TestRefused:
+    @pytest.fixture
+    def captioner(self):
+        return tiny.decided(changes=TINY)
+
+    def test_graphs_and_the_page(self, captioner, tmp_path, capsys):
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnxscript")
+        path, message = tmp_path / "model.safetensors", "tiny has a Transformer, which cannot be exported"
+        captioner.save(path)
+        with pytest.raises(SatlibError, match=message):
+            export.export(captioner, tmp_path / "graphs")
+        with pytest.raises(SatlibError, match=message):
+            live.write(tmp_path / "page", [path])
+        assert main(["export", str(path), "--onnx", str(tmp_path / "graphs")]) == 2
+        assert message in capsys.readouterr().err
+        assert list(tmp_path.iterdir()) == [path]
+
+    @pytest.mark.parametrize(
+        "change", ["decoder.attention=hard", "decoder.attention=none", "decoder.normaliser=sparsemax"]
+    )
+    def test_what_the_lstm_alone_has(self, change):
+        with pytest.raises(SatlibError, match=r'decoder.kind = "transformer" needs decoder.attention = "soft"'):
+            tiny.the_recipe(*TINY, change)
+
+    def test_heads_that_do_not_divide(self):
+        with pytest.raises(SatlibError, match=r"decoder.hidden = 16 cannot be shared by decoder.heads = 3"):
+            tiny.the_recipe(*TINY, "decoder.heads=3")
+
+    def test_looks_and_an_attention_of_ones_own(self, captioner):
+        with pytest.raises(SatlibError, match="needs a model with hard attention"), captioner.looking("sample"):
+            pass
+        with pytest.raises(SatlibError, match=r'decoder\.kind = "lstm"'):
+            plugged.plug(captioner, lambda e, a: (a[:, 0], e), "mine.py:attend")
