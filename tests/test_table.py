@@ -333,6 +333,19 @@ def test_a_run_takes_no_shipped_row_s_place(tmp_path):
     }
 
 
+def test_a_transformer_is_compared_with_the_lstm(tmp_path):
+    """With that of the recipe of the same name, or else with the main one; and nothing is compared with it."""
+    recipes = {"a": "own-soft", "b": "own-transformer", "c": "x-soft", "d": "t"}
+    runs = [
+        changed_run(
+            tmp_path, lambda number: None, run, recipe=name, **({"decoder": "transformer"} if run in "bd" else {})
+        )
+        for run, name in recipes.items()
+    ]
+    lines = table.compare(table.rows(runs))
+    assert {line[1]: line[2] for line in lines if "paper" not in line[2]} == {"a": "c", "b": "a", "d": "c"}
+
+
 def test_a_terminal_has_100_columns_and_differences_the_names_of_rows(tmp_path):
     rows = table.rows([*shipped.evaluations(), changed_run(tmp_path, lambda number: "a")])
     text = table.render(rows)

@@ -1,6 +1,7 @@
 """The Transformer against torch's own, its steps against teacher forcing, and everything that a decoder is used for."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -22,7 +23,7 @@ from satlib.model.captioner import Captioner
 from satlib.model.transformer import TransformerDecoder, positions
 from satlib.page import export, live
 from satlib.recipe import DecoderConfig
-from satlib.training import loop, plugged, starting
+from satlib.training import doctor, loop, plugged, starting
 
 B, L, D, K, C = 3, 5, 8, 7, 4
 EXACT = {"atol": 1e-10, "rtol": 0.0}
@@ -150,12 +151,16 @@ def test_scores_and_maps_are_those_of_the_words(how):
 
 
 def test_dropout_in_training_alone():
+    """On what enters the first layer, and on what each of the three parts of a layer adds; a map stays whole."""
     model, a, captions = decoder(dropout=0.5), images(), torch.randint(0, K, (B, C))
     assert torch.equal(model(a, captions).logits, model(a, captions).logits)
-    model.train()
-    one, other = model(a, captions), model(a, captions)
-    assert not torch.equal(one.logits, other.logits)
-    torch.testing.assert_close(one.alphas.sum(2), torch.ones(B, C).double())
+    places, dropped = [module for module in model.modules() if isinstance(module, nn.Dropout)], []
+    for place in places:
+        place.register_forward_hook(lambda module, inputs, output: dropped.append((output == 0).double().mean()))
+    maps = model.train()(a, captions).alphas
+    assert len(dropped) == 1 + 2 * 3
+    assert all(0.2 < share < 0.8 for share in dropped)
+    torch.testing.assert_close(maps.sum(2), torch.ones(B, C).double())
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +205,23 @@ class TestRuns:
         with pytest.raises(SatlibError, match="does not fit the recipe"):
             tiny.train(tmp_path / "lstm", start=run[1])
 
+    def test_words_that_it_does_not_know_start_fresh(self, run, tmp_path):
+        data = tiny.data()
+        pink = [replace(each, references=(*each.references, "pink")) for each in data.examples]
+        settings = {"captions": replace(data, examples=tuple(pink)), "start": run[1]}
+        still = (*TINY, "decoder.heads=2", "training.epochs=1", "training.learning_rate=0.0")
+        more = tiny.train(tmp_path / "more", *still, **settings)
+        for word in ("red", "circle"):
+            rows = (each.decoder.embedding.weight[each.vocabulary.number(word)] for each in (run[0], more))
+            assert torch.equal(*rows)
+        assert "pink" in more.vocabulary
+        with pytest.raises(SatlibError, match="does not fit the recipe"):
+            tiny.train(tmp_path / "untied", *still, "decoder.tied=false", **settings)
+
+    def test_the_doctor_looks_for_no_gate(self, run):
+        with pytest.raises(doctor.Unknown, match="has no gate"):
+            doctor._gate(doctor.Evidence(captioner=run[0]))
+
     def test_light_by_hand(self, run):
         """On one head, on all, on one word of a caption: the others keep their maps, and at the model's own maps nothing changes."""
         captioner, a = run[0], tiny.Reader().read(["test-0", "test-1"])
@@ -214,7 +236,7 @@ class TestRuns:
             (one_head, torch.where(one_head.sum(3, keepdim=True) > 0, one_head, maps)),
             (light, None),
         ):
-            at = torch.zeros(2, 3, *given.shape[1:])
+            at = torch.zeros(2, 2, *given.shape[1:])
             at[:, 1] = given
             seen = steering.steered(captioner.decoder, given=at).maps(a, ids)
             if expected is None:
@@ -278,7 +300,8 @@ class TestRefused:
     def captioner(self):
         return tiny.decided(changes=TINY)
 
-    def test_graphs_and_the_page(self, captioner, tmp_path, capsys):
+    def test_graphs_and_the_page(self, captioner, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr(live, "_runtime", lambda: pytest.fail("fetched for nothing"))
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnxscript")
         path, message = tmp_path / "model.safetensors", "tiny has a Transformer, which cannot be exported"
