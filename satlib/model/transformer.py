@@ -1,7 +1,7 @@
 """A Transformer in place of the LSTM: words attend to the words before them, and to the annotation vectors.
 
 From x_t = sqrt(d) E y_{t-1} + p_t, with y_0 a zero embedding and p_t sinusoids, each layer adds three parts, where N is a layer
-norm and q, k and v are linear maps of what they are given, one for each head:
+norm, and q, k and v are linear maps to d_k = d / heads numbers, of their own for each part and head:
 
     x_t <- x_t + W sum_{j<=t} softmax_j(q(N x_t) . k(N x_j) / sqrt(d_k)) v(N x_j)    over the words so far
     x_t <- x_t + W sum_i alpha_ti v(a_i),  alpha_ti = softmax_i(q(N x_t) . k(a_i) / sqrt(d_k))    over the places
@@ -132,18 +132,14 @@ class TransformerDecoder(nn.Module):
         config = self.config
         return Cache(a.new_zeros(len(a), config.layers, 2 * config.heads, 0, config.hidden // config.heads))
 
-    def embed(self, words: Tensor) -> Tensor:
-        """Ids (...) -> sqrt(d) E y (..., d); a negative id stands for y_0, the zero embedding before the first word."""
-        return math.sqrt(self.config.hidden) * self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
-
     def steer(self, layer: int, t: int, alpha: Tensor) -> Tensor:
         """The maps (B, heads, C, L) of a layer at words t to t + C - 1, as they are used: here unchanged; an experiment may differ."""
         return alpha
 
     def read(self, view: View, state: Cache, words: Tensor) -> tuple[Tensor, Tensor, Cache]:
-        """Go on reading: ids (B, C) -> vectors (B, C, d), all maps (B, C, layers, heads, L), and the longer cache."""
+        """Go on reading: ids (B, C), -1 for y_0 -> vectors (B, C, d), all maps (B, C, layers, heads, L), and the longer cache."""
         t, C = state.words.shape[3], words.shape[1]
-        x = self.embed(words)
+        x = math.sqrt(self.config.hidden) * self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
         x = self.dropout(x + positions(t, C, x))
         visible = torch.ones(C, t + C, dtype=torch.bool, device=words.device).tril(t)
         pasts, maps = [], []
