@@ -73,6 +73,12 @@ def test_flickr30k_is_trained_as_flickr8k():
     assert differences("flickr30k-soft", "flickr8k-soft") == {"data.name": ("flickr30k", "flickr8k")}
 
 
+def test_the_transformer_of_scenes_differs_in_the_decoder_alone():
+    changed = differences("scenes-transformer", "scenes-soft")
+    assert changed.pop("decoder.kind") == ("transformer", "lstm")
+    assert {name.partition(".")[0] for name in changed} == {"decoder"}
+
+
 def test_coco_has_the_sizes_of_the_official_code():
     coco = recipe.load("coco-soft")
     assert (coco.decoder.embedding, coco.decoder.hidden, coco.data.vocabulary_size) == (512, 1800, 10_000)
