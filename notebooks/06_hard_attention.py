@@ -736,7 +736,7 @@ assert away > 0.02  # biased
 # alone is biased: the mean is off by 45 percent of the attention's gradient.
 #
 # ## The table: every baseline, with satlib's own code
-# <!-- index: claim: other samples are a baseline | leave one out: the mean reward of a caption's N - 1 other samples | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_other_samples -->
+# <!-- index: claim: other samples are a baseline | leave one out: the mean reward of a caption's N - 1 other samples | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_leave_one_out -->
 #
 # `satcourse.lessons.estimators.measure` draws many gradients on the tiny case, with the `VariationalBound` that satlib trains
 # with. It compares their mean with the exact gradient. There are four baselines:
@@ -746,7 +746,7 @@ assert away > 0.02  # biased
 # | `none` | 0 |
 # | `moving-average` | the paper's |
 # | `learned` | the moving average plus a linear function of $h_{t-1}$ (after Mnih and Gregor, 2014) |
-# | `other-samples` | draw $N$ paths of each caption; the mean reward of the $N - 1$ others (after Mnih and Rezende, 2016) |
+# | `leave-one-out` | draw $N$ paths of each caption; the mean reward of the $N - 1$ others (Kool et al., 2019) |
 #
 # For each weight we divide the error of the mean gradient by its standard error. In the table, `worst` is the maximum
 # of these ratios. A few standard errors can be chance. `noise` is that of one path. **Write down a number**: by what
@@ -754,7 +754,7 @@ assert away > 0.02  # biased
 
 # %%
 plain = EstimatorConfig(expectation=0.0, lambda_e=0.0)
-groups = ((1, ("none", "moving-average", "learned")), (4, ("none", "other-samples")))
+groups = ((1, ("none", "moving-average", "learned")), (4, ("none", "leave-one-out")))
 table = {}
 print(f"{'reward':9} {'N':>2} {'baseline':15} {'worst':>6} {'noise':>6}")
 for kind, (N, baselines) in itertools.product(("sentence", "to-come"), groups):
@@ -819,10 +819,10 @@ def advantage(baseline, kind):
     return torch.stack(squares).mean().sqrt().item()
 
 
-kinds, baselines = ("sentence", "to-come"), ("none", "moving-average", "learned", "other-samples")
+kinds, baselines = ("sentence", "to-come"), ("none", "moving-average", "learned", "leave-one-out")
 left_over = {(kind, baseline): advantage(baseline, kind) for kind in kinds for baseline in baselines}
 for kind in kinds:
-    assert left_over[kind, "other-samples"] < left_over[kind, "moving-average"], "less than the moving average leaves"
+    assert left_over[kind, "leave-one-out"] < left_over[kind, "moving-average"], "less than the moving average leaves"
     assert left_over[kind, "learned"] < left_over[kind, "moving-average"]
 
 for (kind, baseline), nats in left_over.items():
@@ -871,7 +871,7 @@ def learn(baseline, seed, steps=100, lambda_e=0.0, b=0.0):
         else:
             drawn = torch.multinomial(p.detach(), 8, replacement=True, generator=generator)
             R = reward[drawn]
-            off = {"none": 0.0, "moving-average": b, "other-samples": (R.sum() - R) / 7}[baseline]
+            off = {"none": 0.0, "moving-average": b, "leave-one-out": (R.sum() - R) / 7}[baseline]
             loss = -((R - off) * paths.log_p_path[drawn]).mean()
             b = 0.9 * b + 0.1 * R.mean().item()  # after it was used
         optimiser.zero_grad()
@@ -881,12 +881,12 @@ def learn(baseline, seed, steps=100, lambda_e=0.0, b=0.0):
 
 
 climbs = {"exact": [learn("exact", 0)[:, 0]]}
-for baseline in ("other-samples", "moving-average", "none"):
+for baseline in ("leave-one-out", "moving-average", "none"):
     climbs[baseline] = [learn(baseline, seed)[:, 0] for seed in range(3)]
 climbed = {name: np.mean(runs) for name, runs in climbs.items()}  # on average over the steps
 gain = climbs["exact"][0][-1] - climbs["exact"][0][0]
 print({name: f"{height:.2f}" for name, height in climbed.items()})
-assert climbed["exact"] > climbed["other-samples"] > climbed["none"] + 0.03 * gain, (
+assert climbed["exact"] > climbed["leave-one-out"] > climbed["none"] + 0.03 * gain, (
     "the noisier the gradient, the lower the average"
 )
 print(f"lost without a baseline: {(climbed['exact'] - climbed['none']) / gain:.2f} of the gain")
@@ -895,7 +895,7 @@ print(f"moving average that starts at the first mean reward: {prepared:.2f}")
 assert prepared > climbed["moving-average"], "if it starts at the first mean reward, it loses less"
 
 figure, axis = plt.subplots(figsize=(7.2, 3.3), layout="constrained")
-looks = {"exact": (plots.INK, "-"), "other-samples": (BLUE, "--"), "moving-average": (GREEN, "-."), "none": (RED, ":")}
+looks = {"exact": (plots.INK, "-"), "leave-one-out": (BLUE, "--"), "moving-average": (GREEN, "-."), "none": (RED, ":")}
 for name, runs in climbs.items():
     colour, line = looks[name]
     for number, run in enumerate(runs):
@@ -1510,7 +1510,9 @@ plt.show()
 # - J. Ba, V. Mnih, K. Kavukcuoglu. Multiple Object Recognition with Visual Attention. ICLR 2015: where the bound comes
 #   from.
 # - A. Mnih, K. Gregor. Neural Variational Inference and Learning in Belief Networks. ICML 2014: learned baselines.
-# - A. Mnih, D. Rezende. Variational Inference for Monte Carlo Objectives. ICML 2016: the other samples as a baseline.
+# - W. Kool, H. van Hoof, M. Welling. Buy 4 REINFORCE Samples, Get a Baseline for Free! ICLR 2019 workshop on deep
+#   reinforcement learning meets structured prediction: the other samples as a baseline, today called RLOO. T. Salimans,
+#   D. Knowles (arXiv:1401.1022, 2014) had it before.
 # - E. Jang, S. Gu, B. Poole. Categorical Reparameterization with Gumbel-Softmax. ICLR 2017.
 # - J. Zhang, Z. Lin, J. Brandt, X. Shen, S. Sclaroff. Top-down Neural Attention by Excitation Backprop. ECCV 2016: the
 #   pointing game.

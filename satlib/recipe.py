@@ -143,9 +143,9 @@ class HardConfig(_Section):
     reward: Annotated[Literal["sentence", "to-come"], Meta(description=
         "the reward of a place: sentence (the paper's: log p of the whole caption) or to-come (log p of the words "
         "from t on)")] = "sentence"
-    baseline: Annotated[Literal["moving-average", "none", "other-samples", "learned"], Meta(description=
-        "the baseline that is subtracted from the reward: moving-average (the paper's), none, other-samples (their "
-        "mean reward) or learned (a linear function of the LSTM state, added to the moving average)")] = "moving-average"
+    baseline: Annotated[Literal["moving-average", "none", "leave-one-out", "learned"], Meta(description=
+        "the baseline that is subtracted from the reward: moving-average (the paper's), none, leave-one-out "
+        "(the mean reward of the caption's other samples) or learned (a linear function of the LSTM state, added to the moving average)")] = "moving-average"
     lambda_r: Annotated[float, Meta(ge=0, description="lambda_r, the weight of the score-function term")] = 1.0
     lambda_e: Annotated[float, Meta(ge=0, description="lambda_e, the weight of the entropy term")] = 0.01
 
@@ -154,6 +154,10 @@ class RewardConfig(_Section):
     """The reward, if objective.maximise is "reward"; no effect otherwise."""
 
     samples: Annotated[int, Meta(ge=2, description="N, the number of captions sampled per image")] = 5
+    baseline: Annotated[Literal["leave-one-out", "greedy", "group"], Meta(description=
+        "what a caption's reward is compared with: leave-one-out (the mean of the image's other captions: RLOO), greedy (the "
+        "model's greedy caption: self-critical training) or group (the mean of all, divided by their standard deviation: "
+        "GRPO, which is biased)")] = "leave-one-out"
     cider: Annotated[float, Meta(ge=0, description="the weight of CIDEr-D (which is 0 to 10)")] = 1.0
     bleu1: Annotated[float, Meta(ge=0, description=
         "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order")] = 0.0
@@ -455,9 +459,9 @@ def require_consistent(recipe: Recipe) -> None:
         raise SatlibError(
             'decoder.normaliser = "sparsemax" needs objective.boxes = 0: a map with no weight in a box gives no gradient towards it'
         )
-    if recipe.decoder.attention == "hard" and recipe.hard.baseline == "other-samples" and recipe.hard.samples < 2:
+    if recipe.decoder.attention == "hard" and recipe.hard.baseline == "leave-one-out" and recipe.hard.samples < 2:
         raise SatlibError(
-            'hard.baseline = "other-samples" needs more than one sample: set hard.samples to at least 2, or choose another '
+            'hard.baseline = "leave-one-out" needs more than one sample: set hard.samples to at least 2, or choose another '
             "baseline"
         )
 

@@ -174,7 +174,7 @@ def moving_average(baseline: float, log_p: Tensor) -> tuple[Tensor, float]:
 
 
 # %%
-def other_samples(rewards: Tensor) -> Tensor:
+def leave_one_out(rewards: Tensor) -> Tensor:
     """Exercise 6.6: the baseline of each sample (B, N). rewards: (B, N), the samples of a caption in a row."""
     # BEGIN SOLUTION
     total = rewards.sum(1, keepdim=True)

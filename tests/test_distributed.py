@@ -153,7 +153,7 @@ class TestEquality:
         assert losses < 1e-6
         assert (weights - others).norm() < 1e-6 * others.norm()
 
-    @pytest.mark.parametrize("change", ["hard.reward=sentence", "hard.reward=to-come", "hard.baseline=other-samples"])
+    @pytest.mark.parametrize("change", ["hard.reward=sentence", "hard.reward=to-come", "hard.baseline=leave-one-out"])
     def test_hard_with_the_likeliest_place(self, do, once, tmp_path, change):
         """The moving average of rewards is the joined batch's, too."""
         finished(do(3, tmp_path, *HARD, *SURE[:-1], change, double=True, peak=True))

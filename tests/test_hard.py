@@ -168,8 +168,8 @@ class TestTerms:
         assert estimate.baseline.tolist() == pytest.approx([-5, -3, -1] * 2)
         assert bound.average.tolist() == pytest.approx([0, -0.9 - 0.25, -2.7 - 0.4, -4.5 - 0.6])
 
-    def test_other_samples(self):
-        estimate, *_ = self.loss(HardConfig(baseline="other-samples", samples=2))
+    def test_leave_one_out(self):
+        estimate, *_ = self.loss(HardConfig(baseline="leave-one-out", samples=2))
         assert estimate.baseline.tolist() == pytest.approx([-5] * 3 + [-7] * 3)
 
     def test_a_caption_with_the_expectation_has_no_score(self):
@@ -257,7 +257,7 @@ class TestLooking:
 
 class TestTraining:
     @pytest.mark.slow
-    @pytest.mark.parametrize("changes", [(), ("hard.baseline=other-samples", "hard.reward=to-come")])
+    @pytest.mark.parametrize("changes", [(), ("hard.baseline=leave-one-out", "hard.reward=to-come")])
     def test_learns_and_logs_where_it_looks(self, tmp_path, changes):
         captioner = tiny.train(tmp_path, "decoder.attention=hard", "hard.samples=2", "training.epochs=8", *changes)
         log = tiny.log(tmp_path)
@@ -291,9 +291,9 @@ class TestTraining:
         assert captioner.decoder.attention.look == "expected"  # as it was
 
 
-def test_other_samples_need_another_sample():
+def test_leave_one_out_needs_another_sample():
     with pytest.raises(SatlibError, match=r"set hard\.samples to at least 2"):
-        tiny.the_recipe("decoder.attention=hard", "hard.baseline=other-samples")
+        tiny.the_recipe("decoder.attention=hard", "hard.baseline=leave-one-out")
 
 
 def test_the_penalty_is_off_unless_asked_for():

@@ -12,7 +12,7 @@ from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from satlib.beyond import rewards
-from satlib.beyond.rewards import log_policy, self_critical, within_caption
+from satlib.beyond.rewards import advantages, log_policy, within_caption
 from satlib.data.datasets import Example
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
@@ -106,13 +106,35 @@ class TestConsensus:
             consensus([["a dog"]], rewards.RewardConfig(**changes))
 
 
-def test_self_critical_by_hand():
-    """Two images, three captions each: every reward less the mean of its image's two others."""
-    log_p = torch.tensor([-1.0, -2.0, -3.0, -4.0, -5.0, -6.0], requires_grad=True)
-    loss = self_critical(log_p, torch.tensor([1.0, 0.0, 5.0, 2.0, 2.0, 2.0]), 3)
-    torch.testing.assert_close(loss, -torch.tensor((1 - 2.5) * -1 + (0 - 3) * -2 + (5 - 0.5) * -3) / 6)
-    (gradient,) = torch.autograd.grad(loss, log_p)
-    assert gradient.tolist() == pytest.approx([1.5 / 6, 3 / 6, -4.5 / 6, 0, 0, 0])
+def test_advantages_by_hand():
+    """Two images, three captions each."""
+    r, greedy = torch.tensor([[1.0, 0.0, 5.0], [2.0, 2.0, 2.0]]), torch.tensor([3.0, 1.0])
+    assert advantages(r, "leave-one-out").tolist() == [[1 - 2.5, 0 - 3, 5 - 0.5], [0, 0, 0]]
+    assert advantages(r, "greedy", greedy).tolist() == [[-2, -3, 2], [1, 1, 1]]
+    spread = math.sqrt((1 + 4 + 9) / 2)
+    torch.testing.assert_close(
+        advantages(r, "group"), torch.tensor([[-1 / spread, -2 / spread, 3 / spread], [0, 0, 0]])
+    )
+
+
+def test_what_each_baseline_biases():
+    """The mean over all draws of N = 3 from a policy of three captions, against the gradient of the expected reward."""
+    r, N = torch.tensor([0.0, 1.0, 10.0]).double(), 3  # the best is rare
+    logits = torch.tensor([1.0, 0.0, -2.0]).double().requires_grad_()
+    p = logits.softmax(0)
+    (exact,) = torch.autograd.grad(p @ r, logits, retain_graph=True)
+
+    def mean(advantage):
+        draws = torch.tensor(list(itertools.product(range(3), repeat=N)))
+        better, chance = advantage(r[draws]), p.detach()[draws].prod(1, keepdim=True)
+        return torch.autograd.grad((chance * better * p.log()[draws] / N).sum(), logits, retain_graph=True)[0]
+
+    torch.testing.assert_close(mean(lambda r: advantages(r, "leave-one-out")), exact)
+    best = r[p.argmax()].expand(3**N)
+    torch.testing.assert_close(mean(lambda r: advantages(r, "greedy", best)), exact)
+    undivided = mean(lambda r: advantages(r, "group") * r.std(1, keepdim=True))
+    torch.testing.assert_close(undivided, exact * (N - 1) / N)
+    assert torch.cosine_similarity(mean(lambda r: advantages(r, "group")), exact, 0) < 0.9  # another direction
 
 
 def test_places_drawn_after_the_end_do_not_count():
@@ -205,7 +227,8 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
             made = rollout(decoder, decoder.view(a, expected).select(many), state, LONGEST, temperature)
             captions = zip(made.words.tolist(), made.lengths.tolist(), strict=True)
             rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
-            estimates.append(-gradient(self_critical(log_policy(made), rewards, samples)))
+            better = advantages(rewards.unflatten(0, (-1, samples)), "leave-one-out").flatten()
+            estimates.append(gradient((better * log_policy(made)).mean()))
     together = torch.stack(estimates)
     error = together.std(0) / math.sqrt(len(together))
     assert ((together.mean(0) - exact).abs() <= 4.5 * error + 1e-12).all()
@@ -224,12 +247,13 @@ REWARDED = ("objective.maximise=reward", "reward.bleu4=1.0")
 
 class TestTraining:
     @pytest.mark.slow
-    @pytest.mark.parametrize("kind", ["soft", "hard", "none"])
-    def test_the_reward_of_what_is_drawn_rises(self, trained, tmp_path, kind):
+    @pytest.mark.parametrize(("kind", "baseline"), [("soft", "leave-one-out"), ("hard", "greedy"), ("none", "group")])
+    def test_the_reward_of_what_is_drawn_rises(self, trained, tmp_path, kind, baseline):
         start = tmp_path / kind
         tiny.train(start, f"decoder.attention={kind}", "training.epochs=2")
         changes = ("training.epochs=25", "training.learning_rate=0.005", "training.patience=100")
-        tiny.train(tmp_path / "run", *REWARDED, f"decoder.attention={kind}", *changes, start=start)
+        kinds = (f"decoder.attention={kind}", f"reward.baseline={baseline}")
+        tiny.train(tmp_path / "run", *REWARDED, *kinds, *changes, start=start)
         log = tiny.log(tmp_path / "run")
         first, last = (sum(record["train_reward"] for record in part) / 3 for part in (log[:3], log[-3:]))
         assert last > 1.1 * first

@@ -34,7 +34,7 @@ SHORT = ("data.train_images=192", "training.epochs=1")
 ON_SCENES = {
     "soft": ("scenes-soft",),
     "hard": ("scenes-hard",),
-    "several samples": ("scenes-hard", "--set", "hard.samples=3", "--set", "hard.baseline=other-samples"),
+    "several samples": ("scenes-hard", "--set", "hard.samples=3", "--set", "hard.baseline=leave-one-out"),
     "learned baseline": ("scenes-hard", "--set", "hard.reward=to-come", "--set", "hard.baseline=learned"),
     "reward": (
         "scenes-soft",

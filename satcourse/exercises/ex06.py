@@ -103,9 +103,9 @@ def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
     }
 
 
-def other_samples(rewards: Tensor) -> Tensor:
+def leave_one_out(rewards: Tensor) -> Tensor:
     """satlib's baseline of the other samples: rewards (B, N) -> (B, N)."""
-    config = HardConfig(baseline="other-samples", samples=rewards.shape[1])
+    config = HardConfig(baseline="leave-one-out", samples=rewards.shape[1])
     flat = rewards.flatten().unsqueeze(1)
     every = torch.ones_like(flat, dtype=torch.bool)
     return VariationalBound(config, 1)._baseline(flat, flat, every, every)[0].view_as(rewards)
@@ -397,13 +397,13 @@ TASKS = (
     ),
     Task(
         id="6.6",
-        name="other_samples",
+        name="leave_one_out",
         title="A baseline from the other samples",
         difficulty=2,
         minutes=8,
-        equation="Mnih and Rezende, section 2",
+        equation="Kool et al. (2019)",
         after="The table: every baseline, with satlib's own code",
-        reference=other_samples,
+        reference=leave_one_out,
         cases=lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),), (numbers(1, 2, seed=2),)],
         mistakes={
             "a sample is in its own baseline: that biases the gradient; leave it out": lambda r: r.mean(
@@ -415,7 +415,7 @@ TASKS = (
             "the others along the wrong axis: samples of one caption stand in a row": lambda r: (
                 (r.sum(0) - r) / max(len(r) - 1, 1) if len(r) > 1 else r
             ),
-            "this is what is left of the reward: the baseline alone is wanted": lambda r: r - other_samples(r),
+            "this is what is left of the reward: the baseline alone is wanted": lambda r: r - leave_one_out(r),
             "the sum of the others: their mean is wanted": lambda r: r.sum(1, keepdim=True) - r,
         },
         says="captions of 2, 3 and 4 samples",

@@ -189,8 +189,8 @@ def estimators() -> dict[str, tuple[EstimatorConfig, bool]]:
     exact = EstimatorConfig(expectation=0.0, lambda_e=0.0)
     found = {}
     for reward in ("sentence", "to-come"):
-        for baseline in ("none", "moving-average", "other-samples", "learned"):
-            samples = 4 if baseline == "other-samples" else 1
+        for baseline in ("none", "moving-average", "leave-one-out", "learned"):
+            samples = 4 if baseline == "leave-one-out" else 1
             config = replace(exact, reward=reward, baseline=baseline, samples=samples)
             found[f"reward {reward}, baseline {baseline}" + (f", {samples} samples" if samples > 1 else "")] = (
                 config,

@@ -1,12 +1,22 @@
-"""Beyond the paper: training on the evaluation metric (self-critical sequence training, Rennie et al., 2017).
+"""Beyond the paper: training on the evaluation metric.
 
 Cross-entropy trains the model to predict the next word of a true caption; evaluation scores whole captions that the model
 generates. Here the model samples N captions y^1..y^N of an image, each gets a reward r, and the gradient of the expected
 reward is estimated as in section 4.1 of the paper, with words in the role of places:
 
-    1/N sum_n (r(y^n) - b_n) d log p(y^n|a) / dW,    b_n the mean reward of the N - 1 other captions
+    1/N sum_n A_n d log p(y^n|a) / dW
 
-The estimate is unbiased, because b_n does not depend on y^n. With hard attention the places s~ are sampled as well, and
+The advantage A_n says how much better a caption is than its baseline (`reward.baseline`):
+
+- leave-one-out: r_n less the mean reward of the N - 1 other captions (Salimans and Knowles, 2014, arXiv:1401.1022; Kool et al.,
+  2019; RLOO in Ahmadian et al., 2024, arXiv:2402.14740). Unbiased, because the baseline does not depend on y^n.
+- greedy: r_n less the reward of the greedy caption: self-critical sequence training (Rennie et al., 2017, arXiv:1612.00563).
+  Unbiased for the same reason, for one more caption.
+- group: r_n less the mean of all N, divided by their standard deviation: GRPO's advantage (Shao et al., 2024, arXiv:2402.03300).
+  Biased: the mean contains r_n, which shortens the gradient by (N - 1)/N, and the division makes an image whose captions get
+  nearly the same reward count as much as any other (Liu et al., 2025, arXiv:2503.20783).
+
+With hard attention the places s~ are sampled as well, and
 log p(s~|a) is added to log p(y|s~,a); for some images (`hard.expectation`) the expected context replaces the samples, in all
 captions of the image. Training must start from a model that already captions: random captions all get about the same reward.
 
@@ -89,8 +99,10 @@ class Consensus:
         return reward
 
     def of(self, image_ids: Sequence[str], made: Rollout) -> Tensor:
-        """The rewards of a rollout's captions (B,), on its device."""
-        rows = zip(image_ids, made.words.tolist(), made.lengths.tolist(), strict=True)
+        """The rewards of the captions that were made for B images (B N,), N side by side for each, on their device."""
+        each = len(made.words) // len(image_ids)
+        names = [name for name in image_ids for _ in range(each)]
+        rows = zip(names, made.words.tolist(), made.lengths.tolist(), strict=True)
         return torch.tensor([self(key, words[:length]) for key, words, length in rows], device=made.words.device)
 
     def mean(self, captions: Mapping[str, Sequence[str]]) -> float:
@@ -171,23 +183,28 @@ def reward_loss(
     temperature: float = 1.0,
     doubly_stochastic: float = 0.0,
     expected: Tensor | None = None,
+    baseline: str = "leave-one-out",
 ) -> BatchLoss:
-    """Minus the expected reward of sampled captions, and the penalty on their maps (Rennie et al., 2017).
+    """Minus the expected reward of sampled captions, and the penalty on their maps.
 
     Args:
         decoder: samples captions as it is: in training mode with dropout, hard attention by its `look`.
         a: annotation vectors (B, L, D).
-        reward: gives the rewards (B N,) of the captions sampled for all images, those of one image side by side.
+        reward: gives the rewards (B N,) of captions of all images, N of each side by side.
         samples: N captions of each image.
         max_length: of a caption in words.
         temperature: words are drawn from p(y_t)^(1/temperature).
         doubly_stochastic: lambda.
         expected: (B,) bool, with hard attention: the images that take the expectation in place of a sample.
+        baseline: of `RewardConfig`.
     """
     rows = torch.arange(len(a), device=a.device).repeat_interleave(samples)
-    view, state = decoder.view(a, expected).select(rows), decoder.initial_state(a).select(rows)
-    sampled = rollout(decoder, view, state, max_length, temperature)
-    rewards, within = reward(sampled), within_caption(sampled)
+    view, state = decoder.view(a, expected), decoder.initial_state(a)
+    sampled = rollout(decoder, view.select(rows), state.select(rows), max_length, temperature)
+    rewards, within, greedy = reward(sampled), within_caption(sampled), None
+    if baseline == "greedy":
+        with torch.no_grad():
+            greedy = reward(rollout(decoder, view, state, max_length, temperature=0.0))
     penalty = doubly_stochastic_penalty(sampled.alphas, within).mean()
     words = int(within.sum())
     means = {
@@ -196,15 +213,20 @@ def reward_loss(
         "entropy": (entropy(sampled.alphas) * within).sum() / words,
         "movement": (movement(sampled.alphas) * within[:, 1:]).sum() / max(words - len(rows), 1),
     }
-    loss = self_critical(log_policy(sampled), rewards, samples) + doubly_stochastic * penalty
+    better = advantages(rewards.unflatten(0, (-1, samples)), baseline, greedy).flatten()
+    loss = -(better * log_policy(sampled)).mean() + doubly_stochastic * penalty
     return BatchLoss(loss, means, len(rows), words)
 
 
-def self_critical(log_p: Tensor, rewards: Tensor, samples: int) -> Tensor:
-    """Minus the self-critical estimate: log p and rewards (B N,) -> (); its gradient makes rewarded captions likelier."""
-    grouped = rewards.unflatten(0, (-1, samples))
-    others = (grouped.sum(1, keepdim=True) - grouped) / (samples - 1)
-    return -((grouped - others).flatten() * log_p).mean()
+def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> Tensor:
+    """How much better each caption is than its baseline: rewards (B, N), those of greedy captions (B,) -> (B, N)."""
+    if baseline == "greedy":
+        assert greedy is not None
+        return rewards - greedy.unsqueeze(1)
+    if baseline == "group":  # captions with equal rewards have no advantage, whatever the 0 is divided by
+        return (rewards - rewards.mean(1, keepdim=True)) / rewards.std(1, keepdim=True).clamp(min=1e-8)
+    others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+    return rewards - others
 
 
 def log_policy(sampled: Rollout) -> Tensor:

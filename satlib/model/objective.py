@@ -93,7 +93,8 @@ class VariationalBound(nn.Module):
 
     - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used before it is updated (the paper).
       For rewards to come, one such average for each number of words to come.
-    - other-samples: the mean reward of the caption's N - 1 other samples (Mnih and Rezende, 2016).
+    - leave-one-out: the mean reward of the caption's N - 1 other samples (Salimans and Knowles, 2014, arXiv:1401.1022; Kool et
+      al., 2019; RLOO in Ahmadian et al., 2024, arXiv:2402.14740).
     - learned: the moving average plus a linear function of h_{t-1}, fitted to the residual by least squares (as in Mnih et al., 2014).
     - none: 0.
     """
@@ -110,11 +111,11 @@ class VariationalBound(nn.Module):
             longest: the largest C.
 
         Raises:
-            SatlibError: baseline "other-samples" with a single sample.
+            SatlibError: baseline "leave-one-out" with a single sample.
         """
         super().__init__()
-        if config.baseline == "other-samples" and config.samples < 2:
-            raise SatlibError('hard.baseline = "other-samples" needs hard.samples of at least 2')
+        if config.baseline == "leave-one-out" and config.samples < 2:
+            raise SatlibError('hard.baseline = "leave-one-out" needs hard.samples of at least 2')
         self.config = config
         self.label_smoothing = label_smoothing
         self.register_buffer("average", torch.zeros(longest + 1 if config.reward == "to-come" else 1))
@@ -161,7 +162,7 @@ class VariationalBound(nn.Module):
         kind, no_loss = self.config.baseline, rewards.new_zeros(())
         if kind == "none":
             return torch.zeros_like(rewards), no_loss
-        if kind == "other-samples":
+        if kind == "leave-one-out":
             grouped = rewards.unflatten(0, (-1, self.config.samples))
             others = (grouped.sum(1, keepdim=True) - grouped) / (self.config.samples - 1)
             return others.flatten(0, 1), no_loss

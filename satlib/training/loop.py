@@ -288,17 +288,17 @@ class Trainer:
         config, hard = self.recipe.reward, self.recipe.decoder.attention == "hard"
         self.captioner.eval()  # rewarded as it will generate: without dropout
         a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
-        names = [name for name in batch.image_ids for _ in range(config.samples)]
         with self.captioner.looking("sample" if hard else None):
             return reward_loss(
                 self.captioner.decoder,
                 a,
-                partial(self.data.reward.of, names),
+                partial(self.data.reward.of, batch.image_ids),
                 config.samples,
                 self.recipe.decoding.max_length,
                 config.temperature,
                 self.recipe.objective.doubly_stochastic,
                 coins(self.recipe.hard, len(a), self.device, self.done()) if hard else None,
+                config.baseline,
             )
 
     def _not_finite(self, what: str, value: Tensor, batch: Batch) -> Diverged:
