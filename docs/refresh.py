@@ -1,4 +1,4 @@
-"""Write what is generated in docs/: the drawing, the map of rooms in design.md, the table in results.md. `python docs/refresh.py`."""
+"""Write what is generated in docs/: the drawing, the map of rooms in design.md, the tables in results.md. `python docs/refresh.py`."""
 
 import ast
 from pathlib import Path
@@ -11,6 +11,7 @@ from satlib.model import shipped
 DOCS = Path(__file__).resolve().parent
 MAP = ("<!-- output of docs/refresh.py -->\n", "<!-- end of the output -->")
 TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table -->")
+INVENTIONS = ("<!-- output of satlib table --inventions --markdown -->\n", "<!-- end of that table -->")
 # From the bottom to the top: each imports only what is above it in the table.
 ROOMS = (
     "satlib/errors.py", "satlib/files", "satlib/recipe.py", "satlib/data", "satlib/model", "satlib/evaluation", "satlib/beyond",
@@ -40,9 +41,10 @@ def rooms() -> str:
     return "\n".join(lines) + "\n"
 
 
-def results() -> str:
+def results(inventions: bool = False) -> str:
     """What `satlib table --markdown` prints of the evaluations that come with satlib."""
-    return table.render(table.rows(shipped.evaluations(), "test"), "markdown").strip() + "\n"
+    rows = table.rows(shipped.evaluations(), "test")
+    return table.render(rows, "markdown", inventions=inventions).strip() + "\n"
 
 
 def between(page: str, marks: tuple[str, str]) -> str:
@@ -60,3 +62,4 @@ if __name__ == "__main__":
     design.draw()
     put(DOCS / "design.md", MAP, rooms())
     put(DOCS / "results.md", TABLE, results())
+    put(DOCS / "results.md", INVENTIONS, results(inventions=True))

@@ -109,7 +109,9 @@ def test_every_link_and_picture_leads_somewhere():
 
 
 def test_the_table_is_what_the_command_prints():
-    assert refresh.between(TEXT["docs/results.md"], refresh.TABLE) == refresh.results(), "run: python docs/refresh.py"
+    for marks, inventions in ((refresh.TABLE, False), (refresh.INVENTIONS, True)):
+        shown = refresh.between(TEXT["docs/results.md"], marks)
+        assert shown == refresh.results(inventions), "run: python docs/refresh.py"
 
 
 def test_the_figures_of_the_readme_are_those_of_the_evaluations():

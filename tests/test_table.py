@@ -58,6 +58,15 @@ def test_each_figure_stands_in_its_column(tmp_path):
             assert heading.index(column) + len(column) == ours.index(f" {figure}") + 1 + len(figure), column
 
 
+def test_what_captions_invent_stands_in_a_table_of_its_own(tmp_path):
+    with_inventions = {"invented objects": 12.3, "captions that invent": 20.1}
+    rows = table.rows([write(tmp_path, metrics=SCORES | with_inventions), write(tmp_path, "without")])
+    assert "invent" not in table.render(rows)
+    lines = table.render(rows, inventions=True).splitlines()
+    assert lines[0].split() == ["Model", "invented", "objects", "captions", "that", "invent"]
+    assert [line.split()[-2:] for line in lines if "satlib: " in line] == [["12.3", "20.1"]]
+
+
 def test_published_figures_are_as_printed():
     rows = table.rows([])
     assert sum(len(row.figures) for row in rows) == 3 + 3 * 5 + 4 + 3 * 5 + 2 * 1 + 2 * 4 + 3 * 5

@@ -268,6 +268,11 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"
     )
+    parser.add_argument(
+        "--inventions",
+        action="store_true",
+        help="show what the captions invent instead: false words, objects that are not there",
+    )
     add_shared(parser, "--json")
 
 
@@ -298,5 +303,6 @@ def table(options: argparse.Namespace) -> int:
         rows = [row for row in rows if row.data.lower() in wanted]
     if options.json:
         return printed([row.to_json() for row in rows])
-    print(table.render(rows, "markdown" if options.markdown else "text", not options.no_intervals))
+    style = "markdown" if options.markdown else "text"
+    print(table.render(rows, style, not options.no_intervals, options.inventions))
     return 0

@@ -17,7 +17,7 @@ from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import Reader, read_ahead
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
-from satlib.evaluation import maps, metrics, statistics
+from satlib.evaluation import inventions, maps, metrics, statistics
 from satlib.files.atomic import write_json
 from satlib.files.progress import progress_bar
 from satlib.files.reading import Size, read_json
@@ -130,7 +130,8 @@ def of_captions(
     lines = {image_id: " ".join(captions[image_id].words) for image_id in texts}
     scores = metrics.score(lines, {example.image_id: example.references for example in examples}, language=language)
     of_maps, map_columns = maps.entropy_and_movement(captions[image_id] for image_id in texts)
-    figures, columns = dict(scores.values) | of_maps, scores.statistics | map_columns
+    invented, invention_columns = _inventions(texts, examples, settings["data"], language)
+    figures, columns = dict(scores.values) | invented | of_maps, scores.statistics | invention_columns | map_columns
     if settings["data"] == "scenes":
         columns |= _exact_matches(texts)
         figures["exact match"] = 100 * sum(columns["exact match"]) / len(examples)
@@ -146,6 +147,21 @@ def of_captions(
         "captions": texts,
         "statistics": statistics.stored(columns, list(texts)),
     }
+
+
+def _inventions(
+    texts: Mapping[str, str], examples: Sequence[Example], data: str, language: str
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """What captions invent: scores in percent, and statistics; both empty if the captions are not English."""
+    if language:
+        return {}, {}
+    columns = inventions.measure(texts, examples, data)
+    figures = {
+        name: 100 * sum(columns[name]) / max(sum(columns[of]), 1)
+        for name, of in statistics.INVENTIONS.items()
+        if name in columns
+    }
+    return figures | {"captions that invent": 100 * sum(columns["captions that invent"]) / len(examples)}, columns
 
 
 def _exact_matches(texts: Mapping[str, str]) -> dict[str, list[float]]:
@@ -164,10 +180,10 @@ def _pointing(
     if not measurements:
         return {}, {}
     total = maps.summary(measurements)["all"]
-    columns = {statistics.POINTED: [float(len(image)) for image in of_images]}
-    columns |= {name: [sum(each.values[name] for each in image) for image in of_images] for name in statistics.RATIOS}
+    columns = {"pointing words": [float(len(image)) for image in of_images]}
+    columns |= {name: [sum(each.values[name] for each in image) for image in of_images] for name in statistics.POINTING}
     return {
-        **{name: total[name] for name in statistics.RATIOS},
+        **{name: total[name] for name in statistics.POINTING},
         "pointing by chance": total["pointing_chance"],
     }, columns
 
@@ -192,7 +208,8 @@ def rescore(
     examples = images_of(data, split)
     human = {example.image_id: example.references for example in examples}
     scores = metrics.score(captions, human, language=language)
-    figures, columns = dict(scores.values), scores.statistics
+    invented, invention_columns = _inventions(captions, examples, data.name, language)
+    figures, columns = dict(scores.values) | invented, scores.statistics | invention_columns
     if data.name == "scenes":
         columns |= _exact_matches(captions)
         figures["exact match"] = 100 * sum(columns["exact match"]) / len(captions)

@@ -32,9 +32,18 @@ MEANS = {
     "exact match": 100,
     "map entropy": 1,
     "map movement": 1,
+    "captions that invent": 100,
 }  # and the factor to the score
-POINTED = "pointing words"  # the number of measured words; "pointing" and "pointing strict" count those on their object
-RATIOS = ("pointing", "pointing strict")
+# Scores that are shares: what is counted, and of how many.
+POINTING = {"pointing": "pointing words", "pointing strict": "pointing words"}
+INVENTIONS = {
+    "wrong size": "sizes",
+    "wrong colour": "colours",
+    "wrong texture": "textures",
+    "wrong shape": "shapes",
+    "wrong relation": "relations",
+    "invented objects": "objects",
+}
 RESAMPLES = 2000
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75  # METEOR 1.5's own values for English
 _WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of its stages
@@ -94,9 +103,9 @@ def scores(statistics: Statistics, counts: np.ndarray) -> dict[str, np.ndarray]:
         if name in at:
             present = np.maximum(counts @ there[:, at[name]].astype(np.float64), 1)
             found[name] = factor * sums[:, at[name]] / present
-    for name in RATIOS:
-        if {name, POINTED} <= at.keys():
-            found[name] = 100 * sums[:, at[name]] / np.maximum(sums[:, at[POINTED]], 1)
+    for name, of in (POINTING | INVENTIONS).items():
+        if {name, of} <= at.keys():
+            found[name] = 100 * sums[:, at[name]] / np.maximum(sums[:, at[of]], 1)
     return found
 
 

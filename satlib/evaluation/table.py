@@ -19,7 +19,7 @@ from typing import Any
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
 from satlib.evaluation.metrics import PTB
-from satlib.evaluation.statistics import BLEU, RESAMPLES, Statistics, differences, intervals
+from satlib.evaluation.statistics import BLEU, INVENTIONS, RESAMPLES, Statistics, differences, intervals
 from satlib.files.reading import read_json
 from satlib.model import origins, shipped
 
@@ -44,6 +44,9 @@ _FIGURES = {
     "peak in box": "peak in box",
     "generated peak": "generated peak",
 }
+_INVENTIONS = {
+    name: name for name in ("invented objects", "captions that invent", *INVENTIONS)
+}  # the columns of a table of its own
 # Column -> where a ground-SPLIT.json has it, of all phrases or words.
 _GROUNDED = {
     "mass in boxes": ("true", "mass"),
@@ -190,20 +193,27 @@ def rows(paths: Iterable[Path], split: str | None = "test") -> list[TableRow]:
     return table
 
 
-def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool = True) -> str:
+def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool = True, inventions: bool = False) -> str:
     """Lay out the table, with notes on the columns and protocols below it, and the table of differences below these.
 
     Args:
         rows: the result of `rows`.
         style: "text" for a terminal, "markdown" for a README.
         with_intervals: show 95 % intervals and differences, for evaluations with statistics.
+        inventions: in place of all this, a table of what captions invent (`satlib.evaluation.inventions`).
 
     Raises:
         SatlibError: an unknown style.
     """
     if style not in ("text", "markdown"):
         raise SatlibError(f"unknown table style {style!r}; choose text or markdown")
-    columns = [column for column in _FIGURES if column in _ALWAYS or any(column in row.figures for row in rows)]
+    if inventions:
+        rows = [row for row in rows if any(column in row.figures for column in _INVENTIONS)]
+    columns = [
+        column
+        for column in (_INVENTIONS if inventions else _FIGURES)
+        if column in _ALWAYS or any(column in row.figures for row in rows)
+    ]
     marks = {protocol: "*" * i for i, protocol in enumerate(_protocols(rows))}
 
     plus = "±" if style == "text" else " ± "
@@ -220,14 +230,22 @@ def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool =
 
     cells = [(row.data, label(row), *(cell(row, column) for column in columns)) for row in rows]
     remarks = {label(row): f"{_NO_VERDICT}: {row.remark}" for row in rows if row.remark}
-    notes = _notes(rows, columns, marks, with_intervals)
+    notes = list(_INVENTIONS_NOTES) if inventions else _notes(rows, columns, marks, with_intervals)
     if style == "text":
         notes = [*_descriptions(rows), "", *notes] if any(row.ours for row in rows) else notes
     parts = [_laid_out(("Data", "Model", *columns), cells, notes, style, remarks=remarks)]
-    if with_intervals and (compared := compare(rows)):
+    if with_intervals and not inventions and (compared := compare(rows)):
         notes = [*_COMPARED_NOTES, *([_NO_VERDICT_NOTE] if remarks else [])]
         parts.append(_laid_out(_COMPARED_HEADING, compared, notes, style, words=3))
     return "\n".join(parts)
+
+
+_INVENTIONS_NOTES = (
+    "Percent. Wrong size ... relation: of the sizes ... relations that captions of scenes state, those that are false.",
+    "Invented objects: of the objects that captions name, those that are not there. In a scene, no object has that colour and shape. "
+    "In a photograph, no reference mentions an object of that kind, which people do not always do either.",
+    "Captions that invent: those with an invented object. ±: half the width of the 95 % interval by the bootstrap over images.",
+)
 
 
 def _descriptions(rows: Sequence[TableRow]) -> list[str]:
@@ -401,7 +419,7 @@ def _row(evaluation: dict[str, Any], path: Path, with_satlib: bool) -> TableRow:
         measured["length"] = length
     figures, widths = {}, {}
     limits = {} if "statistics" not in evaluation else intervals(evaluation["statistics"])
-    for column, name in _FIGURES.items():
+    for column, name in (_FIGURES | _INVENTIONS).items():
         decimals = _DECIMALS.get(column, 1)
         if name in measured:
             figures[column] = f"{measured[name]:.{decimals}f}"

@@ -1,0 +1,70 @@
+"""What captions invent: counted by hand on scenes and photographs."""
+
+import pytest
+
+from satlib.data import scenes
+from satlib.evaluation import inventions
+from satlib.evaluation.statistics import INVENTIONS
+
+SCENE = scenes.scene("test-000000")  # a big purple triangle left of a big green star with dots
+
+
+def said(text):
+    """(false, said) by sort, of what is said at all."""
+    found = inventions.of_scene(text, SCENE)
+    return {name: (found[name], found[of]) for name, of in INVENTIONS.items() if found[of]}
+
+
+def test_the_references_of_scenes_are_wholly_true():
+    for example in scenes.load(1, 1, 50).split("test"):
+        for reference in example.references:
+            found = inventions.of_scene(reference, scenes.scene(example.image_id))
+            assert not any(found[name] for name in INVENTIONS), reference
+            assert [found[of] for of in ("sizes", "colours", "shapes", "relations", "objects")] == [2, 2, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "false"),
+    [
+        ("a small purple triangle to the left of a big dotted green star", {"wrong size"}),
+        ("a big purple triangle to the left of a big striped green star", {"wrong texture"}),
+        ("a big blue triangle to the left of a big dotted green star", {"wrong colour", "invented objects"}),
+        ("a big purple circle to the left of a big dotted green star", {"wrong shape", "invented objects"}),
+        ("a big purple triangle above a big dotted green star", {"wrong relation"}),
+        ("a big dotted green star to the left of a big purple triangle", {"wrong relation"}),
+        ("a big dotted green star to the right of a big purple triangle", set()),
+    ],
+)
+def test_one_false_statement_about_a_scene(text, false):
+    found = said(text)
+    assert {name for name, (wrong, _) in found.items() if wrong} == false
+    assert all(wrong <= 1 for wrong, _ in found.values())
+
+
+def test_fragments_of_scenes():
+    """Without two complete phrases nothing is said of the relation; twice the same object has none either."""
+    assert said("a purple triangle above") == {
+        "wrong colour": (0, 1), "wrong shape": (0, 1), "invented objects": (0, 1)
+    }  # fmt: skip
+    assert said("the picture shows") == {}
+    twice = said("a big purple triangle above a big purple triangle")
+    assert twice["invented objects"] == (0, 2)
+    assert "wrong relation" not in twice
+
+
+def test_objects_of_photographs_by_kind():
+    assert inventions.objects("Two dogs and a puppy run to the women on benches.") == {"dog", "person", "bench"}
+    found = inventions.of_photograph(
+        "a man with a dog and a red ball", ["A boy plays with a basketball.", "a kid outside"]
+    )
+    assert found == {"objects": 3, "invented objects": 1}
+    assert inventions.of_photograph("it is nice", ["a dog"]) == {"objects": 0, "invented objects": 0}
+
+
+def test_columns_are_those_of_each_image():
+    examples = scenes.load(1, 1, 2).split("test")
+    texts = {"test-000000": "a big blue triangle to the left of a big dotted green star", "test-000001": "star"}
+    columns = inventions.measure(texts, examples, "scenes")
+    assert columns["invented objects"] == [1, 0]
+    assert columns["captions that invent"] == [1, 0]
+    assert columns["objects"] == [2, 1]
