@@ -17,7 +17,7 @@ from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
-from satlib.evaluation import evaluate, grounding, plots, table
+from satlib.evaluation import evaluate, grounding, maps, plots, table
 from satlib.model import search
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import TransformerDecoder, positions
@@ -249,6 +249,18 @@ class TestRuns:
         sharp = steering.steered(captioner.decoder, 0.01).maps(a, ids)[:, 0, 0]  # the first layer: its queries stay
         torch.testing.assert_close(sharp.argmax(2), captioner.decoder.maps(a, ids)[:, 0, 0].argmax(2))
         assert (sharp.amax(2) > captioner.decoder.maps(a, ids)[:, 0, 0].amax(2)).all()
+
+    def test_the_mean_of_the_heads_maps_is_the_captions_map(self, run):
+        captioner, reader = run[0], tiny.Reader()
+        captions = evaluate.generate(captioner, reader, tiny.data().split("test"), progress=False)
+        heads = maps.of_heads(captioner, reader, captions)
+        config = captioner.recipe.decoder
+        assert len(heads) == config.layers * config.heads > 1
+        for image_id, caption in captions.items():
+            each = torch.stack([of_head[image_id].alphas for of_head in heads.values()])
+            torch.testing.assert_close(each.mean(0), caption.alphas)
+            assert not torch.allclose(each[0], each[1])
+        assert maps.of_heads(tiny.decided(), reader, captions) == {}  # an LSTM
 
     def test_a_caption_is_read_word_by_word(self, run):
         captioner, a = run[0], tiny.Reader().read(["test-0"])

@@ -171,6 +171,9 @@ def ground(options: argparse.Namespace) -> int:
     reader = inputs.images_reader(captioner, data, root, options)
     captions = evaluate.generate(captioner, reader, evaluate.images_of(data, options.split), options.beam)
     scores = maps.summary(maps.ground(data, captions))
+    heads = maps.of_heads(captioner, reader, captions)
+    if heads:
+        scores["by head"] = {name: maps.summary(maps.ground(data, each))["all"] for name, each in heads.items()}
     path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
     write_json(path, {"recipe": captioner.recipe.name, "data": data.name, "split": options.split, **scores})
     plots.save(plots.ground_figure(scores), path.with_suffix(".png"))

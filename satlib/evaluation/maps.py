@@ -15,7 +15,7 @@ ignores the word. `satlib.evaluation.grounding` compares maps with boxes in phot
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,11 +26,14 @@ from torch.nn import functional
 
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.features import Reader
 from satlib.data.images import SIZE
 from satlib.data.scenes import Scene
+from satlib.data.text import END
 from satlib.errors import SatlibError
 from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
+from satlib.model.transformer import TransformerDecoder
 
 TOLERANCE = 15  # pixels: a point this close to an object counts as on it
 MEASURES = ("mass", "pointing", "pointing strict")  # each for the map, the mean map ("_still") and chance ("_chance")
@@ -66,6 +69,21 @@ def entropy_and_movement(captions: Iterable[Caption]) -> tuple[dict[str, float],
     moved = [value for value in movements if value is not None]
     means = {"map entropy": sum(entropies) / len(entropies), "map movement": sum(moved) / max(len(moved), 1)}
     return means, {"map entropy": entropies, "map movement": movements}
+
+
+@torch.inference_mode()
+def of_heads(captioner: Captioner, reader: Reader, captions: Mapping[str, Caption]) -> dict[str, dict[str, Caption]]:
+    """The captions, by image id, with the maps of one head in place of their mean, by its name; of an LSTM there is none."""
+    found: dict[str, dict[str, Caption]] = defaultdict(dict)
+    if not isinstance(captioner.decoder, TransformerDecoder):
+        return found
+    for image_id, caption in captions.items():
+        ids = torch.tensor([[*captioner.vocabulary.encode(caption.text), END]], device=captioner.device)
+        maps = captioner.decoder.maps(captioner.annotations(reader.read([image_id]).to(captioner.device)), ids)[0].cpu()
+        for layer, head in np.ndindex(maps.shape[1:3]):
+            alphas = maps[:, layer, head].unflatten(1, captioner.encoder.grid)
+            found[f"layer {layer + 1}, head {head + 1}"][image_id] = replace(caption, alphas=alphas)
+    return found
 
 
 @lru_cache
@@ -291,7 +309,7 @@ def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def render(means: Mapping[str, Any], words: int = 12) -> str:
-    """Lay out a `summary` as a table for a terminal: all words, each class, the `words` most frequent words."""
+    """Lay out a `summary` as a table for a terminal: all words, each class, each head, the `words` most frequent words."""
     titles = {"pointing": "pointing", "pointing strict": "strict", "mass": "mass"}
     heading = f"{'percent':16} {'words':>6}"
     heading += "".join(f"  {title:>8} {'still':>6} {'chance':>6}" for title in titles.values())
@@ -304,6 +322,8 @@ def render(means: Mapping[str, Any], words: int = 12) -> str:
     by_word = "by word" if total <= words else f"by word (the {words} most frequent of {total})"
     lines = [heading, line("all", means["all"]), "", "by class"]
     lines += [line("  " + name, figures) for name, figures in means["by class"].items()]
+    if "by head" in means:
+        lines += ["", "all words, by head", *(line(name, figures) for name, figures in means["by head"].items())]
     lines += ["", by_word]
     lines += [line("  " + name, figures) for name, figures in list(means["by word"].items())[:words]]
     lines += [
