@@ -1056,70 +1056,77 @@ assert found.bias > off_by(mixed), "a larger bias than the mix"
 # score and no baseline. It is biased, because the backward pass differentiates another function.
 # <!-- source: take the place with the largest sum | Jang et al., 2017, section 2 -->
 #
-# More captions reduce noise, not bias. If the captions are independent, the error of a minibatch's gradient is
-# $\sqrt{\text{bias}^2 + \text{noise}^2 / B}$. For the moving average we assume that it has reached the mean reward.
-# **Write down a number**: at 64 captions, what is its error?
+# More paths reduce noise, not bias. If the paths are independent, the error of a minibatch's gradient is
+# $\sqrt{\text{bias}^2 + \text{noise}^2 / B}$ with $B$ sampled paths. A real minibatch holds easy captions and hard
+# ones, so we take the eight images and captions from above, equally many paths of each. **Write down a number**: at 64
+# paths, what is the error with the moving average?
 
 # %% tags=["docs:estimators"]
-gumbel = {t: measure("gumbel", replace(plain, gumbel=t), claims=False, draws=80, seed=CASE) for t in (0.3, 1.0, 3.0)}
-for temperature, found in gumbel.items():
+eight = images[::4], captions[::4]
+gumbel = {}
+for temperature in (0.3, 1.0, 3.0):
+    config = replace(plain, gumbel=temperature)
+    gumbel[temperature] = measure("gumbel", config, claims=False, draws=80, seed=CASE, minibatch=eight)
     print(
-        f"Gumbel-softmax, temperature {temperature}: bias {found.bias:.3f}, noise {found.noise:.2f}, worst weight {found.worst:.0f}"
+        f"Gumbel-softmax, temperature {temperature}: bias {gumbel[temperature].bias:.3f}, noise {gumbel[temperature].noise:.2f}"
     )
 assert gumbel[0.3].noise > gumbel[1.0].noise > gumbel[3.0].noise, "a higher temperature gives less noise"
-assert gumbel[0.3].bias < gumbel[3.0].bias, "and a larger bias"
-assert gumbel[1.0].worst > 8
+assert gumbel[0.3].bias < gumbel[1.0].bias < gumbel[3.0].bias, "and a larger bias"
 
-sizes_of_batch = np.logspace(0, 5, 26)
-bias = off_by(mixed) ** 2
-lines = {
-    "score function, no baseline": (at[0.0] ** 2 / sizes_of_batch, RED, ":"),
-    "score function, moving average": (hard_variance / sizes_of_batch, BLUE, "-"),
-    "0.5 mix, a coin per image": (bias + (0.5 * hard_variance + coin_variance) / sizes_of_batch, GREEN, "--"),
-    "0.5 mix, one coin per minibatch": (bias + coin_variance + 0.5 * hard_variance / sizes_of_batch, ORANGE, "-."),
-    "Gumbel-softmax, temperature 1": (
-        gumbel[1.0].bias ** 2 + gumbel[1.0].noise ** 2 / sizes_of_batch,
-        PINK,
-        (0, (5, 1, 1, 1, 1, 1)),
-    ),
+studied = {
+    "score function, no baseline": (replace(plain, baseline="none"), RED, ":"),
+    "score function, moving average": (plain, BLUE, "-"),
+    "score function, other samples": (replace(plain, baseline="leave-one-out", samples=4), GREEN, "-."),
+    "0.5 mix, moving average": (replace(plain, expectation=0.5), ORANGE, "--"),
+    "Gumbel-softmax, temperature 1": (replace(plain, gumbel=1.0), PINK, (0, (5, 1, 1, 1, 1, 1))),
 }
-ends = {name: squares[-1] for name, (squares, *_) in lines.items()}
-assert max(list(ends.values())[:2]) < min(list(ends.values())[2:]), (
-    "at the right end the unbiased estimators have the smallest errors"
-)
-assert ends["0.5 mix, one coin per minibatch"] > 1.5 * ends["0.5 mix, a coin per image"], (
-    "more captions do not reduce its noise"
-)
-assert lines["0.5 mix, a coin per image"][0][0] < lines["score function, moving average"][0][0]
+UNBIASED = [name for name in studied if name.startswith("score")]
 
+
+def errors(name, case, paths):
+    """The error of a minibatch's gradient with these numbers of sampled paths, over the gradient's length."""
+    config, *_ = studied[name]
+    found = measure(name, config, claims=name in UNBIASED, draws=80, seed=case, minibatch=eight)
+    assert (found.worst < 5) == (name in UNBIASED)
+    bias = 0 if name in UNBIASED else found.bias
+    return np.sqrt(
+        bias**2 + found.noise**2 * config.samples / paths
+    )  # the noise of one path, with N paths of a caption
+
+
+paths_drawn = np.logspace(0, 5, 26)
+curves = {name: errors(name, CASE, paths_drawn) for name in studied}
 figure, axis = plt.subplots(figsize=(7.4, 3.6), layout="constrained")
-for name, (squares, colour, line) in lines.items():
-    axis.loglog(sizes_of_batch, np.sqrt(squares), color=colour, linestyle=line, linewidth=2, label=name)
-axis.set(xlabel="captions in a minibatch, one path each", ylabel="error over length of the gradient")
+for name, (_, colour, line) in studied.items():
+    axis.loglog(paths_drawn, curves[name], color=colour, linestyle=line, linewidth=2, label=name)
+axis.set(xlabel="sampled paths in a minibatch of eight captions", ylabel="error over length of the gradient")
 axis.legend(frameon=False, fontsize=9)
 plt.show()
-at_64 = {}
-for name, (squares, *_) in lines.items():
-    at_64[name] = np.exp(np.interp(np.log(64), np.log(sizes_of_batch), np.log(np.sqrt(squares))))
-    print(f"error at 64 captions: {at_64[name]:.3f}  {name}")
-smallest = min(at_64, key=at_64.get)
-assert smallest == "0.5 mix, a coin per image", "the mix with a coin per image has the smallest error"
-assert at_64["score function, moving average"] < at_64["Gumbel-softmax, temperature 1"], (
-    "the unbiased moving average is better than the Gumbel-softmax"
-)
-assert at_64["0.5 mix, one coin per minibatch"] > at_64["score function, moving average"], (
-    "one coin per minibatch is worse than the moving average"
+
+at_64 = {name: errors(name, CASE, 64) for name in studied}
+for name, error in at_64.items():
+    print(f"error at 64 paths: {error:.2f}  {name}")
+none, average, others, mix, relaxed = studied
+print(f"without a baseline, the same error takes {(at_64[none] / at_64[average]) ** 2:.0f} times as many paths")
+better = sum(errors(relaxed, case, 64) < errors(average, case, 64) for case in range(5))
+print(f"cases in which the Gumbel-softmax beats the moving average at 64 paths: {better} of 5")
+overtakes = paths_drawn[np.argmax(curves[average] < curves[relaxed])]
+assert 500 < overtakes < 2000, "the moving average overtakes the Gumbel-softmax, but only after some thousand paths"
+assert at_64[others] < at_64[average], "The other samples are better"
+assert min(at_64, key=at_64.get) == relaxed, "the Gumbel-softmax has the smallest error"
+assert max(curves[name][-1] for name in UNBIASED) < min(curves[mix][-1], curves[relaxed][-1]), (
+    "at the right end the unbiased estimators have the smallest errors"
 )
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# About 0.079. At 64 captions the mix with a coin per image has the smallest error. But the unbiased moving average is
-# better than the Gumbel-softmax, and one coin per minibatch is worse than the moving average. So at this size a biased
-# estimator can be better or worse. The two mixes have the same bias. But with one coin per minibatch all captions share
-# the coin, and more captions do not reduce its noise. At the right end the unbiased estimators have the smallest
-# errors. For the Gumbel-softmax a higher temperature gives less noise and a larger bias. (All this is one tiny case;
-# the Gumbel-softmax in the figure has temperature 1.)
+# 0.32. One moving average for all captions is a poor baseline where captions differ: an easy caption looks good and
+# a hard one bad, whatever the path. The other samples are better, because they know their own caption. And
+# at 64 paths the Gumbel-softmax has the smallest error, although it is biased: while noise dominates, a little bias is
+# a bargain. That holds against the moving average in all 5 tiny cases. More paths reduce only the noise. So the moving
+# average overtakes the Gumbel-softmax, but only after some thousand paths, and at the right end the unbiased estimators
+# have the smallest errors. For the Gumbel-softmax a higher temperature gives less noise and a larger bias.
 #
 # </details>
 
@@ -1495,7 +1502,8 @@ plt.show()
 #   $\mathrm{KL}(p(s|a)\,\|\,p(s|y,a))$.
 # - No gradient passes through a draw. The score-function identity turns the gradient into a mean, which samples
 #   estimate without bias.
-# - Variance is the difficulty. A good baseline that does not depend on the drawn place lowers it without bias.
+# - Variance is the difficulty. A good baseline that does not depend on the drawn place lowers it without bias. The
+#   other samples of a caption know how hard it is; a moving average over all captions does not.
 # - The mix, the official variant and the Gumbel-softmax are biased. Whether they are worth it depends on the size
 #   of the batch: measure it with `satcourse.lessons.estimators`.
 # - On scenes, in both of our comparisons, hard maps are sharper than soft ones.

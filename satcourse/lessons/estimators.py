@@ -204,7 +204,13 @@ def estimators() -> dict[str, tuple[EstimatorConfig, bool]]:
 
 
 def measure(
-    name: str, config: EstimatorConfig, claims: bool, draws: int = 400, rows: int = 64, seed: int = 0
+    name: str,
+    config: EstimatorConfig,
+    claims: bool,
+    draws: int = 400,
+    rows: int = 64,
+    seed: int = 0,
+    minibatch: tuple[Tensor, Tensor] | None = None,
 ) -> Estimate:
     """Draw an estimator `draws` times over `rows` captions each and compare its mean with the exact gradient.
 
@@ -215,17 +221,22 @@ def measure(
         draws: independent estimates.
         rows: B N, captions times samples of each.
         seed: of the case and of the samples.
+        minibatch: annotation vectors (M, L, D) and captions (M, C), of which every draw has equally many; by default the case's
+            one caption.
     """
-    decoder, a, caption = tiny(seed)
+    decoder, *one = tiny(seed)
+    a, captions = minibatch or one
     weights = list(decoder.parameters())
-    truth = _flat(torch.autograd.grad(-every_path(decoder, a, caption).bound, weights))
+    bounds = [every_path(decoder, *each).bound for each in zip(a.split(1), captions.split(1), strict=True)]
+    truth = _flat(torch.autograd.grad(-torch.stack(bounds).mean(), weights))
     torch.manual_seed(seed)
     bound = (OfficialBound if config.official else VariationalBound)(config, decoder.config.hidden, longest=WORDS)
     bound = bound.double()
     if config.gumbel is not None:
         decoder.attention = GumbelAttention(decoder.attention.energy, config.gumbel)
     images = rows // config.samples
-    a, captions = a.expand(rows, -1, -1), caption.expand(rows, -1)
+    which = (torch.arange(images) % len(a)).repeat_interleave(config.samples)
+    a, captions = a[which], captions[which]
 
     def draw() -> Tensor:
         expected = coins(config, 1 if config.official else images, a.device).expand(images)
