@@ -3,7 +3,7 @@
 import pytest
 
 from satlib.data import scenes
-from satlib.evaluation import inventions
+from satlib.evaluation import evaluate, inventions
 from satlib.evaluation.statistics import INVENTIONS
 
 SCENE = scenes.scene("test-000000")  # a big purple triangle left of a big green star with dots
@@ -68,3 +68,11 @@ def test_columns_are_those_of_each_image():
     assert columns["invented objects"] == [1, 0]
     assert columns["captions that invent"] == [1, 0]
     assert columns["objects"] == [2, 1]
+
+
+def test_captions_that_name_nothing_have_no_such_scores():
+    """Such as those in another language; and of sorts that nothing is said about."""
+    examples = scenes.load(1, 1, 2).split("test")
+    assert evaluate._inventions({"test-000000": "ein Dreieck", "test-000001": ""}, examples, "photographs") == ({}, {})
+    figures, _ = evaluate._inventions({"test-000000": "a purple star", "test-000001": ""}, examples, "scenes")
+    assert figures == {"wrong colour": 0, "wrong shape": 100, "invented objects": 100, "captions that invent": 50}

@@ -130,7 +130,7 @@ def of_captions(
     lines = {image_id: " ".join(captions[image_id].words) for image_id in texts}
     scores = metrics.score(lines, {example.image_id: example.references for example in examples}, language=language)
     of_maps, map_columns = maps.entropy_and_movement(captions[image_id] for image_id in texts)
-    invented, invention_columns = _inventions(texts, examples, settings["data"], language)
+    invented, invention_columns = _inventions(texts, examples, settings["data"])
     figures, columns = dict(scores.values) | invented | of_maps, scores.statistics | invention_columns | map_columns
     if settings["data"] == "scenes":
         columns |= _exact_matches(texts)
@@ -150,16 +150,16 @@ def of_captions(
 
 
 def _inventions(
-    texts: Mapping[str, str], examples: Sequence[Example], data: str, language: str
+    texts: Mapping[str, str], examples: Sequence[Example], data: str
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """What captions invent: scores in percent, and statistics; both empty if the captions are not English."""
-    if language:
-        return {}, {}
+    """What captions invent: scores in percent, and statistics; both empty if no caption names an object, as in another language."""
     columns = inventions.measure(texts, examples, data)
+    if not any(columns["objects"]):
+        return {}, {}
     figures = {
-        name: 100 * sum(columns[name]) / max(sum(columns[of]), 1)
+        name: 100 * sum(columns[name]) / sum(columns[of])
         for name, of in statistics.INVENTIONS.items()
-        if name in columns
+        if any(columns.get(of, ()))
     }
     return figures | {"captions that invent": 100 * sum(columns["captions that invent"]) / len(examples)}, columns
 
@@ -208,7 +208,7 @@ def rescore(
     examples = images_of(data, split)
     human = {example.image_id: example.references for example in examples}
     scores = metrics.score(captions, human, language=language)
-    invented, invention_columns = _inventions(captions, examples, data.name, language)
+    invented, invention_columns = _inventions(captions, examples, data.name)
     figures, columns = dict(scores.values) | invented, scores.statistics | invention_columns
     if data.name == "scenes":
         columns |= _exact_matches(captions)
