@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from satlib.data import datasets, images, scenes
+from satcourse.widgets.reading import annotate, read
+from satlib.data import datasets, scenes
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.text import END
 from satlib.evaluation import inventions, maps
-from satlib.evaluation.statistics import interval
+from satlib.evaluation.statistics import interval, resamples
 from satlib.model import shipped
 from satlib.model.attention import entropy
 from satlib.model.captioner import Captioner
@@ -39,28 +38,15 @@ def judged(words: list[str], example: Example, drawn: bool) -> dict[int, tuple[s
     return {i: ("object", not kind <= theirs) for i, kind in kinds.items() if kind}
 
 
-@torch.inference_mode()
 def doubts(
     captioner: Captioner, examples: list[Example], data: CaptionSet
 ) -> Iterator[tuple[str, bool, int, list[float]]]:
     """For each judged word: its sort, whether it is false, its image, and the signs of doubt; more is more doubt."""
     for number, example in enumerate(examples):
-        photo = data.photo(example)
-        (caption,) = captioner.caption([photo], beam=1)
-        found = judged(caption.words, example, data.name == "scenes")
-        if not found:
-            continue
-        a = captioner.annotations(images.to_tensor(images.square(photo, captioner.view)).unsqueeze(0))
-        ids = [*captioner.vocabulary.encode(caption.text), END]
-        output = captioner.decoder(a, torch.tensor([ids]))
-        p = output.logits[0].softmax(1)
-        for index, (sort, false) in found.items():
-            signs = [
-                entropy(output.alphas[0, index]).item(),
-                -output.betas[0, index].item(),
-                -p[index, ids[index]].item(),
-            ]
-            yield sort, false, number, signs
+        caption = read(captioner, annotate(captioner, data.photo(example)))
+        wide = entropy(caption.alphas.flatten(1)).tolist()
+        for index, (sort, false) in judged(caption.words, example, data.name == "scenes").items():
+            yield sort, false, number, [wide[index], -caption.betas[index].item(), -caption.probabilities[index]]
 
 
 def area(sort: np.ndarray, false: np.ndarray, values: np.ndarray, weights: np.ndarray) -> float:
@@ -91,8 +77,7 @@ def main() -> None:
     found = list(doubts(captioner, list(data.split("test")[: args.images]), data))
     sort, false, image, signs = (np.array(each) for each in zip(*found, strict=True))
     print(f"{args.model}: {false.sum()} of {len(false):,} judged words are false, {args.images:,} images")
-    generator = np.random.default_rng(0)
-    counts = generator.multinomial(args.images, np.full(args.images, 1 / args.images), size=1000).astype(float)
+    counts = resamples(args.images, 1000)
     for sign, values in zip(SIGNS, signs.T, strict=True):
         low, high = interval(np.array([area(sort, false, values, count[image]) for count in counts]))
         print(f"  {sign:18} {area(sort, false, values, np.ones(len(false))):5.1f} % ({low:.1f} to {high:.1f})")

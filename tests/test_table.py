@@ -65,6 +65,8 @@ def test_what_captions_invent_stands_in_a_table_of_its_own(tmp_path):
     lines = table.render(rows, inventions=True).splitlines()
     assert lines[0].split() == ["Model", "invented", "objects", "captions", "that", "invent"]
     assert [line.split()[-2:] for line in lines if "satlib: " in line] == [["12.3", "20.1"]]
+    with pytest.raises(SatlibError, match="satlib evaluate FILE"):
+        table.render(table.rows([write(tmp_path, "without")]), inventions=True)
 
 
 def test_published_figures_are_as_printed():

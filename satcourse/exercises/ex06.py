@@ -103,14 +103,6 @@ def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
     }
 
 
-def leave_one_out(rewards: Tensor) -> Tensor:
-    """satlib's baseline of the other samples: rewards (B, N) -> (B, N)."""
-    config = HardConfig(baseline="leave-one-out", samples=rewards.shape[1])
-    flat = rewards.flatten().unsqueeze(1)
-    every = torch.ones_like(flat, dtype=torch.bool)
-    return VariationalBound(config, 1)._baseline(flat, flat, every, every)[0].view_as(rewards)
-
-
 def entropy(alpha: Tensor) -> Tensor:
     """satlib's entropy, in nats."""
     return attention.entropy(alpha)
@@ -403,7 +395,7 @@ TASKS = (
         minutes=8,
         equation="Kool et al. (2019)",
         after="The table: every baseline, with satlib's own code",
-        reference=leave_one_out,
+        reference=objective.leave_one_out,
         cases=lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),), (numbers(1, 2, seed=2),)],
         mistakes={
             "a sample is in its own baseline: that biases the gradient; leave it out": lambda r: r.mean(
@@ -415,7 +407,9 @@ TASKS = (
             "the others along the wrong axis: samples of one caption stand in a row": lambda r: (
                 (r.sum(0) - r) / max(len(r) - 1, 1) if len(r) > 1 else r
             ),
-            "this is what is left of the reward: the baseline alone is wanted": lambda r: r - leave_one_out(r),
+            "this is what is left of the reward: the baseline alone is wanted": lambda r: (
+                r - objective.leave_one_out(r)
+            ),
             "the sum of the others: their mean is wanted": lambda r: r.sum(1, keepdim=True) - r,
         },
         says="captions of 2, 3 and 4 samples",

@@ -8,17 +8,16 @@ reward is estimated as in section 4.1 of the paper, with words in the role of pl
 
 The advantage A_n says how much better a caption is than its baseline (`reward.baseline`):
 
-- leave-one-out: r_n less the mean reward of the N - 1 other captions (Salimans and Knowles, 2014, arXiv:1401.1022; Kool et al.,
-  2019; RLOO in Ahmadian et al., 2024, arXiv:2402.14740). Unbiased, because the baseline does not depend on y^n.
+- leave-one-out: r_n less the mean reward of the N - 1 other captions (`objective.leave_one_out`: RLOO). Unbiased, because the
+  baseline does not depend on y^n.
 - greedy: r_n less the reward of the greedy caption: self-critical sequence training (Rennie et al., 2017, arXiv:1612.00563).
   Unbiased for the same reason, for one more caption.
 - group: r_n less the mean of all N, divided by their standard deviation: GRPO's advantage (Shao et al., 2024, arXiv:2402.03300).
   Biased: the mean contains r_n, which shortens the gradient by (N - 1)/N, and the division makes an image whose captions get
   nearly the same reward count as much as any other (Liu et al., 2025, arXiv:2503.20783).
 
-With hard attention the places s~ are sampled as well, and
-log p(s~|a) is added to log p(y|s~,a); for some images (`hard.expectation`) the expected context replaces the samples, in all
-captions of the image. Training must start from a model that already captions: random captions all get about the same reward.
+With hard attention the places s~ are sampled as well, and log p(s~|a) is added to log p(y|s~,a); for some images
+(`hard.expectation`) the expected context replaces the samples, in all captions of the image. Training must start from a model that already captions: random captions all get about the same reward.
 
 At temperature 1 nearly every sampled caption is worse than the one that beam search would give, and the model mostly learns to
 sample safer captions; that takes far more captions than these data sets have. At 1/2 the samples are close to those captions.
@@ -41,7 +40,7 @@ from satlib.data.caption_set import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model.attention import entropy, movement
-from satlib.model.objective import doubly_stochastic_penalty, log_probability
+from satlib.model.objective import doubly_stochastic_penalty, leave_one_out, log_probability
 from satlib.model.search import Rollout, rollout
 from satlib.model.transformer import AnyDecoder
 from satlib.recipe import RewardConfig
@@ -225,8 +224,7 @@ def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> 
         return rewards - greedy.unsqueeze(1)
     if baseline == "group":  # captions with equal rewards have no advantage, whatever the 0 is divided by
         return (rewards - rewards.mean(1, keepdim=True)) / rewards.std(1, keepdim=True).clamp(min=1e-8)
-    others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-    return rewards - others
+    return rewards - leave_one_out(rewards)
 
 
 def log_policy(sampled: Rollout) -> Tensor:

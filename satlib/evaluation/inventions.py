@@ -95,7 +95,13 @@ _KIND_OF = {
 
 
 def measure(texts: Mapping[str, str], examples: Sequence[Example], data: str) -> dict[str, list[float]]:
-    """Statistics of generated captions, by image id: how many things of each sort they say, and how many of these are false."""
+    """Columns of statistics, a number for each image: how many things of each sort a caption says, and how many of them are false.
+
+    Args:
+        texts: a caption for each image, by its id.
+        examples: the images.
+        data: the name of their set.
+    """
     rows = []
     for example in examples:
         text, image_id = texts[example.image_id], example.image_id

@@ -203,12 +203,16 @@ def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool =
         inventions: in place of all this, a table of what captions invent (`satlib.evaluation.inventions`).
 
     Raises:
-        SatlibError: an unknown style.
+        SatlibError: an unknown style, or no row says what its captions invent.
     """
     if style not in ("text", "markdown"):
         raise SatlibError(f"unknown table style {style!r}; choose text or markdown")
     if inventions:
         rows = [row for row in rows if any(column in row.figures for column in _INVENTIONS)]
+        if not rows:
+            raise SatlibError(
+                "none of these evaluations says what its captions invent; score them again: satlib evaluate FILE.json"
+            )
     columns = [
         column
         for column in (_INVENTIONS if inventions else _FIGURES)

@@ -85,6 +85,15 @@ def coins(config: HardConfig, images: int, device: torch.device, done: float = 1
     return torch.rand(images, device=device) < probability
 
 
+def leave_one_out(rewards: Tensor) -> Tensor:
+    """The mean of the N - 1 others, for each of N samples: (B, N, ...) -> (B, N, ...).
+
+    A baseline by Salimans and Knowles (2014, arXiv:1401.1022) and Kool et al. (2019), called RLOO by Ahmadian et al. (2024,
+    arXiv:2402.14740).
+    """
+    return (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+
+
 class VariationalBound(nn.Module):
     """The Monte Carlo estimate of the bound's gradient; each term of the equation above is one line of `forward`.
 
@@ -93,8 +102,7 @@ class VariationalBound(nn.Module):
 
     - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used before it is updated (the paper).
       For rewards to come, one such average for each number of words to come.
-    - leave-one-out: the mean reward of the caption's N - 1 other samples (Salimans and Knowles, 2014, arXiv:1401.1022; Kool et
-      al., 2019; RLOO in Ahmadian et al., 2024, arXiv:2402.14740).
+    - leave-one-out: the mean reward of the caption's N - 1 other samples (`leave_one_out`).
     - learned: the moving average plus a linear function of h_{t-1}, fitted to the residual by least squares (as in Mnih et al., 2014).
     - none: 0.
     """
@@ -163,9 +171,7 @@ class VariationalBound(nn.Module):
         if kind == "none":
             return torch.zeros_like(rewards), no_loss
         if kind == "leave-one-out":
-            grouped = rewards.unflatten(0, (-1, self.config.samples))
-            others = (grouped.sum(1, keepdim=True) - grouped) / (self.config.samples - 1)
-            return others.flatten(0, 1), no_loss
+            return leave_one_out(rewards.unflatten(0, (-1, self.config.samples))).flatten(0, 1), no_loss
         if self.config.reward == "to-come":
             which, new = within.flip(1).cumsum(1).flip(1), rewards  # words to come at each t, 0 after the end mark
         else:
