@@ -260,6 +260,9 @@ class TestRuns:
             each = torch.stack([of_head[image_id].alphas for of_head in heads.values()])
             torch.testing.assert_close(each.mean(0), caption.alphas)
             assert not torch.allclose(each[0], each[1])
+        ids = torch.tensor([[*captioner.vocabulary.encode(caption.text), END]])
+        every = captioner.decoder.maps(captioner.annotations(reader.read([image_id])), ids)[0]
+        torch.testing.assert_close(heads["layer 1, head 2"][image_id].alphas.flatten(1), every[:, 0, 1])
         assert maps.of_heads(tiny.decided(), reader, captions) == {}  # an LSTM
 
     def test_a_caption_is_read_word_by_word(self, run):
