@@ -99,9 +99,9 @@ class DecoderConfig(_Section):
         "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)")] = "soft"
     energy: Annotated[Literal["additive", "concat", "general", "dot"], Meta(description=
         "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot")] = "additive"
-    normaliser: Annotated[Literal["softmax", "sparsemax"], Meta(description=
+    normaliser: Annotated[Literal["softmax", "sparsemax", "entmax"], Meta(description=
         "how energies become weights: softmax (equation 5), or, with soft attention, sparsemax (Martins and "
-        "Astudillo, 2016), which leaves most places exactly 0")] = "softmax"
+        "Astudillo, 2016), which leaves most places exactly 0, or 1.5-entmax (Peters et al., 2019), between the two")] = "softmax"
     attention_hidden: Annotated[int, Meta(ge=1, le=16_384, description=
         "the number of hidden units of the attention MLP")] = 256
     gate: Annotated[bool, Meta(description=
@@ -450,14 +450,15 @@ def require_consistent(recipe: Recipe) -> None:
             f"decoder.hidden = {decoder.hidden} cannot be shared by decoder.heads = {decoder.heads}; choose a number of heads "
             "that divides it"
         )
-    if recipe.decoder.normaliser == "sparsemax" and recipe.decoder.attention != "soft":
+    if decoder.normaliser != "softmax" and decoder.attention != "soft":
         raise SatlibError(
-            f'decoder.normaliser = "sparsemax" needs decoder.attention = "soft", not "{recipe.decoder.attention}": a place that is '
+            f'decoder.normaliser = "{decoder.normaliser}" needs decoder.attention = "soft", not "{decoder.attention}": a place that is '
             "drawn needs the logarithm of its weight"
         )
-    if recipe.decoder.normaliser == "sparsemax" and recipe.objective.boxes:
+    if decoder.normaliser != "softmax" and recipe.objective.boxes:
         raise SatlibError(
-            'decoder.normaliser = "sparsemax" needs objective.boxes = 0: a map with no weight in a box gives no gradient towards it'
+            f'decoder.normaliser = "{decoder.normaliser}" needs objective.boxes = 0: a map with no weight in a box gives no gradient '
+            "towards it"
         )
     if recipe.decoder.attention == "hard" and recipe.hard.baseline == "leave-one-out" and recipe.hard.samples < 2:
         raise SatlibError(

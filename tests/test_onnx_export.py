@@ -198,6 +198,7 @@ def small(attention="soft", **settings):
     [
         {"attention": "none"},
         {"energy": "concat", "normaliser": "sparsemax"},
+        {"normaliser": "entmax"},
         {"energy": "general", "output_tanh": "true"},
         {"energy": "dot", "hidden": 128},
     ],

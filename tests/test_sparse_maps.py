@@ -1,4 +1,4 @@
-"""Sparsemax in a whole captioner: it trains, is saved with its recipe, and leaves places at exactly 0; what it cannot do is refused."""
+"""Sparse normalisers in a whole captioner: each trains, is saved with its recipe, and leaves places at exactly 0; what they cannot do is refused."""
 
 import pytest
 import tiny
@@ -26,7 +26,7 @@ def maps(captioner, data):
 
 def test_it_trains_and_is_loaded_as_it_was_saved(tmp_path):
     data = tiny.data()
-    for normaliser in ("softmax", "sparsemax"):
+    for normaliser in ("softmax", "sparsemax", "entmax"):
         chosen = tiny.the_recipe(f"decoder.normaliser={normaliser}", *CHANGES)
         trained = loop.train(chosen, data, tiny.Reader(), tmp_path / normaliser, progress=False)
         loaded = Captioner.load(tmp_path / normaliser / "model.safetensors")
@@ -37,7 +37,7 @@ def test_it_trains_and_is_loaded_as_it_was_saved(tmp_path):
         torch.testing.assert_close(alphas.sum(1), torch.ones(len(alphas)))
         with torch.no_grad():
             loaded.decoder.attention.energy.energy.weight.mul_(30)  # energies that differ by more than 1
-        assert bool((maps(loaded, data) == 0).any()) == (normaliser == "sparsemax")
+        assert bool((maps(loaded, data) == 0).any()) == (normaliser != "softmax")
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,7 @@ def test_it_trains_and_is_loaded_as_it_was_saved(tmp_path):
         ("objective.boxes=1.0", r"objective\.boxes = 0"),
     ],
 )
-def test_what_does_not_go_together(change, message):
-    with pytest.raises(SatlibError, match=r'decoder\.normaliser = "sparsemax" needs ' + message):
-        recipe.load("flickr8k-lite0-soft", ["decoder.normaliser=sparsemax", change])
+@pytest.mark.parametrize("normaliser", ["sparsemax", "entmax"])
+def test_what_does_not_go_together(normaliser, change, message):
+    with pytest.raises(SatlibError, match=rf'decoder\.normaliser = "{normaliser}" needs ' + message):
+        recipe.load("flickr8k-lite0-soft", [f"decoder.normaliser={normaliser}", change])

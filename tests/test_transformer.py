@@ -330,7 +330,7 @@ class TestRefused:
         assert list(tmp_path.iterdir()) == [path]
 
     @pytest.mark.parametrize(
-        "change", ["decoder.attention=hard", "decoder.attention=none", "decoder.normaliser=sparsemax"]
+        "change", ["decoder.attention=hard", "decoder.attention=none", "decoder.normaliser=entmax"]
     )
     def test_what_the_lstm_alone_has(self, change):
         with pytest.raises(SatlibError, match=r'decoder.kind = "transformer" needs decoder.attention = "soft"'):

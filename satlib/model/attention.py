@@ -8,6 +8,7 @@ The part of an energy that depends on the annotation vectors only, its `keys`, i
 from collections.abc import Callable
 from typing import NamedTuple
 
+import entmax
 import torch
 from torch import Tensor, nn
 
@@ -103,19 +104,22 @@ def softmax(e: Tensor) -> Tensor:
 def sparsemax(e: Tensor) -> Tensor:
     """The nearest point to e among all weights that sum to 1: e (..., L) -> alpha (..., L); most weights are exactly 0.
 
-    alpha_i = max(e_i - tau, 0), where tau makes the sum 1 (Martins and Astudillo, 2016, algorithm 1). It is computed in at
-    least float32.
+    alpha_i = max(e_i - tau, 0), where tau makes the sum 1 (Martins and Astudillo, 2016, arXiv:1602.02068, algorithm 1). It is
+    computed in at least float32.
     """
-    precise = e.to(torch.promote_types(e.dtype, torch.float32))
-    falling = precise.sort(dim=-1, descending=True).values
-    totals = falling.cumsum(-1) - 1
-    counts = torch.arange(1, e.shape[-1] + 1, device=e.device)
-    support = (counts * falling > totals).sum(-1, keepdim=True)  # how many weights are above 0
-    tau = totals.gather(-1, support - 1) / support
-    return (precise - tau).clamp(min=0).to(e.dtype)
+    return entmax.sparsemax(precise(e)).to(e.dtype)
 
 
-NORMALISERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax, "sparsemax": sparsemax}
+def entmax15(e: Tensor) -> Tensor:
+    """Between softmax and sparsemax, the alpha-entmax with alpha = 1.5: e (..., L) -> alpha (..., L); many weights are exactly 0.
+
+    alpha_i = max(e_i / 2 - tau, 0)^2, where tau makes the sum 1 (Peters et al., 2019, arXiv:1905.05702, algorithm 2). It
+    is computed in at least float32.
+    """
+    return entmax.entmax15(precise(e)).to(e.dtype)
+
+
+NORMALISERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax, "sparsemax": sparsemax, "entmax": entmax15}
 
 
 class Look(NamedTuple):
@@ -250,7 +254,7 @@ def create(
         annotation_dim: D.
         hidden: n.
         width: units of the attention MLP, for "additive" and "concat".
-        normaliser: "softmax" (the paper's) or "sparsemax"; hard attention has a softmax.
+        normaliser: "softmax" (the paper's), "sparsemax" or "entmax"; hard attention has a softmax.
 
     Raises:
         SatlibError: an unknown name, or a D and n that the energy cannot combine.
