@@ -192,6 +192,9 @@ class TrainingConfig(_Section):
         "captions)")] = "bleu4"
     patience: Annotated[int, Meta(ge=1, description=
         "the number of epochs without a better dev score after which training stops early")] = 10
+    augment: Annotated[bool, Meta(description=
+        "whether an encoder that is trained sees a random part of each image (at least 70 % of its area), mirrored every "
+        "other time, in place of the whole")] = False
     drop_places: Annotated[float, Meta(ge=0, lt=1, description=
         "the share of the places that a batch leaves out, drawn anew for each batch; the decoder sees the others "
         "only")] = 0.0
@@ -433,6 +436,15 @@ def require_consistent(recipe: Recipe) -> None:
         raise SatlibError(
             "encoder.frozen_statistics = true needs pretrained weights: the statistics of a new network are no statistics yet; "
             "set encoder.pretrained = true"
+        )
+    if recipe.training.augment and not recipe.encoder.train:
+        raise SatlibError(
+            "training.augment = true needs encoder.train = true: a frozen encoder's annotation vectors are computed once; "
+            "training.drop_places and training.drop_dimensions vary those"
+        )
+    if recipe.training.augment and recipe.objective.boxes:
+        raise SatlibError(
+            "training.augment = true moves and mirrors what the boxes enclose; set it to false, or objective.boxes to 0"
         )
     if recipe.training.select == "reward" and recipe.objective.maximise != "reward":
         raise SatlibError(

@@ -171,6 +171,7 @@ class TestEfficientNetLite:
         """The same draws for the same weights, the same maps of images of any size, the same gradient and statistics: bit for bit."""
         torch.manual_seed(0)
         theirs, after = timm.create_model(f"tf_efficientnet_lite{size}", pretrained=False), torch.rand(1)
+        theirs.to(memory_format=torch.channels_last)
         torch.manual_seed(0)
         ours, also_after = encoders._BUILDERS[f"efficientnet-lite{size}"](False).body, torch.rand(1)
         assert torch.equal(after, also_after)

@@ -13,6 +13,7 @@ from satlib.evaluation import plots
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.training import loop, optimisation
+from satlib.training.training_data import random_views
 
 SMALL = (
     "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
@@ -70,3 +71,44 @@ def test_rates_and_modes(tuned):
 def test_a_network_without_weights_is_refused():
     with pytest.raises(SatlibError, match=r"encoder\.frozen_statistics = true needs pretrained weights"):
         recipe.load(RECIPE, ["encoder.pretrained=false"])
+
+
+class TestRandomViews:
+    """`training.augment`."""
+
+    def test_a_ramp_shows_where_each_part_lies(self):
+        """The image's own coordinates as its pixels: a part's corners can be read off its view."""
+        torch.manual_seed(0)
+        size, count = 64, 400
+        centres = (torch.arange(size) + 0.5) / size
+        y, x = torch.meshgrid(centres, centres, indexing="ij")
+        views = random_views(torch.stack([x, y, x]).expand(count, 3, size, size))
+        # A view's pixels step evenly, so its edges lie half a step beyond its first and last pixels' centres. The image's own
+        # edges are half a pixel beyond what can be interpolated, so the inner pixels tell the step.
+        across, down = views[:, 0, 32], views[:, 1, :, 32]
+        steps_x, steps_y = across[:, 33] - across[:, 32], down[:, 33] - down[:, 32]
+        mirrored = steps_x < 0
+        assert 150 < mirrored.sum() < 250
+        assert torch.allclose(steps_x.abs(), steps_y, atol=1e-6)  # the proportions are the image's
+        area = (steps_y * size) ** 2
+        assert area.min() >= 0.7 - 1e-4
+        assert area.min() < 0.75
+        assert area.max() > 0.95
+        assert area.max() <= 1 + 1e-4
+        for middle, step in ((across[:, 31:33].mean(1), steps_x.abs()), (down[:, 31:33].mean(1), steps_y)):
+            assert (middle - step * size / 2).min() >= -1e-4
+            assert (middle + step * size / 2).max() <= 1 + 1e-4
+
+    def test_a_run_sees_the_views(self, tmp_path, monkeypatch):
+        seen = []
+        monkeypatch.setattr(loop, "random_views", lambda images: seen.append(images.shape) or random_views(images))
+        chosen, data = recipe.load(RECIPE, (*SMALL, "training.augment=true")), scenes.load(1, 1, 0)
+        loop.train(chosen, data, Pixels(data), tmp_path / "run", progress=False)
+        assert seen == [(1, 3, 224, 224)]
+
+    @pytest.mark.parametrize(
+        ("other", "reason"), [("encoder.train=false", "computed once"), ("objective.boxes=1.0", "moves and mirrors")]
+    )
+    def test_what_does_not_go_together_is_refused(self, other, reason):
+        with pytest.raises(SatlibError, match=reason):
+            recipe.load(RECIPE, ("training.augment=true", other))

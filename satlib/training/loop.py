@@ -42,7 +42,7 @@ from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState,
 from satlib.training.interruption import StopRequest, stop_requests
 from satlib.training.optimisation import set_learning_rate, update_average
 from satlib.training.scaling import with_scale
-from satlib.training.training_data import drop_annotations, training_data
+from satlib.training.training_data import drop_annotations, random_views, training_data
 from satlib.training.validation import describe, dev_score, epoch_record
 
 MODEL, LOG = "model.safetensors", "log.jsonl"
@@ -269,7 +269,10 @@ class Trainer:
         """Equation 14 or hard attention's bound, for a batch of captions."""
         self.captioner.train()
         objective = self.recipe.objective
-        a = self.captioner.annotations(annotations.to(self.device, non_blocking=True))
+        annotations = annotations.to(self.device, non_blocking=True)
+        if self.recipe.training.augment:
+            annotations = random_views(annotations)
+        a = self.captioner.annotations(annotations)
         a, places = drop_annotations(a, self.recipe.training)
         return caption_loss(
             self.captioner.decoder,

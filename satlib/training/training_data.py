@@ -83,6 +83,21 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
     return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
 
 
+def random_views(images: Tensor, smallest: float = 0.7) -> Tensor:
+    """A random part of each image, enlarged to its size, and mirrored every other time: (B, 3, H, W) -> the same, float32.
+
+    A part has the image's proportions and at least `smallest` of its area.
+    """
+    side = torch.empty(len(images)).uniform_(smallest, 1).sqrt()
+    # From the part's coordinates, -1..1, to the image's: x' = +-side x + centre, y' = side y + centre; it does not leave the image.
+    affine = torch.zeros(len(images), 2, 3)
+    affine[:, 0, 0] = side * (torch.randint(2, (len(images),)) * 2 - 1)
+    affine[:, 1, 1] = side
+    affine[:, :, 2] = torch.empty(len(images), 2).uniform_(-1, 1) * (1 - side).unsqueeze(1)
+    grid = functional.affine_grid(affine, list(images.shape), align_corners=False)
+    return functional.grid_sample(images.float(), grid.to(images.device), padding_mode="border", align_corners=False)
+
+
 def drop_annotations(a: Tensor, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
     """Leave out some places and dimensions of a batch's annotation vectors, against overfitting.
 
