@@ -11,7 +11,7 @@ import torch
 from satlib.data.batches import Batch, Pair, SameLengthBatches
 from satlib.data.features import Reader, read_ahead
 from satlib.errors import Diverged
-from satlib.evaluation.evaluate import generate, quick_bleu
+from satlib.evaluation.evaluate import BATCH, generate, quick_bleu
 from satlib.files.reading import decode
 from satlib.model.captioner import Captioner
 from satlib.model.objective import VariationalBound, coins, negative_log_likelihood
@@ -103,9 +103,10 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
     for pair in dev:
         pairs_of[pair.image_id].append(pair)
     names = list(pairs_of)
-    chunks = [names[start : start + batch_size] for start in range(0, len(names), batch_size)]
+    # Each image's vectors are computed once, and of many images, so that enough captions have the same length.
+    chunks = [names[start : start + 256] for start in range(0, len(names), 256)]
     for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
-        a = captioner.annotations(images.to(captioner.device))  # once for all captions of an image
+        a = torch.cat([captioner.annotations(part.to(captioner.device)) for part in images.split(BATCH)])
         row = {name: number for number, name in enumerate(chunk)}
         for batch in SameLengthBatches([pair for name in chunk for pair in pairs_of[name]], batch_size).epoch(0):
             captions = batch.captions.to(captioner.device)
