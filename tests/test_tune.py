@@ -129,8 +129,14 @@ def test_what_cannot_vary(text, message):
 
 
 def test_the_default_space_fits_the_recipe():
-    for attention, own in (("soft", "objective.doubly_stochastic"), ("hard", "hard.lambda_r"), ("none", None)):
-        names = [knob.name for knob in tuning.default_space(tiny.the_recipe(f"decoder.attention={attention}"))]
-        assert len(names) == len(set(names))
-        assert own is None or own in names
-        assert all(math.isfinite(knob.high) for knob in tuning.default_space(tiny.the_recipe()))
+    both = {"training.learning_rate", "objective.label_smoothing", "decoder.dropout"}
+    for change, own in (
+        ("decoder.attention=soft", {"decoder.attention_hidden", "objective.doubly_stochastic"}),
+        ("decoder.attention=hard", {"decoder.attention_hidden", "hard.lambda_r", "hard.lambda_e"}),
+        ("decoder.attention=none", set()),
+        ("decoder.kind=transformer", {"decoder.layers", "objective.doubly_stochastic"}),
+    ):
+        space = tuning.default_space(tiny.the_recipe(change))
+        assert {knob.name for knob in space} == both | own
+        assert len(space) == len(both | own)
+        assert all(math.isfinite(knob.high) for knob in space)

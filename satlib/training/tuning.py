@@ -31,12 +31,10 @@ if TYPE_CHECKING:
     import optuna
 
 # The default search space. A range that spans a factor of 10 or more is searched on a logarithmic scale.
-SPACE = (
-    "training.learning_rate=1e-4..2e-3",
-    "decoder.dropout=0.3..0.6",
-    "decoder.attention_hidden=128,256,512",
-    "objective.label_smoothing=0..0.15",
-)
+SPACE = ("training.learning_rate=1e-4..2e-3", "objective.label_smoothing=0..0.15")
+SPACE_LSTM = ("decoder.dropout=0.3..0.6",)
+SPACE_LSTM_ATTENTION = ("decoder.attention_hidden=128,256,512",)
+SPACE_TRANSFORMER = ("decoder.dropout=0.1..0.5", "decoder.layers=1..4")
 SPACE_SOFT = ("objective.doubly_stochastic=1e-3..1",)
 SPACE_HARD = ("hard.lambda_r=1e-3..1", "hard.lambda_e=1e-4..1e-1")
 
@@ -96,9 +94,12 @@ class Knob:
 
 
 def default_space(chosen: Recipe) -> list[Knob]:
-    """The default search space for a recipe, which depends on its attention."""
-    more = {"soft": SPACE_SOFT, "hard": SPACE_HARD}.get(chosen.decoder.attention, ())
-    return [Knob.read(text) for text in (*SPACE, *more)]
+    """The default search space for a recipe, which depends on its decoder and attention."""
+    kind, attention = chosen.decoder.kind, chosen.decoder.attention
+    of_decoder = SPACE_TRANSFORMER if kind == "transformer" else SPACE_LSTM
+    of_attention = {"soft": SPACE_SOFT, "hard": SPACE_HARD}.get(attention, ())
+    of_both = SPACE_LSTM_ATTENTION if kind == "lstm" and attention != "none" else ()
+    return [Knob.read(text) for text in (*SPACE, *of_decoder, *of_attention, *of_both)]
 
 
 def tune(
