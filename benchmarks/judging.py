@@ -7,11 +7,14 @@
     likelihood      of people's test captions, in nats per word, beside BLEU-4 of generated captions, by model
 
 All but the first need the features of the models (`satlib features MODEL`). METEOR is the mean over captions, and needs Java.
+
+`python benchmarks/judging.py --inventions` prints instead how many of the objects that people and models name are in none of the
+same four references, with 95 % intervals by the bootstrap over photographs; it needs neither.
 """
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,8 @@ from satlib.data import datasets
 from satlib.data.batches import pairs
 from satlib.data.caption_set import CaptionSet
 from satlib.data.text import END, UNKNOWN, tokenise
-from satlib.evaluation import metrics
+from satlib.evaluation import inventions, metrics
+from satlib.evaluation.statistics import interval, resamples
 from satlib.files.atomic import write_json
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
@@ -54,15 +58,26 @@ def against_four(captions: Captions | None, references: References) -> dict[str,
     return {name: round(value, 2) for name, value in found.items()}
 
 
-def people(references: References) -> dict[str, dict[str, float]]:
-    """Of people and of each model that captioned the same photographs."""
-    found = {"people": against_four(None, references)}
+def invented(captions: Captions | None, references: References) -> tuple[float, float, float]:
+    """Percent of the named objects that none of four references mentions, its interval's limits; None judges the caption left out."""
+    counts = np.zeros((len(references), 2))  # objects, invented objects
+    for row, (image, lines) in zip(counts, references.items(), strict=True):
+        for out in range(5):
+            text = captions[image] if captions else lines[out]
+            found = inventions.of_photograph(text, [*lines[:out], *lines[out + 1 :]])
+            row += found["objects"], found["invented objects"]
+    objects, false = (np.concatenate([np.ones((1, len(counts))), resamples(len(counts))]) @ counts).T
+    share, *drawn = 100 * false / objects
+    return float(share), *interval(np.array(drawn))
+
+
+def everyone(references: References) -> Iterator[tuple[str, Captions | None]]:
+    """People (None), and the captions of each model of the table that captioned the same photographs."""
+    yield "people", None
     for path in shipped.evaluations():
         stored = json.loads(path.read_text(encoding="utf-8"))
         if stored["captions"].keys() == references.keys():
-            found[path.parent.name] = against_four(stored["captions"], references)
-            print(path.parent.name, found[path.parent.name], flush=True)
-    return found
+            yield path.parent.name, stored["captions"]
 
 
 def teacher_forcing(data: CaptionSet, root: Path, references: References) -> dict[str, Any]:
@@ -107,14 +122,23 @@ def main() -> None:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("data"))
-    root = parser.parse_args().data
+    parser.add_argument(
+        "--inventions", action="store_true", help="only print how often people and models invent objects"
+    )
+    args = parser.parse_args()
+    root = args.data
     data = datasets.load("flickr8k", root, require_images=False)
     references = {each.image_id: [" ".join(tokenise(line)) for line in each.references] for each in data.split("test")}
+    if args.inventions:
+        for name, captions in everyone(references):
+            print("{:24} {:5.1f} % ({:.1f} to {:.1f})".format(name, *invented(captions, references)), flush=True)
+        return
     found = {"command": COMMAND, "images": len(references)}
     found["teacher forcing"] = teacher_forcing(data, root, references)
     found["likelihood"] = likelihood(data, root)
     print(found, flush=True)
-    write_json(TARGET, found | {"people": people(references)})
+    people = {name: against_four(captions, references) for name, captions in everyone(references)}
+    write_json(TARGET, found | {"people": people})
 
 
 if __name__ == "__main__":

@@ -1,20 +1,16 @@
 """The bench measures like with like: the baseline decoder is satlib's in values and gradients, and words are counted right."""
 
 import json
-import sys
-from pathlib import Path
 
+import bench
 import pytest
 import torch
+from bench import Baseline, Contestant, Sizes
 
 from satlib.data import counts
 from satlib.model.decoder import Decoder
 from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood
 from satlib.recipe import DecoderConfig
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-import bench
-from bench import Baseline, Contestant, Sizes
 
 SMALL = Sizes(D=12, B=6, L=9, n=8, K=20)
 CPU = torch.device("cpu")

@@ -1,5 +1,6 @@
 """What captions invent: counted by hand on scenes and photographs."""
 
+import judging
 import pytest
 
 from satlib.data import scenes
@@ -59,6 +60,13 @@ def test_objects_of_photographs_by_kind():
     )
     assert found == {"objects": 3, "invented objects": 1}
     assert inventions.of_photograph("it is nice", ["a dog"]) == {"objects": 0, "invented objects": 0}
+
+
+def test_people_by_hand():
+    """Left out in turn, the five references name six objects, of which four others never name the horse and the cat."""
+    references = {"1": ["a dog runs", "a dog", "a dog", "a horse", "a dog and a cat"]}
+    assert judging.invented(None, references) == pytest.approx([100 * 2 / 6] * 3)
+    assert judging.invented({"1": "a cat"}, references) == pytest.approx([100 / 5] * 3)  # unless the fifth is left out
 
 
 def test_columns_are_those_of_each_image():
