@@ -125,6 +125,9 @@ class ObjectiveConfig(_Section):
     boxes: Annotated[float, Meta(ge=0, description=
         "the weight of the loss that draws the map of a phrase's last word into the boxes that people gave for the "
         "phrase (needs --entities); 0 trains without boxes")] = 0.0
+    words: Annotated[float, Meta(ge=0, description=
+        "the weight of two losses: of detectors that learn from the captions where an image has their words, and of maps "
+        "that leave the places where their word is detected; 0 trains without detectors")] = 0.0
     label_smoothing: Annotated[float, Meta(ge=0, lt=1, description=
         "the share of each target that is spread evenly over the vocabulary")] = 0.0
     distillation: Annotated[float, Meta(ge=0, lt=1, description=
@@ -467,11 +470,12 @@ def require_consistent(recipe: Recipe) -> None:
             f'decoder.normaliser = "{decoder.normaliser}" needs decoder.attention = "soft", not "{decoder.attention}": a place that is '
             "drawn needs the logarithm of its weight"
         )
-    if decoder.normaliser != "softmax" and recipe.objective.boxes:
-        raise SatlibError(
-            f'decoder.normaliser = "{decoder.normaliser}" needs objective.boxes = 0: a map with no weight in a box gives no gradient '
-            "towards it"
-        )
+    for option in ("boxes", "words"):
+        if decoder.normaliser != "softmax" and getattr(recipe.objective, option):
+            raise SatlibError(
+                f'decoder.normaliser = "{decoder.normaliser}" needs objective.{option} = 0: a map with no weight at a place gives no '
+                "gradient towards it"
+            )
     if recipe.decoder.attention == "hard" and recipe.hard.baseline == "leave-one-out" and recipe.hard.samples < 2:
         raise SatlibError(
             'hard.baseline = "leave-one-out" needs more than one sample: set hard.samples to at least 2, or choose another '

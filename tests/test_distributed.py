@@ -169,6 +169,12 @@ class TestEquality:
         assert max(apart(record(tmp_path / "run"), one)) < 1e-9
         assert max(apart(one, once(1, *SURE, double=True))) > 1e-4
 
+    def test_word_detectors(self, do, once, tmp_path):
+        """They learn as the decoder does, and the first process keeps them."""
+        changes = (*SURE, "objective.words=1.0", "training.batches=images", "training.batch_size=2")
+        finished(do(3, tmp_path, *changes, double=True))
+        assert max(apart(record(tmp_path), once(1, *changes, double=True))) < 1e-9
+
 
 SCENES = (
     "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8", "decoding.max_length=8",

@@ -46,6 +46,7 @@ def test_it_trains_and_is_loaded_as_it_was_saved(tmp_path):
         ("decoder.attention=hard", r'decoder\.attention = "soft", not "hard"'),
         ("decoder.attention=none", r'decoder\.attention = "soft", not "none"'),
         ("objective.boxes=1.0", r"objective\.boxes = 0"),
+        ("objective.words=1.0", r"objective\.words = 0"),
     ],
 )
 @pytest.mark.parametrize("normaliser", ["sparsemax", "entmax"])

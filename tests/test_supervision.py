@@ -91,7 +91,7 @@ class TestLoss:
         covers = torch.rand(3, 3, 4)
         plain = caption_loss(captioner.decoder, a, captions)
         targets = SimpleNamespace(weight=0.7, of=lambda *_: covers)
-        term = BoxTargets.term(targets, Batch(["a", "b", "c"], captions), torch.device("cpu"), None)
+        term = BoxTargets.term(targets, Batch(["a", "b", "c"], captions), a, None)
         boxed = caption_loss(captioner.decoder, a, captions, terms=[term])
         outside = box_loss(captioner.decoder(a, captions).alphas, covers)
         torch.testing.assert_close(boxed.loss - plain.loss, 0.7 * outside.mean(), rtol=1e-4, atol=1e-5)

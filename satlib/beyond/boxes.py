@@ -95,9 +95,9 @@ class BoxTargets:
                 covers[row, word] = self._cover(boxes)
         return covers
 
-    def term(self, batch: Batch, device: torch.device, places: Tensor | None) -> BatchTerm:
+    def term(self, batch: Batch, a: Tensor, places: Tensor | None) -> BatchTerm:
         """`box_loss`, added to the loss."""
-        shares = self.of(batch.images, batch.captions).to(device)
+        shares = self.of(batch.images, batch.captions).to(a.device)
         shares = shares if places is None else shares[:, :, places]
 
         def add(loss: Tensor, output: Output) -> tuple[Tensor, dict[str, Tensor]]:
@@ -129,12 +129,21 @@ def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, caption
         )
     if entities is None:
         return None
-    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward" or data.streamed:
-        raise SatlibError(
-            "objective.boxes needs attention (soft or hard), the likelihood of captions, and a data set in files"
-        )
+    require_maps("objective.boxes", data, recipe)
     train = data.shortened(recipe.data.train_images).split("train")
     return BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view, weight)
+
+
+def require_maps(option: str, data: CaptionSet, recipe: Recipe) -> None:
+    """Refuse an option that supervises the maps of true captions where there are none.
+
+    Raises:
+        SatlibError: there is no attention, a reward is maximised, or the captions are a stream.
+    """
+    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward" or data.streamed:
+        raise SatlibError(
+            f"{option} needs attention (soft or hard), the likelihood of captions, and a data set in files"
+        )
 
 
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:

@@ -92,9 +92,9 @@ class Teachers:
             total = total + logits.softmax(2, dtype=torch.promote_types(logits.dtype, torch.float32))
         return total / len(self._teachers)
 
-    def term(self, batch: Batch, device: torch.device, places: Tensor | None) -> BatchTerm:
+    def term(self, batch: Batch, a: Tensor, places: Tensor | None) -> BatchTerm:
         """The cross-entropy with the teachers, mixed into the loss: (1 - w) loss + w term."""
-        captions = batch.captions.to(device)
+        captions = batch.captions.to(a.device)
         q = self.probabilities(batch.images, captions) * (captions != PAD).unsqueeze(2)
 
         def mix(loss: Tensor, output: Output) -> tuple[Tensor, dict[str, Tensor]]:

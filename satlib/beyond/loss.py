@@ -1,13 +1,12 @@
 """The loss of a batch of captions: equation 14 or hard attention's bound, and a list of further terms.
 
-A term is an object with a method `term(batch, device, places)`. It is called before the decoder runs and gives a function that
-puts the term into the loss once there is an output; `distillation` mixes, `boxes` adds. The training loop knows none by name.
+A term is an object with a method `term(batch, a, places)`. It is called before the decoder runs and gives a function that
+puts the term into the loss once there is an output; `distillation` mixes, `boxes` and `words` add. The training loop knows none by name.
 """
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from satlib.data.batches import Batch
@@ -23,8 +22,8 @@ BatchTerm = Callable[[Tensor, Output], tuple[Tensor, dict[str, Tensor]]]
 class Term(Protocol):
     """A term of the loss."""
 
-    def term(self, batch: Batch, device: torch.device, places: Tensor | None) -> BatchTerm:
-        """The term for a batch; `places` are the indices of the places that it keeps, None if it keeps all."""
+    def term(self, batch: Batch, a: Tensor, places: Tensor | None) -> BatchTerm:
+        """The term for a batch whose images have the annotation vectors a (I, L, D), of these `places`; None if of all."""
 
 
 class BatchLoss(NamedTuple):

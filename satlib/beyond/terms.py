@@ -1,10 +1,11 @@
-"""The terms that a run's recipe, teachers and boxes add to the loss of captions (`satlib.beyond.loss`)."""
+"""The terms that a run's recipe, teachers, boxes and word detectors add to the loss of captions (`satlib.beyond.loss`)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from satlib.beyond import boxes, distillation
+from satlib.beyond import boxes, distillation, words
 from satlib.beyond.loss import Term
+from satlib.beyond.words import WordDetectors
 from satlib.data.caption_set import CaptionSet
 from satlib.data.entities import Entities
 from satlib.data.features import Reader
@@ -12,11 +13,12 @@ from satlib.model.captioner import Captioner
 
 
 class Terms(NamedTuple):
-    """The terms in their order, and what identifies them in a checkpoint: SHA-256 of the boxes ("" without), of each teacher."""
+    """The terms in their order, what identifies them in a checkpoint (SHA-256 of the boxes, "" without, and of each teacher), and the term that learns."""
 
     terms: list[Term]
     boxes: str
     teachers: Sequence[str] | None
+    detectors: WordDetectors | None
 
 
 def create(
@@ -28,13 +30,15 @@ def create(
     """The terms of a run; the captioner's origins get its teachers.
 
     Raises:
-        SatlibError: the recipe does not go together with the teachers or the boxes.
+        SatlibError: the recipe does not go together with the teachers, the boxes or the data.
     """
     distilled = distillation.Teachers.of(teachers, captioner.vocabulary, captioner.recipe)
     captioner.origins = distilled.origins if distilled else ()
     supervised = boxes.targets(entities, data, captioner.recipe, captioner)
+    detectors = words.detectors(data, captioner.recipe, captioner)
     return Terms(
-        [term for term in (distilled, supervised) if term],
+        [term for term in (distilled, supervised, detectors) if term],
         supervised.hash if supervised else "",
         distilled.hashes if distilled else None,
+        detectors,
     )

@@ -1,6 +1,6 @@
 """A run's checkpoint: everything that resuming needs, in one safetensors file that is written atomically; and the folder's lock.
 
-It holds the weights that train, their moving average, hard attention's baseline, the optimiser's state, the random state and,
+It holds the weights that train, their moving average, hard attention's baseline, word detectors, the optimiser's state, the random state and,
 as JSON in the header, the recipe, the progress, and what identifies the run. On a CPU, resuming from it gives the same bits as
 not having stopped.
 """
@@ -17,9 +17,10 @@ import msgspec
 import torch
 from filelock import FileLock, Timeout
 from msgspec import Struct
-from torch import Tensor
+from torch import Tensor, nn
 
 from satlib.beyond.loss import BatchLoss
+from satlib.beyond.words import WordDetectors
 from satlib.errors import SatlibError
 from satlib.files.reading import Count, Size
 from satlib.files.weights import read_safetensors, require_finite, write_safetensors
@@ -31,7 +32,7 @@ from satlib.training.optimisation import create_optimiser, trained_part
 
 CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
 FORMAT = "satlib checkpoint 1"
-LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline")
+LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "detection", "taught", "reward", "baseline")
 # Options that may change when a run is resumed, beside [decoding]: how long to train.
 _FREE = {("training", "epochs"), ("training", "patience")}
 
@@ -108,12 +109,13 @@ class RunState:
     captioner: Captioner
     averaged: Captioner  # the moving average of its weights; the captioner itself without one
     bound: VariationalBound | None
+    detectors: WordDetectors | None
     optimiser: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     progress: Progress
 
     @classmethod
-    def fresh(cls, captioner: Captioner, low: torch.dtype) -> "RunState":
+    def fresh(cls, captioner: Captioner, low: torch.dtype, detectors: WordDetectors | None = None) -> "RunState":
         """The state of a new run; `low` is the precision of its matrix products (`satlib.model.device.precision`)."""
         recipe, device, bound = captioner.recipe, captioner.device, None
         averaged = copy.deepcopy(captioner) if recipe.training.average else captioner
@@ -122,15 +124,21 @@ class RunState:
             bound = VariationalBound(recipe.hard, recipe.decoder.hidden, smoothing, longest).to(device)
         # Small gradients underflow in fp16: the loss is scaled up, as far as large ones allow.
         scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)
-        return cls(captioner, averaged, bound, create_optimiser(captioner, recipe, bound), scaler, Progress())
+        optimiser = create_optimiser(captioner, recipe, _present(bound=bound, detectors=detectors).values())
+        return cls(captioner, averaged, bound, detectors, optimiser, scaler, Progress())
+
+    @property
+    def helpers(self) -> dict[str, nn.Module]:
+        """What learns with the captioner but is no part of it."""
+        return _present(bound=self.bound, detectors=self.detectors)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors of a checkpoint by name."""
         tensors = {f"model.{name}": value for name, value in trained_part(self.captioner).state_dict().items()}
         if self.averaged is not self.captioner:
             tensors |= {f"average.{name}": value for name, value in trained_part(self.averaged).state_dict().items()}
-        if self.bound is not None:
-            tensors |= {f"bound.{name}": value for name, value in self.bound.state_dict().items()}
+        for part, helper in self.helpers.items():
+            tensors |= {f"{part}.{name}": value for name, value in helper.state_dict().items()}
         for i, state in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{i}.{key}": value for key, value in state.items()}
         tensors["random"] = torch.get_rng_state()
@@ -151,8 +159,8 @@ class RunState:
             trained_part(self.captioner).load_state_dict(_part(tensors, "model."))
             if self.averaged is not self.captioner:
                 trained_part(self.averaged).load_state_dict(_part(tensors, "average."))
-            if self.bound is not None:
-                self.bound.load_state_dict(_part(tensors, "bound."))
+            for part, helper in self.helpers.items():
+                helper.load_state_dict(_part(tensors, f"{part}."))
         except RuntimeError as error:  # names or shapes that do not fit
             raise SatlibError(
                 f"{path} does not fit its recipe ({str(error).splitlines()[-1].strip()}): another version of satlib made it; "
@@ -286,3 +294,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _present(**helpers: nn.Module | None) -> dict[str, nn.Module]:
+    return {name: helper for name, helper in helpers.items() if helper is not None}

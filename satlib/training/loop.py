@@ -127,16 +127,16 @@ class Trainer:
         self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
-        self.terms, boxes, hashes = terms.create(self.captioner, data, teachers, entities)
+        self.terms, boxes, hashes, detectors = terms.create(self.captioner, data, teachers, entities)
         self.identity = Identity(recipe, self.data.hash + boxes, hashes)
         self.low = precision(recipe.training.precision, device)
-        self.state = RunState.fresh(self.captioner, self.low)
+        self.state = RunState.fresh(self.captioner, self.low, detectors)
         resumed = self.ranks.from_first(lambda: self._begin(start))
         if resumed is not None:
             self._resume(*resumed)
         learning = [
             self.captioner if recipe.encoder.train else self.captioner.decoder,
-            *([] if self.state.bound is None else [self.state.bound]),
+            *self.state.helpers.values(),
         ]
         partly = recipe.encoder.train  # a network may have a head that is not used
         loss = self._caption_loss if self.data.reward is None else self._reward_loss
@@ -282,7 +282,7 @@ class Trainer:
             objective.label_smoothing,
             self.state.bound,
             self.done(),
-            [term.term(batch, self.device, places) for term in self.terms],
+            [term.term(batch, a, places) for term in self.terms],
         )
 
     def _reward_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:

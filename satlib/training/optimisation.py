@@ -1,22 +1,23 @@
 """The optimiser, its learning rate over time, and the moving average of the weights (section 4.3)."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
 from satlib.model.captioner import Captioner
-from satlib.model.objective import VariationalBound
 from satlib.recipe import Recipe, TrainingConfig
 
 
-def create_optimiser(
-    captioner: Captioner, recipe: Recipe, bound: VariationalBound | None = None
-) -> torch.optim.Optimizer:
-    """The recipe's optimiser over all weights that train: the decoder's, a learned baseline's, and the encoder's if it trains."""
+def create_optimiser(captioner: Captioner, recipe: Recipe, helpers: Iterable[nn.Module] = ()) -> torch.optim.Optimizer:
+    """The recipe's optimiser over all weights that train: the decoder's, its helpers', and the encoder's if it trains.
+
+    helpers: learn with the captioner but are no part of it, such as a learned baseline.
+    """
     config = recipe.training
-    baseline = [] if bound is None else list(bound.parameters())
-    groups = [{"params": [*captioner.decoder.parameters(), *baseline], "lr": config.learning_rate}]
+    learning = [parameter for part in (captioner.decoder, *helpers) for parameter in part.parameters()]
+    groups = [{"params": learning, "lr": config.learning_rate}]
     if recipe.encoder.train:
         rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
         tuned = [parameter for parameter in captioner.encoder.parameters() if parameter.requires_grad]
