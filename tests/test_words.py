@@ -9,7 +9,7 @@ import torch
 from runs import differences
 
 from satlib.beyond.boxes import box_loss
-from satlib.beyond.words import WordDetectors, content_words, detection_loss
+from satlib.beyond.words import WordDetectors, content_words, detection_loss, detectors
 from satlib.data.batches import Batch, pairs
 from satlib.data.caption_set import Example
 from satlib.data.text import END, PAD, Vocabulary
@@ -205,3 +205,7 @@ class TestTraining:
     def test_what_has_no_maps_of_true_captions(self, tmp_path, change):
         with pytest.raises(SatlibError, match=r"objective\.words needs attention \(soft or hard\), the likelihood"):
             tiny.train(tmp_path / "run", ON, change)
+
+    def test_a_stream_of_captions(self):
+        with pytest.raises(SatlibError, match=r"objective\.words needs .* a data set in files"):
+            detectors(SimpleNamespace(streamed=True), tiny.the_recipe(ON), None)

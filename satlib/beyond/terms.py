@@ -13,7 +13,9 @@ from satlib.model.captioner import Captioner
 
 
 class Terms(NamedTuple):
-    """The terms in their order, what identifies them in a checkpoint (SHA-256 of the boxes, "" without, and of each teacher), and the term that learns."""
+    """The terms in their order; what identifies them in a checkpoint: SHA-256 of the boxes ("" without), of each teacher; and the one
+    that learns, if it is among them.
+    """
 
     terms: list[Term]
     boxes: str

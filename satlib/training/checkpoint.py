@@ -1,8 +1,8 @@
 """A run's checkpoint: everything that resuming needs, in one safetensors file that is written atomically; and the folder's lock.
 
-It holds the weights that train, their moving average, hard attention's baseline, word detectors, the optimiser's state, the random state and,
-as JSON in the header, the recipe, the progress, and what identifies the run. On a CPU, resuming from it gives the same bits as
-not having stopped.
+It holds the weights that train, their moving average, hard attention's baseline, word detectors, the optimiser's state, the random
+state and, as JSON in the header, the recipe, the progress, and what identifies the run. On a CPU, resuming from it gives the same
+bits as not having stopped.
 """
 
 import copy
