@@ -1,7 +1,7 @@
 """The bound and its estimators held against the truth, on a case small enough to sum over every path (section 4.1).
 
 With L places and C words there are L^C paths s; for a tiny decoder all of them are run, which gives log p(y|a), the bound L_s
-and its gradient exactly. Then each estimator of `objectives.VariationalBound` is drawn many times: is its mean the
+and its gradient exactly. Then each estimator of `objective.VariationalBound` is drawn many times: is its mean the
 gradient of the bound, and how large is its variance?
 
 Two variants that no recipe trains with are measured beside them: the estimator of the official Theano code, and a
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from satlib.model.attention import HardAttention, Look
-from satlib.model.decoder import Decoder
+from satlib.model.decoder import Decoder, Output
 from satlib.model.objective import (
     HardConfig,
     VariationalBound,
@@ -87,13 +87,22 @@ def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
     return decoder.train(), a, torch.randint(0, VOCABULARY, (1, WORDS), generator=generator)
 
 
-def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
-    """Run the decoder along each of the L^C paths: a (1, L, D), caption (1, C)."""
+def run_every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Output:
+    """Run the decoder along each of the P = L^C paths: a (1, L, D), caption (1, C) -> what it gives for P rows."""
     paths = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))
     with _forced(decoder, paths):
-        output = decoder(a.expand(len(paths), -1, -1), caption.expand(len(paths), -1))
-    log_p_word = -word_losses(output.logits, caption.expand(len(paths), -1))
-    return Paths(paths, log_probability(output.alphas, paths), log_p_word)
+        return decoder(a.expand(len(paths), -1, -1), caption.expand(len(paths), -1))
+
+
+def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
+    """The paths of a caption with their log-probabilities: a (1, L, D), caption (1, C)."""
+    return paths_of(run_every_path(decoder, a, caption), caption)
+
+
+def paths_of(output: Output, caption: Tensor) -> Paths:
+    """The log-probabilities of what `run_every_path` gave for a caption (1, C)."""
+    log_p_word = -word_losses(output.logits, caption.expand(len(output.logits), -1))
+    return Paths(output.places, log_probability(output.alphas, output.places), log_p_word)
 
 
 def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
@@ -101,19 +110,16 @@ def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
 
     With them any estimator that is a function of sampled paths has its mean and its variance as a sum, without a sample.
     """
-
-    def each(values: Tensor) -> Tensor:  # (R,) -> (R, W)
-        one_hot = torch.eye(len(values), dtype=values.dtype, device=values.device)
-        found = torch.autograd.grad(
-            values, weights, one_hot, retain_graph=True, allow_unused=True, is_grads_batched=True
-        )
-        shaped = zip(found, weights, strict=True)
-        return torch.cat(
-            [values.new_zeros(len(values), w.numel()) if g is None else g.flatten(1) for g, w in shaped], 1
-        )
-
-    likelihood, score = each(paths.log_p_caption), each(paths.log_p_place.flatten())
+    likelihood, score = jacobian(paths.log_p_caption, weights), jacobian(paths.log_p_place.flatten(), weights)
     return PathGradients(likelihood, score.unflatten(0, paths.places.shape))
+
+
+def jacobian(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """The gradient of each value over `weights`, flat and in their order: (R,) -> (R, W)."""
+    one_hot = torch.eye(len(values), dtype=values.dtype, device=values.device)
+    found = torch.autograd.grad(values, weights, one_hot, retain_graph=True, allow_unused=True, is_grads_batched=True)
+    shaped = zip(found, weights, strict=True)
+    return torch.cat([values.new_zeros(len(values), w.numel()) if g is None else g.flatten(1) for g, w in shaped], 1)
 
 
 @contextmanager

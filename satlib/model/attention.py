@@ -162,7 +162,7 @@ class HardAttention(nn.Module):
         look: how z is formed outside training: "expected" (z = sum_i alpha_ti a_i, as in the official code), "probable" (the
             location with the largest weight) or "sample".
 
-    In training a location is sampled; the loss provides the gradient of the samples (`objectives.VariationalBound`).
+    In training a location is sampled; the loss provides the gradient of the samples (`objective.VariationalBound`).
     """
 
     def __init__(self, energy: nn.Module, look: str = "expected") -> None:

@@ -1,0 +1,200 @@
+"""Lower bounds on log p(y|a) and estimates of their gradients, all summed over every outcome on a case as small as `estimators.tiny`.
+
+A caption's P paths s are drawn from a proposal q(s) and weighed by w(s) = p(y, s|a) / q(s). The K-sample bound is
+L_K = E[log 1/K sum_k w(s_k)] <= log p(y|a), over K independent paths (IWAE: Burda et al., 2016, arXiv:1509.00519). Three proposals:
+
+- the attention itself, q = p(s|a): then w = p(y|s,a), and L_1 is the paper's L_s (equation 10);
+- the posterior p(s|y,a): w is p(y|a) for every path, and every L_K is log p(y|a) itself;
+- a learned posterior, an attention that also sees the word y_t (after Deng et al., 2018, arXiv:1807.03756; theirs sees all words).
+
+An estimator is a list of all that it can give, with the probability of each (`Estimates`): its mean and variance are sums.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from satcourse.lessons.estimators import GumbelAttention, PathGradients, Paths, jacobian, paths_of, run_every_path
+from satlib.model.attention import AdditiveEnergy
+from satlib.model.decoder import Decoder, Output
+from satlib.model.objective import leave_one_out, log_probability, word_losses
+
+
+class Drawn(NamedTuple):
+    """The P paths of a caption as drawn from q: log q(s) and log w(s) (P,), and their gradients over W weights (P, W)."""
+
+    log_q: Tensor
+    log_w: Tensor
+    d_log_q: Tensor
+    d_log_w: Tensor
+
+
+class Estimates(NamedTuple):
+    """All that an estimator can give: probability (S,), which sums to 1, and gradient (S, W), to be ascended."""
+
+    probability: Tensor
+    gradient: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """(W,)."""
+        return self.probability @ self.gradient
+
+    @property
+    def variance(self) -> Tensor:
+        """The sum over all weights: ()."""
+        return self.probability @ (self.gradient - self.mean).square().sum(1)
+
+
+class Posterior(nn.Module):
+    """q(s_t|s_<t, y_<=t, a): the attention's weights times exp(v . tanh(W_a a_i + W_h [h_{t-1}; E y_t] + b)), normalised.
+
+    The decoder is input here: no gradient goes through q to its weights. Fresh, q is the attention itself.
+    """
+
+    def __init__(self, decoder: Decoder, annotation_dim: int, width: int) -> None:
+        super().__init__()
+        self.energy = AdditiveEnergy(annotation_dim, decoder.config.hidden + decoder.config.embedding, width)
+        nn.init.zeros_(self.energy.energy.weight)
+
+    def forward(self, decoder: Decoder, output: Output, a: Tensor, caption: Tensor) -> Tensor:
+        """Log q(s) of the rows of `run_every_path`: a (1, L, D), caption (1, C) -> (P,)."""
+        P, C, _ = output.alphas.shape
+        seen = torch.cat([output.states, decoder.embed(caption).expand(P, -1, -1)], 2).detach()
+        e = self.energy(self.energy.keys(a).expand(P * C, -1, -1), seen.flatten(0, 1)).unflatten(0, (P, C))
+        return log_probability(torch.softmax(output.alphas.detach().log() + e, 2), output.places).sum(1)
+
+
+def from_attention(paths: Paths, gradients: PathGradients) -> Drawn:
+    """Paths drawn as the decoder draws them."""
+    return Drawn(paths.log_p_path, paths.log_p_caption, gradients.score.sum(1), gradients.likelihood)
+
+
+def from_proposal(paths: Paths, gradients: PathGradients, log_q: Tensor) -> Drawn:
+    """Paths drawn from a q (P,) that does not depend on the decoder's weights."""
+    d_log_p = gradients.likelihood + gradients.score.sum(1)
+    return Drawn(log_q, paths.log_p_path + paths.log_p_caption - log_q, torch.zeros_like(d_log_p), d_log_p)
+
+
+def posterior(paths: Paths) -> Tensor:
+    """Log p(s|y,a) by Bayes' rule: (P,)."""
+    return paths.log_p_path + paths.log_p_caption - paths.log_likelihood
+
+
+def independent(log_q: Tensor, K: int) -> tuple[Tensor, Tensor]:
+    """All outcomes of K independent draws, regardless of order: paths (S, K) and probabilities (S,)."""
+    drawn = list(itertools.combinations_with_replacement(range(len(log_q)), K))
+    orders = [math.factorial(K) / math.prod(map(math.factorial, map(s.count, set(s)))) for s in drawn]
+    rows = torch.tensor(drawn)
+    return rows, log_q.new_tensor(orders) * log_q[rows].sum(1).exp()
+
+
+def bound(drawn: Drawn, K: int) -> Tensor:
+    """L_K: ()."""
+    rows, probability = independent(drawn.log_q, K)
+    return probability @ (torch.logsumexp(drawn.log_w[rows], 1) - math.log(K))
+
+
+def score_function(drawn: Drawn, K: int, baseline: float | str) -> Estimates:
+    """L_1 by the mean of K score-function estimates; a baseline is a number, or "leave-one-out" (`objective.leave_one_out`)."""
+    rows, probability = independent(drawn.log_q.detach(), K)
+    rewards = drawn.log_w.detach()[rows]
+    b = leave_one_out(rewards) if baseline == "leave-one-out" else baseline
+    gradient = drawn.d_log_w[rows] + (rewards - b).unsqueeze(2) * drawn.d_log_q[rows]
+    return Estimates(probability, gradient.mean(1))
+
+
+def multi_sample(drawn: Drawn, K: int, vimco: bool) -> Estimates:
+    """L_K by K paths, sum_k [w_k / sum_j w_j d log w_k + (L - b_k) d log q_k] with L = log 1/K sum_j w_j.
+
+    b_k is 0, or VIMCO's (Mnih and Rezende, 2016, arXiv:1602.06725): L with w_k replaced by the geometric mean of the others.
+    """
+    rows, probability = independent(drawn.log_q.detach(), K)
+    log_w = drawn.log_w.detach()[rows]  # (S, K)
+    signal = torch.logsumexp(log_w, 1, keepdim=True) - math.log(K)
+    if vimco:
+        replaced = log_w.unsqueeze(1).expand(-1, K, -1).clone()  # (S, K, K): row k without w_k
+        replaced.diagonal(dim1=1, dim2=2).copy_(leave_one_out(log_w))
+        signal = signal - (torch.logsumexp(replaced, 2) - math.log(K))
+    gradient = torch.softmax(log_w, 1).unsqueeze(2) * drawn.d_log_w[rows] + signal.unsqueeze(2) * drawn.d_log_q[rows]
+    return Estimates(probability, gradient.sum(1))
+
+
+def _set_probability(p: Tensor, gone: Tensor) -> Tensor:
+    """Of drawing these k paths without replacement, in any order, after others of total probability `gone`: (S, k), (S,) -> (S,)."""
+    if p.shape[1] == 0:
+        return torch.ones_like(gone)
+    others = [torch.cat([p[:, :i], p[:, i + 1 :]], 1) for i in range(p.shape[1])]
+    firsts = zip(p.unbind(1), others, strict=True)
+    return sum(first / (1 - gone) * _set_probability(rest, gone + first) for first, rest in firsts)
+
+
+def without_replacement(drawn: Drawn, K: int) -> Estimates:
+    """L_1 by K different paths, 2 or more: the unordered-set estimator (Kool et al., 2020, arXiv:2002.06043), with its built-in baseline.
+
+    sum_s p(s) R(S, s) [d log w(s) + (log w(s) - b_s) d log q(s)], where R(S, s) is the set's probability if s came first over
+    that of the set S, and b_s = p(s) log w(s) + sum_r p(r) R(S - s, r) log w(r), with the ratios R after s was drawn.
+    """
+    rows = torch.tensor(list(itertools.combinations(range(len(drawn.log_q)), K)))
+    p, rewards = drawn.log_q.detach().exp()[rows], drawn.log_w.detach()[rows]  # (S, K)
+    probability = _set_probability(p, torch.zeros(len(p)).to(p))
+    gradient = torch.zeros_like(drawn.d_log_q[rows[:, 0]])
+    for k in range(K):
+        others = [j for j in range(K) if j != k]
+        after = _set_probability(p[:, others], p[:, k])  # of the other paths, once path k was drawn
+        b = p[:, k] * rewards[:, k]
+        for j in others:
+            rest = [i for i in others if i != j]
+            b = b + p[:, j] * _set_probability(p[:, rest], p[:, k] + p[:, j]) / after * rewards[:, j]
+        estimate = drawn.d_log_w[rows[:, k]] + (rewards[:, k] - b).unsqueeze(1) * drawn.d_log_q[rows[:, k]]
+        gradient += (p[:, k] * after / probability).unsqueeze(1) * estimate
+    return Estimates(probability, gradient)
+
+
+def soft_log_p(decoder: Decoder, a: Tensor, caption: Tensor) -> Tensor:
+    """Log p(y|a) of soft attention with the same weights (), which is no bound: a (1, L, D), caption (1, C)."""
+    return -word_losses(decoder(a, caption, torch.tensor([True])).logits, caption).sum()
+
+
+def mixed(hard: Estimates, soft: Tensor) -> Estimates:
+    """The paper's mix (section 4.1, end): with probability 0.5 the expectation's gradient (W,) in place of a sampled path's."""
+    probability = torch.cat([hard.probability.new_tensor([0.5]), 0.5 * hard.probability])
+    return Estimates(probability, torch.cat([soft.unsqueeze(0), hard.gradient]))
+
+
+def gumbel(decoder: Decoder, a: Tensor, caption: Tensor, temperature: float, draws: int) -> Estimates:
+    """The straight-through Gumbel-softmax, the only one that is drawn: its noise is continuous. `draws` in hundreds."""
+    attention, weights, found = decoder.attention, list(decoder.parameters()), []
+    decoder.attention = GumbelAttention(attention.energy, temperature)
+    captions = caption.expand(100, -1)
+    for _ in range(
+        draws // 100
+    ):  # of all draws at once, each would be differentiated by the weights' gradient in every other
+        log_p = -word_losses(decoder(a.expand(100, -1, -1), captions).logits, captions).sum(1)
+        found.append(jacobian(log_p, weights))
+    decoder.attention = attention
+    return Estimates(log_p.new_full((len(found) * 100,), 0.01 / len(found)).detach(), torch.cat(found))
+
+
+def fit_posterior(
+    decoder: Decoder, cases: Sequence[tuple[Tensor, Tensor]], width: int = 8, steps: int = 500
+) -> Posterior:
+    """Fit one q to all cases (a (1, L, D), caption (1, C)) by ascending their mean L_1, summed over every path; the decoder stays."""
+    torch.manual_seed(0)
+    q = Posterior(decoder, cases[0][0].shape[2], width).to(cases[0][0])
+    with torch.no_grad():
+        outputs = [run_every_path(decoder, *case) for case in cases]
+    optimiser = torch.optim.Adam(q.parameters(), 0.02)
+    for _ in range(steps):
+        loss = torch.zeros(()).to(cases[0][0])
+        for output, (a, caption) in zip(outputs, cases, strict=True):
+            paths, log_q = paths_of(output, caption), q(decoder, output, a, caption)
+            loss = loss - (log_q.exp() * (paths.log_p_path + paths.log_p_caption - log_q)).sum() / len(cases)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return q
