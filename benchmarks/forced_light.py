@@ -6,7 +6,8 @@
 The model captions test scenes greedily. At each word for an object's size, colour or shape in which the two objects differ, and at
 that word alone, an even map over the other object takes the place of the model's own; the words before it and their light stay. The
 figures are the shares of these words that then become true of the other object, and that stay true of their own. A Transformer's
-light is moved in one head, in all heads of a layer, and in all heads. The intervals hold 95 % of 1,000 bootstrap samples of scenes.
+light is moved in all heads, in those of a layer, and in one. In the row "own object", a control, the even map is over the right
+object. The intervals hold 95 % of 1,000 bootstrap samples of scenes.
 """
 
 import argparse
@@ -47,18 +48,19 @@ def over(mask: np.ndarray, grid: tuple[int, int]) -> Tensor:
     return cover / cover.sum()
 
 
-def lights(decoder: AnyDecoder) -> dict[str, Tensor]:
-    """Which of a decoder's maps are moved, by name: 1 where one is, 0 where the model's own stays; (1,) or (layers, heads, 1)."""
+def lights(decoder: AnyDecoder) -> dict[str, tuple[bool, Tensor]]:
+    """What is done with the light, by name: whether it goes to the other object, and in which maps.
+
+    The maps are 1 where the light is moved, 0 where the model's own stays: (1,), or (layers, heads, 1) of a Transformer.
+    """
     if not isinstance(decoder, TransformerDecoder):
-        return {"the map": torch.ones(1)}
-    layers, heads = decoder.config.layers, decoder.config.heads
-    moved = {"all heads": torch.ones(layers, heads, 1)}
-    for layer in range(layers):
-        moved[f"layer {layer + 1}"] = torch.zeros(layers, heads, 1)
-        moved[f"layer {layer + 1}"][layer] = 1
-    for layer, head in np.ndindex(layers, heads):
-        moved[f"layer {layer + 1}, head {head + 1}"] = torch.zeros(layers, heads, 1)
-        moved[f"layer {layer + 1}, head {head + 1}"][layer, head] = 1
+        return {"own object": (False, torch.ones(1)), "other object": (True, torch.ones(1))}
+    heads = torch.arange(decoder.config.layers * decoder.config.heads).view(decoder.config.layers, -1, 1)
+    moved = {"own object": (False, (heads >= 0).float()), "other object": (True, (heads >= 0).float())}
+    for layer, row in enumerate(heads):
+        moved[f"layer {layer + 1}"] = True, torch.isin(heads, row).float()
+    for number, (layer, head) in enumerate(np.ndindex(heads.shape[:2])):
+        moved[f"layer {layer + 1}, head {head + 1}"] = True, (heads == number).float()
     return moved
 
 
@@ -71,9 +73,11 @@ def follow(captioner: Captioner, scene: Scene) -> dict[str, list[tuple[bool, boo
     if not asked:
         return {}
     indices, kinds, numbers = zip(*asked, strict=True)
-    drawn = torch.stack([over(masks[1 - number], captioner.encoder.grid) for number in numbers])
+    described = torch.tensor(numbers)
+    even = torch.stack([over(mask, captioner.encoder.grid) for mask in masks])  # (2, L)
     a, found = captioner.annotations(a).expand(len(asked), -1, -1), {}
-    for name, moved in lights(captioner.decoder).items():
+    for name, (elsewhere, moved) in lights(captioner.decoder).items():
+        drawn = even[1 - described if elsewhere else described]
         given = drawn.view(len(asked), *[1] * (moved.dim() - 1), -1) * moved
         best = look_again(captioner, a, [words] * len(asked), indices, given).argmax(1)
         found[name] = []

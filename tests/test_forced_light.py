@@ -26,23 +26,27 @@ def test_light_and_answer(monkeypatch, answer, outcome):
     number = captioner.vocabulary.number
     monkeypatch.setattr(forced_light, "telling", lambda words, scene: [(words.index("purple"), "colour", 0)])
 
+    places = iter((0, 1))  # first on its own object, then on the other
+
     def look(captioner, a, captions, index, maps):
         assert captions[0][index[0]] == "purple"
-        cover = torch.tensor(SCENE.masks[1]).float().view(14, 16, 14, 16).mean((1, 3)).flatten()
+        cover = torch.tensor(SCENE.masks[next(places)]).float().view(14, 16, 14, 16).mean((1, 3)).flatten()
         torch.testing.assert_close(maps, (cover / cover.sum()).unsqueeze(0))
         return torch.eye(len(captioner.vocabulary))[[number(answer)]]
 
     monkeypatch.setattr(forced_light, "look_again", look)
-    assert forced_light.follow(captioner, SCENE) == {"the map": [outcome]}
+    assert forced_light.follow(captioner, SCENE) == {"own object": [outcome], "other object": [outcome]}
 
 
 def test_lights_of_a_transformer():
     decoder = tiny.decided(
         changes=("decoder.kind=transformer", "decoder.hidden=16", "decoder.layers=2", "decoder.heads=2")
     ).decoder
-    moved = {name: each.flatten().tolist() for name, each in forced_light.lights(decoder).items()}
-    assert moved == {
-        "all heads": [1, 1, 1, 1],
+    moved = {name: (other, maps.flatten().tolist()) for name, (other, maps) in forced_light.lights(decoder).items()}
+    assert moved.pop("own object") == (False, [1, 1, 1, 1])
+    assert all(other for other, _ in moved.values())
+    assert {name: maps for name, (_, maps) in moved.items()} == {
+        "other object": [1, 1, 1, 1],
         "layer 1": [1, 1, 0, 0],
         "layer 2": [0, 0, 1, 1],
         "layer 1, head 1": [1, 0, 0, 0],
