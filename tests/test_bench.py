@@ -1,6 +1,7 @@
 """The bench measures like with like: the baseline decoder is satlib's in values and gradients, and words are counted right."""
 
 import json
+from pathlib import Path
 
 import bench
 import pytest
@@ -14,6 +15,7 @@ from satlib.recipe import DecoderConfig
 
 SMALL = Sizes(D=12, B=6, L=9, n=8, K=20)
 CPU = torch.device("cpu")
+FOLDER = Path(bench.__file__).parent
 
 
 def test_the_baseline_decoder_is_the_same_mathematics():
@@ -67,6 +69,17 @@ def test_the_step_ends_in_the_file(tmp_path, monkeypatch, capsys):
     assert list(row["results"]) == [f"{name} {p}" for p in ("float32", "bf16") for name in ("baseline", "satlib")]
     assert row["results"]["baseline float32"]["ratio"]["median"] == 1
     assert "satlib bf16" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("gpu/*/*.json")), ids=lambda path: path.stem)
+def test_the_page_shows_what_is_recorded(path):
+    page, recorded = (FOLDER / "README.md").read_text(encoding="utf-8"), json.loads(path.read_text())
+    rates = recorded.get("extraction", {}) | recorded.get("beam", {})
+    rows = [
+        f"| {name} | {rate['median']:,.0f} ({rate['low']:,.0f} to {rate['high']:,.0f}) |"
+        for name, rate in rates.items()
+    ]
+    assert [row for row in [bench.table(recorded.get("step", [])), *rows] if row not in page] == []
 
 
 def test_mistakes_are_named(capsys):
