@@ -36,7 +36,7 @@ def tuned(tmp_path_factory):
 
 
 def test_statistics_keep_their_bits_and_the_convolutions_move(tuned):
-    before, after = encoders.create("efficientnet-lite0").state_dict(), tuned.encoder.state_dict()
+    before, after = encoders.create(tuned.encoder.name).state_dict(), tuned.encoder.state_dict()
     frozen = {f"{name}.{key}" for name, module in normalisations(tuned.encoder).items() for key in module.state_dict()}
     assert {key.rpartition(".")[2] for key in frozen} >= {"running_mean", "running_var", "weight", "bias"}
     for name, value in before.items():
@@ -59,7 +59,7 @@ def test_rates_and_modes(tuned):
     """The encoder has its own learning rate; only what trains is given to the optimiser."""
     captioner = tuned.train()
     decoder, encoder = optimisation.create_optimiser(captioner, captioner.recipe).param_groups
-    assert (decoder["lr"], encoder["lr"]) == (4e-4, 2e-4)
+    assert (decoder["lr"], encoder["lr"]) == (8e-4, 2e-4)
     inside = {id(p) for module in normalisations(captioner.encoder).values() for p in module.parameters()}
     assert inside
     assert not inside & {id(p) for p in encoder["params"]}
