@@ -29,12 +29,13 @@ _PANEL = 1.6  # inches
 _COLUMNS = 6
 _WORD, _GATE = 21.0, 10.0  # points: a word above its picture, if it is not too long, and the gate below
 _DPI = 144  # two pixels per point
+_WIDTH = 100  # of an inch on a notebook's page, in its pixels
 GROUND, BRIGHT, PALE = (
     "#24262b",
     "#ffffff",
     "#a6abb5",
 )  # of lit photographs on any page; text on it; text of less weight
-INK = "#7f7f7f"  # text and lines that are no data: a contrast of 4 on light and on dark pages (satcourse/page.mplstyle)
+INK = "#6b7080"  # lines that are no data
 _TRAIN, _DEV, _BLEU, _CHOSEN = "#56b4e9", "#0072b2", "#d55e00", INK  # from the palette of Okabe and Ito
 
 
@@ -42,9 +43,9 @@ class NotebookFigure(Figure):
     """A figure that a notebook displays by itself, whether or not pyplot was imported."""
 
     def _repr_png_(self) -> bytes:
-        """The figure as a PNG in all its colours; transparent where the style of the page says so."""
+        """The figure as a PNG in all its colours, with two pixels per point."""
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=100)
+        self.savefig(buffer, format="png", dpi=_DPI)
         return buffer.getvalue()
 
     def _ipython_display_(self) -> None:
@@ -52,7 +53,7 @@ class NotebookFigure(Figure):
         from IPython.display import Image as DisplayedImage
         from IPython.display import display
 
-        display(DisplayedImage(self._repr_png_(), format="png"))
+        display(DisplayedImage(self._repr_png_(), format="png", width=round(_WIDTH * self.get_figwidth())))
 
 
 class Strip(NotebookFigure):
@@ -62,7 +63,7 @@ class Strip(NotebookFigure):
     """
 
     def savefig(self, *args: Any, **options: Any) -> None:
-        """As `Figure.savefig`, but on the dark ground even where the style of the page asks for a transparent one."""
+        """As `Figure.savefig`, but on the dark ground whatever the style of the page."""
         super().savefig(*args, **options | {"facecolor": GROUND})
 
     def _ipython_display_(self) -> None:
@@ -71,7 +72,7 @@ class Strip(NotebookFigure):
 
         buffer = io.BytesIO()
         self.savefig(buffer, format="jpeg", dpi=_DPI, pil_kwargs={"quality": 85, "subsampling": 0})
-        display(DisplayedImage(buffer.getvalue(), format="jpeg", width=round(100 * self.get_figwidth())))
+        display(DisplayedImage(buffer.getvalue(), format="jpeg", width=round(_WIDTH * self.get_figwidth())))
 
 
 def save(figure: Figure, path: Path) -> None:
