@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from satcourse.lessons import bounds
+from satcourse.lessons import bounds, posterior
 from satcourse.lessons.bounds import Drawn, Estimates
 from satcourse.lessons.estimators import Paths, jacobian, path_gradients, paths_of, run_every_path, tiny
 from satlib.model.decoder import Decoder
@@ -68,8 +68,8 @@ def pairs(number: int, seed: int) -> list[tuple[Tensor, Tensor]]:
 def captions(decoder: Decoder) -> list[Caption]:
     """The eight of the table."""
     learned = {
-        ELSEWHERE: bounds.fit_posterior(decoder, pairs(64, 2000), steps=300),
-        FITTED: bounds.fit_posterior(decoder, pairs(8, 1000)),
+        ELSEWHERE: posterior.fit(decoder, pairs(64, 2000), steps=300),
+        FITTED: posterior.fit(decoder, pairs(8, 1000)),
     }
     found = []
     for a, words in pairs(8, 1000):

@@ -8,7 +8,7 @@ import torch
 from msgspec.structs import replace
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from satcourse.lessons import bounds
+from satcourse.lessons import bounds, posterior
 from satcourse.lessons.estimators import every_path, jacobian, path_gradients, paths_of, run_every_path, tiny
 from satlib.model.decoder import Decoder
 from satlib.model.objective import negative_log_likelihood
@@ -128,7 +128,7 @@ class TestUnbiased:
         output = run_every_path(decoder, a, caption)
         paths = paths_of(output, caption)
         joint = (paths.log_p_path + paths.log_p_caption).detach()
-        q = bounds.fit_posterior(decoder, [(a, caption)], width=3, steps=3)
+        q = posterior.fit(decoder, [(a, caption)], width=3, steps=3)
         weights = list(q.parameters())
 
         def bound(K):
@@ -187,7 +187,7 @@ class TestLearnedPosterior:
         cases = [case(seed)[1:] for seed in range(3)]
         gaps = {}
         for steps in (0, 150):
-            q = bounds.fit_posterior(decoder, cases, steps=steps)
+            q = posterior.fit(decoder, cases, steps=steps)
             gaps[steps] = []
             for a, caption in cases:
                 output = run_every_path(decoder, a, caption)
@@ -203,7 +203,7 @@ class TestLearnedPosterior:
 
     def test_it_sees_the_word_and_no_later_one(self):
         decoder, a, caption = case()
-        q = bounds.fit_posterior(decoder, [(a, caption)], steps=20)
+        q = posterior.fit(decoder, [(a, caption)], steps=20)
         output = run_every_path(decoder, a, caption)
         first = {}
         for word in range(2):

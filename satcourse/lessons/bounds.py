@@ -5,23 +5,21 @@ L_K = E[log 1/K sum_k w(s_k)] <= log p(y|a), over K independent paths (IWAE: Bur
 
 - the attention itself, q = p(s|a): then w = p(y|s,a), and L_1 is the paper's L_s (equation 10);
 - the posterior p(s|y,a): w is p(y|a) for every path, and every L_K is log p(y|a) itself;
-- a learned posterior, an attention that also sees the word y_t (after Deng et al., 2018, arXiv:1807.03756; theirs sees all words).
+- a learned posterior (`posterior.Posterior`).
 
 An estimator is a list of all that it can give, with the probability of each (`Estimates`): its mean and variance are sums.
 """
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from satcourse.lessons.estimators import GumbelAttention, PathGradients, Paths, jacobian, paths_of, run_every_path
-from satlib.model.attention import AdditiveEnergy
-from satlib.model.decoder import Decoder, Output
-from satlib.model.objective import leave_one_out, log_probability, word_losses
+from satcourse.lessons.estimators import GumbelAttention, PathGradients, Paths, jacobian
+from satlib.model.decoder import Decoder
+from satlib.model.objective import leave_one_out, word_losses
 
 
 class Drawn(NamedTuple):
@@ -48,25 +46,6 @@ class Estimates(NamedTuple):
     def variance(self) -> Tensor:
         """The sum over all weights: ()."""
         return self.probability @ (self.gradient - self.mean).square().sum(1)
-
-
-class Posterior(nn.Module):
-    """q(s_t|s_<t, y_<=t, a): the attention's weights times exp(v . tanh(W_a a_i + W_h [h_{t-1}; E y_t] + b)), normalised.
-
-    The decoder is input here: no gradient goes through q to its weights. Fresh, q is the attention itself.
-    """
-
-    def __init__(self, decoder: Decoder, annotation_dim: int, width: int) -> None:
-        super().__init__()
-        self.energy = AdditiveEnergy(annotation_dim, decoder.config.hidden + decoder.config.embedding, width)
-        nn.init.zeros_(self.energy.energy.weight)
-
-    def forward(self, decoder: Decoder, output: Output, a: Tensor, caption: Tensor) -> Tensor:
-        """Log q(s) of the rows of `run_every_path`: a (1, L, D), caption (1, C) -> (P,)."""
-        P, C, _ = output.alphas.shape
-        seen = torch.cat([output.states, decoder.embed(caption).expand(P, -1, -1)], 2).detach()
-        e = self.energy(self.energy.keys(a).expand(P * C, -1, -1), seen.flatten(0, 1)).unflatten(0, (P, C))
-        return log_probability(torch.softmax(output.alphas.detach().log() + e, 2), output.places).sum(1)
 
 
 def from_attention(paths: Paths, gradients: PathGradients) -> Drawn:
@@ -115,13 +94,16 @@ def multi_sample(drawn: Drawn, K: int, vimco: bool) -> Estimates:
     """
     rows, probability = independent(drawn.log_q.detach(), K)
     log_w = drawn.log_w.detach()[rows]  # (S, K)
-    signal = torch.logsumexp(log_w, 1, keepdim=True) - math.log(K)
-    if vimco:
-        replaced = log_w.unsqueeze(1).expand(-1, K, -1).clone()  # (S, K, K): row k without w_k
-        replaced.diagonal(dim1=1, dim2=2).copy_(leave_one_out(log_w))
-        signal = signal - (torch.logsumexp(replaced, 2) - math.log(K))
+    signal = vimco_signal(log_w) if vimco else torch.logsumexp(log_w, 1, keepdim=True) - math.log(K)
     gradient = torch.softmax(log_w, 1).unsqueeze(2) * drawn.d_log_w[rows] + signal.unsqueeze(2) * drawn.d_log_q[rows]
     return Estimates(probability, gradient.sum(1))
+
+
+def vimco_signal(log_w: Tensor) -> Tensor:
+    """L - b_k for each of K paths: log w (S, K) -> (S, K)."""
+    replaced = log_w.unsqueeze(1).repeat(1, log_w.shape[1], 1)  # (S, K, K): row k without w_k
+    replaced.diagonal(dim1=1, dim2=2).copy_(leave_one_out(log_w))
+    return torch.logsumexp(log_w, 1, keepdim=True) - torch.logsumexp(replaced, 2)
 
 
 def _set_probability(p: Tensor, gone: Tensor) -> Tensor:
@@ -178,23 +160,3 @@ def gumbel(decoder: Decoder, a: Tensor, caption: Tensor, temperature: float, dra
         found.append(jacobian(log_p, weights))
     decoder.attention = attention
     return Estimates(log_p.new_full((len(found) * 100,), 0.01 / len(found)).detach(), torch.cat(found))
-
-
-def fit_posterior(
-    decoder: Decoder, cases: Sequence[tuple[Tensor, Tensor]], width: int = 8, steps: int = 500
-) -> Posterior:
-    """Fit one q to all cases (a (1, L, D), caption (1, C)) by ascending their mean L_1, summed over every path; the decoder stays."""
-    torch.manual_seed(0)
-    q = Posterior(decoder, cases[0][0].shape[2], width).to(cases[0][0])
-    with torch.no_grad():
-        outputs = [run_every_path(decoder, *case) for case in cases]
-    optimiser = torch.optim.Adam(q.parameters(), 0.02)
-    for _ in range(steps):
-        loss = torch.zeros(()).to(cases[0][0])
-        for output, (a, caption) in zip(outputs, cases, strict=True):
-            paths, log_q = paths_of(output, caption), q(decoder, output, a, caption)
-            loss = loss - (log_q.exp() * (paths.log_p_path + paths.log_p_caption - log_q)).sum() / len(cases)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return q

@@ -1,0 +1,184 @@
+"""Train a decoder further by one objective or another: the same weights, captions, steps and passes of the decoder (notebook 06).
+
+Soft attention is the control. What hard attention has gained after so many steps means little until soft attention has had them too.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from satcourse.lessons.bounds import vimco_signal
+from satcourse.lessons.posterior import Posterior
+from satlib.data.caption_set import CaptionSet
+from satlib.data.features import Pixels
+from satlib.data.text import END
+from satlib.model.attention import HardAttention, Look, entropy
+from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder
+from satlib.model.objective import (
+    HardConfig,
+    VariationalBound,
+    coins,
+    leave_one_out,
+    log_probability,
+    negative_log_likelihood,
+)
+
+Loss = Callable[[Decoder, Tensor, Tensor], Tensor]  # of a (B, L, D) and captions (B, C): ()
+
+
+class Captions(NamedTuple):
+    """A split: annotation vectors (I, L, D), and its captions by their number of words: the image's row (n,), ids (n, C)."""
+
+    vectors: Tensor
+    by_length: list[tuple[Tensor, Tensor]]
+
+
+class HeldOut(NamedTuple):
+    """Means over captions, in nats, and over the maps of their words.
+
+    sampled: log p(y|s,a) of a sampled path, an estimate of L_s. several: L_16, by 16 paths. expected: log p(y|a) with the expected
+    context. spread: entropy of a map.
+    """
+
+    sampled: float
+    several: float
+    expected: float
+    spread: float
+
+
+@torch.no_grad()
+def captions(captioner: Captioner, data: CaptionSet, split: str) -> Captions:
+    """Read a split once."""
+    examples, reader = list(data.split(split)), Pixels(data)
+    parts = [examples[k : k + 50] for k in range(0, len(examples), 50)]
+    vectors = torch.cat([captioner.annotations(reader.read([each.image_id for each in part])) for part in parts])
+    found: dict[int, list[tuple[int, list[int]]]] = {}
+    for row, example in enumerate(examples):
+        for reference in example.references:
+            ids = [*captioner.vocabulary.encode(reference), END]
+            found.setdefault(len(ids), []).append((row, ids))
+    by_length = [tuple(torch.tensor(each) for each in zip(*pairs, strict=True)) for pairs in found.values()]
+    return Captions(vectors, by_length)
+
+
+def soft_loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
+    """-log p(y|a), without a penalty."""
+    return negative_log_likelihood(decoder(a, words).logits, words).mean()
+
+
+def hard_loss(config: HardConfig, hidden: int, average: float) -> Loss:
+    """The paper's bound by satlib's own estimator (no learned baseline), whose moving average begins at `average`."""
+    estimator = VariationalBound(config, hidden)
+    estimator.average.fill_(average)
+
+    def loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
+        expected = coins(config, len(a), a.device).repeat_interleave(config.samples)
+        a, words = (each.repeat_interleave(config.samples, 0) for each in (a, words))
+        return estimator(decoder(a, words, expected), words).loss
+
+    return loss
+
+
+def vimco_loss(K: int) -> Loss:
+    """L_K by VIMCO (`bounds.multi_sample`)."""
+
+    def loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
+        words = words.repeat_interleave(K, 0)
+        output = decoder(a.repeat_interleave(K, 0), words)
+        log_w = -negative_log_likelihood(output.logits, words).unflatten(0, (-1, K))
+        log_q = log_probability(output.alphas, output.places).sum(1).unflatten(0, (-1, K))
+        bound = torch.logsumexp(log_w, 1) - math.log(K)
+        return -(bound + (vimco_signal(log_w.detach()) * log_q).sum(1)).mean()
+
+    return loss
+
+
+class _Posterior(HardAttention):
+    """Hard attention whose places are drawn from q(s_t|s_<t, y_<=t, a) in place of alpha_t: of one batch, a (B, L, D), y (B, C, m)."""
+
+    def __init__(self, energy: nn.Module, q: Posterior, a: Tensor, y: Tensor) -> None:
+        super().__init__(energy)
+        self.q, self.q_keys, self.y, self.log_q = q, q.energy.keys(a), iter(y.unbind(1)), []
+
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+        alpha = torch.softmax(self.energy(keys, h), 1)
+        log_q = self.q.log_weights(alpha, self.q_keys, h, next(self.y))
+        place = self.draw(log_q.exp())
+        self.log_q.append(log_q.gather(1, place.unsqueeze(1)))
+        return Look(a[torch.arange(len(a)), place], alpha, place)
+
+
+class PosteriorLoss(nn.Module):
+    """The bound by a learned posterior (`posterior.Posterior`), which is trained with the decoder; N paths, leave-one-out baseline."""
+
+    def __init__(self, decoder: Decoder, annotation_dim: int, N: int) -> None:
+        super().__init__()
+        self.q, self.N = Posterior(decoder, annotation_dim, decoder.config.attention_hidden), N
+
+    def forward(self, decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
+        """A (B, L, D), captions (B, C): ()."""
+        a, words = (each.repeat_interleave(self.N, 0) for each in (a, words))
+        attention = decoder.attention
+        decoder.attention = drawing = _Posterior(attention.energy, self.q, a, decoder.embed(words))
+        output = decoder(a, words)
+        decoder.attention = attention
+        log_q = torch.cat(drawing.log_q, 1).sum(1)
+        log_w = (
+            -negative_log_likelihood(output.logits, words)
+            + log_probability(output.alphas, output.places).sum(1)
+            - log_q
+        )
+        rewards = log_w.detach().unflatten(0, (-1, self.N))
+        return -(log_w + (rewards - leave_one_out(rewards)).flatten() * log_q).mean()
+
+
+def train(
+    start: Decoder, attention: str, loss: Loss, data: Captions, batch: int, steps: int = 300, seed: int = 0
+) -> Decoder:
+    """Train a decoder with the weights of `start` and "soft" or "hard" attention, as notebook 06 does; `start` stays as it is."""
+    decoder = Decoder(replace(start.config, attention=attention), data.vectors.shape[2], start.embedding.num_embeddings)
+    decoder.load_state_dict(start.state_dict())
+    optimiser = torch.optim.Adam(
+        [*decoder.train().parameters(), *(loss.parameters() if isinstance(loss, nn.Module) else [])], 3e-4
+    )
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    generator = torch.Generator().manual_seed(seed)  # of the captions, so that every objective sees the same ones
+    torch.manual_seed(seed)
+    shares = torch.tensor([float(len(rows)) for rows, _ in data.by_length])
+    for _ in range(steps):
+        rows, words = data.by_length[torch.multinomial(shares, 1, generator=generator)]
+        picked = torch.randint(len(rows), (batch,), generator=generator)
+        optimiser.zero_grad()
+        loss(decoder, data.vectors[rows[picked]], words[picked]).backward()
+        nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)
+        optimiser.step()
+        decay.step()
+    return decoder.eval()
+
+
+@torch.no_grad()
+def held_out(decoder: Decoder, data: Captions, K: int = 16) -> HeldOut:
+    """Measure a decoder, whatever attention it was trained with, with places sampled from its maps and with expected contexts."""
+    torch.manual_seed(0)
+    hard = Decoder(replace(decoder.config, attention="hard"), data.vectors.shape[2], decoder.embedding.num_embeddings)
+    hard.load_state_dict(decoder.state_dict())
+    attention = hard.eval().attention
+    assert isinstance(attention, HardAttention)
+    log_w, expected, spread = [], [], []
+    for rows, words in data.by_length:
+        attention.look = "sample"
+        a = data.vectors[rows]
+        log_w.append(torch.stack([-negative_log_likelihood(hard(a, words).logits, words) for _ in range(K)], 1))
+        attention.look = "expected"
+        output = hard(a, words)
+        expected.append(-negative_log_likelihood(output.logits, words))
+        spread.append(entropy(output.alphas).flatten())
+    paths = torch.cat(log_w)
+    several = (torch.logsumexp(paths, 1) - math.log(K)).mean()
+    means = paths.mean(), several, torch.cat(expected).mean(), torch.cat(spread).mean()
+    return HeldOut(*(each.item() for each in means))
