@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satcourse.exercises import check, reference
+from satcourse.exercises import carry_on, check
 
 # %% [markdown]
 # ## 2.1

@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 import torch
 from torch import Tensor
 
-from satcourse.exercises import check, reference
+from satcourse.exercises import carry_on, check
 
 # %% [markdown]
 # ## 3.1

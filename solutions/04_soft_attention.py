@@ -15,8 +15,8 @@
 #
 # You write the decoder of notebook 04, equation by equation. Write each function, run its cell, and run the check below
 # it: it says in a line what is right or wrong. Under each check you can unfold a hint, the solution and, where you
-# write a whole function, pseudocode. Where later cells need your function, a cell after the check replaces it with
-# satlib's, so you can go on whatever you have written.
+# write a whole function, pseudocode. Later cells use your function once it has passed its check, and satlib's
+# until then, so you can go on whatever you have written.
 #
 # Shapes: $B$ images of $L$ places of $D$ dimensions; the state has $n$, an embedding $m$, the vocabulary $K$.
 
@@ -26,7 +26,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from satcourse.exercises import check, reference
+from satcourse.exercises import carry_on, check
 from satcourse.exercises.training_steps import Pointer, task_to_point
 
 # %% [markdown]

@@ -24,7 +24,7 @@
 import torch
 from torch import Tensor
 
-from satcourse.exercises import check, reference
+from satcourse.exercises import carry_on, check
 
 # %% [markdown]
 # ## 6.1

@@ -23,7 +23,7 @@ import copy
 import torch
 from torch import Tensor
 
-from satcourse.exercises import check, reference
+from satcourse.exercises import carry_on, check
 
 # %% [markdown]
 # ## 8.1

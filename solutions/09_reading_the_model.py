@@ -24,7 +24,7 @@ from importlib import resources
 import torch
 from torch import Tensor
 
-from satcourse.exercises import check, reference
+from satcourse.exercises import carry_on, check
 from satcourse.exercises.ex09 import wrong_caption
 from satlib.evaluation import plots
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tools_path import exercises
 
-from satcourse.exercises import Wrong, check, class_seed, engine, ex07, progress, reference, task
+from satcourse.exercises import Wrong, carry_on, check, class_seed, engine, ex07, progress, reference, reveal, task
 from satcourse.exercises.engine import chapter, is_blank
 from satcourse.exercises.task import KINDS
 from satlib.errors import SatlibError
@@ -166,6 +166,27 @@ def test_progress(monkeypatch):
     with contextlib.redirect_stdout(out):
         progress(5)
     assert out.getvalue().startswith("0 of 8 done\nnot right yet: 5.1, 5.2\n")
+
+
+def test_what_passed_its_check_is_what_later_cells_use(monkeypatch, capsys):
+    monkeypatch.setattr(engine, "_PASSED", {})
+
+    def mine(alphas):
+        return reference("5.2")(alphas)
+
+    assert carry_on("5.2") is reference("5.2")
+    assert capsys.readouterr().out == "penalty() is satlib's own from here on, until yours passes check 5.2\n"
+    verdict("5.2", mine)
+    assert carry_on("5.2") is mine
+    assert capsys.readouterr().out == ""
+    verdict("5.2", lambda alphas: 0)
+    assert carry_on("5.2") is reference("5.2")
+
+
+def test_a_guess_stands_beside_the_truth(capsys):
+    reveal("objects named right", ..., 187)
+    reveal("nats", 0.5, 0.98765)
+    assert capsys.readouterr().out == "objects named right: 187\nnats: 0.988 (you guessed 0.5)\n"
 
 
 class TestKinds:

@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from tools_path import exercises
+from tools_path import editions, exercises
 
 from satcourse.exercises import grading, running
 from satcourse.exercises.engine import chapter, task
@@ -42,13 +42,13 @@ def write_answer(notebook, id, code):
 class TestStub:
     def test_the_solution_is_cut_out(self):
         code = 'def f(x):\n    """Exercise 1.1: f."""\n    # BEGIN SOLUTION\n    y = x + 1\n    return y\n    # END SOLUTION\n'
-        assert exercises.stub(code, "1.1") == 'def f(x):\n    """Exercise 1.1: f."""\n    ...  # 1.1: your code here'
-        assert exercises.solved(code) == 'def f(x):\n    """Exercise 1.1: f."""\n    y = x + 1\n    return y'
+        assert editions.stub(code, "1.1") == 'def f(x):\n    """Exercise 1.1: f."""\n    ...  # 1.1: your code here'
+        assert editions.solved(code) == 'def f(x):\n    """Exercise 1.1: f."""\n    y = x + 1\n    return y'
 
     def test_one_line_of_it(self):
         code = "def f(x):\n    # BEGIN SOLUTION\n    y = x + 1\n    # END SOLUTION\n    # STUB y = ...\n    return y\n"
-        assert exercises.stub(code, "1.1") == "def f(x):\n    y = ...  # 1.1: your code here\n    return y"
-        assert exercises.solved(code) == "def f(x):\n    y = x + 1\n    return y"
+        assert editions.stub(code, "1.1") == "def f(x):\n    y = ...  # 1.1: your code here\n    return y"
+        assert editions.solved(code) == "def f(x):\n    y = x + 1\n    return y"
 
 
 def test_a_notebook_is_written_again_only_if_nobody_has_worked_in_it(tmp_path):
@@ -95,9 +95,9 @@ def test_the_edition_of_a_class_seed_differs_in_one_cell(tmp_path):
 
 
 def test_compare(tmp_path, monkeypatch):
-    monkeypatch.setattr(exercises, "EXERCISES", tmp_path / "exercises")
     for name in ("exercises", "solutions"):
         (tmp_path / name).mkdir()
+        monkeypatch.setattr(exercises, name.upper(), tmp_path / name)
     source = Path(shutil.copy(SOURCE, tmp_path / "solutions"))
     exercises.make_exercise(source, tmp_path / "exercises")
     solution, notebook = source.with_suffix(".ipynb"), exercises.generate(source, with_solutions=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
+import editions  # noqa: F401
 import install_cell  # noqa: F401
 import release_check  # noqa: F401
 

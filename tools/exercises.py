@@ -1,12 +1,13 @@
-"""Exercises and solutions from one source: `python tools/exercises.py make [NN ...]`, `compare`, or `class FOLDER`.
+"""Exercises and solutions from their sources: `python tools/exercises.py make [NN ...]`, `compare`, or `class FOLDER`.
 
-solutions/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates solutions/NN_name.ipynb and executes it, and
-exercises/NN_name.ipynb, in which what stands between `# BEGIN SOLUTION` and `# END SOLUTION` is cut out. A notebook in which somebody
-has worked is left alone. `compare` writes nothing and fails where what is committed differs from what would be generated. `class FOLDER` writes the exercises for a class, without the solutions to unfold; --seed varies the checks' inputs.
+`make` generates exercises/NN_name.ipynb, and solutions/NN_name.ipynb, which it executes. A notebook in which somebody has worked is
+left alone. `compare` writes nothing and fails where what is committed differs from what would be generated. `class FOLDER` writes the
+exercises for a class, without the solutions to unfold; --seed varies the checks' inputs.
 
-In a source, `## 4.2` heads an exercise; satcourse.exercises knows the rest of the heading. The exercise's function follows, then markdown
-cells tagged "hint" and, where a function is to be written, "pseudocode". The check, the solution to unfold and, where a later cell calls the
-function, the catch-up cell are put in here. `## Explore: Title` heads an open task without a check; a markdown cell tagged "rubric" is folded.
+Their source is that of the notebook itself, notebooks/NN_name.py (editions.py). Where notebooks have not been converted to that yet,
+it is solutions/NN_name.py: there `## 4.2` heads an exercise; satcourse.exercises knows the rest of the heading. The exercise's function
+follows, then markdown cells tagged "hint" and, where a function is to be written, "pseudocode". `## Explore: Title` heads an open task
+without a check; a markdown cell tagged "rubric" is folded.
 """
 
 import argparse
@@ -17,8 +18,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import editions
 import jupytext
 import nbformat
+from editions import SOLVED, WORK, card, closing, converted, numbered, of_task, solved, stub
 from execution import execute
 from install_cell import opening
 from nbclient.exceptions import CellExecutionError
@@ -26,52 +29,25 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 import notebooks
-from notebooks import METADATA, ROOT, cells_of, headings, stars, write
+from notebooks import METADATA, ROOT, cells_of, headings, write
 from satcourse.exercises import task
 from satcourse.exercises.engine import explorations
-from satcourse.exercises.task import KINDS, Task
+from satcourse.exercises.task import Task
 
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
 HEADING = re.compile(r"^## (\d+\.\d+)$", re.MULTILINE)
 EXPLORATION = re.compile(r"^## Explore: (.+)$", re.MULTILINE)
-# The code between the marks, and in place of it either `...` or the lines that a `# STUB` after it says.
-SOLUTION = re.compile(
-    r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?((?: *# STUB [^\n]*\n?)*)", re.MULTILINE | re.DOTALL
-)
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
     """The sources in order; of some, by the beginnings of their names."""
-    return notebooks.sources(names, SOLUTIONS)
-
-
-def stub(code: str, id: str) -> str:
-    """A solution's cell with the solution cut out: still valid Python that does nothing."""
-
-    def cut(match: re.Match) -> str:
-        indent, given = match[1], [line.split("# STUB ", 1)[1] for line in match[3].splitlines()]
-        lines = given or ["..."]
-        return "".join(
-            f"{indent}{line}  # {id}: your code here\n" if "..." in line else f"{indent}{line}\n" for line in lines
-        )
-
-    return SOLUTION.sub(cut, code).rstrip("\n")
-
-
-def solved(code: str) -> str:
-    """A solution's cell without its marks."""
-    return SOLUTION.sub(lambda match: match[2], code).rstrip("\n")
+    every = [*notebooks.sources(folder=SOLUTIONS), *filter(converted, notebooks.sources())]
+    return notebooks.chosen(names, sorted(every, key=lambda source: source.stem))
 
 
 def heading(task: Task) -> str:
     """An exercise's title, what to expect of it, and the section of the notebook after which to do it."""
-    card = [stars(task), minutes(task.minutes), KINDS[task.kind], task.equation, _after(task.id, task.after)]
-    return f"## {task.id} {task.title}\n\n{' · '.join(filter(None, card))}"
-
-
-def minutes(number: int) -> str:
-    """A time in words."""
-    return f"{number} minutes" if number > 1 else "1 minute"
+    return f"## {task.id} {task.title}\n\n{card(task)} · {_after(task.id, task.after)}"
 
 
 def _after(id: str, after: str) -> str:
@@ -88,36 +64,10 @@ def _after(id: str, after: str) -> str:
 def _exploration(source: Path, match: re.Match) -> str:
     """The heading of an open task, with its card."""
     chapter = int(source.stem[:2])
-    card = next((each for each in explorations(chapter) if each.title == match[1]), None)
-    if card is None:
+    open_task = next((each for each in explorations(chapter) if each.title == match[1]), None)
+    if open_task is None:
         raise SystemExit(f"{source.name}: satcourse.exercises has no exploration {match[1]!r}")
-    return f"{match[0]}\n\n{stars(card)} · {minutes(card.minutes)} · open · {_after(f'{chapter}.0', card.after)}"
-
-
-def _folded(title: str, text: str) -> str:
-    return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
-
-
-def _closing(
-    name: str, exercise: Task, code: str, folds: dict[str, str], for_class: bool, later: list[NotebookNode]
-) -> list[NotebookNode]:
-    """The cells that end an exercise: its check, what there is to unfold, and where a `later` cell needs it, the catch-up."""
-    wanted = ("hint", "pseudocode") if exercise.kind == "write" else ("hint",)
-    missing = [fold for fold in wanted if fold not in folds] + ([] if code else ["function"])
-    if missing or f"def {exercise.name}(" not in code:
-        raise SystemExit(f"{name}: exercise {exercise.id} lacks {', '.join(missing) or 'def ' + exercise.name}")
-    folded = [_folded(fold.capitalize(), folds[fold]) for fold in wanted]
-    if not for_class:
-        folded.append(_folded("Solution", f"```python\n{solved(code)}\n```"))
-    closing = [
-        _cell(f'check("{exercise.id}", {exercise.name})', exercise.id, "check"),
-        new_markdown_cell("\n".join(folded)),
-    ]
-    # Called, that is: a parameter or a variable of the same name needs nothing.
-    if any(cell.cell_type == "code" and re.search(rf"(?<!def )\b{exercise.name}\(", cell.source) for cell in later):
-        said = f"# Later cells need {exercise.name}: whatever you have written, from here on it is satlib's own."
-        closing.append(_cell(f'{said}\n{exercise.name} = reference("{exercise.id}")', exercise.id, "catch-up"))
-    return closing
+    return f"{match[0]}\n\n{card(open_task)} · {_after(f'{chapter}.0', open_task.after)}"
 
 
 def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> list[NotebookNode]:
@@ -132,9 +82,11 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
     Raises:
         SystemExit: the source lacks something that an exercise needs.
     """
-    folder = "solutions" if with_solutions else "exercises"
+    edition = SOLVED if with_solutions else WORK
+    if converted(source):
+        return editions.cells(source, edition, for_class, seed)
     first, *rest = jupytext.read(source).cells
-    result = [first, *opening(f"{folder}/{source.stem}.ipynb")]
+    result = [first, *opening(f"{edition}/{source.stem}.ipynb")]
     if seed:
         result.append(new_code_cell(f"from satcourse.exercises import class_seed\n\nclass_seed({seed})"))
     exercise: Task | None = None
@@ -142,7 +94,7 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
 
     def finish(later: list[NotebookNode]) -> None:
         if exercise is not None:
-            result.extend(_closing(source.name, exercise, code, folds, for_class, later))
+            result.extend(closing(exercise, code, folds, for_class, later))
 
     for place, cell in enumerate(rest):
         tags = set(cell.metadata.get("tags", ()))
@@ -156,12 +108,12 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
             exercise = None
             result.append(new_markdown_cell(EXPLORATION.sub(lambda match: _exploration(source, match), cell.source)))
         elif "rubric" in tags:
-            result.append(new_markdown_cell(_folded("Rubric", cell.source)))
+            result.append(new_markdown_cell(editions.folded("Rubric", cell.source)))
         elif tags & {"hint", "pseudocode"}:
             folds[tags.pop()] = cell.source
         elif cell.cell_type == "code" and "# BEGIN SOLUTION" in cell.source and exercise is not None:
             code = cell.source
-            result.append(_cell(solved(code) if with_solutions else stub(code, exercise.id), exercise.id, "answer"))
+            result.append(of_task(solved(code) if with_solutions else stub(code, exercise.id), exercise.id, "answer"))
         elif exercise is not None and code:  # what follows an exercise: its check comes before
             finish(rest[place:])
             exercise = None
@@ -173,13 +125,7 @@ def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int
         new_markdown_cell("## How far you are\n\nRun this cell at any time. It counts the checks of this session.")
     )
     result.append(new_code_cell(f"from satcourse.exercises import progress\n\nprogress({int(source.stem[:2])})"))
-    for number, cell in enumerate(result):
-        cell.id = f"{'s' if with_solutions else 'e'}{source.stem[:2]}-{number:03}"
-    return result
-
-
-def _cell(text: str, id: str, role: str) -> NotebookNode:
-    return new_code_cell(text, metadata={"satlib": {"exercise": id, "role": role}})
+    return numbered(result, edition[0] + source.stem[:2])
 
 
 def generate(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> NotebookNode:
@@ -237,7 +183,7 @@ def make_solution(source: Path) -> str:
     Raises:
         SystemExit: a cell fails.
     """
-    target, notebook = source.with_suffix(".ipynb"), generate(source, with_solutions=True)
+    target, notebook = SOLUTIONS / f"{source.stem}.ipynb", generate(source, with_solutions=True)
     if target.exists() and cells_of(notebook) == cells_of(nbformat.read(target, 4)):
         return f"{target.name:36} as before"
     try:
@@ -251,7 +197,8 @@ def make_solution(source: Path) -> str:
 def problems(source: Path) -> list[str]:
     """How the committed notebooks of a source differ from what it gives; empty if they do not."""
     lines = []
-    for path, with_solutions in ((source.with_suffix(".ipynb"), True), (EXERCISES / f"{source.stem}.ipynb", False)):
+    for folder, with_solutions in ((SOLUTIONS, True), (EXERCISES, False)):
+        path = folder / f"{source.stem}.ipynb"
         name = f"{path.parent.name}/{path.name}"
         if not path.exists():
             lines.append(f"{name} is missing")

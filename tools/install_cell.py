@@ -59,7 +59,7 @@ def opening(path: str) -> list[NotebookNode]:
     Args:
         path: the notebook's, from the repository's root.
     """
-    at, marked = address(), {"tags": ["install"]}
+    at, marked = address(), {"tags": ["install"], "jupyter": {"source_hidden": True}}  # folded
     if at is None:
         return [nbformat.v4.new_code_cell(FROM_ARCHIVE, metadata=marked)]
     colab = "https://colab.research.google.com"

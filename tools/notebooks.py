@@ -6,6 +6,8 @@ executes those whose cells differ from their source, or all with --all. The pict
 written to docs/NAME.png, for README.md. `claims` lists the numbers and comparisons of the prose with what holds each, and fails
 where nothing does (claims.py). `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes nothing and
 fails where what is committed differs from what would be generated.
+
+A source that holds its tasks (editions.py) gives the workbook too; `claims` and the notes are only for the others.
 """
 
 import argparse
@@ -17,17 +19,19 @@ from functools import cache
 from pathlib import Path
 
 import claims
+import editions
 import jupytext
 import nbformat
 import paper_index
 import pictures
+from editions import converted, numbered, parted
 from execution import execute
 from install_cell import opening
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from paper_index import Mark
 
-from satcourse.exercises.task import KINDS, Exploration, Task
+from satcourse.exercises.task import KINDS, Task
 from satlib.files.atomic import replacing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +49,15 @@ def sources(names: Sequence[str] = (), folder: Path = FOLDER) -> list[Path]:
     Raises:
         SystemExit: no source begins so.
     """
-    every = sorted(folder.glob("[0-9][0-9]_*.py"))
+    return chosen(names, sorted(folder.glob("[0-9][0-9]_*.py")))
+
+
+def chosen(names: Sequence[str], every: Sequence[Path]) -> list[Path]:
+    """Those of the sources whose names begin so; all if there are no names.
+
+    Raises:
+        SystemExit: no source begins so.
+    """
     for name in names:
         if not any(path.name.startswith(name) for path in every):
             raise SystemExit(f"no notebook begins with {name}; there are {', '.join(path.stem for path in every)}")
@@ -55,35 +67,17 @@ def sources(names: Sequence[str] = (), folder: Path = FOLDER) -> list[Path]:
 def generate(source: Path) -> NotebookNode:
     """The notebook of a source, not executed: its cells, with the opening after the first, and notes and exercises at the end."""
     cells = lesson(source)
-    cells = numbered([*cells, *notes_cell(cells), *exercises_cell(source)], source.stem[:2])
+    if not converted(source):
+        cells = numbered([*cells, *notes_cell(cells), *exercises_cell(source)], source.stem[:2])
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
 def lesson(source: Path) -> list[NotebookNode]:
     """A notebook's cells without its notes and the links to its exercises."""
+    if converted(source):
+        return editions.cells(source, editions.READ)
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
     return numbered([first, *opening(f"notebooks/{source.stem}.ipynb"), *rest], source.stem[:2])
-
-
-def numbered(cells: list[NotebookNode], prefix: str) -> list[NotebookNode]:
-    """The cells, with ids that are the same each time, so that a difference is a difference."""
-    for number, cell in enumerate(cells):
-        cell.id = f"{prefix}-{number:03}"
-    return cells
-
-
-def parted(cell: NotebookNode) -> list[NotebookNode]:
-    """A markdown cell parted before each heading, so that a link to a heading is a link to a cell."""
-    if cell.cell_type != "markdown":
-        return [cell]
-    parts: list[list[str]] = [[]]
-    fenced = False
-    for line in cell.source.splitlines():
-        fenced ^= line.startswith("```")
-        if parts[-1] and not fenced and re.match(r"#{1,4} ", line):
-            parts.append([])
-        parts[-1].append(line)
-    return [nbformat.v4.new_markdown_cell("\n".join(part).strip(), metadata=cell.metadata) for part in parts]
 
 
 def notes_cell(cells: list[NotebookNode]) -> list[NotebookNode]:
@@ -126,7 +120,7 @@ def exercises_cell(source: Path) -> list[NotebookNode]:
     cells = nbformat.read(FOLDER / page, 4).cells
     places = {found[1]: cell.id for cell in cells if (found := re.match(r"## (\d+\.\d+) ", cell.source))}
     lines = [
-        f"- [{task.id} {task.title}]({page}#cell-id={places[task.id]}), {stars(task)}, "
+        f"- [{task.id} {task.title}]({page}#cell-id={places[task.id]}), {editions.stars(task)}, "
         + (f"{KINDS[task.kind]}, " if KINDS[task.kind] else "")
         + f"{task.minutes} min"
         for task in tasks
@@ -135,11 +129,6 @@ def exercises_cell(source: Path) -> list[NotebookNode]:
     if source == sources()[-1]:
         text += f"\n\nIn [the project](../{PROJECT}) you train an attention of your own."
     return [nbformat.v4.new_markdown_cell(text)]
-
-
-def stars(task: Task | Exploration) -> str:
-    """A task's difficulty, out of three."""
-    return "●" * task.difficulty + "○" * (3 - task.difficulty)
 
 
 def cells_of(notebook: NotebookNode) -> list[tuple[str, str, str]]:
@@ -264,12 +253,12 @@ def main() -> int:
     if arguments.what in ("make", "index"):
         (FOLDER / "INDEX.md").write_text(index(), encoding="utf-8")
         return 0
-    chosen = sources(arguments.names)
+    named = sources(arguments.names)
     if arguments.what == "claims":
-        found = [line for source in chosen for line in unheld(source, arguments.list)]
+        found = [line for source in named if not converted(source) for line in unheld(source, arguments.list)]
         advice = "assert it, show it or name its source (tools/claims.py says how), or do not say it"
     else:
-        found = [problem for source in chosen for problem in problems(source)]
+        found = [problem for source in named for problem in problems(source)]
         if not (FOLDER / "INDEX.md").is_file() or (FOLDER / "INDEX.md").read_text(encoding="utf-8") != index():
             found.append("INDEX.md is not what the marks give")
         advice = "run `make notebooks` and commit what it writes"

@@ -21,6 +21,7 @@ from satlib.errors import SatlibError
 CHAPTERS = range(1, 11)  # of the notebooks 01 to 09, and the project
 RED, GREEN, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 _VERDICTS: dict[str, str] = {}  # of the exercises checked in this process, the latest of each
+_PASSED: dict[str, Callable[..., Any]] = {}  # the functions that have passed their checks in this process
 
 
 class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
@@ -78,6 +79,14 @@ def reference(id: str) -> Callable[..., Any]:
     return task(id).reference
 
 
+def carry_on(id: str) -> Callable[..., Any]:
+    """What later cells use: the learner's function if it has passed its check in this session; else satlib's, and a line says so."""
+    exercise = task(id)
+    if id not in _PASSED:
+        print(f"{exercise.name}() is satlib's own from here on, until yours passes check {id}")
+    return _PASSED.get(id, exercise.reference)
+
+
 def check(id: str, answer: Callable[..., Any]) -> None:
     """Test a learner's function on small inputs; if it is right, print in one green line what it was checked against.
 
@@ -93,14 +102,20 @@ def check(id: str, answer: Callable[..., Any]) -> None:
         with calls.fresh():
             _judge(exercise, answer)
     except Wrong as wrong:
+        _PASSED.pop(id, None)
         _VERDICTS[id] = "blank" if wrong.blank else "wrong"
         shell = _notebook()
         if shell is None:
             raise
         shell.showtraceback((Wrong, wrong, None))
     else:
-        _VERDICTS[id] = "done"
+        _VERDICTS[id], _PASSED[id] = "done", answer
         print(f"{GREEN}{id} is right: {exercise.says}.{PLAIN}")
+
+
+def reveal(what: str, guess: Any, truth: float) -> None:
+    """Print a number, and beside it what was guessed before the cell was run (`...`: nothing)."""
+    print(f"{what}: {truth:.3g}" + ("" if guess is ... else f" (you guessed {guess})"))
 
 
 def progress(number: int) -> None:

@@ -1,0 +1,115 @@
+"""One source, three editions (tools/editions.py): what is in which."""
+
+import re
+
+import pytest
+from tools_path import editions, exercises
+
+import notebooks
+
+SOURCE = '''\
+# %% [markdown]
+# # 5. A notebook
+#
+# See [notebook 06](06_hard_attention.ipynb).
+
+# %%
+import torch
+
+my_guess = ...
+
+# %% [markdown]
+# ## The penalty
+
+# %% tags=["task:5.2"]
+def penalty(alphas):
+    """The penalty."""
+    # BEGIN SOLUTION
+    covered = alphas.sum(1)
+    return (1 - covered).square().sum(1)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# Two sums.
+
+# %%
+print(penalty(torch.ones(1, 1, 1)))
+
+# %% [markdown] tags=["workbook"]
+# ## To think about
+
+# %% tags=["task:5.1"]
+def least_penalty(C, L):
+    # BEGIN SOLUTION
+    return (L - C) ** 2 / L
+    # END SOLUTION
+    # STUB return C
+
+
+# %% [markdown]
+# ## References
+
+# %% tags=["claims"]
+assert True, "held"
+'''
+
+
+@pytest.fixture
+def texts(tmp_path):
+    source = tmp_path / "05_a_notebook.py"
+    source.write_text(SOURCE)
+    assert editions.converted(source)
+    names = (editions.READ, editions.WORK, editions.SOLVED)
+    return {name: [cell.source for cell in editions.cells(source, name)] for name in names}
+
+
+def test_the_edition_to_read_is_whole_and_has_nothing_of_the_workbook(texts):
+    text = "\n".join(texts["notebooks"])
+    assert "    covered = alphas.sum(1)\n    return" in text
+    assert 'assert True, "held"' in text
+    assert "[the workbook](../exercises/05_a_notebook.ipynb)" in text
+    for absent in ("SOLUTION", "STUB", "check(", "Two sums", "To think about", "least_penalty", "carry_on", "5.2"):
+        assert absent not in text
+
+
+def test_the_workbook_has_blanks_cards_checks_folds_and_what_later_cells_use(texts):
+    at = texts["exercises"].index('check("5.2", penalty)')
+    card, blank, _, folds, catch_up, later = texts["exercises"][at - 2 : at + 4]
+    assert card.startswith("### 5.2 The penalty\n\n●")
+    assert blank == 'def penalty(alphas):\n    """The penalty."""\n    ...  # 5.2: your code here'
+    assert re.findall("<summary>(.+)</summary>", folds) == ["Hint", "Solution"]
+    assert catch_up.startswith('penalty = carry_on("5.2")')
+    assert later.startswith("print(penalty(")
+    text = "\n".join(texts["exercises"])
+    assert "def least_penalty(C, L):\n    return C" in text
+    assert 'least_penalty = carry_on("5.1")' not in text  # nobody calls it
+    assert "[notebook 06](../notebooks/06_hard_attention.ipynb)" in text
+    assert "## To think about" in text
+    assert "held" not in text
+    assert texts["exercises"][-1] == "progress(5)"
+
+
+def test_the_answers_are_the_workbook_with_its_blanks_filled_in(texts):
+    pairs = list(zip(texts["exercises"], texts["solutions"], strict=True))
+    changed = [solved for blank, solved in pairs if blank != solved]
+    assert [text.split("(")[0] for text in changed] == ["def penalty", "def least_penalty"]
+    assert not [text for text in changed if "SOLUTION" in text]
+
+
+def test_a_prediction_is_asked_before_its_answer_can_be_seen():
+    """The guess is a cell of its own above the one that reveals the truth, and nothing is folded below an output."""
+    for source in filter(editions.converted, notebooks.sources()):
+        cells = [cell.source for cell in editions.cells(source, editions.READ)]
+        asked = {
+            name: place for place, text in enumerate(cells) for name in re.findall(r"^(\w*guess\w*) = ", text, re.M)
+        }
+        told = {name: place for place, text in enumerate(cells) for name in re.findall(r"\breveal\(.*?, (\w+), ", text)}
+        assert asked.keys() == told.keys()
+        assert all(asked[name] < told[name] for name in asked)
+        assert "<summary>Answer" not in "\n".join(cells)
+
+
+def test_every_workbook_has_a_source():
+    stems = [source.stem for source in exercises.sources()]
+    assert stems == sorted(set(stems))
