@@ -12,11 +12,11 @@ It needs torch, numpy, pillow and matplotlib, nothing else. Equation numbers and
 D numbers in an annotation vector, C words in a caption (the end mark included), K words in the vocabulary.
 """
 
+import argparse
 import json
 import math
 import random
 import re
-import sys
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -296,7 +296,6 @@ def draw_attention(examples: list[Example], captions: list[list[str]], maps: lis
 # --- Training -----------------------------------------------------------------------------------------------------------
 def main() -> None:
     """Train, caption held-out images, draw what the decoder looked at."""
-    assert attention in ("soft", "hard"), f"attention is soft or hard, not {attention}"
     random.seed(seed)
     torch.manual_seed(seed)
     if features:
@@ -342,8 +341,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        name, _, value = argument.removeprefix("--").partition("=")
-        assert isinstance(globals().get(name), (str, int, float)), f"there is no setting {name}"
-        globals()[name] = type(globals()[name])(value)
+    parser = argparse.ArgumentParser(description="Show, Attend and Tell in one file; its first lines say more.")
+    for name, value in list(globals().items()):
+        if name[0].islower() and isinstance(value, (str, int, float)):
+            choices = ("soft", "hard") if name == "attention" else None
+            parser.add_argument(f"--{name}", type=type(value), default=value, choices=choices, help=f"default: {value}")
+    globals().update(vars(parser.parse_args()))
     main()

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # importing satlib imports no torch
-    import numpy as np
-    from PIL import Image
-
+    from satlib.data.images import Given
     from satlib.model.captioner import Caption, Captioner
 
 __version__ = "0.1.0"
@@ -36,16 +34,12 @@ def load(model: Path | str | None = None, device: str = "auto") -> "Captioner":
     return Captioner.load(path, devices.choose(device))
 
 
-def caption(photo: "Path | str | Image.Image | np.ndarray") -> "Caption":
-    """The caption of a photograph (a path, an image, or pixels (H, W, 3), uint8) by the model for photographs, loaded once.
+def caption(photo: "Given") -> "Caption":
+    """The caption of a photograph (a path, a Pillow image, an array or a tensor) by the model for photographs, loaded once.
 
     Raises:
-        SatlibError: the file is not a readable image.
+        SatlibError: the file is not a readable image, or the array not a photograph (`satlib.data.images.photo_of`).
     """
-    from PIL import Image
-
-    if not isinstance(photo, Path | str | Image.Image):
-        photo = Image.fromarray(photo)
     return _default().caption([photo])[0]
 
 

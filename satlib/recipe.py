@@ -338,7 +338,7 @@ def read(name: str) -> str:
         if not path.is_file():
             raise SatlibError(f"the recipe {path} does not exist; satlib's own recipes are {', '.join(names())}")
         try:
-            return path.read_text(encoding="utf-8")
+            return path.read_text(encoding="utf-8-sig")  # Notepad may write a byte order mark
         except OSError as error:
             raise SatlibError(f"cannot read the recipe {path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -392,6 +392,10 @@ def _section(section: str, table: Any) -> _Section:
         )
     if not isinstance(table, Mapping):
         raise SatlibError(f"[{section}] of the recipe must be a table of values, not {table!r}")
+    if not table:
+        raise SatlibError(
+            f"[{section}] of the recipe is empty; the file may be cut off: copy it again, or delete this line"
+        )
     options = declared(section)
     for key, value in table.items():
         if key not in options:

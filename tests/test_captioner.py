@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -224,6 +225,38 @@ class TestCaption:
         assert len({(c.text, round(c.log_probability, 4)) for c in found}) == 1
         assert len(captioner.caption([Image.new("RGB", size, "red") for size in ((1, 1), (500, 20), (224, 224))])) == 3
         assert captioner.caption([]) == []
+
+    def test_arrays_and_tensors(self, captioner):
+        """Of whole numbers and of fractions, in colour and grey."""
+        photo = PHOTOS[0]
+        pixels = np.asarray(photo)
+        tensor = torch.tensor(pixels).permute(2, 0, 1)
+        given = [pixels, pixels / 255, tensor, tensor / 255, tensor.bfloat16() / 255]
+        for form in given[:4]:
+            assert images.photo_of(form).tobytes() == photo.tobytes()
+        assert abs(np.asarray(images.photo_of(given[4])).astype(int) - pixels).max() <= 1  # of 8 bits
+        assert len({caption.text for caption in captioner.caption([photo, *given[:4]])}) == 1
+        grey = np.asarray(photo.convert("L"))
+        for form in (grey, grey[:, :, None], torch.tensor(grey), torch.tensor(grey)[None]):
+            assert images.photo_of(form).tobytes() == photo.convert("L").convert("RGB").tobytes()
+
+    @pytest.mark.parametrize(
+        ("photos", "says"),
+        [
+            (PHOTOS[0], r"a list of photographs; put this one in brackets"),
+            ("photo.png", r"a list of photographs; put this one in brackets"),
+            ([7], "a path, a Pillow image, an array or a tensor, not int"),
+            ([np.zeros((3, 8, 8), np.uint8)], r"an array of a photograph has the shape \(H, W, 3\), not \(3, 8, 8\)"),
+            ([torch.zeros(8, 8, 3)], r"a tensor of a photograph has the shape \(3, H, W\), not \(8, 8, 3\)"),
+            ([np.full((8, 8, 3), 255.0)], "from 0 to 1; these are float64, from 255 to 255"),
+            ([np.full((8, 8, 3), np.nan)], "from 0 to 1; these are float64, from nan to nan"),
+            ([np.zeros((8, 8, 3), np.int64)], "these are int64"),
+            ([np.zeros((0, 8, 3), np.uint8)], r"not \(0, 8, 3\)"),
+        ],
+    )
+    def test_what_is_no_photograph(self, captioner, photos, says):
+        with pytest.raises(SatlibError, match=says):
+            captioner.caption(photos)
 
     def test_options_stand_above_the_recipe(self, captioner):
         assert (

@@ -14,7 +14,7 @@ from PIL import Image
 
 from satlib import cli, recipe
 from satlib.data import scenes
-from satlib.evaluation import animation
+from satlib.evaluation import animation, grounding
 from satlib.model import shipped
 from satlib.model.captioner import Caption, Captioner
 
@@ -145,6 +145,49 @@ class TestTheWholeWay:
         pictures = {path.name: path.read_bytes() for path in (tmp_path / "seen").iterdir()}
         assert set(pictures) == {"3.png", "3-2.png", "4.png"}
         assert pictures["3.png"] != pictures["3-2.png"]
+
+    def test_caption_leaves_out_what_it_cannot_read(self, run, folder, tmp_path, capsys):
+        (tmp_path / "page.jpg").write_text("<html>")
+        command = ["caption", "--model", run[1], "--out", tmp_path / "seen", "--maps", tmp_path / "maps.npz"]
+        photos = [folder / "3.jpg", tmp_path / "page.jpg", folder / "4.jpg"]
+        assert cli.main([str(word) for word in (*command, *photos, "--no-pictures", "--json")]) == 1
+        said = capsys.readouterr()
+        assert said.err.splitlines() == [
+            f"satlib: {tmp_path / 'page.jpg'} is not an image, or its format is not supported; convert it to JPEG or PNG"
+        ]
+        found = json.loads(said.out)
+        assert [(one["image"], one["picture"]) for one in found] == [(str(photos[0]), None), (str(photos[2]), None)]
+        assert not (tmp_path / "seen").exists()
+        maps = grounding.read(tmp_path / "maps.npz")
+        assert [(each.image, list(each.words)) for each in maps] == [
+            (name, one["captions"][0]["words"]) for name, one in zip(("3.jpg", "4.jpg"), found, strict=True)
+        ]
+        (caption,) = Captioner.load(run[1]).caption([photos[2]])
+        torch.testing.assert_close(maps[1].alphas, caption.alphas, atol=1e-6, rtol=0)
+        for words in ((tmp_path / "page.jpg",), (folder / "3.jpg", "--maps", tmp_path / "maps.txt")):
+            assert cli.main([str(word) for word in (*command, *words)]) == 2
+        assert "give --model once" in mistake(capsys, *command, photos[0], "--model", "scenes-soft")
+
+    def test_a_models_card(self, run, tmp_path, capsys):
+        done("info", run[1], "--json")
+        card = json.loads(capsys.readouterr().out)
+        file = run[1] / "model.safetensors"
+        assert card["file"].startswith(f"{file}, {file.stat().st_size / 1e6:.1f} MB, ")
+        assert card["data"] == Captioner.load(run[1]).recipe.data.name
+        shutil.copy(file, tmp_path / "alone.safetensors")
+        done("info", tmp_path / "alone.safetensors", "--json")
+        alone = json.loads(capsys.readouterr().out)
+        assert alone.pop("scores") == f"none yet; run: satlib evaluate {tmp_path / 'alone.safetensors'}"
+        assert alone.items() - card.items() == {
+            ("file", card["file"].replace(str(file), str(tmp_path / "alone.safetensors")))
+        }
+        assert card["terms"].startswith("those of its training data")
+        done("info", "flickr8k-lite02-boxes")
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("scores  ") and "CIDEr 59.2 (flickr8k, test split, beam 5" in line for line in lines)
+        assert lines[-1] == (
+            "terms       non-commercial research and education only, as Flickr8k; and as Flickr30k Entities, whose boxes supervised it"
+        )
 
     def test_caption_animates(self, folder, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(animation, "LONGEST", 96)
@@ -386,7 +429,8 @@ class TestRecipe:
         done("recipe")
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == recipe.names()
-        assert "flickr8k-soft              Soft attention on Flickr8k with the paper's encoder, VGG-19." in lines
+        described = dict(line.split(maxsplit=1) for line in lines)
+        assert described["flickr8k-soft"] == "Soft attention on Flickr8k with the paper's encoder, VGG-19."
 
     def test_one_whole(self, capsys, tmp_path):
         """What is printed is a recipe file."""

@@ -1,15 +1,18 @@
 """Caption sets on tiny folders made here: what is read, and the one line that each kind of bad input gives."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from satlib import recipe
 from satlib.data import folder
 from satlib.data.check import check
 from satlib.data.datasets import CaptionSet, Example, data_root, find_root, load
 from satlib.errors import SatlibError
+from satlib.training.training_data import training_data
 
 
 def photo(path, colour="red"):
@@ -389,6 +392,22 @@ def test_check_counts_by_hand(tmp_path):
     train, dev = report.splits["train"], report.splits["dev"]
     assert (train.images, train.captions, train.references, train.lengths) == (1, 2, (2, 2), (2, 2.5, 3))
     assert (dev.known_words, dev.known_tokens) == (pytest.approx(2 / 3), pytest.approx(2 / 3))  # a, runs; not cat
+    assert report.lacking == []
     text = str(report)
     for part in ("missing: b.jpg", "c.jpg is not an image", "1 read, 1 missing, 1 unreadable", "K = 5", "66.7%"):
         assert part in text
+
+
+@pytest.mark.parametrize(("split", "lacking"), [("train", ["dev"]), ("valid", ["train"]), ("test", ["train", "dev"])])
+def test_check_finds_what_training_would_refuse(tmp_path, split, lacking):
+    photo(tmp_path / "a.jpg")
+    photo(tmp_path / "b.jpg")
+    write(
+        tmp_path / "own" / "captions.csv",
+        f"image,caption,split\n../a.jpg,A dog,{split}\n{tmp_path / 'b.jpg'},A cat,{split}\n",
+    )
+    report = check(os.path.relpath(tmp_path / "own"), progress=False)  # with a relative and an absolute path
+    assert (report.opened, report.lacking, report.ok) == (2, lacking, False)
+    assert f"no image is in {' and '.join(lacking)}: satlib train needs" in str(report)
+    with pytest.raises(SatlibError, match="needs images in both its train and its dev split"):
+        training_data(load(str(tmp_path / "own")), recipe.load("own-folder"))

@@ -230,11 +230,19 @@ class TestTheWholeFile:
         run(features=folder, steps=2, batch_size=4, hidden=8)
         assert "of 5 equal a reference" in capsys.readouterr().out
 
-    def test_a_setting_that_does_not_exist_is_refused(self, run):
-        with pytest.raises(AssertionError, match="no setting atention"):
-            run(atention="hard")
-        with pytest.raises(AssertionError, match="soft or hard, not sfot"):
-            run(attention="sfot")
+    @pytest.mark.parametrize(
+        ("setting", "says"),
+        [
+            ({"atention": "hard"}, "unrecognized arguments: --atention=hard"),
+            ({"attention": "sfot"}, "argument --attention: invalid choice: 'sfot'"),
+            ({"steps": "few"}, "argument --steps: invalid int value: 'few'"),
+        ],
+    )
+    def test_a_setting_that_does_not_exist_is_refused(self, run, setting, says, capsys):
+        with pytest.raises(SystemExit) as end:
+            run(**setting)
+        assert end.value.code == 2
+        assert says in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -278,3 +278,10 @@ def test_lit_pictures_are_those_of_the_figure(size, longest):
         assert np.array_equal(lit, np.stack(panels))
     else:
         assert longest == 112
+
+
+@pytest.mark.parametrize("view", ["whole", "crop"])
+@pytest.mark.parametrize("size", [(30000, 1), (1, 20000)])
+def test_a_photograph_of_one_pixel_by_thousands(size, view):
+    figure = plots.attention_figure(Image.new("RGB", size), ["line"], maps(2), view=view)
+    assert titles(figure)[1:3] == ["line", plots.END_LABEL]

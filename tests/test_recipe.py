@@ -215,6 +215,7 @@ def test_a_frozen_encoder_has_trained_weights():
         (b"[training\nepochs = 3\n", "is not TOML"),
         (b"[training]\nepochs = \n", "line 2"),
         (b"", "is empty; begin with a copy of another: satlib recipe"),
+        (b"[data]\nname = 'scenes'\n\n[encoder]\n", "[encoder] of the recipe is empty; the file may be cut off"),
         (b"training = 3\n", "[training] of the recipe must be a table"),
         (b"[model]\nsize = 3\n", "no section 'model'; the sections are data, encoder"),
         (b"[training]\nsize = 3\n", "[training] has no 'size'; it has optimiser"),
@@ -235,3 +236,10 @@ def test_unknown_recipes_name_those_that_there_are(tmp_path):
     refused(lambda: recipe.load(""), "flickr8k-soft")
     refused(lambda: recipe.load(str(tmp_path / "none.toml")), "none.toml does not exist", "flickr8k-soft")
     refused(lambda: recipe.load(str(tmp_path)), "choose one of")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_recipe(tmp_path):
+    """Notepad may write one."""
+    path = tmp_path / "mine.toml"
+    path.write_text("[training]\nepochs = 3\n", encoding="utf-8-sig")
+    assert recipe.load(str(path)).training.epochs == 3

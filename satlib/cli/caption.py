@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from satlib.cli.arguments import MODEL, add_shared, printed
 from satlib.errors import SatlibError
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from satlib.model.captioner import Caption
 
 
@@ -28,6 +31,13 @@ def add_caption(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures of attention"
     )
+    parser.add_argument("--no-pictures", action="store_true", help="draw no pictures, which takes most of the time")
+    parser.add_argument(
+        "--maps",
+        type=Path,
+        metavar="FILE",
+        help="also write the captions and their maps as numbers, to a .npz or .safetensors file (docs/maps.md); with one model",
+    )
     parser.add_argument(
         "--animate",
         action="store_true",
@@ -38,45 +48,91 @@ def add_caption(parser: argparse.ArgumentParser) -> None:
 
 
 def caption(options: argparse.Namespace) -> int:
-    """Caption photographs."""
+    """Caption photographs; 1 if some could not be read, 2 if none could."""
     from satlib.data import images
-    from satlib.evaluation import animation, plots
+    from satlib.evaluation import grounding
     from satlib.model import shipped
 
-    if options.animate and len(options.models) > 1:
-        raise SatlibError(
-            "--animate shows one model's caption; give --model once, or leave out --animate to compare models"
-        )
-    photos = [images.open_photo(path) for path in options.photos]
+    for option, given in (("--animate", options.animate), ("--maps", options.maps)):
+        if given and len(options.models) > 1:
+            raise SatlibError(f"{option} is for one model; give --model once, or leave out {option} to compare models")
+    if options.maps:
+        grounding.require_suffix(options.maps)
     models = options.models or [shipped.model()]
     captioners = [inputs.captioner(model, options) for model in models]
-    names = [_name(model) for model in models]
-    results = []
-    for path, photo, picture in zip(options.photos, photos, _pictures(options), strict=True):
+    views = [captioner.view for captioner in captioners]
+    results, entries = [], []
+    for path, picture in zip(options.photos, _pictures(options), strict=True):
+        if (photo := _opened(path)) is None:
+            continue
         captions = [captioner.caption([photo], options.beam)[0] for captioner in captioners]
-        by = dict(zip(names, captions, strict=True))
-        described = [_described(*each) for each in by.items()]
-        results.append({"image": str(path), "picture": str(picture), "animation": None, "captions": described})
+        named = list(zip(map(_name, models), captions, strict=True))
+        drawn = _drawn(photo, named, views, picture, options)
+        results.append({"image": str(path), **drawn, "captions": [_described(*each) for each in named]})
+        if not options.json:
+            _print(path, named, drawn, options)
+        if options.maps:
+            words, seen = tuple(captions[0].words), images.seen_part(photo.size, views[0])
+            entries.append(grounding.Entry(path.name, words, captions[0].alphas.cpu(), seen=seen))
+    if options.maps and entries:
+        grounding.write(options.maps, entries)
+    if options.json and results:
+        printed(results)
+    return 2 if not results else int(len(results) < len(options.photos))
+
+
+def _opened(path: Path) -> "Image.Image | None":
+    """A photograph; None, and a line on standard error, if it cannot be read."""
+    from satlib.data import images
+
+    try:
+        return images.open_photo(path)
+    except SatlibError as error:
+        print(f"satlib: {error}", file=sys.stderr)
+        return None
+
+
+def _drawn(
+    photo: "Image.Image",
+    captions: "list[tuple[str, Caption]]",
+    views: list[str],
+    picture: Path,
+    options: argparse.Namespace,
+) -> dict[str, str | None]:
+    """Draw the captions of a photograph by one or more models; gives the paths of what was drawn."""
+    from satlib.evaluation import animation, plots
+
+    drawn: dict[str, str | None] = {"picture": None, "animation": None}
+    only = captions[0][1]
+    if not options.no_pictures:
         if len(captions) == 1:
-            only, written = captions[0], str(picture)
-            plots.attention_figure(photo, only.words, only.alphas, only.betas, picture, captioners[0].view)
-            if options.animate and not only.words:
-                written += "; no words to animate"
-            elif options.animate:
-                walk = picture.with_suffix(".webp")
-                animation.animate(photo, only.words, only.alphas, walk, captioners[0].view)
-                results[-1]["animation"], written = str(walk), f"{picture}, {walk}"
-            if not options.json:
-                print(f"{path}: {only.text}{only.remark}  (log p {only.log_probability:.1f}; {written})")
-            continue
-        rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
-        plots.compare_figure(photo, rows, picture, [captioner.view for captioner in captioners])
-        if options.json:
-            continue
-        print(f"{path}  ({picture})")
-        for name, caption in zip(names, captions, strict=True):
-            print(f"  {name}: {caption.text}{caption.remark}  (log p {caption.log_probability:.1f})")
-    return printed(results) if options.json else 0
+            plots.attention_figure(photo, only.words, only.alphas, only.betas, picture, views[0])
+        else:
+            rows = [(name, caption.words, caption.alphas) for name, caption in captions]
+            plots.compare_figure(photo, rows, picture, views)
+        drawn["picture"] = str(picture)
+    if options.animate and only.words:
+        walk = picture.with_suffix(".webp")
+        animation.animate(photo, only.words, only.alphas, walk, views[0])
+        drawn["animation"] = str(walk)
+    return drawn
+
+
+def _print(
+    path: Path, captions: "list[tuple[str, Caption]]", drawn: dict[str, str | None], options: argparse.Namespace
+) -> None:
+    """Print the captions of a photograph, with the paths of what was drawn."""
+    files = ", ".join(file for file in drawn.values() if file)
+    if len(captions) == 1:
+        only = captions[0][1]
+        notes = [f"log p {only.log_probability:.1f}", files]
+        if options.animate and not only.words:
+            notes.append("no words to animate")
+        print(f"{path}: {only.text}{only.remark}  ({'; '.join(filter(None, notes))})")
+        return
+    print(f"{path}  ({files})" if files else path)
+    for name, caption in captions:
+        print(f"  {name}: {caption.text}{caption.remark}  (log p {caption.log_probability:.1f})")
 
 
 def _described(model: str, caption: "Caption") -> dict[str, Any]:

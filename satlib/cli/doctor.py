@@ -38,14 +38,21 @@ def doctor(options: argparse.Namespace) -> int:
 
 def add_info(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib info`."""
+    parser.add_argument(
+        "model", type=Path, nargs="?", metavar="MODEL", help=f"print this model's card instead: {MODEL}"
+    )
     add_shared(parser, "--json")
 
 
 def info(options: argparse.Namespace) -> int:
-    """Print the report."""
+    """Print what is installed, or a model's card."""
+    from satlib.evaluation import card
+
+    lines = card.topics(options.model) if options.model else topics()
     if options.json:
-        return printed(topics())
-    print(report())
+        return printed(lines)
+    width = max(map(len, lines))
+    print("\n".join(f"{name:{width}}  {line}" for name, line in lines.items()))
     return 0
 
 
@@ -74,12 +81,5 @@ def topics() -> dict[str, str]:
         "data": f"{root}: {', '.join(present) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
         "recipes": ", ".join(recipe.names()),
         "encoders": ", ".join((*encoders.names(), "timm:NAME")),
-        "model": str(shipped.model()),
+        "models": ", ".join(shipped.models()),
     }
-
-
-def report() -> str:
-    """`topics`, one line for each."""
-    lines = topics()
-    width = max(map(len, lines))
-    return "\n".join(f"{name:{width}}  {line}" for name, line in lines.items())

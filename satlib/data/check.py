@@ -39,7 +39,7 @@ class Report:
 
     Attributes:
         name: of the caption set.
-        where: the folder of its images ("drawn, needs no files" for scenes).
+        where: the folder that contains its images ("drawn, needs no files" for scenes).
         splits: name -> statistics, for the splits that have images.
         vocabulary: K, the vocabulary size of the training captions, special words included; 0 without a training split.
         opened: the number of images that were opened (or drawn).
@@ -57,8 +57,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every listed image exists and can be read."""
-        return not self.missing and not self.unreadable
+        """Whether every listed image exists and can be read, and there are images to train on and to choose an epoch by."""
+        return not self.missing and not self.unreadable and not self.lacking
+
+    @property
+    def lacking(self) -> list[str]:
+        """The splits that training needs and that have no image."""
+        return [split for split in ("train", "dev") if split not in self.splits]
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.where}", ""]
@@ -77,6 +82,11 @@ class Report:
         )
         lines += [f"  missing: {image_id}" for image_id in self.missing]
         lines += [f"  {line}" for line in self.unreadable]
+        if self.lacking:
+            lines.append(
+                f"no image is in {' and '.join(self.lacking)}: satlib train needs images in both train and dev; give some "
+                "images that split"
+            )
         return "\n".join(lines)
 
 
@@ -117,10 +127,9 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
         elif problem:
             unreadable.append(problem)
     vocabulary = data.vocabulary(size, 1, language) if "train" in by_split else None
-    paths = [str(one.path.parent) for split in by_split.values() for one in split if one.path is not None]
     return Report(
         name=data.name,
-        where=os.path.commonpath(paths) if paths else data.where,
+        where=data.where,
         splits={split: _describe(by_split[split], vocabulary, language) for split in SPLITS if split in by_split},
         vocabulary=len(vocabulary) if vocabulary else 0,
         opened=len(data) - len(missing) - len(unreadable),

@@ -23,6 +23,48 @@ _MARGIN = 256 / 224  # "crop" scales the shorter side to this multiple of the sq
 _LONGEST = 4
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
+Given = Path | str | Image.Image | np.ndarray | Tensor  # a photograph, for `photo_of`
+
+
+def photo_of(given: Given) -> Image.Image:
+    """A photograph as `open_photo` gives it, from a path, a Pillow image, an array (H, W, 3) or a tensor (3, H, W).
+
+    Arrays and tensors hold RGB as uint8, 0 to 255, or as floating-point numbers from 0 to 1. Grey may leave out the axis of
+    colours or have 1 there.
+
+    Raises:
+        SatlibError: as for `open_photo`; or an array has another shape, type or range.
+    """
+    if isinstance(given, Path | str):
+        return open_photo(given)
+    if isinstance(given, Image.Image):
+        return to_rgb(given)
+    if not isinstance(given, np.ndarray | Tensor):
+        raise SatlibError(f"a photograph is a path, a Pillow image, an array or a tensor, not {type(given).__name__}")
+    shape, axis = tuple(given.shape), 0 if isinstance(given, Tensor) else 2
+    pixels = (
+        given.detach().cpu().float().numpy()
+        if isinstance(given, Tensor) and given.is_floating_point()
+        else np.asarray(given)
+    )
+    if pixels.ndim == 2:
+        pixels = np.expand_dims(pixels, axis)
+    if pixels.ndim != 3 or pixels.shape[axis] not in (1, 3) or not pixels.size:
+        form = (
+            "a tensor of a photograph has the shape (3, H, W)"
+            if axis == 0
+            else "an array of a photograph has the shape (H, W, 3)"
+        )
+        raise SatlibError(f"{form}, not {shape}; give several photographs as a list")
+    if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
+        pixels = np.rint(255 * pixels).astype(np.uint8)
+    if pixels.dtype != np.uint8:
+        raise SatlibError(
+            f"the pixels of a photograph are uint8, or floating-point numbers from 0 to 1; these are {pixels.dtype}, from "
+            f"{pixels.min():g} to {pixels.max():g}"
+        )
+    pixels = np.moveaxis(pixels, axis, 2)
+    return Image.fromarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy())
 
 
 def open_photo(path: Path | str) -> Image.Image:

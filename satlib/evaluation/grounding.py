@@ -514,14 +514,23 @@ def _checked(alphas: Tensor, words: int, where: str) -> Tensor:
     return alphas
 
 
+def require_suffix(path: Path) -> None:
+    """Require the name of a file of maps.
+
+    Raises:
+        SatlibError: it ends neither with .npz nor with .safetensors.
+    """
+    if path.suffix not in (".npz", ".safetensors"):
+        raise SatlibError(f"a file of maps ends with .npz or .safetensors, unlike {path}")
+
+
 def write(path: Path, entries: Sequence[Entry]) -> None:
     """Write a file that `read` reads.
 
     Raises:
         SatlibError: the name ends neither with .npz nor with .safetensors, or the file cannot be written.
     """
-    if path.suffix not in (".npz", ".safetensors"):
-        raise SatlibError(f"a file of maps ends with .npz or .safetensors, unlike {path}")
+    require_suffix(path)
     # Copies, because no two tensors of a safetensors file may share memory.
     maps = {f"maps.{number}": entry.alphas.contiguous().clone() for number, entry in enumerate(entries)}
     described = [_Described(each.image, list(each.words), each.reference, each.seen) for each in entries]

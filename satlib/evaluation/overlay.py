@@ -94,11 +94,17 @@ def spread(photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: 
     """
     left, top, right, bottom = seen_box(photo, view)
     columns, rows = size[1] / photo[0], size[0] / photo[1]
-    top, bottom = (min(max(round(edge * rows), 0), size[0]) for edge in (top, bottom))
-    left, right = (min(max(round(edge * columns), 0), size[1]) for edge in (left, right))
+    top, bottom = _pixels(top * rows, bottom * rows, size[0])
+    left, right = _pixels(left * columns, right * columns, size[1])
     maps = torch.zeros(len(alphas), *size)
     maps[:, top:bottom, left:right] = upsample(alphas, (bottom - top, right - left))
     return maps
+
+
+def _pixels(begin: float, end: float, size: int) -> tuple[int, int]:
+    """From pixel to pixel, at least one: of a very long photograph "crop" sees less."""
+    first = min(max(round(begin), 0), size - 1)
+    return first, max(min(round(end), size), first + 1)
 
 
 def strength(alpha: np.ndarray) -> np.ndarray:

@@ -206,7 +206,7 @@ def _draw(axis: Axes, panel: Panel | None) -> None:
         return
     title, pixels, alpha, gate = panel
     axis.imshow(pixels)
-    if alpha is not None and alpha.min() < alpha.max() / 2:
+    if alpha is not None and min(alpha.shape) > 1 and alpha.min() < alpha.max() / 2:
         axis.contour(overlay.strength(alpha), levels=[0.5], colors="white", linewidths=0.8, alpha=0.9)
     # A long word gets a smaller font, to fit its panel; "$" is a dollar, not a formula.
     width = TextPath((0, 0), title.replace("$", r"\$"), size=_WORD).get_extents().width if title else 0

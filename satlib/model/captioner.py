@@ -173,23 +173,31 @@ class Captioner(nn.Module):
 
     def caption(
         self,
-        photos: Sequence[Path | str | Image.Image],
+        photos: Sequence[images.Given],
         beam: int | None = None,
         length_normalisation: float | None = None,
         max_length: int | None = None,
     ) -> list[Caption]:
-        """Caption photographs (paths or images) by beam search; arguments that are None take the recipe's values.
+        """Caption photographs by beam search, `CHUNK` at a time; arguments that are None take the recipe's values.
+
+        Args:
+            photos: a list of paths, Pillow images, arrays (H, W, 3) or tensors (3, H, W) (`images.photo_of`).
+            beam: hypotheses that are kept; 1 is greedy.
+            length_normalisation: hypotheses are ranked by log p / length^this.
+            max_length: the longest caption, in words.
+
+        Returns:
+            A caption for each photograph, in their order.
 
         Raises:
-            SatlibError: a file is not a readable image.
+            SatlibError: a file is not a readable image, or an array not a photograph.
         """
+        if isinstance(photos, Path | str | Image.Image):
+            raise SatlibError("caption takes a list of photographs; put this one in brackets: caption([photo])")
         captions: list[Caption] = []
         for start in range(0, len(photos), CHUNK):
-            opened = [
-                images.to_rgb(photo) if isinstance(photo, Image.Image) else images.open_photo(Path(photo))
-                for photo in photos[start : start + CHUNK]
-            ]
-            a = self.encoded(torch.stack([images.to_tensor(images.square(photo, self.view)) for photo in opened]))
+            squares = (images.square(images.photo_of(photo), self.view) for photo in photos[start : start + CHUNK])
+            a = self.encoded(torch.stack([images.to_tensor(square) for square in squares]))
             unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
             hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
             captions += [replace(self.read(best[0]), unlike=far) for best, far in zip(hypotheses, unlike, strict=True)]

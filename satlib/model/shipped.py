@@ -30,8 +30,19 @@ def model(name: str = PHOTOGRAPHS) -> Path:
 
 
 def or_shipped(path: Path) -> Path:
-    """The file of the captioner of that name, if one comes with satlib and the path does not exist; otherwise the path."""
-    return model(str(path)) if str(path) in models() and not path.exists() else path
+    """The path, if it exists; otherwise the file of the captioner of that name, which comes with satlib.
+
+    Raises:
+        SatlibError: there is neither.
+    """
+    if path.exists():
+        return path
+    if str(path) not in models():
+        raise SatlibError(
+            f"the model {path} does not exist; train one with: satlib train RECIPE. Or name one that comes with satlib: "
+            + ", ".join(models())
+        )
+    return model(str(path))
 
 
 def evaluations() -> list[Path]:

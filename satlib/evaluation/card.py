@@ -1,0 +1,76 @@
+"""What there is to know about a model's file, read from its header: `satlib info MODEL`."""
+
+from pathlib import Path
+
+from satlib import recipe
+from satlib.evaluation import evaluate
+from satlib.model import captioner, shipped
+from satlib.recipe import Recipe
+
+# Of models that were trained on these data (docs/data.md, "Sources and terms").
+_TERMS = {
+    "scenes": "MIT, as satlib",
+    "flickr8k": "non-commercial research and education only, as Flickr8k",
+    "flickr30k": "non-commercial research and education only, as Flickr30k",
+    "coco": "captions CC BY 4.0, photographs under Flickr's terms (cocodataset.org/#termsofuse)",
+}
+_METRICS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr")  # as the COCO tools compute them
+
+
+def topics(model: Path) -> dict[str, str]:
+    """A model's card by topic, a line each; a topic that does not concern it is left out.
+
+    Raises:
+        SatlibError: there is no such model, or its file is damaged.
+    """
+    path, header, tensors = captioner.read_file(shipped.or_shipped(model))
+    used = header.recipe
+    weights = sum(value.numel() for name, value in tensors.items() if not name.endswith(":scale"))
+    storage = str(max(tensors.values(), key=lambda value: value.numel()).dtype).removeprefix("torch.")
+    frozen = "trained with it" if used.encoder.train else "frozen; its weights are not in the file"
+    lines = {
+        "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights as {storage}",
+        "recipe": ": ".join(filter(None, (used.name, _description(used.name)))),
+        "data": used.data.name + f", language {used.data.language}" * bool(used.data.language),
+        "vocabulary": f"{len(header.vocabulary):,} words",
+        "encoder": f"{header.encoder.name}, sees the {used.encoder.view} photograph, {frozen}",
+        "decoder": f"{used.decoder.kind}, {used.decoder.attention} attention",
+        "options": ", ".join(_changed(used)),
+        "made from": ", ".join(dict.fromkeys(header.origins)),
+        "attention": f"your own, {header.own_attention}" if header.own_attention else "",
+        "scores": _scores(path),
+        "terms": _terms(used),
+        **{name: str(value) for name, value in header.card.items()},
+    }
+    return {topic: line for topic, line in lines.items() if line}
+
+
+def _description(name: str) -> str:
+    return recipe.description(name) if name in recipe.names() else ""
+
+
+def _changed(used: Recipe) -> list[str]:
+    """The options of decoder, objective, training and decoding that are not the default, as --set takes them."""
+    return [
+        f"{section}.{key}={value}"
+        for section in ("decoder", "objective", "hard", "training", "decoding")
+        for key, value in used.to_dict()[section].items()
+        if value != recipe.declared(section)[key].default
+    ]
+
+
+def _scores(path: Path) -> str:
+    """Those of the test split, evaluated beside the model's file or, for a model of satlib's, among satlib's results."""
+    comes_with_satlib = path.stem in shipped.models() and path.samefile(shipped.model(path.stem))
+    ours = [file for file in shipped.evaluations() if comes_with_satlib and file.parent.name == path.stem]
+    file = next((file for file in (path.parent / "evaluation-test.json", *ours) if file.is_file()), None)
+    if file is None:
+        return f"none yet; run: satlib evaluate {path.parent if path.name == 'model.safetensors' else path}"
+    found = evaluate.read(file)
+    figures = ", ".join(f"{name} {found['metrics'][name]:.1f}" for name in _METRICS if name in found["metrics"])
+    return f"{figures} ({found['data']}, {found['split']} split, beam {found['beam']}: {file})"
+
+
+def _terms(used: Recipe) -> str:
+    terms = _TERMS.get(used.data.name, "those of its training data, which satlib does not know")
+    return terms + "; and as Flickr30k Entities, whose boxes supervised it" * bool(used.objective.boxes)
