@@ -107,11 +107,8 @@ def test_shards_have_a_language(folder, tmp_path, capsys):
         data.vocabulary(100, 1)
 
 
-@pytest.mark.parametrize("java", [pytest.param(True, marks=pytest.mark.needs_java), False])
-def test_scores_see_one_spelling_and_no_foreign_full_stop(java, monkeypatch):
+def test_scores_see_one_spelling_and_no_foreign_full_stop():
     """A generated caption is in NFC and has no punctuation; the references of it may have both."""
-    if not java:
-        monkeypatch.setattr(metrics, "java_available", lambda: False)
     spoken = {"a": "कुत्ता दौड़ रहा है यहाँ", "b": "café au lait noir", "c": "رجل يركض في الشارع"}
     human = {
         "a": ["कुत्ता दौड़ रहा है यहाँ।"],

@@ -5,10 +5,10 @@ BLEU is reported under two protocols, because published results use one or the o
 - "BLEU-n" follows the COCO tools, with the brevity penalty (closest reference length);
 - "BLEU-n (no brevity penalty)" follows the paper's Table 1.
 
-Hypotheses and references are split into words by the same tokenizer, Stanford's PTB tokenizer, which drops case and
-punctuation. The tokenizer and METEOR 1.5 are Java programs that come with pycocoevalcap. The scores are those of pycocoevalcap's own wrappers,
-but the programs run here with files as input and output, in a temporary folder and under a time limit: the wrapper of METEOR
-talks to the program over pipes and hangs on any error, and that of the tokenizer writes into site-packages.
+Hypotheses and references are split into words by the same tokenizer, that of the COCO tools, which drops case and
+punctuation (`satlib.evaluation.ptb`). METEOR 1.5 is a Java program that comes with pycocoevalcap. The score is that of
+pycocoevalcap's own wrapper, but the program runs here with files as input and output, in a temporary folder and under a time
+limit: the wrapper talks to it over pipes and hangs on any error.
 """
 
 import contextlib
@@ -24,22 +24,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pycocoevalcap
 import regex
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
-from pycocoevalcap.tokenizer import ptbtokenizer
 
 from satlib.data.text import normalise, tokenise
 from satlib.errors import SatlibError
+from satlib.evaluation import ptb
 from satlib.evaluation.statistics import BLEU, METEOR, meteor_score
 from satlib.recipe import LANGUAGES
 
 PTB = "COCO tools: PTB tokenizer, lower case, no punctuation, on both sides"
 CHARACTERS = "data.language = {}: characters, Latin words and digits whole, lower case, no punctuation, on both sides"
-WITHOUT_JAVA = (
-    "no Java: nltk's Treebank tokenizer, lower case, no punctuation, on both sides; close to the COCO tools, not equal"
-)
 GET_JAVA = (
     "install Java (apt install default-jre-headless, brew install openjdk, or conda install openjdk) and evaluate again"
 )
@@ -47,8 +45,7 @@ GET_JAVA = (
 LOCALE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 _FULL_STOPS = regex.compile(r"(?![\x00-\x7f])\p{Terminal_Punctuation}")  # and commas, of other scripts
 
-_COCO_TOOLS = Path(ptbtokenizer.__file__).resolve().parents[1]
-_PTB_JAR = _COCO_TOOLS / "tokenizer" / ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
+_COCO_TOOLS = Path(pycocoevalcap.__path__[0]).resolve()
 METEOR_JAR = _COCO_TOOLS / "meteor" / "meteor-1.5.jar"
 # The jar finds these itself, except if the path of the installation contains a space (it looks below "%2520").
 _METEOR_PARAPHRASES = _COCO_TOOLS / "meteor" / "data" / "paraphrase-en.gz"
@@ -89,8 +86,8 @@ def score(
 ) -> Scores:
     """Score one caption per image against the image's references.
 
-    An empty hypothesis counts and scores 0. References without a word are left out. Without a working Java, the captions are
-    split by another tokenizer (`treebank_tokenise`) and METEOR and SPICE are missing; `protocol` and `notes` say so.
+    An empty hypothesis counts and scores 0. References without a word are left out. Without a working Java, METEOR and SPICE
+    are missing, and `notes` says so; the other scores are the same.
 
     Args:
         hypotheses: image id to the generated caption, not tokenised.
@@ -108,7 +105,7 @@ def score(
     captions = [hypotheses[image_id] for image_id in image_ids] + [
         caption for image_id in image_ids for caption in references[image_id]
     ]
-    lines, protocol, notes = split_words(captions, language, timeout)
+    lines, protocol, notes = split_words(captions, language)
     generated = {image_id: [line] for image_id, line in zip(image_ids, lines[: len(image_ids)], strict=True)}
     human = group(references, image_ids, lines[len(image_ids) :])
 
@@ -146,28 +143,21 @@ def group(
     return human
 
 
-def split_words(
-    captions: Sequence[str], language: str = "", timeout: float = 600.0
-) -> tuple[list[str], str, list[str]]:
+def split_words(captions: Sequence[str], language: str = "") -> tuple[list[str], str, list[str]]:
     """Split captions into words joined by spaces; give them, the protocol, and a note on what it leaves out."""
     if language:
         lines = [" ".join(tokenise(caption, language)) for caption in captions]
         note = f"METEOR and SPICE are left out: they support English, not {LANGUAGES[language]}"
         return lines, CHARACTERS.format(language), [note]
-    reason = "no working Java was found"
-    if java_available():
-        try:
-            return ptb_tokenise(captions, timeout), PTB, []
-        except JavaError as error:
-            reason = f"the PTB tokenizer {error}"
-    note = f"METEOR is missing and words are split by nltk's Treebank tokenizer: {reason}; {GET_JAVA}"
-    return treebank_tokenise(captions), WITHOUT_JAVA, [note]
+    return ptb.split([_one_line(caption) for caption in captions]), PTB, []
 
 
 def _java_metrics(
     generated: Mapping[str, Sequence[str]], human: Mapping[str, Sequence[str]], timeout: float
 ) -> tuple[dict[str, float], dict[str, list[float]], list[str]]:
     """METEOR, with its statistics, and SPICE if its models are installed, in percent; with a note for a program that failed."""
+    if not java_available():
+        return {}, {}, [f"METEOR is missing: no working Java was found; {GET_JAVA}; the other scores are complete"]
     values, statistics, notes = {}, {}, []
     try:
         counted = _meteor_statistics(generated, human, timeout)
@@ -223,33 +213,6 @@ def bleu_statistics(
     return {name: list(column) for name, column in zip(BLEU, zip(*rows, strict=True), strict=True)}
 
 
-def ptb_tokenise(captions: Sequence[str], timeout: float = 600.0) -> list[str]:
-    """Split captions as the COCO tools do: PTB tokens in lower case, joined by spaces, without punctuation.
-
-    Raises:
-        JavaError: the tokenizer failed or took longer than `timeout` seconds.
-    """
-    with temporary_folder() as folder:
-        (folder / "captions").write_text("\n".join(map(_one_line, captions)) + "\n", encoding="utf-8")
-        arguments = [*LOCALE, "-cp", str(_PTB_JAR), "edu.stanford.nlp.process.PTBTokenizer"]
-        output = run_java([*arguments, "-preserveLines", "-lowerCase", "captions"], folder, timeout)
-    lines = output.removesuffix("\n").split("\n")
-    if len(lines) != len(captions):
-        raise JavaError(f"returned {len(lines)} lines for {len(captions)} captions")
-    return [_without_punctuation(line.split(" ")) for line in lines]
-
-
-def treebank_tokenise(captions: Sequence[str]) -> list[str]:
-    """Split captions by nltk's Treebank tokenizer: no Java needed, and nearly the words of `ptb_tokenise`."""
-    from nltk.tokenize.treebank import TreebankWordTokenizer  # here, because it takes a second to import
-
-    split = TreebankWordTokenizer().tokenize
-    return [
-        _without_punctuation(word.lower() for word in split(_one_line(caption), convert_parentheses=True))
-        for caption in captions
-    ]
-
-
 def _check(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> None:
     if not hypotheses:
         raise SatlibError("there is no caption to score; caption at least one image")
@@ -269,13 +232,9 @@ def _check(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]
 def _one_line(caption: str) -> str:
     """A caption on one line: a line break, tab, control character or `|||` would misalign all captions after it."""
     encodable = caption.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair cannot be written
-    # The tokenizers know English punctuation only: a danda or an ideographic full stop would count as (part of) a word.
+    # The tokenizer knows English punctuation only: a danda or an ideographic full stop would count as (part of) a word.
     line = _FULL_STOPS.sub(" ", normalise(encodable))
     return " ".join(re.sub(r"[\x00-\x1f\x7f]|\|\|\|", " ", line).split())
-
-
-def _without_punctuation(words: Iterator[str] | Sequence[str]) -> str:
-    return " ".join(word for word in words if word and word not in ptbtokenizer.PUNCTUATIONS)
 
 
 def meteor_of_each(

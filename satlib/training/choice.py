@@ -72,10 +72,7 @@ Decoded = tuple[dict[str, float], Mapping[str, Caption]]
 
 
 def judge(decoded: Sequence[Decoded], examples: Sequence[Example], language: str, progress: bool) -> Choice:
-    """Score captions of the dev images as `satlib evaluate` does: CIDEr, BLEU-1 and BLEU-4 without brevity penalty, in percent.
-
-    All captions are split into words at once, because starting Java takes longer.
-    """
+    """Score captions of the dev images as `satlib evaluate` does: CIDEr, BLEU-1 and BLEU-4 without brevity penalty, in percent."""
     references = {example.image_id: example.references for example in examples}
     human_lines = [line for example in examples for line in example.references]
     texts = sorted({" ".join(captions[image_id].words) for _, captions in decoded for image_id in references})
