@@ -93,7 +93,9 @@ def test_missing_root_and_files(flickr8k, tmp_path):
 def test_absent_images(flickr8k):
     for image_id in ("b.jpg", "d.jpg"):
         (flickr8k / "flickr8k" / "Flicker8k_Dataset" / image_id).unlink()
-    refused("flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "missing from", "satlib data check flickr8k")
+    refused(
+        "flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "missing from", f"satlib data check {flickr8k / 'flickr8k'}"
+    )
     assert len(load("flickr8k", flickr8k, require_images=False)) == 4
 
 
@@ -252,7 +254,7 @@ def test_official_coco(coco):
 def test_bad_coco(coco, tmp_path):
     path = coco / "coco" / "annotations" / "captions_val2014.json"
     write(path, '{"images": [{"id": 1, "file_name": "a"}], "annotations": [{"image_id": 2, "id": 1, "caption": "A"}]}')
-    refused("coco", coco, "captions_val2014.json", "download it again")
+    refused("coco", coco, "captions_val2014.json", "download or export it again")
     path.unlink()
     refused("coco", coco, "captions_val2014.json", "satlib data fetch coco")
 
@@ -325,9 +327,10 @@ def test_bad_csv(tmp_path, rows, words):
 
 
 def test_other_bad_folders(tmp_path):
-    refused(tmp_path, tmp_path, "neither captions.csv nor captions.json", "image,caption")
+    refused(tmp_path, tmp_path, "no file of captions", "image,caption")
     write(tmp_path / "captions.json", '{"image": "a"}')
     refused(tmp_path, tmp_path, "list of objects")
+    (tmp_path / "captions.json").unlink()
     write(tmp_path / "captions.csv", "image,caption\na.jpg,Ein Kätzchen\n", encoding="latin-1")
     refused(tmp_path, tmp_path, "captions.csv", "not UTF-8", "line 2")
 

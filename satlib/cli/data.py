@@ -10,7 +10,7 @@ from satlib.cli.arguments import SPLITS, Formatter, add_shared, positive
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib data`."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    what = "flickr8k, flickr30k, coco, scenes, a Karpathy dataset_*.json, your own folder, or shards"
+    what = "flickr8k, flickr30k, coco, scenes, the path of a folder or a JSON file (docs/data.md lists their forms), or shards"
     for action, run, text in (
         ("fetch", fetch, "download a data set"),
         ("check", check, "check the files of a data set; 1 if something is wrong"),

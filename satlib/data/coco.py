@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from satlib.data import karpathy
 from satlib.data.caption_set import CaptionSet, assemble, clean_all, require_files
@@ -70,7 +70,7 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
         require_files(photos, hint)
         splits, captions = karpathy.read(folder / "dataset_coco.json")
         locate = _in_2017(folder) if year == 2017 else lambda image_id: folder / image_id
-        return assemble("coco", captions, splits, locate, require_images, folder)
+        return assemble("coco", captions, splits, locate, require_images, folder, str(folder))
     files = {part: folder / "annotations" / f"captions_{part}.json" for part in (f"train{year}", f"val{year}")}
     require_files([*files.values(), *photos], hint)
     training, held_out = (read(path, part) for part, path in files.items())
@@ -82,7 +82,9 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
         | dict.fromkeys(shuffled[size : 2 * size], "test")
     )
     name = "coco" if year == 2014 else "coco-2017"
-    return assemble(name, training | held_out, splits, lambda image_id: folder / image_id, require_images, folder)
+    return assemble(
+        name, training | held_out, splits, lambda image_id: folder / image_id, require_images, folder, str(folder)
+    )
 
 
 def _year(folder: Path) -> int:
@@ -111,19 +113,35 @@ def _names(folder: Path) -> list[str]:
     return os.listdir(folder) if folder.is_dir() else []
 
 
-def read(path: Path, part: str) -> dict[str, list[str]]:
-    """Captions by image id ("PART/FILE"), in the order of the file's images; the captions of an image in the order of their ids.
+class _Parts(Struct):
+    """What tells a COCO file from other JSON files."""
+
+    images: Raw = Raw()
+    annotations: Raw = Raw()
+
+
+def has_captions(path: Path) -> bool:
+    """Whether a JSON file has images and annotations, as COCO's has."""
+    try:
+        parts = read_json(path, _Parts, "a COCO captions file")
+    except SatlibError:
+        return False
+    return bool(bytes(parts.images)) and bool(bytes(parts.annotations))
+
+
+def read(path: Path, part: str = "") -> dict[str, list[str]]:
+    """Captions by image id ("PART/FILE", or "FILE" without a part), in the order of the file's images; the captions of an image in the order of their ids.
 
     Raises:
         SatlibError: the file is missing or is not a COCO captions file.
     """
-    content = read_json(path, Captions, "a COCO captions file", "download it again")
-    names = {image.id: f"{part}/{image.file_name}" for image in content.images}
+    content = read_json(path, Captions, "a COCO captions file", "download or export it again")
+    names = {image.id: f"{part}/{image.file_name}" if part else image.file_name for image in content.images}
     captions: dict[str, list[str]] = {name: [] for name in names.values()}
     for annotation in sorted(content.annotations, key=lambda annotation: annotation.id):
         where = f"{path}, annotation {annotation.id}"
         if annotation.image_id not in names:
-            raise SatlibError(f"{where}: image {annotation.image_id} is not listed; download it again")
+            raise SatlibError(f"{where}: image {annotation.image_id} is not listed; download or export it again")
         captions[names[annotation.image_id]].extend(clean_all([annotation.caption], where))
     return captions
 

@@ -8,6 +8,13 @@ from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example 
 from satlib.errors import SatlibError
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
+# What tells the official layouts, under any name.
+_OFFICIAL = {
+    "annotations/captions_train201[47].json": coco.load,
+    "dataset_coco.json": coco.load,
+    "Flickr8k_text": flickr.load_8k,
+    "dataset_flickr30k.json": flickr.load_30k,
+}
 YOUR_FOLDER = "FOLDER"  # stands in the recipe own-folder for what only its user knows
 
 
@@ -29,8 +36,8 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
 
     Args:
         name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs
-            no files), the path of one of Karpathy's dataset_*.json files, the path of your own folder with a captions.csv
-            or captions.json (both from here, or from the root), or the location of shards (`satlib.data.shards`).
+            no files), the path of one of Karpathy's dataset_*.json files or of a JSON file as COCO has it, the path of a
+            folder in one of these layouts or of `satlib.data.layouts` (all from here, or from the root), or the location of shards (`satlib.data.shards`).
         root: the data root; `data_root()` by default.
         require_images: raise an error if listed image files are missing (lists each folder once, opens no file).
         train_images: load only this many training images, from the first; 0 means all (of scenes, the default number).
@@ -57,9 +64,14 @@ def _load(name: str, root: Path, require_images: bool, train_images: int) -> Cap
         return shards.load(name)
     for path in (Path(name).expanduser(), root / name):
         if path.suffix == ".json" and path.is_file():
-            return karpathy.load(path, root, require_images)
+            return (
+                folder.load(path, require_images)
+                if coco.has_captions(path)
+                else karpathy.load(path, root, require_images)
+            )
         if path.is_dir():
-            return folder.load(path, require_images)
+            load_official = next((load for mark, load in _OFFICIAL.items() if any(path.glob(mark))), folder.load)
+            return load_official(path, require_images)
     if name == YOUR_FOLDER:
         raise SatlibError(
             "the recipe does not say where your photographs are; add --set data.name=PATH, with your folder"

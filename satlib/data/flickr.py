@@ -38,7 +38,9 @@ def load_8k(folder: Path, require_images: bool = True) -> CaptionSet:
                 )
             splits[image_id] = split
     captions = read_captions(texts / "Flickr8k.token.txt", TOKEN, "IMAGE.jpg#NUMBER<tab>CAPTION")
-    return assemble("flickr8k", captions, splits, lambda image_id: photos / image_id, require_images, photos)
+    return assemble(
+        "flickr8k", captions, splits, lambda image_id: photos / image_id, require_images, photos, str(folder)
+    )
 
 
 def load_30k(folder: Path, require_images: bool = True) -> CaptionSet:
@@ -65,7 +67,9 @@ def load_30k(folder: Path, require_images: bool = True) -> CaptionSet:
         captions = read_captions(token, TOKEN, "IMAGE.jpg#NUMBER<tab>CAPTION")
     elif csv.is_file():
         captions = read_captions(csv, KAGGLE, "IMAGE.jpg| NUMBER| CAPTION", header=True)
-    return assemble("flickr30k", captions, splits, lambda image_id: photos / image_id, require_images, photos)
+    return assemble(
+        "flickr30k", captions, splits, lambda image_id: photos / image_id, require_images, photos, str(folder)
+    )
 
 
 def read_captions(path: Path, pattern: re.Pattern[str], form: str, header: bool = False) -> dict[str, list[str]]:

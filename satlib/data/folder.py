@@ -1,4 +1,4 @@
-"""Your own folder: images and a captions.csv or captions.json.
+"""Your own folder: images and a captions.csv or captions.json, or another layout of `satlib.data.layouts`.
 
 captions.csv has the columns image, caption and, optionally, split (train, dev or test), with one caption per row; an image
 may have several rows. captions.json is a list of such rows as objects, in which "caption" may also be a list. An image is
@@ -9,26 +9,16 @@ ratio 8 : 1 : 1, so an image stays in its split when others are added.
 import csv
 import hashlib
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec import Struct
-
-from satlib.data.caption_set import SPLITS, CaptionSet, assemble, clean, split_name
+from satlib.data import layouts
+from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, assemble, clean, split_name
+from satlib.data.layouts import Layout, Row
 from satlib.errors import SatlibError
 from satlib.files.atomic import replacing, write_text
-from satlib.files.reading import read_json, read_text
+from satlib.files.reading import read_text
 
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-LAYOUT = "captions.csv with the columns image,caption[,split], or captions.json, a list of objects of the same form"
-
-
-class Row(Struct):
-    """A row of captions.csv, or of captions.json, where it may have several captions."""
-
-    image: str
-    caption: str | list[str]
-    split: str | None = None
+_SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
 
 
 def save(data: CaptionSet, folder: Path) -> None:
@@ -50,80 +40,100 @@ def save(data: CaptionSet, folder: Path) -> None:
     write_text(table, rows.getvalue())
 
 
-def load(folder: Path, require_images: bool = True) -> CaptionSet:
-    """The caption set in a folder, named after the folder.
+def load(place: Path, require_images: bool = True) -> CaptionSet:
+    """The caption set in a folder (`satlib.data.layouts`) or in a JSON file of COCO's form, named after the folder or file.
 
     Raises:
         SatlibError: see `satlib.data.datasets.load`; also if an image is in two splits, or only some images have a split.
     """
-    table, json = folder / "captions.csv", folder / "captions.json"
-    if not table.is_file() and not json.is_file():
-        raise SatlibError(f"{folder} has neither captions.csv nor captions.json; expected layout: images and {LAYOUT}")
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
-    for where, row in _csv_rows(table) if table.is_file() else _json_rows(json):
-        if not row.image.strip():
-            raise SatlibError(f"{where}: no image is given; write its path relative to {folder}")
-        image_id = Path(row.image.strip()).as_posix()  # "./a.jpg" and "a.jpg" are the same image
-        texts = row.caption if isinstance(row.caption, list) else [row.caption]
-        captions.setdefault(image_id, []).extend(clean(text, where) for text in texts)
-        split = split_name(row.split, where) if row.split else None
-        if splits.setdefault(image_id, split) != split:
-            raise SatlibError(
-                f"{where}: {image_id} is in split {splits[image_id]} in an earlier row and in {split} here; use the same split in both"
-            )
+    paths: dict[str, Path] = {}
+    folder = place.parent if place.is_file() else place
+    for part, layout, files in _sources(place):
+        rows = [row for file in files for row in layout.read(file)]
+        photos = _photos(folder / part, layout, rows)
+        for where, row in rows:
+            if not row.image.strip():
+                raise SatlibError(f"{where}: no image is given; write its path relative to {folder / part}")
+            image = Path(row.image.strip())
+            image_id = (part / image).as_posix()  # "./a.jpg" and "a.jpg" are the same image
+            paths[image_id] = photos / image
+            texts = row.caption if isinstance(row.caption, list) else [row.caption]
+            captions.setdefault(image_id, []).extend(clean(text, where) for text in texts)
+            name = row.split or part.name
+            split = split_name(name, where) if name else None
+            if splits.setdefault(image_id, split) != split:
+                raise SatlibError(
+                    f"{where}: {image_id} is in split {splits[image_id]} in an earlier row and in {split} here; use the same split in both"
+                )
+    return assemble(
+        place.resolve().stem if place.is_file() else place.resolve().name,
+        captions,
+        _decided(splits, place),
+        paths.__getitem__,
+        require_images,
+        folder,
+        str(place),
+    )
+
+
+def _sources(place: Path) -> list[tuple[Path, Layout, list[Path]]]:
+    """The parts of a set, as paths in its folder, each with its layout and files."""
+    if place.is_file():
+        return [(Path(), layouts.COCO, [place])]
+    if found := layouts.find(place):
+        return [(Path(), *found)]
+    inner = [part for part in sorted(place.iterdir()) if part.is_dir() and part.name.lower() in SPLIT_NAMES]
+    sources = [(Path(part.name), *found) for part in inner if (found := layouts.find(part))]
+    if not sources:
+        raise SatlibError(f"{place} has no file of captions; expected layout: images and {layouts.KNOWN}")
+    return sources
+
+
+def _photos(folder: Path, layout: Layout, rows: list[tuple[str, Row]]) -> Path:
+    """The folder of a layout's images: where the first one is; if it is missing, the first that exists."""
+    candidates = [folder / name for name in layout.photos]
+    if rows and (found := [path for path in candidates if (path / rows[0][1].image.strip()).is_file()]):
+        return found[0]
+    return next((path for path in candidates if path.is_dir()), folder)
+
+
+def _decided(splits: dict[str, str | None], place: Path) -> dict[str, str]:
+    """The split of each image: given by all, or by none, and then that of Flickr8k's official lists or by a hash."""
     undecided = [image_id for image_id, split in splits.items() if split is None]
     if undecided and len(undecided) < len(splits):
         raise SatlibError(
-            f"{folder}: {undecided[0]} has no split, but other images have one; fill in the split of all images or of none"
+            f"{place}: {undecided[0]} has no split, but other images have one; fill in the split of all images or of none"
         )
-    decided = {image_id: split or by_hash(image_id) for image_id, split in splits.items()}
+    if not undecided:
+        return {image_id: split for image_id, split in splits.items() if split}
+    decided = _official_8k(undecided) or {image_id: by_hash(image_id) for image_id in undecided}
     empty = [split for split in SPLITS if split not in decided.values()]
-    if undecided and empty:
+    if empty:
         raise SatlibError(
-            f"{folder}: the hash assigns no image to {' and '.join(empty)}; add images or a split column (train, dev, test)"
+            f"{place}: the hash assigns no image to {' and '.join(empty)}; add images or a split column (train, dev, test)"
         )
-    return assemble(
-        folder.resolve().name,
-        captions,
-        decided,
-        lambda image_id: folder / image_id,
-        require_images,
-        folder,
-        str(folder),
-    )
+    return decided
+
+
+def _official_8k(image_ids: list[str]) -> dict[str, str] | None:
+    """The official splits if all images are Flickr8k's, by the numbers that begin their names, and each split has some.
+
+    The 92 photographs that are in no official split are left out.
+    """
+    numbers = {image_id: Path(image_id).name.partition("_")[0] for image_id in image_ids}
+    if not all(number.isdecimal() for number in numbers.values()):
+        return None
+    lists = (line.split("\t") for line in read_text(_SPLITS_8K).splitlines())
+    official = {number: split for split, listed in lists for number in listed.split(" ")}
+    if not all(number in official for number in numbers.values()):
+        return None
+    splits = {image_id: official[number] for image_id, number in numbers.items() if official[number] in SPLITS}
+    return splits if set(splits.values()) == set(SPLITS) else None
 
 
 def by_hash(image_id: str) -> str:
     """The split of an image by the SHA-256 of its id: train for 8 in 10 images, dev for 1, test for 1."""
     tenth = int.from_bytes(hashlib.sha256(image_id.encode()).digest()[:8], "big") % 10
     return ("dev", "test")[tenth] if tenth < 2 else "train"
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
-    columns = [name.strip().lower() for name in reader.fieldnames or []]
-    if not {"image", "caption"} <= set(columns):
-        if len(columns) == 1 and (other := next((mark for mark in ";\t|" if mark in columns[0]), "")):
-            raise SatlibError(
-                f"{path}: the columns are separated by {_SEPARATORS[other]}; save the file with commas, as image,caption[,split]"
-            )
-        raise SatlibError(
-            f"{path}: the first line must name the columns image,caption[,split]; it has {', '.join(columns) or 'none'}"
-        )
-    reader.fieldnames = columns
-    try:
-        for row in reader:
-            where = f"{path}, line {reader.line_num}"
-            if None in row:
-                raise SatlibError(
-                    f"{where}: more fields than columns; put double quotes around a caption that contains commas"
-                )
-            yield where, Row(row["image"] or "", row["caption"] or "", row.get("split"))
-    except csv.Error as error:
-        raise SatlibError(f"{path}, line {reader.line_num}: {error}; check the quotation marks") from error
-
-
-def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    rows = read_json(path, list[Row], "a list of objects with image and caption", f"expected: {LAYOUT}")
-    return ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
