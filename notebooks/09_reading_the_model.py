@@ -366,7 +366,7 @@ RUNS = {
     "flickr8k-soft": "VGG-19, soft",
     "flickr8k-hard": "VGG-19, hard",
     "flickr8k-lite02-soft": "two Lites, soft",
-    "flickr8k-lite02-boxes": "two Lites, with boxes",
+    "flickr8k-lite0-boxes": "tuned Lite, with boxes",
 }
 stored = {run: json.loads((results / run / "ground-test.json").read_text())["entities"] for run in RUNS}
 print(

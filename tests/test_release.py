@@ -38,15 +38,15 @@ def test_the_wheel_has_the_course_the_models_and_the_licences(wheel):
     names = set(ZipFile(wheel).namelist())
     assert {f"satcourse/_course/{name}" for name in course_files(ROOT)} <= names
     assert "satcourse/_course/notebooks/00_look.ipynb" in names
-    assert "satlib/models/flickr8k-lite02-boxes.safetensors" in names
+    assert "satlib/models/flickr8k-lite0-boxes.safetensors" in names
     assert f"satlib-{__version__}.dist-info/licenses/LICENSES/{NON_COMMERCIAL}.txt" in names
     assert not [name for name in names if "solutions" in name or "tests" in name]  # answers stay in the repository
 
 
 def test_the_metadata_names_the_licences_and_no_link_fails(wheel):
     folder = release_check.metadata_of(wheel)
-    assert folder["License-Expression"] == f"MIT AND {NON_COMMERCIAL}"
-    assert sorted(folder.get_all("License-File")) == ["LICENSES/LicenseRef-Flickr8k-Models.txt", "LICENSES/MIT.txt", "REUSE.toml"]  # fmt: skip
+    assert folder["License-Expression"] == f"MIT AND Apache-2.0 AND {NON_COMMERCIAL}"
+    assert sorted(folder.get_all("License-File")) == ["LICENSES/Apache-2.0.txt", "LICENSES/LicenseRef-Flickr8k-Models.txt", "LICENSES/MIT.txt", "REUSE.toml"]  # fmt: skip
     assert folder.get_payload().startswith("# satlib: Show, Attend and Tell")
     assert links_that_fail(folder.get_payload()) == []
     required = release_check.requirements(wheel)
@@ -71,7 +71,7 @@ def test_each_file_has_its_licence():
         path.name: licence(f"satlib/models/{path.name}") for path in (ROOT / "satlib/models").glob("*.safetensors")
     }
     assert models == {
-        "flickr8k-lite02-boxes.safetensors": NON_COMMERCIAL,
+        "flickr8k-lite0-boxes.safetensors": f"{NON_COMMERCIAL} AND Apache-2.0",
         "flickr8k-lite0-soft.safetensors": NON_COMMERCIAL,
         "flickr8k-hard-reward.safetensors": NON_COMMERCIAL,
         "scenes-soft.safetensors": "MIT",
@@ -79,7 +79,7 @@ def test_each_file_has_its_licence():
     }
     assert {licence(name) for name in ("satlib/model/decoder.py", "notebooks/00_look.ipynb", "README.md")} == {"MIT"}
     assert (ROOT / "LICENSES/MIT.txt").read_bytes() == (ROOT / "LICENSE").read_bytes()
-    assert {path.stem for path in (ROOT / "LICENSES").iterdir()} == {"MIT", NON_COMMERCIAL}
+    assert {path.stem for path in (ROOT / "LICENSES").iterdir()} == {"MIT", "Apache-2.0", NON_COMMERCIAL}
 
 
 class TestLinks:

@@ -28,7 +28,7 @@ from safetensors import safe_open
 ROOT = Path(__file__).resolve().parent.parent
 SCENES, PHOTOGRAPHS = (
     ("scenes-soft", "scenes-hard"),
-    ("flickr8k-lite0-soft", "flickr8k-lite02-boxes", "flickr8k-hard-reward"),
+    ("flickr8k-lite0-soft", "flickr8k-lite0-boxes", "flickr8k-hard-reward"),
 )
 SHORT = ("data.train_images=192", "training.epochs=1")
 ON_SCENES = {
@@ -49,7 +49,7 @@ ON_SCENES = {
 }
 ON_PHOTOGRAPHS = {
     "frozen": ("flickr8k-lite0-soft", "--set", "training.epochs=1"),
-    "boxes": ("flickr8k-lite02-boxes", "--set", "training.epochs=1", "--entities", "ENTITIES"),
+    "boxes": ("flickr8k-lite0-boxes", "--set", "training.epochs=1", "--entities", "ENTITIES"),
     "reward": ("flickr8k-hard-reward", "--start", "flickr8k-hard-reward", "--set", "training.epochs=1"),
 }
 KEPT = 150  # photographs of each split

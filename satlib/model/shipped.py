@@ -4,7 +4,7 @@ from pathlib import Path
 
 from satlib.errors import SatlibError
 
-PHOTOGRAPHS = "flickr8k-lite02-boxes"
+PHOTOGRAPHS = "flickr8k-lite0-boxes"
 _MODELS = Path(__file__).parent.parent / "models"
 _RESULTS = Path(__file__).parent.parent / "results"
 
