@@ -6,12 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import entities_files
 import pytest
 import torch
 from PIL import Image
 
+import satlib
 from satlib import cli, recipe
 from satlib.data import scenes
 from satlib.evaluation import animation, grounding
@@ -188,6 +190,28 @@ class TestTheWholeWay:
         assert lines[-1] == (
             "terms       non-commercial research and education only, as Flickr8k; and as Flickr30k Entities, whose boxes supervised it"
         )
+
+    def test_a_folder_for_the_hub(self, run, folder, tmp_path, capsys):
+        done("export", run[1], "--hub", tmp_path / "hub", "--storage", "float32")
+        assert {file.name for file in (tmp_path / "hub").iterdir()} == {"model.safetensors", "config.json", "README.md"}
+        made, again = satlib.load(run[1], "cpu"), satlib.load(tmp_path / "hub", "cpu")
+        assert [model.caption([folder / "3.jpg"])[0].text for model in (made, again)] == [
+            made.caption([folder / "3.jpg"])[0].text
+        ] * 2
+        assert json.loads((tmp_path / "hub" / "config.json").read_text())["recipe"] == made.recipe.to_dict()
+        _, metadata, text = (tmp_path / "hub" / "README.md").read_text().split("---\n", 2)
+        fields = {key: json.loads(value) for key, value in (line.split(": ", 1) for line in metadata.splitlines())}
+        assert (fields["license"], fields["datasets"]) == ("other", [Path(made.recipe.data.name).name])
+        assert f"| vocabulary | {len(made.vocabulary.to_json())} words |" in text
+        assert "already has files" in mistake(capsys, "export", run[1], "--hub", tmp_path / "hub")
+        done("export", "flickr8k-lite0-soft", "--hub", tmp_path / "photographs")
+        text = (tmp_path / "photographs" / "README.md").read_text()
+        read = pytest.importorskip("huggingface_hub").ModelCard(text).data
+        assert (read.library_name, read.license, read.datasets) == ("satlib", "other", ["flickr8k"])
+        assert [one.metric_value for one in read.eval_results if one.metric_name == "CIDEr"] == [56.4]
+        assert "CIDEr 56.4 (flickr8k, test split, beam 5), before it was exported |" in text
+        assert '"non-commercial research and education only, as Flickr8k"' in text
+        assert str(tmp_path) not in text
 
     def test_caption_animates(self, folder, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(animation, "LONGEST", 96)

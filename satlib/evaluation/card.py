@@ -1,6 +1,9 @@
-"""What there is to know about a model's file, read from its header: `satlib info MODEL`."""
+"""What there is to know about a model's file, read from its header: `satlib info MODEL`, and the card of `satlib export --hub`."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from satlib import recipe
 from satlib.evaluation import evaluate
@@ -24,7 +27,8 @@ def topics(model: Path) -> dict[str, str]:
         SatlibError: there is no such model, or its file is damaged.
     """
     path, header, tensors = captioner.read_file(shipped.or_shipped(model))
-    used = header.recipe
+    used, evaluation = header.recipe, _evaluation(path)
+    run = path.parent if path.name == "model.safetensors" else path
     weights = sum(value.numel() for name, value in tensors.items() if not name.endswith(":scale"))
     storage = str(max(tensors.values(), key=lambda value: value.numel()).dtype).removeprefix("torch.")
     frozen = "trained with it" if used.encoder.train else "frozen; its weights are not in the file"
@@ -38,7 +42,9 @@ def topics(model: Path) -> dict[str, str]:
         "options": ", ".join(_changed(used)),
         "made from": ", ".join(dict.fromkeys(header.origins)),
         "attention": f"your own, {header.own_attention}" if header.own_attention else "",
-        "scores": _scores(path),
+        "scores": f"{_scores(evaluation[1])}; {evaluation[0]}"
+        if evaluation
+        else f"none yet; run: satlib evaluate {run}",
         "terms": _terms(used),
         **{name: str(value) for name, value in header.card.items()},
     }
@@ -59,18 +65,83 @@ def _changed(used: Recipe) -> list[str]:
     ]
 
 
-def _scores(path: Path) -> str:
-    """Those of the test split, evaluated beside the model's file or, for a model of satlib's, among satlib's results."""
+def _evaluation(path: Path) -> tuple[Path, dict[str, Any]] | None:
+    """That of the test split, beside the model's file or, for a model of satlib's, among satlib's results."""
     comes_with_satlib = path.stem in shipped.models() and path.samefile(shipped.model(path.stem))
     ours = [file for file in shipped.evaluations() if comes_with_satlib and file.parent.name == path.stem]
     file = next((file for file in (path.parent / "evaluation-test.json", *ours) if file.is_file()), None)
-    if file is None:
-        return f"none yet; run: satlib evaluate {path.parent if path.name == 'model.safetensors' else path}"
-    found = evaluate.read(file)
-    figures = ", ".join(f"{name} {found['metrics'][name]:.1f}" for name in _METRICS if name in found["metrics"])
-    return f"{figures} ({found['data']}, {found['split']} split, beam {found['beam']}: {file})"
+    return file and (file, evaluate.read(file))
+
+
+def _figures(found: Mapping[str, Any]) -> dict[str, float]:
+    return {name: round(found["metrics"][name], 1) for name in _METRICS if name in found["metrics"]}
+
+
+def _scores(found: Mapping[str, Any]) -> str:
+    figures = ", ".join(f"{name} {value:.1f}" for name, value in _figures(found).items())
+    return f"{figures} ({found['data']}, {found['split']} split, beam {found['beam']})"
 
 
 def _terms(used: Recipe) -> str:
     terms = _TERMS.get(used.data.name, "those of its training data, which satlib does not know")
     return terms + "; and as Flickr30k Entities, whose boxes supervised it" * bool(used.objective.boxes)
+
+
+_README = """\
+---
+{metadata}
+---
+# {name}
+
+A captioner of satlib, which writes a sentence about a photograph and says for each word where it looked: Show, Attend and Tell
+(Xu et al., 2015, arXiv:1502.03044).
+
+```python
+import satlib
+
+caption = satlib.load("this folder").caption(["photo.jpg"])[0]
+print(caption.text, caption.alphas.shape)
+```
+
+| | |
+| --- | --- |
+{table}
+"""
+
+
+def readme(model: Path) -> str:
+    """The model card of a folder for the Hugging Face Hub: YAML metadata, an example, and the model's card as a table.
+
+    The scores are those of the evaluation beside `model`, whatever the number format of the folder's file.
+
+    Raises:
+        SatlibError: as for `topics`.
+    """
+    path, header, _ = captioner.read_file(shipped.or_shipped(model))
+    used, evaluation = header.recipe, _evaluation(path)
+    free = used.data.name == "scenes"
+    metadata: dict[str, Any] = {
+        "library_name": "satlib",
+        "pipeline_tag": "image-to-text",
+        "tags": ["image-captioning", "visual-attention"],
+        "language": used.data.language or "en",
+        "license": "mit" if free else "other",
+        **({} if free else {"license_name": _terms(used)}),
+        "datasets": [Path(used.data.name).name],
+    }
+    if evaluation is not None:
+        _, found = evaluation
+        figures = [{"type": name.lower(), "name": name, "value": value} for name, value in _figures(found).items()]
+        data = {"name": found["data"], "type": found["data"], "split": found["split"]}
+        metadata["metrics"] = [figure["type"] for figure in figures]
+        result = {"task": {"type": "image-to-text"}, "dataset": data, "metrics": figures}
+        metadata["model-index"] = [{"name": used.name, "results": [result]}]
+    lines = {name: line for name, line in topics(model).items() if name not in ("file", "scores")}
+    if evaluation is not None:
+        lines["scores"] = f"{_scores(evaluation[1])}, before it was exported"
+    return _README.format(
+        # JSON is YAML
+        metadata="\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in metadata.items()),
+        name=used.name,
+        table="\n".join(f"| {name} | {line.replace('|', chr(92) + '|')} |" for name, line in lines.items()),
+    )
