@@ -5,26 +5,25 @@ import os
 
 import nbformat
 import pytest
-from tools_path import exercises
+from tools_path import SMALL, exercises
 
 from satcourse.exercises import class_seed, grading, reference, task
 from satcourse.exercises.engine import chapter
 from satcourse.exercises.grading import ExerciseResult
 from satlib import cli
 
-SOURCE = next(source for source in exercises.sources() if source.stem.startswith("05"))
 COUNT = len(chapter(5))
 
 
 def hand_in(folder, solved=False, changes=None):
     """Notebook 05, as generated or solved, with some answers replaced."""
-    notebook = exercises.generate(SOURCE, with_solutions=solved)
+    notebook = exercises.generate(SMALL, with_solutions=solved)
     for cell in notebook.cells:
         place = cell.metadata.get("satlib", {})
         if place.get("role") == "answer" and place["exercise"] in (changes or {}):
             cell.source = changes[place["exercise"]]
     folder.mkdir(parents=True)
-    nbformat.write(notebook, folder / f"{SOURCE.stem}.ipynb")
+    nbformat.write(notebook, folder / f"{SMALL.stem}.ipynb")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_a_class_seed_finds_numbers_by_heart(tmp_path, capsys):
     known = [reference("5.2")(*case).tolist() for case in task("5.2").cases()]
     class_seed(0)
     by_heart = f"def penalty(alphas):\n    return torch.tensor(next(x for x in {known} if len(x) == len(alphas)))"
-    notebook = exercises.generate(SOURCE, with_solutions=True, for_class=True, seed=7)
+    notebook = exercises.generate(SMALL, with_solutions=True, for_class=True, seed=7)
     for cell in notebook.cells:
         if cell.metadata.get("satlib") == {"exercise": "5.2", "role": "answer"}:
             cell.source = by_heart

@@ -9,7 +9,7 @@ from collections import Counter
 import nbformat
 import numpy as np
 import pytest
-from tools_path import exercises
+from tools_path import editions, exercises
 
 from satcourse.exercises import Wrong, carry_on, check, class_seed, engine, ex07, progress, reference, reveal, task
 from satcourse.exercises.engine import chapter, is_blank
@@ -39,12 +39,17 @@ def generated(source):
 
 
 def run(source, with_solutions):
-    """Run a notebook's cells one after the other; what each cell of an exercise raised: (exercise, role) -> Wrong or None."""
+    """Run a notebook's cells one after the other; what each cell of an exercise raised: (exercise, role) -> Wrong or None.
+
+    Of a workbook, only its imports and tasks: `make notebooks` and `make exercises-check` run the rest, which trains.
+    """
     found, names = {}, {"__name__": "notebook"}
     for cell in exercises.generate(source, with_solutions).cells:
-        if cell.cell_type != "code":
-            continue
         place = cell.metadata.get("satlib", {})
+        if cell.cell_type != "code" or (
+            editions.converted(source) and not place and not cell.source.startswith(("import ", "from "))
+        ):
+            continue
         raised = None
         try:
             with contextlib.redirect_stdout(io.StringIO()):
@@ -156,16 +161,16 @@ def test_progress(monkeypatch):
     with contextlib.redirect_stdout(out):
         progress(5)
     assert out.getvalue().splitlines() == [
-        "1 of 8 done: 5.1",
+        "1 of 7 done: 5.1",
         "not right yet: 5.2",
         "blank: 5.3",
-        f"next: 5.2 The penalty (8 minutes); about {sum(each.minutes for each in list(chapter(5).values())[1:])} minutes are left in this notebook",
+        f"next: 5.2 The penalty (4 minutes); about {sum(each.minutes for each in list(chapter(5).values())[1:])} minutes are left in this notebook",
     ]
     verdict("5.1", lambda C, L: 0)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         progress(5)
-    assert out.getvalue().startswith("0 of 8 done\nnot right yet: 5.1, 5.2\n")
+    assert out.getvalue().startswith("0 of 7 done\nnot right yet: 5.1, 5.2\n")
 
 
 def test_what_passed_its_check_is_what_later_cells_use(monkeypatch, capsys):
@@ -225,7 +230,7 @@ class TestWhatIsSaid:
     def test_what_cannot_be_looked_into_is_held_against_the_reference(self):
         for id, answer, beginning in (
             ("2.2", lambda *_: np.zeros(2), "expected a tuple of 2, got a numpy array of shape (2,); given i = 0, "),
-            ("4.8", lambda e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (2, 4)"),
+            ("4.3", lambda e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (2, 4)"),
             ("6.4", lambda log_p, reward, b: log_p * reward, "wrong shape: expected (), got (4,)"),
             ("6.9", lambda *x: x[0].sum(1), "wrong shape: expected (), got (3,)"),
             ("3.4", lambda lengths, size: 3, "expected a list of 5, got an int; given "),
@@ -320,7 +325,6 @@ class TestNotebook:
             if cell.metadata.get("satlib", {}).get("role") != "answer":
                 continue
             exercise = cell.metadata["satlib"]["exercise"]
-            assert f'"""Exercise {exercise}: ' in cell.source
             assert "->" in cell.source
             assert "SOLUTION" not in cell.source
             if task(exercise).kind == "bug":  # it has code, the wrong one
@@ -334,9 +338,9 @@ class TestNotebook:
     def test_folds_and_explorations(self, source):
         number, texts = int(source.stem[:2]), [cell.source for cell in generated(source)]
         folded = [text for text in texts if "<summary>Hint</summary>" in text]
-        for text, each in zip(folded, chapter(number).values(), strict=True):
+        for text, each in zip(folded, chapter(number).values(), strict=True):  # in the order of the tasks
             assert text.count("<summary>Solution</summary>") == 1
-            assert text.count("<summary>Pseudocode</summary>") == (each.kind == "write")
+            assert text.count("<summary>Pseudocode</summary>") <= (each.kind == "write")
             assert "SOLUTION" not in text
         cards = [text for text in texts if text.startswith("## Explore: ")]
         titles = [each.title for each in engine.explorations(number)]

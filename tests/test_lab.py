@@ -17,7 +17,7 @@ import nbformat
 import psutil
 import pytest
 import requests
-from tools_path import exercises
+from tools_path import SMALL, exercises
 
 from satcourse.exercises.engine import chapter
 
@@ -244,7 +244,7 @@ def verdicts(cells):
 
 def test_exercises_from_blank_to_done_with_a_mistake_on_the_way(page, lab, course):
     """Run All as it is, then with a mistake, then with it mended: each time every cell runs, and the checks say what is so."""
-    (source,) = exercises.sources(["05"])
+    source = SMALL
     folder = course / "exercises"
     folder.mkdir()
     exercises.make_exercise(source, folder=folder)

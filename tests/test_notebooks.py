@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import install_cell  # noqa: E402
 
 import notebooks  # noqa: E402
+from satcourse.exercises.engine import chapter  # noqa: E402
 
 SOURCES = notebooks.sources()
 MARKS: list = []
@@ -51,6 +52,7 @@ def test_a_quoted_formula_is_on_one_line():
 BUDGET = (
     r"\*\*Minutes\*\*: \d+ to read, \d+(\.\d+)? to run on two CPU cores\. \*\*Memory\*\*: \d+\.\d GB\. \*\*Needs\*\*: "
 )
+TIME = r"\*\*Time\*\*: (\d+) minutes to read, (\d+) more to write, \d+ seconds to run on two CPU cores\.\s\*\*Memory\*\*: \d+\.\d GB\. "
 
 
 def form(source):
@@ -61,14 +63,21 @@ def form(source):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     opening = [cell.source for cell in install_cell.opening(f"notebooks/{source.stem}.ipynb")]
     tree = ast.parse(source.read_text(encoding="utf-8"))
-    stated = re.search(r"\*\*Minutes\*\*: (\d+) to read", first.source)
+    if notebooks.converted(source):
+        budget, closing = re.search(TIME, first.source), ("What to remember", "References")
+        stated = budget and abs(int(budget[1]) - notebooks.minutes_to_read(notebook, seconds_a_line=5)) <= 5
+        stated = stated and int(budget[2]) == sum(task.minutes for task in chapter(int(source.stem[:2])).values())
+    else:
+        budget, closing = re.search(BUDGET, first.source), ("Try it", "What to remember", "References")
+        stated = re.search(r"\*\*Minutes\*\*: (\d+) to read", first.source)
+        stated = stated and abs(int(stated[1]) - notebooks.minutes_to_read(notebook)) <= 5
     conditions = {
         "title with its number": first.source.startswith(f"# {int(source.stem[:2])}. "),
         "goals": "**You will be able to**" in first.source,
-        "budget": re.search(BUDGET, first.source),
-        "minutes to read": stated and abs(int(stated[1]) - notebooks.minutes_to_read(notebook)) <= 5,
+        "budget": budget,
+        "minutes": stated,
         "installing cell": [cell.source for cell in rest[: len(opening)]] == opening,
-        **{name: re.search(rf"^## {name}", text, re.M) for name in ("Try it", "What to remember", "References")},
+        **{name: re.search(rf"^## {name}", text, re.M) for name in closing},
         "no error": not any(output.output_type == "error" for output in outputs),
         "picture": any(map(notebooks.shows_picture, outputs)),
         "three assertions": sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= 3,

@@ -95,17 +95,19 @@ def shows_picture(output: NotebookNode) -> bool:
     return any(kind in output.get("data", ()) for kind in ("image/png", "image/jpeg"))
 
 
-def minutes_to_read(notebook: NotebookNode) -> float:
-    """An estimate: 200 words of prose a minute, 1.5 seconds for a line of code and 20 for a figure; what closes it is not counted."""
+def minutes_to_read(notebook: NotebookNode, seconds_a_line: float = 1.5) -> float:
+    """An estimate: 200 words of prose a minute, some seconds for a line of code, 20 for a figure; what closes it is not counted."""
     closing = re.compile(r"## (?:Try it|References|Notes|Exercises)")
     prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown" and not closing.match(cell.source)]
     words = len(re.sub(r"<!--.*?-->", "", "\n".join(prose), flags=re.DOTALL).split())
     code = [
-        each for each in notebook.cells if each.cell_type == "code" and "claims" not in each.metadata.get("tags", ())
+        each
+        for each in notebook.cells
+        if each.cell_type == "code" and not {"claims", "install"} & set(each.metadata.get("tags", ()))
     ]
     lines = sum(1 for cell in code for line in cell.source.splitlines() if line.strip())
     figures = sum(shows_picture(output) for cell in code for output in cell.get("outputs", ()))
-    return words / 200 + lines * 1.5 / 60 + figures * 20 / 60
+    return words / 200 + lines * seconds_a_line / 60 + figures * 20 / 60
 
 
 PROJECT = "exercises/10_project.ipynb"

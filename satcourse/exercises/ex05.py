@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from satcourse.exercises.compare import same
-from satcourse.exercises.task import Answer, Exploration, Task, distribution, explain, numbers, sums_to_one
+from satcourse.exercises.task import Answer, Task, distribution, numbers, sums_to_one
 from satcourse.lessons import marginal as course
 from satlib.model import objective as losses
 
@@ -16,12 +16,17 @@ LOST = "a number without a graph"
 
 def least_penalty(C: int, L: int) -> float:
     """The penalty of C words whose weights, C in all, lie evenly on L places."""
-    return losses.doubly_stochastic_penalty(torch.full((1, C, L), 1 / L, dtype=torch.float64)).item()
+    return losses.doubly_stochastic_penalty(torch.full((1, 1, L), C / L, dtype=torch.float64)).item()
 
 
 def penalty(alphas: Tensor) -> Tensor:
     """satlib's doubly stochastic penalty."""
     return losses.doubly_stochastic_penalty(alphas)
+
+
+def equivalent_lambda(weight: float, C: int, L: int) -> float:
+    """The lambda of equation 14 for the weight of a program that takes means over the words and over the places."""
+    return weight * C / L
 
 
 def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
@@ -34,19 +39,15 @@ def marginal(alpha: Tensor, n: Tensor) -> Tensor:
     return course.EveryPlace(alpha, n, n).marginal
 
 
-def geometric(alpha: Tensor, p: Tensor) -> Tensor:
-    """satlib's NWGM, from probabilities: alpha (B, L), p (B, L, K) -> (B, K)."""
-    return course.nwgm(p.log(), alpha)
-
-
-def _product(alpha: Tensor, p: Tensor) -> Tensor:
-    """The weighted geometric mean, not normalised."""
-    return (p ** alpha.unsqueeze(2)).prod(1)
-
-
-def softmax_of_mean(alpha: Tensor, n: Tensor) -> Tensor:
-    """NWGM by the short way: it is what satlib computes from the places' distributions."""
+def nwgm(alpha: Tensor, n: Tensor) -> Tensor:
+    """satlib's NWGM, from pre-activations: alpha (B, L), n (B, L, K) -> (B, K)."""
     return course.nwgm(torch.log_softmax(n, 2), alpha)
+
+
+def _by_products(alpha: Tensor, n: Tensor) -> Tensor:
+    """The NWGM as it is defined, in the inputs' precision."""
+    product = (torch.softmax(n, 2) ** alpha.unsqueeze(2)).prod(1)
+    return product / product.sum(1, keepdim=True)
 
 
 def _maps() -> list[tuple[Tensor]]:
@@ -58,6 +59,11 @@ def _places() -> list[tuple[Tensor, Tensor]]:
         (distribution(B, L), numbers(B, L, K, seed=1)),
         (distribution(3, 3, seed=2, sharp=2.0), numbers(3, 3, 3, seed=3, scale=2.0)),
     ]
+
+
+def _disagreeing() -> tuple[Tensor, Tensor]:
+    """Three places, each of which rules out all but one word of three, beyond what a probability in float32 can say."""
+    return distribution(1, 3, seed=4), 300 * torch.eye(3).unsqueeze(0)
 
 
 def _mean_of(values: Tensor, alpha: Tensor) -> Tensor:
@@ -82,9 +88,7 @@ def _penalised(answer: Answer, alphas: Tensor, lengths: Tensor) -> Any:
 
 
 def _padding_looks_too(alphas: Tensor, lengths: Tensor) -> Tensor:
-    share = alphas.sum(1)
-    penalty = (1 - share).square().sum(1)
-    return penalty.mean()
+    return (1 - alphas.sum(1)).square().sum(1).mean()
 
 
 TASKS = (
@@ -95,7 +99,6 @@ TASKS = (
         difficulty=2,
         minutes=5,
         equation="equation 14",
-        after="What it asks for",
         reference=least_penalty,
         cases=lambda: [(14, 49), (49, 49), (70, 49), (12, 196), (1, 4)],
         mistakes={
@@ -116,10 +119,9 @@ TASKS = (
         id="5.2",
         name="penalty",
         title="The penalty",
-        difficulty=2,
-        minutes=8,
+        difficulty=1,
+        minutes=4,
         equation="equation 14",
-        after="The penalty",
         reference=penalty,
         cases=_maps,
         mistakes={
@@ -143,12 +145,36 @@ TASKS = (
     ),
     Task(
         id="5.3",
+        name="equivalent_lambda",
+        title="Somebody else's lambda",
+        difficulty=2,
+        minutes=5,
+        equation="equation 14",
+        reference=equivalent_lambda,
+        cases=lambda: [(1.0, 12, 196), (0.5, 10, 49), (2.0, 7, 5)],
+        mistakes={
+            "the wrong way round: this is what their program needs to train as with lambda in equation 14": lambda weight, C, L: (
+                weight * L / C
+            ),
+            "only the mean over the places is undone: their cross-entropy is divided too": lambda weight, C, L: (
+                weight / L
+            ),
+            "only the mean over the words is undone: their penalty is divided too": lambda weight, C, L: weight * C,
+            "both divisions weaken the penalty here; dividing the cross-entropy makes the penalty count for more": lambda weight, C, L: (
+                weight / (C * L)
+            ),
+            "it is the same only if both parts are divided by the same number": lambda weight, C, L: weight,
+        },
+        says="three programs; multiply their whole loss by C, and equation 14 appears",
+        others=(lambda weight, C, L: C * weight * (1 / L),),
+    ),
+    Task(
+        id="5.4",
         name="objective",
         title="What soft attention minimises",
-        difficulty=2,
-        minutes=8,
+        difficulty=1,
+        minutes=4,
         equation="equation 14",
-        after="The penalty",
         reference=objective,
         cases=lambda: [
             (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 1.0),
@@ -177,27 +203,19 @@ TASKS = (
             lambda log_p, alphas, weight: (
                 -log_p.sum() / len(log_p) + weight * (1 - alphas.sum(1)).square().sum(1).mean()
             ),
-            lambda log_p, alphas, weight: (
-                sum(
-                    float(-one.sum() + weight * ((1 - each.sum(0)) ** 2).sum())
-                    for one, each in zip(log_p, alphas, strict=True)
-                )
-                / len(log_p)
-            ),
         ),
     ),
     Task(
-        id="5.4",
+        id="5.5",
         name="marginal",
         title="What would be exact",
         difficulty=2,
-        minutes=8,
-        equation="section 4.2.1",
-        after="What soft attention approximates",
+        minutes=6,
+        equation="section 4.2",
         reference=marginal,
         cases=_places,
         mistakes={
-            "the mean is taken before the softmax: that is what soft attention does; here each place has its own distribution": (
+            "the mean is taken before the softmax: here each place has its own distribution": (
                 lambda alpha, n: torch.softmax(_mean_of(n, alpha), 1)
             ),
             "the places count alike: weigh each distribution by its alpha": lambda alpha, n: torch.softmax(n, 2).mean(
@@ -219,88 +237,38 @@ TASKS = (
         invariants=(sums_to_one(1, "the probabilities", "the words"),),
     ),
     Task(
-        id="5.5",
-        name="geometric",
-        title="A normalised weighted geometric mean",
-        difficulty=2,
-        minutes=8,
-        equation="section 4.2.1",
-        after="What soft attention approximates",
-        reference=geometric,
-        cases=lambda: [(alpha, torch.softmax(n, 2)) for alpha, n in _places()],
-        mistakes={
-            "this is the arithmetic mean: products of powers are wanted": lambda alpha, p: _mean_of(p, alpha),
-            "it is not normalised: a product of powers sums to less than 1 over the words": _product,
-            "the places count alike: alpha is the exponent": lambda alpha, p: course.nwgm(
-                p.log(), torch.full_like(alpha, 1 / alpha.shape[1])
-            ),
-            "these are logarithms: take exp": lambda alpha, p: geometric(alpha, p).log(),
-            "divided by the sum over the batch: a distribution sums to 1 over the words": lambda alpha, p: (
-                _product(alpha, p) / _product(alpha, p).sum(0)
-            ),
-        },
-        says="values against satlib's NWGM, probabilities that sum to 1",
-        others=(
-            lambda alpha, p: _product(alpha, p) / _product(alpha, p).sum(1, keepdim=True),
-            lambda alpha, p: torch.softmax((alpha.double().unsqueeze(2) * p.double().log()).sum(1), 1),
-        ),
-        invariants=(sums_to_one(1, "the probabilities", "the words"),),
-    ),
-    Task(
         id="5.6",
-        name="softmax_of_mean",
-        title="The same with one softmax",
-        difficulty=2,
-        minutes=4,
-        equation="section 4.2.1",
-        after="The exact link: NWGM is a softmax of a mean",
-        reference=softmax_of_mean,
-        cases=_places,
+        name="nwgm",
+        title="A geometric mean in one line",
+        difficulty=3,
+        minutes=8,
+        equation="section 4.2",
+        reference=nwgm,
+        cases=lambda: [*_places(), _disagreeing()],
         mistakes={
-            "this is the exact sum over places: one softmax, of the expected pre-activation, is wanted": marginal,
-            "the places count alike: the expectation is under alpha": lambda alpha, n: torch.softmax(n.mean(1), 1),
-            "the softmax is missing: this is the expected pre-activation": lambda alpha, n: _mean_of(n, alpha),
-            "softmax over the batch axis: a distribution sums to 1 over the words": lambda alpha, n: torch.softmax(
-                _mean_of(n, alpha), 0
-            ),
-            "two softmaxes, one before the mean and one after: only the one after it is wanted": lambda alpha, n: (
-                torch.softmax(marginal(alpha, n), 1)
-            ),
+            "probabilities of 1e-130 are 0 in float32, and 0/0 is no number: is there a way without the probabilities?": _by_products,
+            "this is the arithmetic mean of the distributions: products of powers are wanted": marginal,
+            "the places count alike: alpha is the exponent": lambda alpha, n: torch.softmax(n.mean(1), 1),
+            "it is not normalised: a product of powers sums to less than 1 over the words": lambda alpha, n: (
+                torch.softmax(n, 2) ** alpha.unsqueeze(2)
+            ).prod(1),
+            "these are logarithms or pre-activations: take exp, and normalise": lambda alpha, n: _mean_of(n, alpha),
         },
-        says="it is equal to the NWGM of all places' distributions, to within rounding",
+        says="values against the product of all places' distributions, also where a place all but rules a word out",
         others=(
             lambda alpha, n: torch.softmax((alpha.unsqueeze(1) @ n).squeeze(1), 1),
-            lambda alpha, n: torch.stack(
-                [torch.softmax(w.double() @ each.double(), 0) for w, each in zip(alpha, n, strict=True)]
-            ),
+            lambda alpha, n: torch.softmax(_mean_of(torch.log_softmax(n.double(), 2), alpha), 1),
         ),
         invariants=(sums_to_one(1, "the probabilities", "the words"),),
     ),
-    explain(
-        "5.7",
-        "what_it_asks",
-        right="b",
-        wrong={
-            "a": "the weights of a caption always sum to C, whatever lambda is: the total cannot grow",
-            "c": "sharp maps that share the places among themselves reach the floor too: it asks for an even coverage, not for even maps",
-            "d": "the floor is above 0, but the gradient is 0 only where the coverage is even",
-        },
-        title="What the penalty really asks for",
-        difficulty=2,
-        minutes=3,
-        equation="equation 14",
-        after="What it asks for",
-        says="the gradient is the same for every goal tau: only the differences between the places count",
-    ),
     Task(
-        id="5.8",
+        id="5.7",
         name="batch_penalty",
         kind="bug",
         title="Long captions and short ones",
         difficulty=2,
         minutes=5,
         equation="equation 14",
-        after="The penalty",
         reference=batch_penalty,
         start=_padding_looks_too,
         observe=_penalised,
@@ -334,4 +302,3 @@ TASKS = (
         ),
     ),
 )
-EXPLORATIONS = (Exploration("How much lambda?", 2, 10, "With and without"),)

@@ -33,12 +33,12 @@ class Task:
         difficulty: 1 to 3.
         minutes: the time it takes.
         equation: its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
-        after: the heading of the notebook's section after which to do it; with the notebook's number if it is another's: "04: A word comes out".
         reference: a right function; satlib's own if it has one.
         cases: creates the inputs, a tuple for each call.
         mistakes: message -> a function that makes that mistake.
         says: what a right answer was checked against, for the message of success.
         others: other right functions, to test the check.
+        after: of a task that is not in its notebook, the heading of the section after which to do it; with the notebook's number if it is another's: "04: A word comes out".
         invariants: properties of every right answer.
         observe: called with a function and a case's inputs; returns what is compared between learner and reference.
         tolerance: relative to the largest value.
@@ -57,12 +57,12 @@ class Task:
     difficulty: int
     minutes: int
     equation: str
-    after: str
     reference: Answer
     cases: Callable[[], Sequence[tuple[Any, ...]]]
     mistakes: Mapping[str, Answer]
     says: str
     others: Sequence[Answer] = ()
+    after: str = ""
     invariants: Sequence[Invariant] = field(default=())
     observe: Observe = call
     tolerance: float = 1e-4
