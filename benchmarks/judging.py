@@ -5,11 +5,11 @@
     teacher forcing the likeliest words after the true words, beside generated captions; both are judged against the reference
                     that was fed and against all five
     likelihood      of people's test captions, in nats per word, beside BLEU-4 of generated captions, by model
+    inventions      how many of the objects that people and models name are in none of the same four references: percent, and the
+                    limits of its 95 % interval by the bootstrap over photographs
 
-All but the first need the features of the models (`satlib features MODEL`). METEOR is the mean over captions, and needs Java.
-
-`python benchmarks/judging.py --inventions` prints instead how many of the objects that people and models name are in none of the
-same four references, with 95 % intervals by the bootstrap over photographs; it needs neither.
+`python benchmarks/judging.py --inventions` measures only the last, and needs only captions. "teacher forcing" and "likelihood" need
+the features of the models (`satlib features MODEL`), "people" needs Java for METEOR, the mean over captions.
 """
 
 import argparse
@@ -123,17 +123,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument(
-        "--inventions", action="store_true", help="only print how often people and models invent objects"
+        "--inventions", action="store_true", help="only measure how often people and models invent objects"
     )
     args = parser.parse_args()
     root = args.data
     data = datasets.load("flickr8k", root, require_images=False)
     references = {each.image_id: [" ".join(tokenise(line)) for line in each.references] for each in data.split("test")}
+    found: dict[str, Any] = {"inventions": {}}
+    for name, captions in everyone(references):
+        found["inventions"][name] = [round(value, 3) for value in invented(captions, references)]
+        print("{:24} {:5.1f} % ({:.1f} to {:.1f})".format(name, *found["inventions"][name]), flush=True)
     if args.inventions:
-        for name, captions in everyone(references):
-            print("{:24} {:5.1f} % ({:.1f} to {:.1f})".format(name, *invented(captions, references)), flush=True)
+        write_json(TARGET, json.loads(TARGET.read_text(encoding="utf-8")) | found)
         return
-    found = {"command": COMMAND, "images": len(references)}
+    found |= {"command": COMMAND, "images": len(references)}
     found["teacher forcing"] = teacher_forcing(data, root, references)
     found["likelihood"] = likelihood(data, root)
     print(found, flush=True)
