@@ -25,12 +25,12 @@ SOLUTION = re.compile(
     r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?((?: *# STUB [^\n]*\n?)*)", re.MULTILINE | re.DOTALL
 )
 TO_READ = """\
-*This edition is to be read. In [the workbook](../exercises/{name}.ipynb), the same text, you write the functions yourself: \
-{count} of them, each with a check.*"""
+*This edition is to be read. In [the workbook](../exercises/{name}.ipynb), the same text with blanks, you write the functions \
+yourself, and a check looks at each.*"""
 TO_WRITE = """\
-*This is the workbook of [this notebook](../notebooks/{name}.ipynb), the same text with {count} blanks. Wherever a cell says \
-`your code here`, write, run the cell, and run the check below it; a hint and the solution are folded under the check. What \
-passes its check is what trains later on this page. What does not yet is satlib's own there, so Run All works at any time.*"""
+*This is the workbook of [this notebook](../notebooks/{name}.ipynb): the same text with blanks. Where a cell says `your code here`, \
+write, run the cell, and run the check below it; a hint and the solution are folded under the check. What passes its check is what \
+later cells use. Until then they use satlib's own, so Run All works at any time.*"""
 
 
 def converted(source: Path) -> bool:
@@ -51,9 +51,7 @@ def cells(source: Path, edition: str, for_class: bool = False, seed: int = 0) ->
         SystemExit: a task lacks its function.
     """
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
-    count = sum(_task(cell) is not None for cell in rest)
-    note = TO_READ if edition == READ else TO_WRITE
-    first.source += "\n\n" + note.format(name=source.stem, count=count)
+    first.source += "\n\n" + (TO_READ if edition == READ else TO_WRITE).format(name=source.stem)
     result = [first, *opening(f"{edition}/{source.stem}.ipynb")]
     if edition == READ:
         result += _to_read(rest)
