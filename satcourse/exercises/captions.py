@@ -1,15 +1,12 @@
-"""What the exercises 7.7 to 7.9 run: a beam that forgets, an n-gram count that is too generous, and METEOR's core."""
+"""What the exercises of notebook 07 run: a beam, also one that forgets, and n-grams."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 
 NextWords = Callable[[tuple[str, ...]], Mapping[str, float]]
-Pairs = Sequence[tuple[int, int]]
 Beginning = tuple[tuple[str, ...], float]  # words, and their log-probability
 END = "(end)"
-ALPHA, BETA, GAMMA = 0.85, 0.2, 0.6  # METEOR 1.5's for English
 
 
 def best_caption(next_words: NextWords, width: int, longest: int) -> list[str]:
@@ -70,45 +67,3 @@ def most(references: Sequence[Sequence[str]], n: int) -> Counter:
     for reference in references:
         counts |= ngrams(reference, n)
     return counts
-
-
-def hits(caption: Sequence[str], references: Sequence[Sequence[str]], n: int) -> tuple[int, int]:
-    """The n-grams of a caption that a reference has, each as often as in the reference that has it most, and all of them."""
-    said = ngrams(caption, n)
-    return sum((said & most(references, n)).values()), sum(said.values())
-
-
-def too_many_hits(caption: Sequence[str], references: Sequence[Sequence[str]], n: int) -> tuple[int, int]:
-    """The bug of 7.8: the references' counts are added up."""
-    most: Counter = Counter()
-    for reference in references:
-        most += ngrams(reference, n)
-    said = ngrams(caption, n)
-    return sum((said & most).values()), sum(said.values())
-
-
-def meteor_core(pairs: Pairs, said: int, wanted: int) -> float:
-    """METEOR from an alignment, every word weighing the same: pairs (i, j), the lengths of caption and reference."""
-    return meteor(pairs, said, wanted)
-
-
-def mean(P: float, R: float) -> float:
-    """METEOR's F: a harmonic mean of precision and recall that leans towards recall."""
-    return P * R / (ALPHA * P + (1 - ALPHA) * R)
-
-
-def meteor(
-    pairs: Pairs,
-    said: int,
-    wanted: int,
-    breaks: Callable[[int, int], bool] = lambda i, j: (i, j) != (1, 1),
-    first: int = 1,
-    order: Callable[[Pairs], Pairs] = sorted,
-) -> float:
-    """The same, or with a mistake: where a chunk `breaks` off (the next pair is i and j further), how many there are at `first`."""
-    if not pairs:
-        return 0.0
-    m, pairs = len(pairs), order(pairs)
-    F = mean(m / said, m / wanted)
-    chunks = first + sum(breaks(i - k, j - n) for (k, n), (i, j) in pairwise(pairs))
-    return F if chunks == 1 and m == said == wanted else F * (1 - GAMMA * (chunks / m) ** BETA)

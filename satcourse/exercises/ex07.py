@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from satcourse.exercises import captions
 from satcourse.exercises.captions import END, NextWords, most, ngrams
-from satcourse.exercises.task import Task, between, distribution, explain, sums_to_one
-from satcourse.widgets.steering import tempered
+from satcourse.exercises.task import Task, between, chosen_class_seed, distribution, sums_to_one
+from satlib.data import scenes
+from satlib.data.text import tokenise
 from satlib.evaluation import metrics
 
 Prefix = tuple[str, ...]
@@ -115,9 +116,34 @@ def _all_at_once(next_words: NextWords, width: int, longest: int) -> tuple[list[
     return (list(max(done, key=done.__getitem__)), max(done.values())) if done else ([], -math.inf)
 
 
-def at_temperature(p: Tensor, T: float) -> Tensor:
-    """satlib's tempering of a distribution."""
-    return tempered(p, T)
+def nucleus(p: Tensor, share: float) -> Tensor:
+    """The distribution p (K,) of its likeliest words alone: the fewest that have at least `share` of it together."""
+    order = p.argsort(descending=True)
+    before = p[order].cumsum(0) - p[order]  # what the likelier words have
+    return _only(p, order[before < share])
+
+
+def _only(p: Tensor, words: Tensor) -> Tensor:
+    """The distribution p (K,) of some words alone."""
+    result = torch.zeros_like(p)
+    result[words] = p[words]
+    return result / result.sum()
+
+
+def _one_by_one(p: Tensor, share: float) -> Tensor:
+    left, kept = p.tolist(), []
+    while sum(p[i].item() for i in kept) < share:
+        kept.append(max(range(len(left)), key=left.__getitem__))
+        left[kept[-1]] = -1.0
+    return _only(p, torch.tensor(kept))
+
+
+def _nuclei() -> list[tuple[Any, ...]]:
+    return [
+        (torch.tensor([0.1, 0.45, 0.25, 0.2]), 0.6),
+        (torch.tensor([0.1, 0.45, 0.25, 0.2]), 0.3),  # one word has more than that
+        *((distribution(K, seed=seed), share) for K, seed, share in ((6, 0, 0.5), (8, 1, 0.8), (12, 2, 0.9))),
+    ]
 
 
 def clipped_precision(caption: list[str], references: list[list[str]], n: int) -> float:
@@ -137,11 +163,6 @@ def _precision(caption: list[str], references: list[list[str]], n: int, largest:
     for gram, count in ours.items():
         result += min(count, largest([each.get(gram, 0) for each in theirs]))
     return result / max(1, len(caption) - n + 1)
-
-
-def brevity_penalty(length: int, references: list[int]) -> float:
-    """1 if the caption is longer than the closest reference, else exp(1 - r / c); the shorter of two as close."""
-    return _brevity(length, _closest(length, references))
 
 
 def _brevity(length: int, r: float) -> float:
@@ -235,15 +256,85 @@ def _precisions() -> list[tuple[Any, ...]]:
     ]
 
 
-def _meteor_by_runs(pairs: captions.Pairs, said: int, wanted: int) -> float:
-    """METEOR from an alignment, its chunks found as runs of equal differences."""
-    if not pairs:
-        return 0.0
-    partner = dict(pairs)
-    chunks = sum(partner.get(i - 1) != j - 1 for i, j in pairs)
-    P, R = len(pairs) / said, len(pairs) / wanted
-    equal = chunks == 1 and len(pairs) == said == wanted
-    return P * R / (0.85 * P + 0.15 * R) * (1.0 if equal else 1 - 0.6 * (chunks / len(pairs)) ** 0.2)
+def chair(said: Sequence[set], there: Sequence[set]) -> tuple[float, float]:
+    """CHAIR_i and CHAIR_s in percent: of the objects that captions name, those that are not there, and of the captions, those with one."""
+    invented = [len(ours - theirs) for ours, theirs in zip(said, there, strict=True)]
+    return 100 * sum(invented) / sum(map(len, said)), 100 * sum(map(bool, invented)) / len(said)
+
+
+def _one_set_at_a_time(said: Sequence[set], there: Sequence[set]) -> tuple[float, float]:
+    named, invented, captions = 0, 0, 0
+    for ours, theirs in zip(said, there, strict=True):
+        wrong = [thing for thing in ours if thing not in theirs]
+        named, invented, captions = named + len(ours), invented + len(wrong), captions + (wrong != [])
+    return 100 * invented / named, 100 * captions / len(said)
+
+
+def _mean_of_shares(said: Sequence[set], there: Sequence[set]) -> tuple[float, float]:
+    shares = [len(ours - theirs) / max(1, len(ours)) for ours, theirs in zip(said, there, strict=True)]
+    return 100 * sum(shares) / len(shares), chair(said, there)[1]
+
+
+def _sets() -> list[tuple[Any, ...]]:
+    dog, man, ball, car, tree = "dog", "man", "ball", "car", "tree"
+    return [
+        ([{dog, man}, {ball}, {car, tree, man}], [{dog, ball, tree}, {ball, man}, {tree}]),
+        ([{dog}, {dog, man, ball, tree}, {car, ball}, set()], [{man}, {dog, man, ball, tree}, {car, ball}, {dog}]),
+        (
+            [{("red", "star"), ("blue", "circle")}, {("red", "star")}],
+            [{("red", "star"), ("blue", "square")}, {("red", "star")}],
+        ),
+    ]
+
+
+OPPOSITES = {"above": "below", "over": "under", "left": "right", "big": "small", "large": "little", "huge": "tiny"}
+OPPOSITES |= {"beneath": "over", "underneath": "over", "star": "circle", "disc": "square", "triangle": "star"}
+OPPOSITES |= {other: word for word, other in [*OPPOSITES.items()] if other not in OPPOSITES}
+ENOUGH = 70
+
+
+def lie(references: list[str]) -> str:
+    """A false sentence with a high BLEU-4 against five true ones: only the last word that has an opposite is changed."""
+    words = references[0].split()
+    last = max(place for place, word in enumerate(words) if word in OPPOSITES)
+    return " ".join([*words[:last], OPPOSITES[words[last]], *words[last + 1 :]])
+
+
+def _best_lie(references: list[str]) -> str:
+    """The same by trying every single change of every reference."""
+    tried = []
+    for words in map(str.split, references):
+        for place, word in enumerate(words):
+            changed = " ".join([*words[:place], OPPOSITES.get(word, word), *words[place + 1 :]])
+            if _false(changed, references):
+                tried.append(changed)
+    return max(tried, key=lambda caption: _bleu_4(caption, references))
+
+
+def _false(caption: str, references: list[str]) -> bool:
+    return scenes.grammar.parse(caption) != scenes.grammar.parse(references[0])
+
+
+def _bleu_4(caption: str, references: list[str]) -> float:
+    return metrics.bleu({"": [caption]}, {"": references})["BLEU-4 (no brevity penalty)"]
+
+
+def _of_the_lie(answer: Callable[..., Any], references: list[str]) -> Any:
+    """What 7.8 asks of a caption; of what is no caption, that itself."""
+    caption = answer(references)
+    if not isinstance(caption, str):
+        return caption
+    return {
+        "a sentence of the scenes": scenes.grammar.parse(caption) is not None,
+        "false": _false(caption, references),
+        f"a BLEU-4 of {ENOUGH} or more": _bleu_4(caption, references) >= ENOUGH,
+    }
+
+
+def _references() -> list[tuple[Any, ...]]:
+    """The references of four scenes of the class seed, each as words in small letters."""
+    test = scenes.load(train=0, dev=0, test=4, seed=chosen_class_seed()).split("test")
+    return [([" ".join(tokenise(line)) for line in each.references],) for each in test]
 
 
 TASKS = (
@@ -253,7 +344,7 @@ TASKS = (
         title="The likeliest word, each time",
         difficulty=1,
         minutes=4,
-        equation="notebook 07, greedy decoding",
+        equation="equation 7",
         after="Greedy decoding",
         reference=greedy,
         cases=lambda: [(STORY, 6), (SHORT, 6), (DEEP, 6), (DEEP, 2), (_drawn(1), 6)],
@@ -284,7 +375,7 @@ TASKS = (
         title="The beam",
         difficulty=3,
         minutes=20,
-        equation="notebook 07, the beam",
+        equation="Sutskever et al., section 3.2",
         after="Beam search",
         reference=beam_search,
         cases=lambda: (
@@ -316,33 +407,33 @@ TASKS = (
     ),
     Task(
         id="7.3",
-        name="at_temperature",
-        title="Hotter, colder",
-        difficulty=1,
-        minutes=4,
-        equation="notebook 07, sampling",
+        name="nucleus",
+        title="The nucleus",
+        difficulty=2,
+        minutes=8,
+        equation="Holtzman et al., section 3.1",
         after="Sampling",
-        reference=at_temperature,
-        cases=lambda: [
-            (distribution(5), 0.5),
-            (distribution(4, seed=1), 3.0),
-            (distribution(6, seed=2, sharp=3.0), 0.1),
-            (torch.tensor([0.5, 0.3, 0.2, 1e-9]), 3.0),
-        ],
+        reference=nucleus,
+        cases=_nuclei,
         mistakes={
-            "it is not normalised: after the power the sum is no longer 1": lambda p, T: p ** (1 / T),
-            "the power is 1/T: a low temperature sharpens": lambda p, T: p**T / (p**T).sum(),
-            "the softmax is of log p / T, not of p / T": lambda p, T: torch.softmax(p / T, 0),
-            "dividing probabilities by T and normalising changes nothing: divide their logarithms": lambda p, T: (
-                (p / T) / (p / T).sum()
+            "it is not normalised: what is left has to sum to 1 again": lambda p, share: (
+                nucleus(p, share) * p[nucleus(p, share) > 0].sum()
             ),
-            "divided by T after the softmax: divide log p by T before it": lambda p, T: p / T,
+            "the word that reaches the share is missing: keep words until they have it together": lambda p, share: (
+                _only(p, p.argsort(descending=True)[p.sort(descending=True).values.cumsum(0) <= share])
+            ),
+            "a threshold for each word alone: what counts is what the words have together": lambda p, share: _only(
+                p, torch.nonzero(p >= 1 - share)[:, 0]
+            ),
+            "the words are in another order than in p: put each probability back in its place": lambda p, share: (
+                nucleus(p, share).sort(descending=True).values
+            ),
+            "the least likely words are kept: start with the likeliest": lambda p, share: _only(
+                p, p.argsort()[p.sort().values.cumsum(0) - p.sort().values < share]
+            ),
         },
-        says="three temperatures, below and above 1, and a word that is hardly possible",
-        others=(
-            lambda p, T: p.double() ** (1 / T) / (p.double() ** (1 / T)).sum(),
-            lambda p, T: torch.softmax(p.log() / T, 0),
-        ),
+        says="five distributions, one with a word that has the share alone",
+        others=(_one_by_one,),
         invariants=(sums_to_one(0, "the probabilities", "the words"),),
     ),
     Task(
@@ -384,50 +475,12 @@ TASKS = (
     ),
     Task(
         id="7.5",
-        name="brevity_penalty",
-        title="What short captions pay",
-        difficulty=1,
-        minutes=4,
-        equation="Papineni et al., section 2.2",
-        after="BLEU, by hand",
-        reference=brevity_penalty,
-        cases=lambda: [
-            (6, [9, 12, 20]),
-            (10, [9, 14]),
-            (10, [11, 30]),
-            (10, [3, 12]),
-            (7, [8, 6]),
-            (8, [9, 12]),
-            (5, [5]),
-        ],
-        mistakes={
-            "long captions are rewarded: the penalty is never above 1": lambda c, r: math.exp(1 - _closest(c, r) / c),
-            "the shortest reference was taken: take the one whose length is closest": lambda c, r: _brevity(c, min(r)),
-            "the mean of the references' lengths was taken: take the closest one": lambda c, r: _brevity(
-                c, sum(r) / len(r)
-            ),
-            "the ratio is upside down: exp(1 - r / c)": lambda c, r: (
-                1.0 if c >= _closest(c, r) else math.exp(1 - c / _closest(c, r))
-            ),
-            "the cases are exchanged: captions that are too short pay, the others do not": lambda c, r: (
-                1.0 if c <= _closest(c, r) else math.exp(1 - _closest(c, r) / c)
-            ),
-        },
-        says="shorter and longer captions, ties among them",
-        others=(
-            lambda c, r: min(1.0, math.exp(1 - sorted(r, key=lambda x: (abs(x - c), x))[0] / c)),
-            lambda c, r: torch.tensor(_brevity(c, _closest(c, r))),
-        ),
-        invariants=(between(0, 1, "the penalty"),),
-    ),
-    Task(
-        id="7.6",
         name="bleu",
         title="BLEU of a corpus",
         difficulty=3,
         minutes=15,
         equation="Papineni et al., section 2.3",
-        after="BLEU without brevity penalty",
+        after="BLEU, by hand",
         reference=bleu,
         cases=_corpora,
         mistakes={
@@ -457,6 +510,34 @@ TASKS = (
             _exp_mean_log,
         ),
         tolerance=1e-3,
+    ),
+    Task(
+        id="7.6",
+        name="chair",
+        title="What captions invent",
+        difficulty=1,
+        minutes=6,
+        equation="Rohrbach et al., section 3.1",
+        after="What is true: CHAIR",
+        reference=chair,
+        cases=_sets,
+        mistakes={
+            "the mean of the captions' own shares: count over all captions before you divide": _mean_of_shares,
+            "what is not mentioned is counted: an invention is said and not there": lambda said, there: chair(
+                there, said
+            ),
+            "these are the objects that are there: count those that are not": lambda said, there: tuple(
+                100 - share for share in chair(said, there)
+            ),
+            "the two numbers are exchanged: first the share of the objects": lambda said, there: chair(said, there)[
+                ::-1
+            ],
+            "shares, not percent: multiply by 100": lambda said, there: tuple(x / 100 for x in chair(said, there)),
+        },
+        says="nine captions, one that names nothing among them",
+        others=(_one_set_at_a_time, lambda said, there: list(chair(said, there))),
+        invariants=(between(0, 100, "a percentage"),),
+        parts=("the share of the objects", "the share of the captions"),
     ),
     Task(
         id="7.7",
@@ -500,113 +581,26 @@ TASKS = (
     ),
     Task(
         id="7.8",
-        name="hits",
-        kind="bug",
-        title="A BLEU that is too high",
+        name="lie",
+        title="A lie that scores",
         difficulty=2,
-        minutes=5,
-        equation="Papineni et al., section 2.1",
-        after="BLEU, by hand",
-        reference=captions.hits,
-        start=captions.too_many_hits,
-        cases=lambda: [
-            (["dog"] * 5, [["a", "dog"], ["the", "dog"]], 1),
-            (["the", "the", "the", "the"], [s.split() for s in ("the dog in the grass", "the dog", "the grass")], 1),
-            (["a", "dog", "a", "dog"], [s.split() for s in ("a dog runs", "here is a dog")], 2),
-            (
-                ["a", "man", "and", "a", "dog", "and", "a", "bike"],
-                [s.split() for s in ("a man and a bike", "a dog and a man")],
-                1,
-            ),
-            (["two"], [s.split() for s in ("two dogs", "two cats")], 2),
-            (
-                ["a", "dog", "a", "cat", "the"],
-                [s.split() for s in ("a dog a", "cat a dog", "a a cat a the dog", "bird")],
-                2,
-            ),
-            (["a", "a", "a", "b", "b", "c"], [s.split() for s in ("a b", "a a d e f", "b b c", "d d d c c a b")], 1),
-            (["a", "a", "a", "b"], [s.split() for s in ("a a a", "b", "c")], 1),
-            (["dog", "runs", "a", "dog"], [s.split() for s in ("a dog", "runs", "a cat")], 2),
-            (["a", "a", "a", "b", "b", "c"], [s.split() for s in ("b b c", "d a a", "a", "a d a a d c c b")], 1),
-        ],
+        minutes=12,
+        equation="Papineni et al., section 2.3",
+        after="What they miss: captions made wrong on purpose",
+        reference=lie,
+        observe=_of_the_lie,
+        cases=_references,
+        given=lambda references: f"the references {references}",
         mistakes={
-            "only the first reference counts now": lambda caption, references, n: captions.hits(
-                caption, references[:1], n
+            "it is true: a program reads the same meaning in it as in the references": lambda references: references[0],
+            f"BLEU-4 is below {ENOUGH}: where in a sentence does a changed word cost the fewest 4-grams?": lambda references: (
+                "a tiny red star over a huge blue disc"
+                if _false("a tiny red star over a huge blue disc", references)
+                else "a tiny green star over a huge blue disc"
             ),
-            "only the last reference counts now: `most` has to keep what the others have": lambda caption, references, n: (
-                captions.hits(caption, references[-1:], n)
-            ),
-            "the reference with the most hits is taken: each n-gram may look for its own": lambda caption, references, n: (
-                max(captions.hits(caption, [each], n) for each in references)
-            ),
-            "nothing counts: an empty Counter & another one is empty": lambda caption, references, n: captions.hits(
-                caption, [], n
-            ),
-            "the two numbers are exchanged": lambda *x: captions.hits(*x)[::-1],
+            "the scenes' grammar has no such sentence: keep it a sentence": lambda references: references[0] + " it",
         },
-        says="words and pairs of words, with two and three references",
-        others=(
-            lambda caption, references, n: [
-                sum(
-                    min(count, max(ngrams(each, n)[gram] for each in references))
-                    for gram, count in ngrams(caption, n).items()
-                ),
-                max(0, len(caption) - n + 1),
-            ],
-        ),
-        parts=("the hits", "the n-grams"),
-    ),
-    Task(
-        id="7.9",
-        name="meteor_core",
-        title="METEOR, from an alignment",
-        difficulty=2,
-        minutes=8,
-        equation="Denkowski and Lavie, section 2",
-        after="METEOR, by hand",
-        reference=captions.meteor_core,
-        cases=lambda: [
-            ([(0, 0), (1, 4), (2, 2), (3, 3), (4, 1)], 5, 5),
-            ([(0, 0), (1, 1)], 2, 6),
-            ([(0, 0), (1, 1)], 6, 2),
-            ([(0, 0), (1, 1), (2, 2)], 3, 3),
-            ([(4, 2), (1, 0), (0, 5), (2, 1)], 6, 7),
-            ([(0, 1), (1, 0)], 2, 2),
-            ([(1, 1), (2, 2)], 4, 4),
-            ([(0, 0), (2, 2), (3, 3)], 5, 6),
-            ([], 4, 5),
-        ],
-        mistakes={
-            "precision and recall are exchanged: the mean leans towards recall": lambda pairs, said, wanted: (
-                captions.meteor_core(pairs, wanted, said)
-            ),
-            "only the caption is looked at: a chunk has to run on in both sentences": partial(
-                captions.meteor, breaks=lambda i, j: i != 1
-            ),
-            "the pairs come in any order: sort them first": partial(captions.meteor, order=list),
-            "the breaks are counted: there is one chunk more": partial(captions.meteor, first=0),
-            "this is F: the penalty for chunks is missing": lambda pairs, said, wanted: (
-                captions.mean(len(pairs) / said, len(pairs) / wanted) if pairs else 0.0
-            ),
-        },
-        says="alignments in order and out of order, short captions, long ones and equal ones",
-        others=(_meteor_by_runs,),
-        tolerance=1e-6,
-    ),
-    explain(
-        "7.10",
-        "why_too_high",
-        right="a",
-        wrong={
-            "b": "both are scored with the same references and the same rule: that is not the difference",
-            "c": "the beam would make generated captions better, not the others",
-            "d": "nothing was learnt from the test photographs: it is the test's own words that are given away",
-        },
-        title="BLEU under teacher forcing",
-        difficulty=1,
-        minutes=3,
-        equation="section 5.2",
-        after="Teacher forcing gives a false BLEU",
-        says="a model that is told the reference's last word at every step repeats its phrases, and cannot go astray",
+        says="four scenes: a sentence, false, and with a BLEU-4 that most true captions would envy",
+        others=(_best_lie,),
     ),
 )
