@@ -87,6 +87,7 @@ def _to_write(cells: list[NotebookNode], edition: str, for_class: bool) -> Itera
         exercise, later = _task(cell), cells[place + 1 :]
         if exercise is None:
             if not _tags(cell) & (FOLDS | {"claims"}):
+                cell.metadata.pop("tags", None)  # pictures for docs/ are taken from the notebook to read
                 yield cell
             continue
         yield new_markdown_cell(f"### {exercise.id} {exercise.title}\n\n{card(exercise)}")

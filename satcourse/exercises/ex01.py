@@ -1,6 +1,5 @@
 """Exercises of notebook 01: attention before images."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -8,28 +7,84 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Task, explain, numbers, predict, sums_to_one
-from satcourse.lessons.translation import masked_softmax
-from satlib.model.attention import DotEnergy, SoftAttention
+from satcourse.exercises.task import Task, numbers, sums_to_one
+from satlib.data.text import END
 
 Step = Callable[[Tensor, Tensor, Tensor], Tensor]
-B, L, D = 2, 5, 4
+Said = tuple[list[int], list[Tensor]]
+L, D, K = 5, 4, 40
 
 
-def attend(y: Tensor, scores: Tensor) -> Tensor:
-    """One softmax and one weighted mean: y (L, D), scores (L,) -> (D,)."""
-    return masked_softmax(scores[None], torch.ones(1, len(scores), dtype=torch.bool))[0] @ y
+def greedy(step: Callable[..., tuple[Tensor, Tensor, Tensor]], s: Tensor, longest: int) -> Said:
+    """The words that a decoder says, the end mark included, and the weights before each of them."""
+    return _greedy(step, s, longest)
 
 
-def dot_energies(a: Tensor, s: Tensor) -> Tensor:
-    """The energy 'dot' of satlib."""
-    energy = DotEnergy(a.shape[2], s.shape[1], 0)
-    return energy(energy.keys(a), s)
+def _greedy(
+    step: Callable[..., tuple[Tensor, Tensor, Tensor]],
+    s: Tensor,
+    longest: int,
+    hears: bool = True,
+    moves: bool = True,
+    stops: bool = True,
+    choose: Callable[[Tensor], Tensor] = torch.argmax,
+) -> Said:
+    words, weights, y = [], [], None
+    while len(words) < longest and not (stops and words[-1:] == [END]):
+        logits, new, alpha = step(y, s)
+        words.append(int(choose(logits)))
+        weights.append(alpha)
+        y, s = (words[-1] if hears else None), (new if moves else s)
+    return words, weights
+
+
+def _without_end(step: Callable[..., tuple[Tensor, Tensor, Tensor]], s: Tensor, longest: int) -> Said:
+    words, weights = _greedy(step, s, longest)
+    kept = [word for word in words if word != END]
+    return kept, weights[: len(kept)]
+
+
+def _greedy_recursive(
+    step: Callable[..., tuple[Tensor, Tensor, Tensor]], s: Tensor, longest: int, y: int | None = None
+) -> Said:
+    if not longest or y == END:
+        return [], []
+    logits, s, alpha = step(y, s)
+    y = max(range(len(logits)), key=logits.tolist().__getitem__)
+    words, weights = _greedy_recursive(step, s, longest - 1, y)
+    return [y, *words], [alpha, *weights]
+
+
+def _speakers() -> list[tuple[Callable[..., tuple[Tensor, Tensor, Tensor]], Tensor, int]]:
+    """Decoders with random weights: one says the end mark as its fifth word, the other never does and has to be stopped."""
+
+    def speaker(seed: int, last: float) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        E, U, W, a = (numbers(*shape, seed=seed + i) for i, shape in enumerate(((K, D), (D, D), (K, D), (L, D))))
+
+        def step(y: int | None, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            said = s[-1]  # the number of words so far
+            new = torch.tanh(U @ s[:D] + (0 if y is None else E[y]))
+            logits = W @ new
+            logits[END] = 100.0 if said >= last else -100.0
+            return logits, torch.cat([new, said[None] + 1]), torch.softmax(a @ s[:D], 0)
+
+        return step
+
+    return [
+        (speaker(seed, last), torch.cat([numbers(D, seed=seed + 9), torch.zeros(1)]), longest)
+        for seed, last, longest in ((0, 4, 9), (20, 99, 6))
+    ]
+
+
+def attend(y: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """One softmax and one weighted mean: y (n, D), scores (n,) -> z (D,) and the weights (n,)."""
+    alpha = torch.softmax(scores, 0)
+    return alpha @ y, alpha
 
 
 def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
-    """Weights over words alone, as satlib's translator has them."""
-    return masked_softmax(e, mask)
+    """Softmax over the words alone: e (B, L), mask (B, L), True at words -> (B, L), 0 at padding."""
+    return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
 
 
 def _after(e: Tensor, mask: Tensor) -> Tensor:
@@ -41,15 +96,6 @@ def _by_row(e: Tensor, mask: Tensor) -> Tensor:
     for row, (energies, words) in enumerate(zip(e, mask, strict=True)):
         rows[row, words] = torch.softmax(energies[words], 0)
     return rows
-
-
-def hop(m: Tensor, c: Tensor, u: Tensor) -> Tensor:
-    """One look of a memory network: satlib's soft attention, its keys from elsewhere; and the question is added."""
-    return SoftAttention(DotEnergy(m.shape[2], m.shape[2], 0))(c, m, u).z + u
-
-
-def _hop(m: Tensor, c: Tensor, u: Tensor, dim: int = 1) -> Tensor:
-    return torch.einsum("bl,bld->bd", torch.softmax(torch.einsum("bld,bd->bl", m, u), dim), c) + u
 
 
 def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
@@ -94,11 +140,6 @@ def _sentences() -> list[tuple[Tensor, Tensor, Tensor, Step]]:
     ]
 
 
-def sharper_weight() -> float:
-    """The first word's weight after 5 is added to the scores 2, 0, 0, 0 and the sums are doubled."""
-    return torch.softmax(2 * (torch.tensor([2.0, 0.0, 0.0, 0.0]) + 5), 0)[0].item()
-
-
 def _masks() -> list[tuple[Tensor, Tensor]]:
     return [
         (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
@@ -117,64 +158,61 @@ def _padding_is_left_out(inputs: Sequence[Any], result: Any) -> str | None:
 TASKS = (
     Task(
         id="1.1",
+        name="greedy",
+        title="Word by word",
+        difficulty=2,
+        minutes=10,
+        equation="Bahdanau et al., section 3",
+        reference=greedy,
+        cases=_speakers,
+        mistakes={
+            "each step hears that there was no word before: feed it the word that was just said": partial(
+                _greedy, hears=False
+            ),
+            "each step begins with the first state: hand the new state on": partial(_greedy, moves=False),
+            "it goes on after the end mark: stop once END has been said": partial(_greedy, stops=False),
+            "the end mark is missing at the end: the docstring wants it included": _without_end,
+            "it takes the least likely word: argmin in place of argmax": partial(_greedy, choose=torch.argmin),
+        },
+        says="a decoder that stops by itself after five words, and one that has to be stopped",
+        others=(_greedy_recursive, lambda *x: tuple(map(tuple, _greedy(*x)))),
+        given=lambda step, s, longest: f"longest = {longest}",
+        parts=("the words", "the weights"),
+    ),
+    Task(
+        id="1.2",
         name="attend",
         title="Scores, weights, one mean",
         difficulty=1,
         minutes=4,
         equation="Bahdanau et al., section 3.1",
-        after="What attention computes",
         reference=attend,
         cases=lambda: [(numbers(L, D), numbers(L, seed=1)), (numbers(2, 3, seed=2), numbers(2, seed=3, scale=4))],
         mistakes={
-            "the scores have no part in it: this is the plain mean of the inputs": lambda y, s: y.mean(0),
-            "the scores weigh the inputs as they are: a softmax comes first": lambda y, s: s @ y,
+            "the scores have no part in it: this is the plain mean of the inputs": lambda y, s: (
+                y.mean(0),
+                torch.full_like(s, 1 / len(s)),
+            ),
+            "the scores weigh the inputs as they are: a softmax comes first": lambda y, s: (s @ y, s),
             "the weights do not sum to one: exp is there, and the division by the sum is missing": lambda y, s: (
-                s.exp() @ y
+                s.exp() @ y,
+                s.exp(),
             ),
-            "the weighted inputs are there, and their sum is missing": lambda y, s: torch.softmax(s, 0)[:, None] * y,
-            "summed over the dimensions of each input: sum over the inputs, so that one vector is left": lambda y, s: (
-                torch.softmax(s, 0)[:, None] * y
-            ).sum(1),
-        },
-        says="values for 5 and for 2 inputs",
-        others=(
-            lambda y, s: sum(w * each for w, each in zip(torch.softmax(s, 0), y, strict=True)),
-            lambda y, s: torch.einsum("l,ld->d", torch.softmax(s.double(), 0), y.double()),
-        ),
-    ),
-    Task(
-        id="1.2",
-        name="dot_energies",
-        title="A question to each word",
-        difficulty=1,
-        minutes=4,
-        equation="Luong et al., section 3.1",
-        after="Two ways to score",
-        reference=dot_energies,
-        cases=lambda: [(numbers(B, L, D), numbers(B, D, seed=1)), (numbers(4, 4, 4, seed=2), numbers(4, 4, seed=3))],
-        mistakes={
-            "the products are there, and their sum over the dimensions is missing": lambda a, s: a * s[:, None],
-            "summed over the words: sum over the dimensions, so that each word has one energy": lambda a, s: (
-                a * s[:, None]
-            ).sum(1),
-            "these are weights already: energies come before the softmax": lambda a, s: torch.softmax(
-                dot_energies(a, s), 1
-            ),
-            "divided by the root of D: that is scaled dot-product attention; Luong's dot is not scaled": lambda a, s: (
-                dot_energies(a, s) / a.shape[2] ** 0.5
-            ),
-            "every state asks every sentence, and the result has an axis too many: state b asks sentence b alone": lambda a, s: (
-                a @ s.T
+            "z and the weights are in the wrong order: give back (z, alpha)": lambda y, s: attend(y, s)[::-1],
+            "z is divided by the number of inputs: the weights sum to 1 already": lambda y, s: (
+                attend(y, s)[0] / len(s),
+                attend(y, s)[1],
             ),
         },
-        says="values against satlib's energy 'dot', for two sizes",
+        says="z and the weights of 5 and of 2 inputs",
         others=(
-            lambda a, s: torch.einsum("bld,bd->bl", a, s),
-            lambda a, s: torch.stack(
-                [torch.stack([word.dot(state) for word in sentence]) for sentence, state in zip(a, s, strict=True)]
+            lambda y, s: (
+                sum(w * each for w, each in zip(torch.softmax(s, 0), y, strict=True)),
+                torch.softmax(s, 0),
             ),
-            lambda a, s: (a.double() * s.double()[:, None]).sum(2),
+            lambda y, s: (torch.einsum("l,ld->d", torch.softmax(s.double(), 0), y.double()), s.softmax(0)),
         ),
+        parts=("z", "the weights"),
     ),
     Task(
         id="1.3",
@@ -183,7 +221,6 @@ TASKS = (
         difficulty=2,
         minutes=8,
         equation="notebook 01, masked softmax",
-        after="Words that are not there",
         reference=masked_weights,
         cases=_masks,
         mistakes={
@@ -209,43 +246,12 @@ TASKS = (
     ),
     Task(
         id="1.4",
-        name="hop",
-        title="One look into a memory",
-        difficulty=2,
-        minutes=8,
-        equation="Sukhbaatar et al., section 2.1",
-        after="A memory network",
-        reference=hop,
-        cases=lambda: [
-            (numbers(B, L, D), numbers(B, L, D, seed=1), numbers(B, D, seed=2)),
-            (numbers(3, 3, 3, seed=3), numbers(3, 3, 3, seed=4), numbers(3, 3, seed=5)),
-        ],
-        mistakes={
-            "the question u is not added to what was read": lambda m, c, u: _hop(m, c, u) - u,
-            "what is read are the addresses m: read the contents c": lambda m, c, u: _hop(m, m, u),
-            "softmax over the batch axis: each story has weights of its own": lambda m, c, u: _hop(m, c, u, 0),
-            "the softmax is missing: scores are not weights": lambda m, c, u: (
-                torch.einsum("bl,bld->bd", torch.einsum("bld,bd->bl", m, u), c) + u
-            ),
-            "m and c have changed places: the question is compared with the addresses m, and the contents c are read": lambda m, c, u: (
-                _hop(c, m, u)
-            ),
-        },
-        says="values against satlib's soft attention with keys of their own",
-        others=(
-            _hop,
-            lambda m, c, u: torch.stack([torch.softmax(M @ q, 0) @ C + q for M, C, q in zip(m, c, u, strict=True)]),
-        ),
-    ),
-    Task(
-        id="1.5",
         name="alignment",
         kind="bug",
         title="One row late",
         difficulty=2,
         minutes=5,
         equation="Bahdanau et al., section 3.1",
-        after="The alignment matrix",
         reference=alignment,
         start=partial(_alignment, asks="old"),
         cases=_sentences,
@@ -265,44 +271,5 @@ TASKS = (
         says="every row from the state just before its word, in two sentences",
         others=(_recursive, lambda *x: alignment(*x).double()),
         given=lambda a, s, E, step: f"a sentence of {len(a)} words, a translation of {len(E)}",
-    ),
-    predict(
-        "1.6",
-        "new_weight",
-        truth=sharper_weight,
-        wrong={
-            "that is the weight after the 5 alone, which changes nothing; doubling changes the differences": math.exp(2)
-            / (math.exp(2) + 3),
-            "the ratio of two weights is exp of a difference of scores: doubling the scores squares it, it does not double it": (
-                2 * math.exp(2) / (2 * math.exp(2) + 3)
-            ),
-            "that is what halving does: larger differences make the weights sharper, not flatter": math.exp(1)
-            / (math.exp(1) + 3),
-            "weights are no shares of the scores: a softmax takes exp of them first": 7 / 22,
-            "a weight is a number between 0 and 1, no percentage": (2.0, 100.0),
-        },
-        tolerance=0.02,
-        title="Shift and stretch",
-        difficulty=1,
-        minutes=3,
-        equation="notebook 01, the temperature",
-        after="Move the temperature",
-        says="a constant cancels in the softmax; a factor of 2 squares the ratio of any two weights",
-    ),
-    explain(
-        "1.7",
-        "why_it_fails",
-        right="d",
-        wrong={
-            "a": "it was trained on sentences of 3 to 20 words, the same as the one with attention",
-            "b": "the one with attention is scored by the same BLEU on the same sentences, and hardly falls",
-            "c": "the encoder reads in both directions: one of its last states has just read the beginning",
-        },
-        title="What gets lost in long sentences",
-        difficulty=1,
-        minutes=3,
-        equation="Bahdanau et al., section 1",
-        after="The translator with attention",
-        says="128 numbers for 6 words or for 20; attention has 128 for each word",
     ),
 )

@@ -1,6 +1,5 @@
 """Exercises of notebook 03: captions as words, words as numbers, captions in batches."""
 
-import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, Task, generator, numbers, predict
+from satcourse.exercises.task import Answer, Task, generator, numbers
 from satlib.data.batches import Pair, SameLengthBatches
 from satlib.data.text import Vocabulary, tokenise
 
@@ -150,13 +149,6 @@ def _captions() -> list[tuple[Tensor, Tensor]]:
     return cases
 
 
-def padding(size: int, batches: int = 500) -> float:
-    """The share of padding in batches of `size` captions of 6 to 16 words, every length as likely."""
-    chance = random.Random(0)
-    drawn = [[chance.randint(6, 16) for _ in range(size)] for _ in range(batches)]
-    return 1 - sum(map(sum, drawn)) / sum(size * max(lengths) for lengths in drawn)
-
-
 def _cut_at_blanks(captions: Sequence[str], size: int) -> list[str]:
     counts = Counter(word for caption in captions for word in caption.split())
     return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
@@ -170,7 +162,6 @@ TASKS = (
         difficulty=2,
         minutes=8,
         equation="section 4.3",
-        after="Words",
         reference=words,
         cases=lambda: [
             ("A dog runs.",),
@@ -212,7 +203,6 @@ TASKS = (
         difficulty=2,
         minutes=8,
         equation="section 4.3",
-        after="The vocabulary",
         reference=vocabulary,
         cases=lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)],
         mistakes={
@@ -245,7 +235,6 @@ TASKS = (
         difficulty=1,
         minutes=4,
         equation="section 3.1",
-        after="The vocabulary",
         reference=encode,
         cases=lambda: [
             (["a", "dog", "runs"], ["a", "dog", "ball", "runs"]),
@@ -286,7 +275,6 @@ TASKS = (
         difficulty=2,
         minutes=8,
         equation="section 4.3",
-        after="Batches of one length",
         reference=same_length_batches,
         cases=lambda: [([4, 2, 4, 3, 4, 2, 4, 4], 2), ([5, 5, 5], 8), ([7, 1, 7, 1, 7, 1, 7], 3), ([3], 1)],
         observe=_look_at_batches,
@@ -312,8 +300,7 @@ TASKS = (
         title="A loss that does not count padding",
         difficulty=2,
         minutes=4,
-        equation="notebook 03, what batches of one length spare you",
-        after="No mask",
+        equation="notebook 03",
         reference=word_loss,
         cases=lambda: [
             (numbers(3, 5).abs(), torch.tensor([5, 2, 1])),
@@ -347,7 +334,6 @@ TASKS = (
         difficulty=2,
         minutes=5,
         equation="section 3.1.2",
-        after="By hand",
         reference=inputs_and_targets,
         cases=_captions,
         mistakes={
@@ -380,24 +366,5 @@ TASKS = (
             ],
         ),
         parts=("inputs", "targets"),
-    ),
-    predict(
-        "3.7",
-        "padding_of_64",
-        truth=lambda: padding(64),
-        wrong={
-            "that is the share of true words": 1 - padding(64),
-            "that is the padding for each true word: divide by all steps": padding(64) / (1 - padding(64)),
-            "the shortest captions have 6 words, not 0: the mean is 11, and not half of the longest": 0.5,
-            "that is the padding of the shortest captions: take the caption of mean length": 10 / 16,
-            "a share is a number between 0 and 1, no percentage": (1.01, 100.0),
-        },
-        tolerance=0.05,
-        title="The price of mixing",
-        difficulty=1,
-        minutes=3,
-        equation="section 4.3",
-        after="What it saves",
-        says="almost every batch has a caption of 16 words, the mean is 11: about 5 steps in 16 are wasted",
     ),
 )

@@ -15,8 +15,14 @@ its English source word: the true alignment, with which a model's attention can 
 import random
 from typing import NamedTuple
 
-from satcourse.lessons.translation import SentencePair
 from satlib.errors import SatlibError
+
+
+class SentencePair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
 
 
 def _lexicon(entries: str) -> dict[str, str]:
