@@ -658,7 +658,7 @@ print(alignment(places, places[0], torch.zeros(4, 1), lambda Ey, z, s: s.roll(1)
 #
 # ●●○ · 10 minutes · open
 #
-# After 1,000 steps the fixed vector still had a loss ten times that of attention. Give it 4,000 (`STEPS = 4000`), or twice the width
+# After 1,000 steps the fixed vector still had a loss of 0.17, and attention had 0.01. Give it 4,000 (`STEPS = 4000`), or twice the width
 # (`hidden=128` in `Encoder`, `D=256` in `Decoder`). First say what you expect: is the curve flat then, or only higher?
 #
 # ### Break it on purpose

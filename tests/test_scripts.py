@@ -79,11 +79,11 @@ class TestJson:
 
     @pytest.mark.slow
     def test_check(self, tmp_path, capsys):
-        notebook = shutil.copy(ROOT / "exercises" / "01_attention_before_images.ipynb", tmp_path)
-        assert cli.main(["check", notebook, "--only", "1.1", "--json"]) == 1
+        notebook = shutil.copy(ROOT / "exercises" / "03_captions.ipynb", tmp_path)
+        assert cli.main(["check", notebook, "--only", "3.1", "--json"]) == 1
         said = json.loads(capsys.readouterr().out)
         assert fields(said) | {"troubles"} == documented("`satlib check FILE ... --json`")
-        assert [(row["exercise"], row["state"]) for row in said["exercises"]] == [("1.1", "blank")]
+        assert [(row["exercise"], row["state"]) for row in said["exercises"]] == [("3.1", "blank")]
 
     def test_check_does_not_overwrite_a_notebook(self, tmp_path, capsys):
         (tmp_path / "a.ipynb").write_text("mine")
