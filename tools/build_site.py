@@ -102,7 +102,7 @@ class Pages:
 
     def place(self, path: str) -> str | None:
         """The page of a file or folder of the repository, or a picture; None: it is left out."""
-        if path in self.pages or path.endswith((".png", ".webp")):
+        if path in self.pages or path.endswith((".png", ".jpeg", ".webp")):
             return path
         if path.startswith(LEFT_OUT):
             return None
@@ -235,7 +235,7 @@ def write_source(folder: Path, live: bool) -> None:
         pages.notebook(path)
     for path in texts:
         pages.write(path, pages.linked(path, (ROOT / path).read_text(encoding="utf-8")))
-    pictures = ("docs/*.png", "docs/*.webp", "benchmarks/*.png")
+    pictures = ("docs/*.png", "docs/*.jpeg", "docs/*.webp", "benchmarks/*.png")
     for picture in (path for pattern in pictures for path in ROOT.glob(pattern)):
         target = folder / picture.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 notebooks/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates notebooks/NN_name.ipynb from it, with the
 installing cell put in (and Colab's badge, if pyproject.toml has the repository's address, `Source` in [project.urls]), and
 executes those whose cells differ from their source, or all with --all. The picture of a cell with the tag `docs:NAME` is
-written to docs/NAME.png, for README.md. `claims` lists the numbers and comparisons of the prose with what holds each, and fails
+written to docs/NAME.png (a JPEG to NAME.jpeg), for README.md. `claims` lists the numbers and comparisons of the prose with what holds each, and fails
 where nothing does (claims.py). `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes nothing and
 fails where what is committed differs from what would be generated.
 

@@ -21,10 +21,12 @@ def tagged(notebook: NotebookNode) -> dict[Path, bytes]:
                 continue
             if not _shown(cell):
                 raise SystemExit(f"the cell with the tag {tag} shows no picture")
-            picture = base64.b64decode(_shown(cell)[-1]["image/png"])
-            found[ROOT / "docs" / f"{tag.removeprefix('docs:')}.png"] = picture
+            kind, picture = _shown(cell)[-1]
+            found[ROOT / "docs" / f"{tag.removeprefix('docs:')}.{kind}"] = base64.b64decode(picture)
     return found
 
 
-def _shown(cell: NotebookNode) -> list[NotebookNode]:
-    return [output.data for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]
+def _shown(cell: NotebookNode) -> list[tuple[str, str]]:
+    """Its pictures in order: "png" or "jpeg", and the picture in base 64."""
+    shown = [output.data for output in cell.get("outputs", ()) if "data" in output]
+    return [(kind, data[f"image/{kind}"]) for data in shown for kind in ("png", "jpeg") if f"image/{kind}" in data]

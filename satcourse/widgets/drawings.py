@@ -164,7 +164,7 @@ def gallery_figure(
         columns: images per row.
     """
     rows = -(-len(pictures) // columns)
-    figure = plots.NotebookFigure(figsize=(10, 3.5 * rows * 4 / columns))
+    figure = plots.Photographs(figsize=(10, 3.5 * rows * 4 / columns))
     wide, high = 100 / columns, 35 * 4 / columns
     axis = _canvas(figure, 100, high * rows)
     for number, (pixels, words, wrong, truth) in enumerate(pictures):
@@ -277,7 +277,7 @@ def reading_figure(
     """
     labels = reading.labels
     rows = -(-len(labels) // _COLUMNS)
-    figure = plots.NotebookFigure(figsize=(9, 3.5 + 1.05 * rows))
+    figure = plots.Photographs(figsize=(9, 3.5 + 1.05 * rows))
     height = figure.get_figheight()
     style = {"va": "top", "fontsize": 10, "color": INK, "parse_math": False}
     figure.text(0.02, 1 - 0.12 / height, title, **style)

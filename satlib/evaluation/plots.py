@@ -56,15 +56,8 @@ class NotebookFigure(Figure):
         display(DisplayedImage(self._repr_png_(), format="png", width=round(_WIDTH * self.get_figwidth())))
 
 
-class Strip(NotebookFigure):
-    """A figure of lit photographs on a dark ground of its own, so that the light is seen first on light and on dark pages.
-
-    A notebook displays it as a JPEG, much smaller than a PNG; nbconvert does not show WebP.
-    """
-
-    def savefig(self, *args: Any, **options: Any) -> None:
-        """As `Figure.savefig`, but on the dark ground whatever the style of the page."""
-        super().savefig(*args, **options | {"facecolor": GROUND})
+class Photographs(NotebookFigure):
+    """A figure of photographs: a notebook displays it as a JPEG, much smaller than a PNG; nbconvert does not show WebP."""
 
     def _ipython_display_(self) -> None:
         from IPython.display import Image as DisplayedImage
@@ -73,6 +66,14 @@ class Strip(NotebookFigure):
         buffer = io.BytesIO()
         self.savefig(buffer, format="jpeg", dpi=_DPI, pil_kwargs={"quality": 85, "subsampling": 0})
         display(DisplayedImage(buffer.getvalue(), format="jpeg", width=round(_WIDTH * self.get_figwidth())))
+
+
+class Strip(Photographs):
+    """Lit photographs on a dark ground of their own, so that the light is seen first on light and on dark pages."""
+
+    def savefig(self, *args: Any, **options: Any) -> None:
+        """As `Figure.savefig`, but on the dark ground whatever the style of the page."""
+        super().savefig(*args, **options | {"facecolor": GROUND})
 
 
 def save(figure: Figure, path: Path) -> None:
