@@ -42,7 +42,7 @@ notebooks-check: .venv/.dev  ## run the notebooks; are they what their sources g
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
 
 # A notebook in which somebody has worked is left alone.
-exercises: .venv/.installed  ## make the exercises and their solutions from solutions/*.py
+exercises: .venv/.installed  ## make the exercises and their solutions from their sources
 	$(BIN)/python tools/exercises.py make $(ARGS)
 
 check: .venv/.installed  ## are the exercises right? a table: done, blank, or wrong and why

@@ -40,6 +40,7 @@ def test_of_a_notebook_definitions_and_what_catches_up_are_taken(tmp_path):
         cell("%matplotlib inline\nimport torch\nSCALE = 2.0\nraise RuntimeError('a training that takes hours')"),
         cell("from satcourse.exercises import reference\ndef weights(e):\n    ..."),
         cell('weights = reference("4.2")', metadata=catch_up),
+        cell("decoder.temperature = 1.0"),
         cell("def weigh(e):\n    return weights(SCALE * e)"),
         cell("def attend(e, a):\n    return 0"),
         cell("def attend(e, a):\n    alpha = weigh(e)\n    return (alpha.unsqueeze(2) * a).sum(1), alpha"),

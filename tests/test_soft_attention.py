@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from satcourse.exercises import ex04
 from satlib.model import attention
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig
@@ -76,31 +77,41 @@ def test_the_context_is_the_expectation_over_sampled_places():
 
 
 def from_the_notebook(*names):
-    """Functions and classes as notebook 04 defines them."""
+    """Functions and classes as notebook 04 defines them, in its order."""
     source = Path(__file__).resolve().parent.parent / "notebooks" / "04_soft_attention.py"
     body = ast.parse(source.read_text(encoding="utf-8")).body
     found = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names]
     assert [node.name for node in found] == list(names)
-    namespace = {"torch": torch, "nn": nn}
+    namespace = {"torch": torch, "nn": nn, "Tensor": torch.Tensor}
     exec(compile(ast.Module(found, []), str(source), "exec"), namespace)
-    return [namespace[name] for name in names], found
+    return namespace
 
 
-DEFINED = ("mlp", "in_torch_order", "SoftAttentionDecoder", "under_satlibs_names")
+PARTS = ("mlp", "energies", "weights", "attend", "gated", "lstm_step")
+SATLIBS = {
+    "init_h.0": "initial_h.0", "init_h.2": "initial_h.3", "init_c.0": "initial_c.0", "init_c.2": "initial_c.3",
+    "W_a": "attention.energy.annotation", "W_h": "attention.energy.state", "v": "attention.energy.energy",
+    "f_beta": "gate", "E": "embedding", "W": "gates_word", "U": "gates_state", "Z": "gates_context",
+    "L_h": "output_state", "L_z": "output_context", "L_o": "output",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("sizes", [(6, 7, 5), (3, 4, 8)], ids=str)
-def test_the_notebooks_decoder_is_satlibs(sizes):
+@pytest.mark.parametrize("parts", ["the notebook's", "the exercises' references"])
+def test_the_notebooks_decoder_is_satlibs(sizes, parts):
     """Weights of any size, logits, maps and gradients: the class on the page and the package compute the same."""
-    (_, _, made, named), _ = from_the_notebook(*DEFINED)
+    names = from_the_notebook(*PARTS, "SoftAttentionDecoder")
+    if "references" in parts:
+        names |= {task.name: task.reference for task in ex04.TASKS if task.name in PARTS}
     m, n, width = sizes
     torch.manual_seed(3)
-    ours = made(D, K, m, n, width).double()
+    ours = names["SoftAttentionDecoder"](D, K, m, n, width).double()
     for weight in ours.parameters():
         nn.init.normal_(weight, std=0.7)
     config = DecoderConfig(embedding=m, hidden=n, attention_hidden=width, dropout=0.0)
     theirs = Decoder(config, D, K).double()
-    theirs.load_state_dict(named(ours))  # strict: no weight is missing or left over
+    of_ours = {tuple(name.rsplit(".", 1)): weight for name, weight in ours.state_dict().items()}
+    theirs.load_state_dict({f"{SATLIBS[part]}.{kind}": weight for (part, kind), weight in of_ours.items()})  # strict
     a, captions = torch.randn(B, L, D).double(), torch.randint(0, K, (B, C))
     logits, alphas = ours(a, captions)
     output = theirs(a, captions)

@@ -141,7 +141,7 @@ TASKS = (
         difficulty=3,
         minutes=30,
         equation="equations 4 to 6",
-        after="04: Training from captions alone",
+        after="04: Training from captions and given vectors",
         reference=describe,
         cases=lambda: [(_new_scenes(SEED + chosen_class_seed())[1],)],
         observe=judge,
@@ -169,7 +169,7 @@ TASKS = (
         difficulty=2,
         minutes=5,
         equation="section 5.4",
-        after="04: What a blurred map and a sharp one do",
+        after="04: Sharpen it, blur it: what does it cost?",
         says="only there the maps are taken away, and everything else stays",
     ),
 )

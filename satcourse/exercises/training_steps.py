@@ -1,6 +1,6 @@
-"""What the exercises 4.7, 4.9 and 4.10 run: captions by teacher forcing, a small training, and one step of a training."""
+"""What the exercises 4.6 and 4.7 run: one step of a training, and a small training."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,77 +10,8 @@ from satcourse.exercises.task import Answer, generator, numbers
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig
 
-Step = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 L, D, m, n, K = 5, 6, 4, 6, 7
 GRAPHS = "tensors with the graph of their gradients"
-
-
-def inputs(captions: Tensor, E: Tensor) -> list[Tensor]:
-    """The embedding (B, m) of the true word before each word; zeros before the first."""
-    return [torch.zeros(len(captions), E.shape[1]), *E[captions[:, :-1]].unbind(1)]
-
-
-def fed(step: Step, h: Tensor, inputs: Iterable[Tensor]) -> Tensor:
-    """The logits (B, C, K) of a decoder that gets these inputs, each (B, m)."""
-    rows = []
-    for Ey in inputs:
-        logits, h = step(Ey, h)
-        rows.append(logits)
-    return torch.stack(rows, 1)
-
-
-def teacher_forced(step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Tensor:
-    """The logits of all words (B, C, K): before each word the step gets the true word before it, and nothing before the first."""
-    return fed(step, h, inputs(captions, E))
-
-
-def own_words(step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Tensor:
-    """A mistake of 4.7: the step gets its own likeliest word."""
-    rows, Ey = [], torch.zeros(len(captions), E.shape[1])
-    for _ in range(captions.shape[1]):
-        logits, h = step(Ey, h)
-        rows.append(logits)
-        Ey = E[logits.argmax(1)]
-    return torch.stack(rows, 1)
-
-
-def with_gradient(answer: Answer, step: Step, h: Tensor, captions: Tensor, E: Tensor) -> Any:
-    """The logits, and the gradients that go back through all steps to the first state and to the embeddings."""
-    leaves = h.requires_grad_(), E.requires_grad_()
-    result = answer(step, h, captions, E)
-    if not isinstance(result, Tensor) or not result.is_floating_point():
-        return result
-    gradients = (None, None)
-    if result.requires_grad:
-        total = (result * torch.arange(1.0, result.shape[-1] + 1)).sum()
-        gradients = torch.autograd.grad(total, leaves, allow_unused=True)
-    given = {"logits": result.detach()}
-    for name, leaf, gradient in zip(("first state", "embeddings"), leaves, gradients, strict=True):
-        given[f"gradient at the {name}"] = torch.zeros_like(leaf) if gradient is None else gradient
-    return given
-
-
-def rollouts() -> list[tuple[Any, ...]]:
-    """Cases of 4.7: a step with random weights, its first state, captions and embeddings."""
-
-    def step_of(seed: int) -> Step:
-        W, U, out = (numbers(*shape, seed=seed + i) for i, shape in enumerate(((n, m), (n, n), (K, n))))
-
-        def step(Ey: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-            h = torch.tanh(Ey @ W.T + h @ U.T)
-            return h @ out.T, h
-
-        return step
-
-    def captions(rows: int, words: int, seed: int) -> Tensor:
-        ids = torch.randint(2, K, (rows, words), generator=generator(seed))
-        ids[:, -1] = 0
-        return ids
-
-    return [
-        (step_of(seed), numbers(rows, n, seed=seed + 3), captions(rows, words, seed + 4), numbers(K, m, seed=seed + 5))
-        for seed, rows, words in ((0, 3, 5), (10, 2, 4))
-    ]
 
 
 class Pointer(nn.Module):

@@ -1,6 +1,6 @@
 """A learner's own attention in satlib's decoder: `satlib train scenes-soft --attention my_notebook.ipynb:attend`.
 
-The function is that of exercise 4.8: attend(e, a) takes energies e (B, L) and annotation vectors a (B, L, D) and returns context
+The function is that of exercise 4.3: attend(e, a) takes energies e (B, L) and annotation vectors a (B, L, D) and returns context
 vectors z (B, D) and weights alpha (B, L). It replaces the softmax and the weighted mean; the energies remain satlib's and are
 trained through it.
 """
@@ -99,9 +99,12 @@ def _assigns(statement: ast.stmt, name: str) -> bool:
 
 
 def _is_plain(statement: ast.stmt) -> bool:
-    """Whether a statement is an import, a definition, or an assignment without calls and names."""
+    """Whether a statement is an import, a definition, or an assignment to names, without calls and names."""
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return True
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    if any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in targets):
+        return False
     return not any(isinstance(node, (ast.Call, ast.Name)) for node in ast.walk(statement.value or ast.Constant(0)))
 
 
