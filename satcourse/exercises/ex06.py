@@ -7,28 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises import enumeration
-from satcourse.exercises.task import Answer, Exploration, Task, distribution, explain, numbers, predict
+from satcourse.exercises.task import Answer, Task, distribution, numbers
 from satcourse.lessons.estimators import Paths
-from satlib.model import attention, objective
-from satlib.model.attention import AdditiveEnergy, HardAttention
+from satlib.beyond.rewards import advantages
+from satlib.model import objective
+from satlib.model.attention import entropy
 from satlib.model.decoder import Output
 from satlib.model.objective import HardConfig, VariationalBound
 
-B, C, L, K, D, N = 3, 4, 5, 6, 2, 3
+B, C, L, N = 3, 4, 5, 3
 
 
 def _short_of_one() -> Tensor:
     """Weights (1, L) that sum to a little less than 1 in float32, as about every third softmax does."""
     return next(alpha for seed in count() if (alpha := distribution(1, L, seed=seed)).cumsum(1)[0, -1] < 1)
-
-
-def _not_all_zero(inputs: tuple[Any, ...], estimate: Tensor) -> str | None:
-    if estimate.abs().max() < 1e-5:
-        return (
-            "it is zero everywhere, as if the reward had no part in it: place i's reward multiplies row i, not column i"
-        )
-    return None
 
 
 def draw(alpha: Tensor, darts: Tensor) -> Tensor:
@@ -44,11 +36,6 @@ def _draw_loop(alpha: Tensor, darts: Tensor) -> Tensor:
             dart, i = dart - weights[i], i + 1
         result.append(i)
     return torch.tensor(result)
-
-
-def log_p_path(alphas: Tensor, places: Tensor) -> Tensor:
-    """satlib's log p(s_t), summed over the words."""
-    return objective.log_probability(alphas, places).sum(1)
 
 
 def _chosen(alphas: Tensor, places: Tensor) -> Tensor:
@@ -103,33 +90,7 @@ def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
     }
 
 
-def entropy(alpha: Tensor) -> Tensor:
-    """satlib's entropy, in nats."""
-    return attention.entropy(alpha)
-
-
-class _GivenPlaces(HardAttention):
-    def __init__(self, places: Tensor, alpha: Tensor) -> None:
-        super().__init__(AdditiveEnergy(1, 1, 1))
-        self.places, self.alpha = places, alpha
-
-    def draw(self, alpha: Tensor) -> Tensor:
-        return self.places
-
-
-def mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
-    """satlib's hard attention with these weights, these draws and these coins."""
-    module = _GivenPlaces(places, alpha)
-    module.energy.forward = lambda keys, h: alpha.log()
-    return module(a, a, a[:, 0], coins).z.detach()
-
-
-def _mix(a: Tensor, alpha: Tensor, places: Tensor, coins: Tensor) -> Tensor:
-    soft, hard = torch.einsum("bl,bld->bd", alpha, a), a[torch.arange(len(a)), places]
-    return torch.where(coins.unsqueeze(1), soft, hard)
-
-
-def estimator(
+def _by_satlib(
     log_p_word: Tensor, alphas: Tensor, places: Tensor, baseline: float, lambda_r: float, lambda_e: float
 ) -> Tensor:
     """satlib's loss of the variational bound, from logits that are log-probabilities of two words: that of the caption, and the rest."""
@@ -141,7 +102,7 @@ def estimator(
     return module.eval()(output, torch.zeros_like(places)).loss
 
 
-def _estimator(
+def estimator(
     log_p_word: Tensor,
     alphas: Tensor,
     places: Tensor,
@@ -150,10 +111,11 @@ def _estimator(
     lambda_e: float,
     detach: bool = True,
 ) -> Tensor:
+    """A loss whose gradient is minus the paper's estimate, or minus one whose reward is not detached."""
     log_p = log_p_word.sum(1)
     advantage = log_p.unsqueeze(1) - baseline
     score = ((advantage.detach() if detach else advantage) * _chosen(alphas, places).log()).sum(1)
-    spread = -(alphas * alphas.log()).sum((1, 2))
+    spread = entropy(alphas).sum(1)
     return -(log_p + lambda_r * score + lambda_e * spread).mean()
 
 
@@ -184,14 +146,6 @@ def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> 
     }
 
 
-def _looks() -> list[tuple[Tensor, ...]]:
-    return [
-        (numbers(B, L, D), distribution(B, L, seed=1), torch.tensor([0, 4, 2]), torch.tensor([True, False, True])),
-        (numbers(2, 3, D, seed=2), distribution(2, 3, seed=3), torch.tensor([1, 2]), torch.tensor([False, True])),
-        (numbers(2, 3, D, seed=4), distribution(2, 3, seed=5), torch.tensor([0, 0]), torch.tensor([False, False])),
-    ]
-
-
 def _samples() -> list[tuple[Any, ...]]:
     places = torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])
     first = (-numbers(B, C).abs() - 0.1, distribution(B, C, L, seed=1), places)
@@ -199,6 +153,45 @@ def _samples() -> list[tuple[Any, ...]]:
         (*first, -5.0, 1.0, 0.01),
         (*first, 0.0, 0.1, 0.5),
         (-numbers(1, 2, seed=2).abs() - 0.1, distribution(1, 2, 3, seed=3), places[:1, 2:] % 3, -1.0, 0.5, 0.0),
+    ]
+
+
+def group_advantage(rewards: Tensor) -> Tensor:
+    """GRPO's advantages: (B, N) -> (B, N)."""
+    return advantages(rewards, "group")
+
+
+def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Tensor:
+    """A loss whose gradient is minus equation 12 with a baseline: log p of the sampled path (N,), log p(y | s, a) (N,) -> ()."""
+    advantage = (log_likelihood - baseline).detach()
+    return -(log_likelihood + advantage * log_p).mean()
+
+
+def its_own_reward_learns(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Tensor:
+    """The bug of 6.8: the gradient goes through the reward too."""
+    advantage = log_likelihood - baseline
+    return -(log_likelihood + advantage * log_p).mean()
+
+
+def _at_both(answer: Answer, log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Any:
+    """The gradients of a learner's loss at its two inputs."""
+    leaves = log_p.requires_grad_(), log_likelihood.requires_grad_()
+    loss = answer(*leaves, baseline)
+    if not _is_number(loss):
+        return loss
+    result = (None, None)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        result = torch.autograd.grad(loss, leaves, allow_unused=True)
+    names = "gradient at log p(s | a)", "gradient at log p(y | s, a)"
+    return {name: torch.zeros(len(log_p)) if each is None else each for name, each in zip(names, result, strict=True)}
+
+
+def samples() -> list[tuple[Tensor, Tensor, float]]:
+    """Log-probabilities of sampled paths, log-likelihoods of captions along them, and a baseline."""
+    return [
+        (distribution(4, seed=1).log(), -5 - numbers(4, seed=2).abs(), -5.5),
+        (distribution(3, seed=3).log(), -9 - numbers(3, seed=4).abs(), 0.0),
+        (distribution(8, seed=5).log(), -6 + numbers(8, seed=6), -6.0),
     ]
 
 
@@ -210,7 +203,6 @@ TASKS = (
         difficulty=2,
         minutes=10,
         equation="equation 8",
-        after="A place is drawn, and one vector is read",
         reference=draw,
         cases=lambda: [
             (
@@ -246,47 +238,11 @@ TASKS = (
     ),
     Task(
         id="6.2",
-        name="log_p_path",
-        title="How likely was this path?",
-        difficulty=1,
-        minutes=4,
-        equation="section 4.1",
-        after="A lower bound on the likelihood of a caption",
-        reference=log_p_path,
-        cases=lambda: [
-            (distribution(B, C, L), torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])),
-            (distribution(2, 2, 2, seed=1), torch.tensor([[0, 1], [1, 1]])),
-            (distribution(1, 80, L, seed=2), torch.arange(80).unsqueeze(0) % L),
-        ],
-        mistakes={
-            "this is a probability: take logarithms, and sum": lambda alphas, places: _chosen(alphas, places).prod(1),
-            "the mean over the words: log p(s|a) is their sum": lambda alphas, places: (
-                log_p_path(alphas, places) / places.shape[1]
-            ),
-            "one number for each word: sum them over the words": lambda alphas, places: _chosen(alphas, places).log(),
-            "the logarithm of the sum: take the sum of the logarithms": lambda alphas, places: (
-                _chosen(alphas, places).sum(1).log()
-            ),
-            "the product of many weights is too small for float32 and becomes 0: sum their logarithms": lambda alphas, places: (
-                _chosen(alphas, places).prod(1).log()
-            ),
-        },
-        says="paths of 4, of 2 and of 80 words",
-        others=(
-            lambda alphas, places: _chosen(alphas.double(), places).prod(1).log(),
-            lambda alphas, places: torch.stack(
-                [sum(word[i].log() for word, i in zip(*each, strict=True)) for each in zip(alphas, places, strict=True)]
-            ),
-        ),
-    ),
-    Task(
-        id="6.3",
         name="bound",
         title="The bound, summed over every path",
         difficulty=2,
         minutes=4,
         equation="equation 10",
-        after="A lower bound on the likelihood of a caption",
         reference=bound,
         cases=lambda: [
             (distribution(8).log(), -numbers(8, seed=1).abs() * 3),
@@ -312,13 +268,12 @@ TASKS = (
         ),
     ),
     Task(
-        id="6.4",
+        id="6.3",
         name="score_loss",
         title="The score-function gradient",
         difficulty=3,
         minutes=15,
         equation="equations 11 and 12",
-        after="Monte Carlo, or REINFORCE",
         reference=score_loss,
         cases=lambda: [
             (-numbers(4).abs(), -3 * numbers(4, seed=1).abs(), 0.0),
@@ -349,13 +304,12 @@ TASKS = (
         ),
     ),
     Task(
-        id="6.5",
+        id="6.4",
         name="moving_average",
         title="A baseline that follows",
         difficulty=2,
         minutes=4,
         equation="section 4.1",
-        after="A baseline changes the variance, not the mean",
         reference=moving_average,
         cases=lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)],
         observe=_baseline,
@@ -388,13 +342,12 @@ TASKS = (
         ),
     ),
     Task(
-        id="6.6",
+        id="6.5",
         name="leave_one_out",
-        title="A baseline from the other samples",
+        title="The other samples as a baseline",
         difficulty=2,
         minutes=8,
         equation="Kool et al. (2019)",
-        after="The table: every baseline, with satlib's own code",
         reference=objective.leave_one_out,
         cases=lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),), (numbers(1, 2, seed=2),)],
         mistakes={
@@ -419,101 +372,31 @@ TASKS = (
         ),
     ),
     Task(
-        id="6.7",
-        name="entropy",
-        title="How uncertain is a map?",
-        difficulty=1,
-        minutes=4,
-        equation="section 4.1",
-        after="The entropy term",
-        reference=entropy,
-        cases=lambda: [
-            (distribution(B, L),),
-            (torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]),),
-            (distribution(5, 5, seed=1),),
-        ],
-        mistakes={
-            "0 times log 0 gives NaN; its limit is 0: try torch.xlogy": lambda alpha: -(alpha * alpha.log()).sum(-1),
-            "the sign: an entropy is never below 0": lambda alpha: -entropy(alpha),
-            "in bits: take the natural logarithm": lambda alpha: entropy(alpha) / torch.tensor(2.0).log(),
-            "the mean over the places: the entropy is a sum": lambda alpha: entropy(alpha) / alpha.shape[-1],
-            "a map with a weight of 0 loses all its entropy: 0 log 0 has to become 0 before the sum": lambda alpha: (
-                torch.nan_to_num(-(alpha * alpha.log()).sum(-1))
-            ),
-        },
-        says="even, sharp and ordinary maps, weights of 0 among them",
-        others=(
-            lambda alpha: torch.special.entr(alpha).sum(-1),
-            lambda alpha: torch.distributions.Categorical(alpha.double()).entropy(),
-            lambda alpha: -(alpha * alpha.clamp(min=1e-12).log()).sum(1),
-        ),
-    ),
-    Task(
-        id="6.8",
-        name="mix",
-        title="Half of the images take the expectation",
-        difficulty=2,
-        minutes=8,
-        equation="section 4.1",
-        after="The mix: half of the images take the expectation",
-        reference=mix,
-        cases=_looks,
-        mistakes={
-            "the coins are turned round: True takes the expectation": lambda a, alpha, places, coins: _mix(
-                a, alpha, places, ~coins
-            ),
-            "the first image's coin decides for all: the paper tosses one for each image": lambda a, alpha, places, coins: (
-                _mix(a, alpha, places, coins[:1].expand_as(coins))
-            ),
-            "these are coins of your own: `coins` says which image takes the expectation": lambda a, alpha, places, coins: (
-                _mix(a, alpha, places, torch.rand(len(a)) < 0.5)
-            ),
-            "the sample is weighed by its alpha: a place that was drawn is read as it is": lambda a, alpha, places, coins: (
-                torch.where(
-                    coins[:, None],
-                    torch.einsum("bl,bld->bd", alpha, a),
-                    a[torch.arange(len(a)), places] * alpha.gather(1, places[:, None]),
-                )
-            ),
-            "the place with the largest weight is read: read the one that was drawn": lambda a, alpha, places, coins: (
-                _mix(a, alpha, alpha.argmax(1), coins)
-            ),
-        },
-        says="seven images, against satlib's hard attention",
-        others=(
-            _mix,
-            lambda a, alpha, places, coins: torch.stack(
-                [w @ x if c else x[p] for x, w, p, c in zip(a, alpha, places.tolist(), coins.tolist(), strict=True)]
-            ),
-        ),
-    ),
-    Task(
-        id="6.9",
+        id="6.6",
         name="estimator",
         title="The whole estimator",
         difficulty=3,
         minutes=20,
         equation="section 4.1, the final learning rule",
-        after="`VariationalBound`, line by line",
         reference=estimator,
         cases=_samples,
         observe=_through,
         mistakes={
-            "reward not detached: log p(y|s,a) teaches through the likelihood term alone": lambda *x: _estimator(
+            "reward not detached: log p(y|s,a) teaches through the likelihood term alone": lambda *x: estimator(
                 *x, detach=False
             ),
-            "baseline not subtracted": lambda p, a, s, b, r, e: _estimator(p, a, s, 0.0, r, e),
+            "baseline not subtracted": lambda p, a, s, b, r, e: estimator(p, a, s, 0.0, r, e),
             "the entropy term has the wrong sign: what is maximised has plus lambda_e times the entropy": lambda p, a, s, b, r, e: (
-                _estimator(p, a, s, b, r, -e)
+                estimator(p, a, s, b, r, -e)
             ),
             "nothing is left to learn from: only the bracket is to be cut off from the graph, not the loss": lambda *x: (
-                _estimator(*x).detach()
+                estimator(*x).detach()
             ),
-            "the sign of all of it: what is maximised must become a loss": lambda *x: -_estimator(*x),
+            "the sign of all of it: what is maximised must become a loss": lambda *x: -estimator(*x),
         },
         says="the loss and both of its gradients, against satlib's VariationalBound",
         others=(
-            _estimator,
+            _by_satlib,
             _by_categorical,
             lambda p, a, s, b, r, e: (
                 sum(
@@ -529,84 +412,62 @@ TASKS = (
         ),
     ),
     Task(
-        id="6.10",
-        name="expected_estimate",
-        title="Right on average",
+        id="6.7",
+        name="group_advantage",
+        title="GRPO's advantage",
         difficulty=2,
-        minutes=8,
-        equation="equation 12",
-        after="A baseline changes the variance, not the mean",
-        reference=enumeration.expected_estimate,
-        cases=enumeration.cases,
+        minutes=6,
+        equation="Shao et al. (2024), section 4.1",
+        reference=group_advantage,
+        cases=lambda: [
+            (numbers(B, 4),),
+            (torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0, 1.0]]),),
+            (numbers(2, 2, seed=1),),
+        ],
         mistakes={
-            "the places count alike: each estimate comes as often as its place is drawn, so weigh it by alpha": lambda *x: (
-                enumeration.estimates(*x).mean(0)
+            "not divided by the group's standard deviation": lambda r: r - r.mean(1, keepdim=True),
+            "equal rewards give NaN: 0 is divided by 0; keep the divisor above 0": lambda r: (
+                (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)
             ),
-            "the estimates are summed as they are: each comes as often as its place is drawn, so weigh it by alpha": lambda *x: (
-                enumeration.estimates(*x).sum(0)
+            "the mean of the others is RLOO's baseline: GRPO takes the whole group's": lambda r: (
+                (r - objective.leave_one_out(r)) / r.std(1, keepdim=True).clamp(min=1e-8)
             ),
-            "-alpha is missing: raising e_i lowers the other weights": lambda e, reward, baseline: (
-                torch.softmax(e, 0) * (reward - baseline)
+            "the group along the wrong axis: samples of one image stand in a row": lambda r: (
+                (r - r.mean(0)) / r.std(0).clamp(min=1e-8)
             ),
-            "the sum goes along the wrong axis: add up the rows, each times its alpha": lambda e, reward, baseline: (
-                enumeration.estimates(e, reward, baseline) @ torch.softmax(e, 0)
-            ),
-            "these are the estimates, place by place: take their mean, with the weights alpha": enumeration.estimates,
         },
-        invariants=(_not_all_zero,),
-        says="for three baselines the mean of the estimates is the gradient of the expected reward",
-        others=(enumeration.by_autograd, enumeration.by_loop),
-    ),
-    predict(
-        "6.11",
-        "share",
-        enumeration.share_of_variance,
-        {
-            "a baseline does change the variance: only the mean of the estimates stays": 1.0,
-            "the rewards shrink to about a tenth, but the variance goes with their square": (0.07, 0.14),
-            "that is the variance with the baseline, or the share in percent: give it as a fraction of the other": (
-                0.58,
-                0.68,
-            ),
-            "that is the share that the baseline saves: asked is what is left": (0.9, 0.999),
-            "the fraction is upside down: the variance with the baseline stands above the line": (101, 1e9),
-        },
-        tolerance=0.7,
-        title="How much noise does a baseline save?",
-        difficulty=2,
-        minutes=3,
-        equation="section 4.1",
-        after="A baseline changes the variance, not the mean",
-        says="the variance goes with the square of what is left of the rewards",
+        tolerance=1e-3,
+        says="groups of 2, 4 and 5, one of them with equal rewards",
+        others=(
+            lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6),
+            lambda r: torch.stack([(row - row.mean()) / max(row.std().item(), 1e-6) for row in r]),
+        ),
     ),
     Task(
-        id="6.12",
+        id="6.8",
         name="reinforce_loss",
         kind="bug",
         title="A reward that learns",
         difficulty=3,
         minutes=5,
         equation="equation 12",
-        after="`VariationalBound`, line by line",
-        reference=enumeration.reinforce_loss,
-        start=enumeration.its_own_reward_learns,
-        cases=enumeration.samples,
-        observe=enumeration.gradients,
+        reference=reinforce_loss,
+        start=its_own_reward_learns,
+        cases=samples,
+        observe=_at_both,
         mistakes={
             "now the likelihood itself learns nothing: only its copy in the advantage has to be detached": (
-                lambda log_p, log_likelihood, baseline: enumeration.reinforce_loss(
-                    log_p, log_likelihood.detach(), baseline
-                )
+                lambda log_p, log_likelihood, baseline: reinforce_loss(log_p, log_likelihood.detach(), baseline)
             ),
             "log p(s | a) gets no gradient: it is what the advantage has to teach": lambda log_p, log_likelihood, baseline: (
-                enumeration.reinforce_loss(log_p.detach(), log_likelihood, baseline)
+                reinforce_loss(log_p.detach(), log_likelihood, baseline)
             ),
             "log p(s | a) is detached in place of the advantage": lambda log_p, log_likelihood, baseline: (
-                enumeration.its_own_reward_learns(log_p.detach(), log_likelihood, baseline)
+                its_own_reward_learns(log_p.detach(), log_likelihood, baseline)
             ),
-            "everything is detached: nothing learns": lambda *x: enumeration.reinforce_loss(*x).detach(),
+            "everything is detached: nothing learns": lambda *x: reinforce_loss(*x).detach(),
             "the sum over the samples: equation 12 has their mean": lambda log_p, log_likelihood, baseline: (
-                enumeration.reinforce_loss(log_p, log_likelihood, baseline) * len(log_p)
+                reinforce_loss(log_p, log_likelihood, baseline) * len(log_p)
             ),
         },
         says="the gradients at both log-probabilities, with a baseline and without",
@@ -616,21 +477,4 @@ TASKS = (
             ),
         ),
     ),
-    explain(
-        "6.13",
-        "what_the_rows_show",
-        right="d",
-        wrong={
-            "a": "the paper's table says so of its own models; the rows of these two models do not",
-            "b": "an interval that contains 0 shows no difference; it does not show that there is none",
-            "c": "the intervals are about the photographs; each row is one training run, and another seed moves it too",
-        },
-        title="Hard against soft, from the table",
-        difficulty=1,
-        minutes=3,
-        equation="section 5.3",
-        after="What noise costs",
-        says="each interval contains 0, so these two trainings do not settle which kind is better",
-    ),
 )
-EXPLORATIONS = (Exploration("Samples or baselines?", 3, 10, "The table: every baseline, with satlib's own code"),)

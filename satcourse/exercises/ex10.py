@@ -173,4 +173,4 @@ TASKS = (
         says="only there the maps are taken away, and everything else stays",
     ),
 )
-EXPLORATIONS = (Exploration("Make it better", 3, 15, "06: Train hard attention on this page"),)
+EXPLORATIONS = (Exploration("Make it better", 3, 15, "06: Train it, and train the control"),)
