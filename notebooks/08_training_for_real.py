@@ -1032,6 +1032,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # <!-- source: the loss is the mean over all of its captions | satlib/model/objective.py -->
 # - **A separate learning rate** (`training.encoder_learning_rate`). The decoder begins with random weights, and its first
 #   gradients can damage what the encoder has learned. So the steps of both grow from zero over the first 400 batches.
+# <!-- source: the steps of both grow from zero over the first 400 batches | satlib/recipes/flickr8k-lite0-tuned.toml -->
 # - **Frozen batch statistics** (`encoder.frozen_statistics`). A BatchNorm layer normalises by the mean and the
 #   variance of a batch, and remembers running means of both. A small batch estimates both badly. So these layers stay
 #   in evaluation mode, and their scale and shift stay as they are.
@@ -1041,7 +1042,8 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # The recipe `flickr8k-lite0-tuned` has these settings, and [the results](../docs/results.md#an-encoder-that-is-trained) say what they
 # are worth. `satlib train flickr8k-lite0-tuned` needs a GPU, or a night on a CPU. Here it runs on four of our scenes, with a small
 # decoder and the real EfficientNet-Lite0. Its learning rates are $8 \times 10^{-4}$ for the decoder and $2 \times 10^{-4}$ for the encoder.
-# <!-- source: has these settings; needs a GPU, or a night on a CPU; $8 \times 10^{-4}$ for the decoder and $2 \times 10^{-4}$ for the encoder | satlib/recipes/flickr8k-lite0-tuned.toml; docs/results.md -->
+# <!-- source: has these settings | satlib/recipes/flickr8k-lite0-tuned.toml -->
+# <!-- source: $8 \times 10^{-4}$ for the decoder and $2 \times 10^{-4}$ for the encoder | satlib/recipes/flickr8k-lite0-tuned.toml -->
 #
 # **Predict.** After a few steps, what is the largest change of a weight in a convolution? And of a running mean?
 
