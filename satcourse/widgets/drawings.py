@@ -4,10 +4,11 @@ Like the figures of `plots`, they are made without pyplot, the same input gives 
 colour vision.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from PIL import Image
 from torch import Tensor
@@ -26,12 +27,13 @@ _SMALL = 112  # pixels of a small map
 
 
 def fixed_vector_figure(
-    photo: Image.Image, words: Sequence[str], alphas: Tensor, shown: Sequence[int] = (0, 1, 2, 3)
+    photo: Image.Image, a: Tensor, words: Sequence[str], alphas: Tensor, shown: Sequence[int] = (0, 1, 2, 3)
 ) -> plots.NotebookFigure:
     """Draw what attention replaces: above, a decoder with one vector for all words; below, a decoder with attention.
 
     Args:
         photo: RGB.
+        a: its annotation vectors (L, D).
         words: a caption of it.
         alphas: the attention maps of the words (C, h, w).
         shown: the indices of the words to draw, at most four.
@@ -70,7 +72,7 @@ def fixed_vector_figure(
         _arrow(axis, (16.5, bottom + 16), (19.5, bottom + 16))
         _arrow(axis, (29.5, bottom + 16), (32.5, bottom + 16))
         if bottom:
-            _one_vector(axis, bottom, len(shown))
+            _one_vector(axis, bottom, a.mean(0), len(shown))
         else:
             _attention_per_word(axis, bottom, photo, alphas, shown)
         for place, index in enumerate(shown):
@@ -88,12 +90,13 @@ def _column(place: int) -> float:
     return 55 + 11.2 * place
 
 
-def _one_vector(axis: Axes, bottom: float, words: int) -> None:
-    """The mean of the annotation vectors, passed to every word."""
+def _one_vector(axis: Axes, bottom: float, mean: Tensor, words: int) -> None:
+    """The mean of the annotation vectors (D,), its first numbers in shades of grey, passed to every word."""
     _arrow(axis, (43.5, bottom + 16), (46.5, bottom + 16))
-    shades = np.linspace(0.25, 0.95, 10)[[3, 8, 1, 6, 9, 0, 5, 2, 7, 4]]
-    for i, shade in enumerate(shades):
-        axis.add_patch(Rectangle((47, bottom + 11 + i), 1.6, 1, facecolor=str(shade), edgecolor=INK, linewidth=0.5))
+    drawn = mean[:10]
+    for i, shade in enumerate(((drawn - drawn.min()) / (drawn.max() - drawn.min())).tolist()):
+        place, grey = (47, bottom + 11 + i), str(1 - 0.8 * shade)
+        axis.add_patch(Rectangle(place, 1.6, 1, facecolor=grey, edgecolor=INK, linewidth=0.5))
     axis.text(47.8, bottom + 10, "their\nmean", ha="center", va="top", fontsize=10)
     _bus(axis, (47.8, bottom + 21), bottom + 25, bottom + 13, words)
 
@@ -112,7 +115,7 @@ def _attention_per_word(axis: Axes, bottom: float, photo: Image.Image, alphas: T
     axis.text(
         2,
         bottom + 3,
-        "dashed: the words so far\ndetermine the attention",
+        "dashed: the LSTM's state\nchooses the next look",
         fontsize=10,
         va="center",
         color=_CHANGED,
@@ -185,16 +188,23 @@ def gallery_figure(
 
 
 def answers_figure(
-    photo: Image.Image, answers: Sequence[Sequence[str]], word: str, view: str = "whole"
+    photo: Image.Image,
+    answers: Sequence[Sequence[str]],
+    word: str,
+    view: str = "whole",
+    tints: Mapping[str, str] | None = None,
 ) -> plots.NotebookFigure:
     """Draw what a captioner says at one step if all its attention is forced to one place: a word on each place of the grid.
 
     Args:
         photo: RGB.
         answers: the words, a row of the annotation grid after the other.
-        word: the model's own word, drawn bold on blue; other words are on orange.
+        word: the model's own word, drawn bold.
         view: the encoder's view of the photograph (`images.square`).
+        tints: the colour behind each answer, so that a colour's name stands on that colour; by default, `word` is on blue, and
+            every other answer on orange.
     """
+    tints = tints or {word: _CHOSEN}
     pixels = overlay.scaled(photo, 448)
     height, width = pixels.shape[:2]
     figure = plots.NotebookFigure(figsize=(7.4 * width / max(height, width), 7.4 * height / max(height, width)))
@@ -206,8 +216,9 @@ def answers_figure(
         for column, answer in enumerate(line):
             x, y = left + wide * column, height - top - high * (row + 1)
             axis.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, linewidth=0.5))
-            box = {"boxstyle": "round,pad=0.2", "edgecolor": "none", "facecolor": _CHOSEN if answer == word else _ELSE}
-            ink = {"color": _ON_DARK, "weight": "bold"} if answer == word else {"color": _ON_PALE}
+            tint = tints.get(answer, _ELSE)
+            box = {"boxstyle": "round,pad=0.2", "edgecolor": "none", "facecolor": tint}
+            ink = {"color": _ON_DARK if _dark(tint) else _ON_PALE, "weight": "bold" if answer == word else "normal"}
             size = min(10.0, 90 / len(answer) * wide / 64)
             axis.text(
                 x + wide / 2,
@@ -221,6 +232,11 @@ def answers_figure(
                 **ink,
             )
     return figure
+
+
+def _dark(colour: str) -> bool:
+    """Whether white text reads better on a colour than black: its luma is below a half."""
+    return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.5
 
 
 def _canvas(figure: plots.NotebookFigure, width: float, height: float) -> Axes:
