@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tiny
 import torch
 from PIL import Image
 
+from satcourse.widgets import still
 from satcourse.widgets.explorer import annotate
 from satcourse.widgets.scrubber import Scrubber
 from satlib.data import scenes
@@ -158,3 +160,23 @@ def test_what_it_needs(captioner, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)  # as if it were not installed
     with pytest.raises(SatlibError, match="needs ipywidgets"):
         Scrubber(captioner, PHOTOS)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_notebook_that_is_stored_shows_a_line_and_all_steps_in_its_place(made, monkeypatch, stored):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda *things: shown.extend(things))
+    monkeypatch.setenv(still.ENVIRONMENT, "1") if stored else monkeypatch.delenv(still.ENVIRONMENT, raising=False)
+    made._ipython_display_()
+    if stored:
+        line, figure = shown
+        assert "Run All Cells" in line.data
+        assert [axis.get_title() for axis in figure.axes][1:] == made.reading.labels
+    else:
+        assert shown == [made.box]
+
+
+def test_notebook_00_is_stored_without_widgets():
+    text = (Path(__file__).parent.parent / "notebooks" / "00_look.ipynb").read_text(encoding="utf-8")
+    assert "widget-view" not in text
+    assert text.count("here is a slider along the sentence") == 2

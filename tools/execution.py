@@ -1,5 +1,6 @@
 """Run a notebook from its first cell to its last, and measure the time and the memory."""
 
+import os
 import re
 import time
 from pathlib import Path
@@ -9,7 +10,11 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
+from satcourse.widgets import still
+
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+NO_WIDGET = "> **Run > Run All Cells**, and here is something to move."
 SECONDS = 600  # a cell that takes longer hangs
 
 
@@ -25,7 +30,7 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
     began = time.monotonic()
     resources = {"metadata": {"path": str(NOTEBOOKS)}}
     client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources)
-    with client.setup_kernel():
+    with client.setup_kernel(env=os.environ | {still.ENVIRONMENT: "1"}):
         for number, cell in enumerate(notebook.cells):
             client.execute_cell(cell, number)
             for output in cell.get("outputs", ()):
@@ -36,7 +41,12 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
         cell.metadata.pop("execution", None)  # times of day
         if cell.cell_type == "code":  # progress bars and warnings are of that one run
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-            for output in cell.outputs:  # figures are readable on light and on dark pages, so they need no white one
+            for output in cell.outputs:
+                if WIDGET in output.get(
+                    "data", {}
+                ):  # its model lives in the kernel: a page that is read would show an error
+                    output.data, output.metadata = NotebookNode({"text/markdown": NO_WIDGET}), NotebookNode()
+                # Figures are readable on light and on dark pages, so they need no white one.
                 output.get("metadata", {}).pop("needs_background", None)
     return time.monotonic() - began, peak
 

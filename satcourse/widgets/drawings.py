@@ -159,7 +159,7 @@ def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.
 
 def gallery_figure(
     pictures: Sequence[tuple[np.ndarray, Sequence[str], Collection[int], str]], columns: int = 4
-) -> plots.NotebookFigure:
+) -> plots.Photographs:
     """Draw images with their captions below, wrong words in orange italics, and a line with the truth below that.
 
     Args:
@@ -193,7 +193,7 @@ def answers_figure(
     word: str,
     view: str = "whole",
     tints: Mapping[str, str] | None = None,
-) -> plots.NotebookFigure:
+) -> plots.Photographs:
     """Draw what a captioner says at one step if all its attention is forced to one place: a word on each place of the grid.
 
     Args:
@@ -207,7 +207,7 @@ def answers_figure(
     tints = tints or {word: _CHOSEN}
     pixels = overlay.scaled(photo, 448)
     height, width = pixels.shape[:2]
-    figure = plots.NotebookFigure(figsize=(7.4 * width / max(height, width), 7.4 * height / max(height, width)))
+    figure = plots.Photographs(figsize=(7.4 * width / max(height, width), 7.4 * height / max(height, width)))
     axis = _canvas(figure, width, height)
     _inside(axis, pixels, (0, 0, width, height))
     left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))

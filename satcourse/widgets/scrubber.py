@@ -10,17 +10,23 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from satcourse.widgets import still
 from satcourse.widgets.explorer import Reading, annotate, read
 from satlib.data.images import seen_box
 from satlib.errors import SatlibError
-from satlib.evaluation import overlay
+from satlib.evaluation import overlay, plots
 from satlib.model.captioner import Captioner
 
 _WIDE = 760  # pixels of the whole widget; JupyterLab and Colab have room for it beside their own panels
 _LONGEST = 406  # pixels of the picture's longer side
+STILL = (
+    "> **Run > Run All Cells**, and here is a slider along the sentence, and a picture to click on. Until then, all its steps at "
+    "once; the thin line surrounds where the light has at least half of its maximum:"
+)
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
 
 
@@ -87,10 +93,13 @@ class Scrubber:
         self._start_over()
 
     def _ipython_display_(self) -> None:
-        """Show the controls, where a notebook shows the scrubber; by a call that ipywidgets 7 (Colab's) and 8 both answer."""
-        from IPython.display import display
+        """Show the controls, where a notebook shows the scrubber; all steps at once where nobody can move them."""
+        still.show(self.box, STILL, self.figure)
 
-        display(self.box)
+    def figure(self) -> Figure:
+        """All steps of the caption that is shown, which remain visible where widgets do not work."""
+        photo, reading = self._pictures[self.picture.value], self.reading
+        return plots.attention_figure(photo, reading.labels[:-1], reading.alphas, view=self._captioner.view)
 
     def look_at(self, place: tuple[int, int]) -> None:
         """Force the chosen word's attention to a place (row, column), or release the word if it is already forced there."""

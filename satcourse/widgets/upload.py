@@ -1,0 +1,45 @@
+"""A button for the reader's own photographs: each is captioned, and shown with a scrubber."""
+
+import io
+from typing import Any
+
+from PIL import Image
+
+from satcourse.widgets import still
+from satcourse.widgets.scrubber import Scrubber
+from satlib.data import images
+from satlib.model.captioner import Captioner
+
+STILL = "> **Run > Run All Cells**, and here is a button that takes your photograph."
+
+
+def show_caption(captioner: Captioner, photo: Image.Image) -> None:
+    """Print a photograph's greedy caption, with a warning if it is unlike the training photographs, and display its scrubber."""
+    from IPython.display import display
+
+    caption = captioner.caption([photo], beam=1)[0]
+    print(caption.text, "(unlike its training photographs: expect mistakes)" if caption.unlike else "")
+    display(Scrubber(captioner, {"your photograph": photo}))
+
+
+def photographs(value: Any) -> list[Image.Image]:
+    """What was chosen with a FileUpload, in RGB: its value is a tuple of files, in ipywidgets 7 (Colab's) a dict of them."""
+    files = value.values() if isinstance(value, dict) else value
+    return [images.to_rgb(Image.open(io.BytesIO(file["content"]))) for file in files]
+
+
+def show_upload_button(captioner: Captioner) -> None:
+    """Display a button to choose photographs; what was chosen is captioned below it."""
+    import ipywidgets  # here, because nothing else in satlib needs it
+
+    output = ipywidgets.Output()
+    button = ipywidgets.FileUpload(accept="image/*", description="a photograph", multiple=True)
+
+    def chosen(change: dict) -> None:
+        output.clear_output()
+        with output:
+            for photo in photographs(change["new"]):
+                show_caption(captioner, photo)
+
+    button.observe(chosen, "value")
+    still.show(ipywidgets.VBox([button, output]), STILL)
