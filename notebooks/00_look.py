@@ -16,7 +16,7 @@
 # A network writes a sentence about a picture, and before each word it looks somewhere: here you watch where, and then you
 # take over and choose.
 #
-# **Run > Run All Cells** takes 30 seconds. <!-- here: takes 30 seconds | the budget below --> After that, it is yours to
+# **Run > Run All Cells** takes 15 seconds. <!-- here: takes 15 seconds | the budget below --> After that, it is yours to
 # move. (Without Python, the same runs in [a web page](../docs/page.md).)
 #
 # ![A drawn scene and its sentence: word by word, the light moves to what the word names](../docs/attention.webp)
@@ -28,7 +28,7 @@
 #
 # The network is that of *Show, Attend and Tell* (Xu et al., 2015), "the paper" from here on.
 #
-# **Minutes**: 16 to read, 0.5 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: satlib, nothing else.
+# **Minutes**: 16 to read, 0.3 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: satlib, nothing else.
 
 # %%
 import json
@@ -211,7 +211,7 @@ show_upload_button(photographer)
 # <!-- index: section 3.1 | the model as a whole: encoder, annotation vectors, decoder, attention | satlib.model.captioner.Captioner | tests/test_captioner.py::TestCaption::test_maps_are_distributions_on_the_grid -->
 #
 # Earlier captioners had two parts. An **encoder**, a convolutional network, turned the picture into one vector, and a **decoder**, a
-# recurrent network, turned that vector into words. But one vector loses much of what a good description needs.
+# recurrent network, turned that vector into words. But one vector cannot hold all that a good description needs.
 #
 # So here the encoder stops earlier and returns a grid of **annotation vectors** $a_1, \dots, a_L$, one for each place. Before each
 # word $t$, the decoder gives every place a weight $\alpha_{ti}$: not negative, with sum 1. Those weights are the light that you moved.
