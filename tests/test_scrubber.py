@@ -171,7 +171,8 @@ def test_a_notebook_that_is_stored_shows_a_line_and_all_steps_in_its_place(made,
     if stored:
         line, figure = shown
         assert "Run All Cells" in line.data
-        assert [axis.get_title() for axis in figure.axes][1:] == made.reading.labels
+        titles = [axis.get_title() for axis in figure.axes]
+        assert titles[1 : 1 + len(made.reading.labels)] == made.reading.labels
     else:
         assert shown == [made.box]
 
