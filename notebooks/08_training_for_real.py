@@ -26,7 +26,7 @@
 # - fine-tune the encoder;
 # - search for hyperparameters, evaluate the model, and read the table of results.
 #
-# **Minutes**: 40 to read, 0.8 to run on two CPU cores. **Memory**: 2.3 GB. **Needs**: notebooks 03 and 04; nothing to
+# **Minutes**: 35 to read, 0.8 to run on two CPU cores. **Memory**: 2.3 GB. **Needs**: notebooks 03 and 04; nothing to
 # download.
 
 # %%
@@ -1039,7 +1039,7 @@ assert distance("two", "one") < 1e-3 < 0.1 < distance("one, other seed", "one"),
 # - **Early stopping.** An encoder has millions of weights, and Flickr8k has 6,000 training images.
 # <!-- source: Flickr8k has 6,000 training images | satlib/data/flickr8k-counts.tsv -->
 #
-# The recipe `flickr8k-lite0-tuned` has these settings, and [the results](../docs/results.md#an-encoder-that-is-trained) say what they
+# The recipe `flickr8k-lite0-tuned` has these settings, and [the results](../docs/results.md) say what they
 # are worth. `satlib train flickr8k-lite0-tuned` needs a GPU, or a night on a CPU. Here it runs on four of our scenes, with a small
 # decoder and the real EfficientNet-Lite0. Its learning rates are $8 \times 10^{-4}$ for the decoder and $2 \times 10^{-4}$ for the encoder.
 # <!-- source: has these settings | satlib/recipes/flickr8k-lite0-tuned.toml -->

@@ -214,7 +214,7 @@ class TestKinds:
             said = next(cell.source for cell in cells if cell.source.startswith(f"## {asked.id} "))
             assert re.findall(r"^- \*\*([a-d])\.\*\* ", said, re.MULTILINE) == ["a", "b", "c", "d"]
             assert "expected one of the letters a, b, c, d, got 'e'" in verdict(asked.id, lambda: "e")
-        assert len(right) >= 3
+        assert len(right) >= 2
 
     def test_a_prediction_that_is_off_learns_the_direction_and_not_the_number(self):
         for asked in (each for each in TASKS if each.kind == "predict"):

@@ -99,7 +99,7 @@ class TestExplorer:
         assert len(dict(made.word.options)) == len(made.reading.labels) > len(set(made.reading.labels))
         with Image.open(io.BytesIO(made.image.value)) as image:
             assert image.format == "PNG"
-            assert image.width == 900
+            assert image.width == 1296  # two pixels per point
 
     @pytest.mark.parametrize(
         ("control", "value"), [("temperature", 0.1), ("word", 2), ("model", "hard"), ("picture", "other")]
