@@ -4,7 +4,6 @@ import contextlib
 import functools
 import io
 import re
-from collections import Counter
 
 import matplotlib
 import nbformat
@@ -205,16 +204,13 @@ class TestKinds:
 
     def test_each_letter_has_an_answer_of_its_own(self):
         texts = {source.stem[:2]: generated(source) for source in SOURCES}
-        right = Counter()
         for asked in (each for each in TASKS if each.kind == "explain"):
             letters = [mistake() for mistake in asked.mistakes.values()]
             assert sorted([*letters, asked.reference()]) == ["a", "b", "c", "d"]
-            right[asked.reference()] += 1
             cells = texts[f"{int(asked.id.split('.')[0]):02}"]
             said = next(cell.source for cell in cells if cell.source.startswith(f"## {asked.id} "))
             assert re.findall(r"^- \*\*([a-d])\.\*\* ", said, re.MULTILINE) == ["a", "b", "c", "d"]
             assert "expected one of the letters a, b, c, d, got 'e'" in verdict(asked.id, lambda: "e")
-        assert len(right) >= 2
 
     def test_a_prediction_that_is_off_learns_the_direction_and_not_the_number(self):
         for asked in (each for each in TASKS if each.kind == "predict"):
@@ -246,10 +242,10 @@ class TestWhatIsSaid:
     def test_by_chance_the_same_truth_value_or_whole_number_names_no_mistake(self):
         # Wrong in the last game alone, where some mistake gives False too.
         def no_edge(alpha, mask, tolerance):
-            return reference("9.4")(alpha, mask, tolerance - 1e-3)
+            return reference("9.1")(alpha, mask, tolerance - 1e-3)
 
-        assert verdict("9.4", no_edge) == (
-            "9.4 is wrong: expected True, got False; given the peak at row 2, column 2, whose middle is at (17, 17), "
+        assert verdict("9.1", no_edge) == (
+            "9.1 is wrong: expected True, got False; given the peak at row 2, column 2, whose middle is at (17, 17), "
             "the object's nearest pixel at (17, 20), tolerance = 3"
         )
         said = "2.3 is wrong: wrong value: expected 3, got 4; every value is 1 too large; given layers = [(3, 1)]"
@@ -277,7 +273,7 @@ class TestWhatIsSaid:
 
     def test_a_guess_is_not_told_the_answer(self):
         for guess in ((3, "red", "other"), (10, "star", "own"), (10, "circle", "both")):
-            said = verdict("9.7", lambda guess=guess: guess)
+            said = verdict("9.4", lambda guess=guess: guess)
             assert "expected another, got " in said
             assert "circle" not in said
 

@@ -1,9 +1,7 @@
-"""Exercises of notebook 09: drawing a map, measuring it, and reading a wrong caption."""
+"""Exercises of notebook 09: maps measured, a map that a person would draw, and a wrong caption read."""
 
-import json
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from numbers import Number
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,54 +13,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from satcourse.exercises import compare
-from satcourse.exercises.task import Answer, Task, between, distribution, explain, numbers, predict
+from satcourse.exercises.task import Answer, Task, between, distribution
 from satlib.data import scenes
 from satlib.data.datasets import Example
 from satlib.evaluation import maps
 from satlib.files.reading import read_json
-from satlib.model import attention
 
 
 def _enlarge(alpha: Tensor, factor: int) -> Tensor:
     """Each weight fills its cell: (h, w) -> (h factor, w factor)."""
     return functional.interpolate(alpha[None, None], scale_factor=factor, mode="nearest-exact")[0, 0]
-
-
-def gaussian(sigma: float, radius: int) -> Tensor:
-    """A Gaussian on whole pixels, cut off at a radius, its sum 1: (2 radius + 1,)."""
-    x = torch.arange(-radius, radius + 1)
-    kernel = torch.exp(-0.5 * (x / sigma) ** 2)
-    return kernel / kernel.sum()
-
-
-def _bell(sigma: float, radius: int, half: float = 0.5) -> Tensor:
-    return torch.softmax(-half * (torch.arange(-radius, radius + 1) / sigma) ** 2, 0)
-
-
-def smooth(values: Tensor, kernel: Tensor) -> Tensor:
-    """A map convolved with a kernel along both axes, mirrored at its border (c b a | a b c): (H, W) -> (H, W)."""
-    return _smooth(values, kernel)
-
-
-def _smooth(values: Tensor, kernel: Tensor, border: str = "mirror", axes: tuple[int, ...] = (0, 1)) -> Tensor:
-    """The same, or with a mistake: another border ("zero", or "reflect": c b | a b c), or along fewer `axes`."""
-    radius = len(kernel) // 2
-    for axis in axes:
-        size = values.shape[axis]
-        there = torch.arange(-radius, size + radius)
-        period, last = (2 * size, 2 * size - 1) if border == "mirror" else (max(1, 2 * size - 2), 2 * size - 2)
-        mirrored = torch.minimum(there % period, last - there % period)
-        padded = values.index_select(axis, mirrored)
-        if border == "zero":
-            inside = (there >= 0) & (there < size)
-            padded = padded * (inside[:, None] if axis == 0 else inside)
-        values = padded.unfold(axis, len(kernel), 1) @ kernel
-    return values
-
-
-def _valid(values: Tensor, kernel: Tensor) -> Tensor:
-    """Without margins: the map gets smaller."""
-    return (values.unfold(0, len(kernel), 1) @ kernel).unfold(1, len(kernel), 1) @ kernel
 
 
 def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
@@ -94,9 +54,15 @@ def _cover(alpha: Tensor, mask: Tensor) -> Tensor:
     return mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))
 
 
-def movement(alphas: Tensor) -> Tensor:
-    """satlib's movement: how far a map moves from each word to the next, 0 to 1."""
-    return attention.movement(alphas)
+def over(mask: Tensor, h: int, w: int) -> Tensor:
+    """A map (h * w,) that is even over an object's pixels, from satlib's cover of cells; it sums to 1."""
+    cover, _ = maps.cells(mask.numpy(), (h, w))
+    return _evenly(torch.from_numpy(cover)).float()
+
+
+def _evenly(weights: Tensor) -> Tensor:
+    """Weights in a row, over their sum."""
+    return weights.float().flatten() / weights.float().sum()
 
 
 class WrongCaption(NamedTuple):
@@ -165,21 +131,6 @@ class _Guess:
         return "another" if self.given == self.right else repr(self.given)
 
 
-def _list(sigma: float, radius: int) -> list[float]:
-    return [float(np.exp(-((i - radius) ** 2) / (2 * sigma**2))) for i in range(2 * radius + 1)]
-
-
-def _numpy_smooth(values: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    radius = len(kernel) // 2
-    for axis in (0, 1):
-        width = [(radius, radius) if each == axis else (0, 0) for each in (0, 1)]
-        padded = np.pad(values, width, mode="symmetric")
-        values = sum(
-            weight * np.take(padded, range(k, k + values.shape[axis]), axis) for k, weight in enumerate(kernel)
-        )
-    return values
-
-
 def _by_distance(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
     at = (alpha == alpha.max()).nonzero()[0].tolist()
     size = [mask.shape[i] / alpha.shape[i] for i in (0, 1)]
@@ -243,104 +194,14 @@ def _game(alpha: Tensor, mask: Tensor, tolerance: float) -> str:
     )
 
 
-def _grounded() -> dict[str, float]:
-    """What `satlib ground` measured for flickr8k-lite02-soft on the test split, of all phrases of the true captions, in percent."""
-    file = resources.files("satlib") / "results" / "flickr8k-lite02-soft" / "ground-test.json"
-    return json.loads(file.read_text(encoding="utf-8"))["entities"]["true"]["all"]
-
-
 TASKS = (
-    predict(
-        "9.1",
-        "centre_hits",
-        lambda: _grounded()["peak centre"],
-        {
-            "that is a box's share of the picture, more or less: but people and dogs are seldom at the border": 31,
-            "too much: skies, streets and the things in people's hands lie elsewhere": (80, 100),
-            "that is about how often this model's peak is in a box: the centre does better": 48,
-            "that looks like a share, from 0 to 1: in percent it is a hundred times as much": (1e-9, 1),
-            "too little: even a dart thrown anywhere would be in a box for about 31 % of the phrases": (0, 28),
-        },
-        tolerance=0.095,
-        title="The middle of the picture",
-        difficulty=1,
-        minutes=3,
-        equation="Zhang et al., section 4",
-        after="The same on photographs",
-        says="more often than the peak of a map that was trained on captions alone",
-    ),
     Task(
-        id="9.2",
-        name="gaussian",
-        title="A Gaussian",
-        difficulty=1,
-        minutes=4,
-        equation="section 5.4",
-        after="How a map is drawn",
-        reference=gaussian,
-        cases=lambda: [(2.0, 6), (0.7, 3), (16.0, 10)],
-        mistakes={
-            "it is not normalised: the sum must be 1, or smoothing would brighten the map": lambda sigma, radius: (
-                gaussian(sigma, radius) / gaussian(sigma, radius).max()
-            ),
-            "the factor 1/2 is missing": lambda sigma, radius: _bell(sigma, radius, half=1.0),
-            "sigma is not squared: exp(-x^2 / (2 sigma^2))": lambda sigma, radius: _bell(sigma**0.5, radius),
-            "a bracket is missing: divide by all of 2 sigma^2": lambda sigma, radius: _bell(1 / sigma, radius),
-            "one pixel is missing: from -radius to radius there are 2 radius + 1": lambda sigma, radius: torch.softmax(
-                -0.5 * (torch.arange(-radius, radius) / sigma) ** 2, 0
-            ),
-        },
-        says="three widths, one of them cut off early",
-        others=(_bell, lambda sigma, radius: torch.tensor(_list(sigma, radius)) / sum(_list(sigma, radius))),
-    ),
-    Task(
-        id="9.3",
-        name="smooth",
-        title="Soft edges",
-        difficulty=3,
-        minutes=15,
-        equation="section 5.4",
-        after="How a map is drawn",
-        reference=smooth,
-        cases=lambda: [
-            (numbers(8, 6).abs(), gaussian(1.0, 2)),
-            (torch.ones(7, 7), gaussian(2.0, 3)),
-            (numbers(4, 7, seed=1), torch.tensor([0.6, 0.3, 0.1])),
-            (numbers(6, 5, seed=2), torch.tensor([0.2, 0.3, -0.2, 0.4, 0.6])),  # its sum is not 1
-            (numbers(2, 3, seed=3), torch.tensor([0.5])),
-        ],
-        mistakes={
-            "the border is dark: beyond it there are zeros; mirror the map (c b a | a b c)": lambda values, kernel: (
-                _smooth(values, kernel, "zero")
-            ),
-            "only the rows are smoothed, from left to right: the columns too": lambda values, kernel: _smooth(
-                values, kernel, axes=(1,)
-            ),
-            "only the columns are smoothed, from top to bottom: the rows too": lambda values, kernel: _smooth(
-                values, kernel, axes=(0,)
-            ),
-            "the border is mirrored about its last pixel (c b | a b c), which loses weight: say it twice (c b a | a b c)": (
-                lambda values, kernel: _smooth(values, kernel, "reflect")
-            ),
-            "there is no margin, so the map gets smaller: mirror the map beyond its border": _valid,
-        },
-        says="an even map stays even, four others against satlib's border",
-        others=(
-            lambda values, kernel: torch.from_numpy(_numpy_smooth(values.numpy(), kernel.numpy())),
-            lambda values, kernel: _smooth(
-                _smooth(values.double(), kernel.double(), axes=(1,)), kernel.double(), axes=(0,)
-            ),
-        ),
-        picture=True,
-    ),
-    Task(
-        id="9.4",
+        id="9.1",
         name="points_at",
-        title="The pointing game",
+        title="Does it point there?",
         difficulty=2,
         minutes=8,
         equation="Zhang et al., section 4",
-        after="The pointing game",
         reference=points_at,
         cases=_games,
         mistakes={
@@ -368,13 +229,12 @@ TASKS = (
         ),
     ),
     Task(
-        id="9.5",
+        id="9.2",
         name="mass_on",
         title="How much of a map is on an object?",
         difficulty=2,
         minutes=8,
         equation="notebook 09",
-        after="The pointing game",
         reference=mass_on,
         cases=lambda: [
             (_peaked(1, 5), _disc(12, 43, 9)),
@@ -402,43 +262,47 @@ TASKS = (
         invariants=(between(0, 1, "a part of the map"),),
     ),
     Task(
-        id="9.6",
-        name="movement",
-        title="Does it move at all?",
-        difficulty=1,
-        minutes=4,
+        id="9.3",
+        name="over",
+        title="The map that a person would draw",
+        difficulty=2,
+        minutes=8,
         equation="notebook 09",
-        after="A gallery: right and wrong",
-        reference=movement,
-        cases=lambda: [(distribution(2, 4, 9),), (distribution(5, 5, 5, seed=1, sharp=3.0),), (torch.eye(3)[None],)],
+        reference=over,
+        cases=lambda: [
+            (_disc(12, 43, 9), 7, 7),
+            (_disc(20, 30, 15), 4, 4),
+            (_disc(6, 13, 7, side=32)[:16], 2, 4),
+            (torch.ones(14, 28, dtype=torch.bool), 7, 7),
+        ],
         mistakes={
-            "the half is missing: from one place to another the movement is 1, not 2": lambda alphas: (
-                2 * movement(alphas)
+            "it does not sum to 1: divide by the sum": lambda mask, h, w: _cover(torch.empty(h, w), mask).flatten(),
+            "a cell that the object only touches counts whole: count the part that it covers": lambda mask, h, w: (
+                _evenly(_cover(torch.empty(h, w), mask) > 0)
             ),
-            "differences are summed with their signs: they cancel out; take absolute values": lambda alphas: (
-                alphas.diff(dim=1).sum(2) / 2
+            "a cell counts whole or not at all: count the part that the object covers": lambda mask, h, w: _evenly(
+                _cover(torch.empty(h, w), mask) > 0.5
             ),
-            "neighbouring places are compared: the difference is between a word and the next": lambda alphas: (
-                alphas.diff(dim=2).abs().sum(2) / 2
+            "the places go column by column: the grid is read row by row": lambda mask, h, w: _evenly(
+                _cover(torch.empty(h, w), mask).T
             ),
-            "summed over the words: sum over the places": lambda alphas: alphas.diff(dim=1).abs().sum(1) / 2,
-            "the mean over the words: each pair has its own number": lambda alphas: movement(alphas).mean(1),
+            "this is the even map, whatever the mask": lambda mask, h, w: torch.full((h * w,), 1 / (h * w)),
         },
-        says="values against satlib's, from still maps to jumping ones",
+        says="three discs, one of them on a grid that is not square, and an even map",
         others=(
-            lambda alphas: (alphas[:, 1:] - alphas[:, :-1]).clamp(min=0).sum(-1),
-            lambda alphas: 1 - torch.minimum(alphas[:, 1:].double(), alphas[:, :-1].double()).sum(2),
+            lambda mask, h, w: _evenly(_cover(torch.empty(h, w), mask)),
+            lambda mask, h, w: functional.normalize(
+                torch.stack([part.sum() for row in mask.chunk(h) for part in row.chunk(w, 1)]).double(), p=1, dim=0
+            ),
         ),
-        invariants=(between(0, 1, "a movement"),),
     ),
     Task(
-        id="9.7",
+        id="9.4",
         name="reading",
         title="Reading a wrong caption",
         difficulty=1,
         minutes=5,
         equation="section 5.4, figure 5",
-        after="Mistakes, and what the maps say about them",
         reference=reading,
         cases=lambda: [()],
         observe=_read,
@@ -463,21 +327,5 @@ TASKS = (
         },
         says="the false word, the true one, and where it looked",
         others=(lambda: list(reading()), lambda: (10, "Circle", "own")),
-    ),
-    explain(
-        "9.8",
-        "what_explains",
-        right="a",
-        wrong={
-            "b": "the map may lie on the object and the word may still come from somewhere else, such as the words before it",
-            "c": "two models may draw equal maps, and neither of them use them",
-            "d": "a sharp map is easy to read; that does not make it the cause of a word",
-        },
-        title="Is it an explanation?",
-        difficulty=1,
-        minutes=3,
-        equation="section 5.4",
-        after="Is attention an explanation?",
-        says="the map was changed, everything else stayed, and the word followed",
     ),
 )

@@ -339,7 +339,7 @@ def _draw_alternatives(axis: Axes, reading: Reading, index: int) -> None:
 
 def _draw_maps(axis: Axes, maps: np.ndarray, reading: Reading, index: int, alone: Sequence[str]) -> None:
     """The small maps of all words, with the chosen one framed."""
-    step, below = _SMALL + 12, _SMALL + 30
+    step, below = _SMALL + 12, _SMALL + 38
     for i, (label, small) in enumerate(zip(reading.labels, maps, strict=True)):
         x, y = step * (i % _COLUMNS), below * (i // _COLUMNS)
         _inside(axis, small, (x, y, _SMALL, _SMALL), zorder=1, downwards=True)
