@@ -79,17 +79,9 @@ def _spread(values: Tensor) -> Tensor:
     return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
 
 
-def most_like(a: Tensor, i: int) -> int:
-    """The other place whose vector has the largest cosine with that of place i."""
-    unit = a / a.norm(dim=1, keepdim=True)
-    cosines = unit @ unit[i]
-    cosines[i] = -torch.inf
-    return int(cosines.argmax())
-
-
-def _most_like(a: Tensor, i: int) -> int:
-    others = [k for k in range(len(a)) if k != i]
-    return max(others, key=lambda k: float(a[k] @ a[i] / a[k].norm()))
+def cosines(a: Tensor, q: Tensor) -> Tensor:
+    """The cosine of each vector (L, D) with q (D,): (L,)."""
+    return functional.cosine_similarity(a, q.unsqueeze(0), dim=1)
 
 
 def _places_are_kept(inputs: Sequence[Any], result: Any) -> str | None:
@@ -166,11 +158,6 @@ def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
     return values.repeat(1, 1, 2, 2) * (pooled == maxima.repeat(1, 1, 2, 2))
 
 
-def _moved_up(a: Tensor, i: int) -> int:
-    output = most_like(a, i)
-    return output - 1 if output > i else output
-
-
 TASKS = (
     Task(
         id="2.1",
@@ -179,7 +166,6 @@ TASKS = (
         difficulty=1,
         minutes=4,
         equation="section 3.1.1",
-        after="Annotation vectors",
         reference=places,
         cases=lambda: [(numbers(2, D, H, W),), (numbers(1, 4, 2, 2, seed=1),)],
         mistakes={
@@ -211,7 +197,6 @@ TASKS = (
         difficulty=1,
         minutes=4,
         equation="section 3.1.1",
-        after="Annotation vectors",
         reference=centre,
         cases=lambda: [(0, (14, 14), 224), (60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 100)],
         mistakes={
@@ -241,8 +226,7 @@ TASKS = (
         title="What a place can see",
         difficulty=2,
         minutes=8,
-        equation="notebook 02, what a place can see",
-        after="What a place can see",
+        equation="notebook 02",
         reference=receptive_field,
         cases=lambda: [
             ([(3, 1)],),
@@ -268,17 +252,16 @@ TASKS = (
                 1 + sum((kernel - 1) * stride for kernel, stride in layers)
             ),
         },
-        says="five networks, VGG-19 up to conv5_4 among them: 252 pixels",
+        says="five networks, VGG-19 up to conv5_4 among them",
         others=(_downwards,),
     ),
     Task(
         id="2.4",
         name="unpool",
         title="Undo a pooling",
-        difficulty=3,
-        minutes=15,
+        difficulty=2,
+        minutes=10,
         equation="Zeiler and Fergus, section 2.1",
-        after="A deconvnet by hand",
         reference=unpool,
         cases=lambda: [
             (numbers(1, 1, 2, 2), numbers(1, 1, 4, 4, seed=1)),
@@ -305,36 +288,32 @@ TASKS = (
     ),
     Task(
         id="2.5",
-        name="most_like",
-        title="The nearest place",
-        difficulty=2,
-        minutes=4,
-        equation="notebook 02, neighbours of a place",
-        after="Similar places have similar vectors",
-        reference=most_like,
-        cases=lambda: (
-            [(torch.tensor([[1.0, 0.1], [9.0, 9.0], [0.5, 0.1], [-3.0, 0.2], [0.0, 4.0]]), i) for i in (0, 1, 2, 4)]
-            + [(numbers(8, 5, seed=4) * torch.arange(1.0, 9.0)[:, None], i) for i in (0, 3, 6)]
-            + [(_lopsided(), i) for i in (0, 1, 2, 6)]
-            + [(torch.tensor([[1.0, 0.1], [-9.0, 1.0], [-1.0, -5.0], [-0.5, -0.4]]), 0)]  # nothing is like it
-        ),
+        name="cosines",
+        title="How alike two places are",
+        difficulty=1,
+        minutes=5,
+        equation="notebook 02",
+        reference=cosines,
+        cases=lambda: [
+            (numbers(6, 4), numbers(4, seed=1)),
+            (_lopsided(), numbers(5, seed=2)),
+            (_lopsided(), _lopsided()[3]),
+        ],
         mistakes={
-            "a dot product prefers long vectors: divide by the lengths (cosine)": lambda a, i: int(
-                (a @ a[i]).masked_fill(torch.arange(len(a)) == i, -torch.inf).argmax()
+            "a dot product prefers long vectors: divide by the lengths": lambda a, q: a @ q,
+            "divided by the vectors' lengths only: q has a length too": lambda a, q: functional.normalize(a, dim=1) @ q,
+            "divided by the length of q only: each vector has its own": lambda a, q: a @ functional.normalize(q, dim=0),
+            "divided by the squared lengths: the norm is a square root": lambda a, q: (
+                (a @ q) / (a.square().sum(1) * q.square().sum())
             ),
-            "nothing is more like place i than itself: leave it out": lambda a, i: i,
-            "this is the nearest by distance, which long vectors lose: compare directions (cosine)": lambda a, i: int(
-                (a - a[i]).norm(dim=1).masked_fill(torch.arange(len(a)) == i, torch.inf).argmin()
-            ),
-            "the number is one too small behind place i: it was taken out, and the places behind it moved up": _moved_up,
-            "this is the largest cosine: the number of its place is wanted": lambda a, i: float(
-                torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).max()
+            "divided by the length of all vectors together: one norm for each row, dim=1": lambda a, q: (
+                (a @ q) / (a.norm() * q.norm())
             ),
         },
-        says="twelve queries, vectors of very different lengths and one that nothing is like among them",
+        says="vectors of very different lengths, the vector itself among them",
         others=(
-            _most_like,
-            lambda a, i: torch.cosine_similarity(a, a[i][None]).index_fill(0, torch.tensor(i), -2).argmax(),
+            lambda a, q: (a * q).sum(1) / (a.square().sum(1).sqrt() * q.square().sum().sqrt()),
+            lambda a, q: functional.normalize(a, dim=1) @ functional.normalize(q, dim=0),
         ),
     ),
     predict(
@@ -353,8 +332,7 @@ TASKS = (
         title="One pixel changes",
         difficulty=2,
         minutes=3,
-        equation="notebook 02, what a place can see",
-        after="What a place can see",
+        equation="notebook 02",
         says="each vector sees 12 x 12 pixels, and the fields are 4 apart: 12/4 = 3 hold the pixel along each axis",
     ),
     Task(
@@ -365,7 +343,6 @@ TASKS = (
         difficulty=2,
         minutes=5,
         equation="section 4.3",
-        after="Extract once",
         reference=extract,
         start=partial(_extract, eval_at="never"),
         cases=lambda: [(numbers(5, 3, 16, 16), 2, 0), (numbers(4, 3, 12, 12, seed=1), 4, 3)],
