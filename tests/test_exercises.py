@@ -231,7 +231,7 @@ class TestWhatIsSaid:
             ("6.3", lambda log_p, reward, b: log_p * reward, "wrong shape: expected (), got (4,)"),
             ("6.6", lambda *x: x[0].sum(1), "wrong shape: expected (), got (3,)"),
             ("3.4", lambda lengths, size: 3, "expected a list of 5, got an int; given "),
-            ("8.2", lambda rows, rank, size: rows, "expected a list of 4, got an int"),
+            ("8.2", lambda sizes: len(sizes), "expected a list of 3, got an int"),
         ):
             assert verdict(id, answer).startswith(f"{id} is wrong: {beginning}")
         for id in ("6.3", "6.6"):  # a loss that is cut off

@@ -1,4 +1,4 @@
-"""Exercises of notebook 08: training for real: half precision, several processes, when to stop."""
+"""Exercises of notebook 08: training for real: when to stop, parts of a batch, clipping, resuming, half precision."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -34,49 +34,9 @@ def _with_kind(answer: Answer, alphas: Tensor) -> Any:
     return {"the values": given, "at least float32": given.dtype in (torch.float32, torch.float64)}
 
 
-def rows_of(rows: int, rank: int, size: int) -> list[int]:
-    """Every `size`-th row from `rank` on, as satlib.training.distributed deals them."""
-    return list(range(rank, rows, size))
-
-
-def _blocks(rows: int, rank: int, size: int) -> list[int]:
-    each, left = divmod(rows, size)
-    start = rank * each + min(rank, left)
-    return list(range(start, start + each + (rank < left)))
-
-
-def _deal(answer: Answer, rows: int, size: int) -> Any:
-    """Who gets what: any division will do that leaves no row out, gives none twice, and is fair."""
-    shares = [answer(rows, rank, size) for rank in range(size)]
-    try:
-        dealt = [int(row) for share in shares for row in share]
-    except (TypeError, ValueError):
-        return shares[0]
-    return {
-        "how often each row is dealt": [dealt.count(row) for row in range(rows)],
-        "rows that do not exist": sum(not 0 <= row < rows for row in dealt),
-        "rows of the ranks, from the fewest": sorted(len(share) for share in shares),
-    }
-
-
-def _unfair(inputs: Sequence[Any], dealt: Any) -> str | None:
-    """What is wrong with a division, in words."""
-    rows, size = inputs
-    often, missing, shares = dealt.values()
-    place = f"of {rows} rows for {size} processes"
-    if missing:
-        return f"there are only the rows 0 to {rows - 1}: {place}, {missing} are others"
-    for row, times in enumerate(often):
-        if times != 1:
-            return f"{place}, row {row} is taken " + (f"{times} times" if times else "by none: none may be left out")
-    if shares[-1] - shares[0] > 1:
-        return f"{place}, one process takes {shares[-1]} and another {shares[0]}: they may differ by one"
-    return None
-
-
-def whole_gradient(gradients: Tensor, rows: Tensor) -> Tensor:
-    """The gradient of the mean over all rows from those of the ranks' means: (R, W), (R,) -> (W,)."""
-    return (gradients * rows.unsqueeze(1)).sum(0) / rows.sum()
+def shares(sizes: list[int]) -> list[float]:
+    """What each part's mean is multiplied with, so that they add up to the mean of all rows."""
+    return [size / sum(sizes) for size in sizes]
 
 
 def clipped(gradients: Gradients, most: float) -> Gradients:
@@ -176,142 +136,11 @@ def _in_two_parts(
 TASKS = (
     Task(
         id="8.1",
-        name="precise_penalty",
-        title="A sum in half precision",
-        difficulty=2,
-        minutes=8,
-        equation="equation 14",
-        after="What bf16 loses",
-        reference=precise_penalty,
-        cases=_half_maps,
-        observe=_with_kind,
-        mistakes={
-            "the sums are in bf16, which keeps 8 bits: make float32 of the maps first": lambda alphas: (
-                (1 - alphas.sum(1)).square().sum(1)
-            ),
-            "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
-                (1 - alphas.sum(1).float()).square().sum(1)
-            ),
-            "float32 comes last: what was rounded away does not come back": lambda alphas: (
-                (1 - alphas.sum(1)).square().sum(1).float()
-            ),
-            "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
-            "one number for the whole batch: one for each caption is wanted": lambda alphas: precise_penalty(
-                alphas
-            ).sum(),
-        },
-        says="maps of 49 and 196 places in bf16, even ones among them, the penalty in float32",
-        others=(
-            lambda alphas: (1 - alphas.to(torch.float32).sum(1)).pow(2).sum(1),
-            lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
-            lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
-        ),
-    ),
-    Task(
-        id="8.2",
-        name="rows_of",
-        title="Who takes which rows?",
-        difficulty=2,
-        minutes=8,
-        equation="notebook 08, several processes",
-        after="Several processes, one training run",
-        reference=rows_of,
-        cases=lambda: [(8, 2), (10, 4), (7, 3), (5, 1), (2, 4)],
-        observe=_deal,
-        mistakes={
-            "every process takes every row: that is the same work `size` times": lambda rows, rank, size: list(
-                range(rows)
-            ),
-            "the rows that are left over are lost: deal them out too": lambda rows, rank, size: list(
-                range(rank * (rows // size), (rank + 1) * (rows // size))
-            ),
-            "one process takes all that is left over: the others wait for it": lambda rows, rank, size: list(
-                range(rank * (rows // size), rows if rank == size - 1 else (rank + 1) * (rows // size))
-            ),
-            "rounded up, the shares run over the end of the batch": lambda rows, rank, size: list(
-                range(rank * -(-rows // size), (rank + 1) * -(-rows // size))
-            ),
-            "each process takes `size` rows: it takes about rows / size of them": lambda rows, rank, size: list(
-                range(rank * size, (rank + 1) * size)
-            ),
-        },
-        says="every row dealt once, fairly, to 1, 2, 3 and 4 processes",
-        others=(_blocks, lambda rows, rank, size: [row for row in range(rows) if row % size == rank]),
-        invariants=(_unfair,),
-    ),
-    Task(
-        id="8.3",
-        name="whole_gradient",
-        title="Combining the gradients",
-        difficulty=2,
-        minutes=8,
-        equation="notebook 08, several processes",
-        after="Several processes, one training run",
-        reference=whole_gradient,
-        cases=lambda: [
-            (numbers(3, 4), torch.tensor([4, 4, 2])),
-            (numbers(2, 2, seed=1), torch.tensor([1, 3])),
-            (numbers(4, 3, seed=2), torch.tensor([2, 2, 1, 0])),
-        ],
-        mistakes={
-            "the plain mean of the ranks: a rank with fewer rows counts for less": lambda g, rows: g.mean(0),
-            "the sum of the ranks: the learning rate would grow with their number": lambda g, rows: g.sum(0),
-            "weighed by rows, and not divided by all of them": lambda g, rows: (g * rows[:, None]).sum(0),
-            "divided by the number of ranks: divide by the number of rows": lambda g, rows: (g * rows[:, None]).mean(0),
-            "summed over the weights: sum over the ranks": lambda g, rows: (g * rows[:, None]).sum(1) / rows.sum(),
-        },
-        says="ranks with 0 to 4 rows each",
-        others=(
-            lambda g, rows: torch.einsum("rw,r->w", g.double(), rows.double() / rows.sum()),
-            lambda g, rows: sum(n / rows.sum() * each for n, each in zip(rows, g, strict=True)),
-        ),
-    ),
-    Task(
-        id="8.4",
-        name="clipped",
-        title="Limit the step",
-        difficulty=2,
-        minutes=8,
-        equation="Pascanu et al., section 3.2",
-        after="Accumulation and clipping",
-        reference=clipped,
-        cases=lambda: [
-            ([numbers(3, 2), numbers(4, seed=1, scale=3.0)], 1.0),
-            ([numbers(2, seed=2, scale=0.01), numbers(2, 2, seed=3, scale=0.02)], 5.0),
-            ([numbers(6, seed=4, scale=10.0)], 5.0),
-            ([torch.zeros(3), torch.zeros(2)], 1.0),
-            ([numbers(2, seed=5), numbers(3, seed=6, scale=9.0), numbers(2, 2, seed=7, scale=3.0)], 2.0),
-        ],
-        mistakes={
-            "each gradient is clipped by its own norm: one norm of all of them, so that the direction stays": lambda gs, most: [
-                _clipped([each], most)[0] for each in gs
-            ],
-            "each number is clipped: that changes the direction; scale all of them": lambda gs, most: [
-                each.clamp(-most, most) for each in gs
-            ],
-            "short gradients are made longer: only those above the limit change": lambda gs, most: [
-                each * most / _norm(gs) for each in gs
-            ],
-            "the norms are added: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
-                gs, most, lambda gs: sum(each.norm() for each in gs)
-            ),
-            "the root is missing in the norm": lambda gs, most: _clipped(gs, most, lambda gs: _all(gs).square().sum()),
-        },
-        says="long and short gradients, of one, two and three weights, and gradients of 0, against torch's",
-        others=(
-            _clipped,
-            lambda gs, most: tuple(each / max(1.0, _norm([one.double() for one in gs]).item() / most) for each in gs),
-            lambda gs, most: [each * (most / _norm(gs)).clamp(max=1) for each in gs],
-        ),
-    ),
-    Task(
-        id="8.5",
         name="best_and_last",
         title="When to stop",
         difficulty=2,
         minutes=8,
         equation="section 4.3",
-        after="Stopped and resumed",
         reference=best_and_last,
         cases=lambda: [
             ([10.0, 12.0, 14.0, 13.0, 13.5, 13.9, 15.0], 3),
@@ -346,14 +175,78 @@ TASKS = (
         others=(_stop, lambda scores, patience: list(_stop(scores, patience))),
     ),
     Task(
-        id="8.6",
+        id="8.2",
+        name="shares",
+        title="Means of unequal parts",
+        difficulty=2,
+        minutes=6,
+        equation="notebook 08, accumulation and clipping",
+        reference=shares,
+        cases=lambda: [([24, 24, 16],), ([4, 3],), ([16, 16, 16, 16],), ([5, 0, 2, 1],)],
+        mistakes={
+            "the parts count alike: one with fewer rows must count for less": lambda sizes: (
+                [1 / len(sizes)] * len(sizes)
+            ),
+            "nothing is divided: with equal parts, the sum is as many times too large as there are parts": lambda sizes: (
+                [1.0] * len(sizes)
+            ),
+            "multiplied by the number of parts too: that undoes an average, and here the gradients are added": lambda sizes: [
+                len(sizes) * size / sum(sizes) for size in sizes
+            ],
+            "these are the numbers of rows: divide by all of them": lambda sizes: [float(size) for size in sizes],
+            "divided by the largest part: divide by all rows": lambda sizes: [size / max(sizes) for size in sizes],
+        },
+        says="two, three and four parts, equal ones, unequal ones and an empty one",
+        others=(
+            lambda sizes: (torch.tensor(sizes) / sum(sizes)).tolist(),
+            lambda sizes: [1 / sum(sizes) * size for size in sizes],
+        ),
+    ),
+    Task(
+        id="8.3",
+        name="clipped",
+        title="Limit the step",
+        difficulty=2,
+        minutes=8,
+        equation="Pascanu et al., section 3.2",
+        reference=clipped,
+        cases=lambda: [
+            ([numbers(3, 2), numbers(4, seed=1, scale=3.0)], 1.0),
+            ([numbers(2, seed=2, scale=0.01), numbers(2, 2, seed=3, scale=0.02)], 5.0),
+            ([numbers(6, seed=4, scale=10.0)], 5.0),
+            ([torch.zeros(3), torch.zeros(2)], 1.0),
+            ([numbers(2, seed=5), numbers(3, seed=6, scale=9.0), numbers(2, 2, seed=7, scale=3.0)], 2.0),
+        ],
+        mistakes={
+            "each gradient is clipped by its own norm: one norm of all of them, so that the direction stays": lambda gs, most: [
+                _clipped([each], most)[0] for each in gs
+            ],
+            "each number is clipped: that changes the direction; scale all of them": lambda gs, most: [
+                each.clamp(-most, most) for each in gs
+            ],
+            "short gradients are made longer: only those above the limit change": lambda gs, most: [
+                each * most / _norm(gs) for each in gs
+            ],
+            "the norms are added: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
+                gs, most, lambda gs: sum(each.norm() for each in gs)
+            ),
+            "the root is missing in the norm": lambda gs, most: _clipped(gs, most, lambda gs: _all(gs).square().sum()),
+        },
+        says="long and short gradients, of one, two and three weights, and gradients of 0, against torch's",
+        others=(
+            _clipped,
+            lambda gs, most: tuple(each / max(1.0, _norm([one.double() for one in gs]).item() / most) for each in gs),
+            lambda gs, most: [each * (most / _norm(gs)).clamp(max=1) for each in gs],
+        ),
+    ),
+    Task(
+        id="8.4",
         name="in_two_parts",
         kind="bug",
         title="Resumed, but not the same run",
         difficulty=2,
         minutes=5,
         equation="notebook 08, stopped and resumed",
-        after="Stopped and resumed",
         reference=in_two_parts,
         start=partial(_in_two_parts, keeps="model"),
         cases=lambda: [(_problem(0), 6, 6), (_problem(3), 3, 8)],
@@ -376,5 +269,37 @@ TASKS = (
         others=(lambda problem, first, second: _steps(*_begin(problem), problem, first + second),),
         given=lambda problem, first, second: f"{first} steps, a stop, {second} steps",
         tolerance=1e-5,
+    ),
+    Task(
+        id="8.5",
+        name="precise_penalty",
+        title="A sum in half precision",
+        difficulty=2,
+        minutes=8,
+        equation="equation 14",
+        reference=precise_penalty,
+        cases=_half_maps,
+        observe=_with_kind,
+        mistakes={
+            "the sums are in bf16, which keeps 8 bits: make float32 of the maps first": lambda alphas: (
+                (1 - alphas.sum(1)).square().sum(1)
+            ),
+            "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
+                (1 - alphas.sum(1).float()).square().sum(1)
+            ),
+            "float32 comes last: what was rounded away does not come back": lambda alphas: (
+                (1 - alphas.sum(1)).square().sum(1).float()
+            ),
+            "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
+            "one number for the whole batch: one for each caption is wanted": lambda alphas: precise_penalty(
+                alphas
+            ).sum(),
+        },
+        says="maps of 49 and 196 places in bf16, even ones among them, the penalty in float32",
+        others=(
+            lambda alphas: (1 - alphas.to(torch.float32).sum(1)).pow(2).sum(1),
+            lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
+            lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
+        ),
     ),
 )
