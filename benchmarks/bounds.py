@@ -157,7 +157,7 @@ def draw(eight: list[Caption], found: dict[str, Figures]) -> None:
         left.loglog(counts, gaps, color=colour, marker=marker, label=proposal)
     left.set(xlabel="samples K of the bound", ylabel="gap to log p(y|a) in nats", xticks=counts, xticklabels=counts)
     left.minorticks_off()
-    left.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(-0.05, 1))
+    left.legend(fontsize=8, loc="lower left", bbox_to_anchor=(-0.05, 1))
     passes = np.logspace(0, 5, 26)
     for name, colour, line in (
         ("L_s, no baseline", "#d55e00", ":"),
@@ -166,15 +166,15 @@ def draw(eight: list[Caption], found: dict[str, Figures]) -> None:
         ("L_4, VIMCO", "#e69f00", "--"),
         (f"L_1, {ELSEWHERE}", "#cc79a7", (0, (5, 1, 1, 1, 1, 1))),
         (f"L_1, {EXACT}", "#56b4e9", (0, (8, 2))),
-        ("soft attention (no bound)", "#7f7f7f", (0, (2, 1))),
+        ("soft attention (no bound)", "#6b7080", (0, (2, 1))),
     ):
         error = np.sqrt(found[name].bias ** 2 + found[name].noise ** 2 / passes)
         right.loglog(passes, error, color=colour, linestyle=line, linewidth=2, label=name)
     right.set(
         xlabel="passes of the decoder for each caption", ylabel="error over length\nof the gradient of log p(y|a)"
     )
-    right.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(-0.05, 1), ncols=2)
-    figure.savefig(PICTURE, dpi=85)
+    right.legend(fontsize=8, loc="lower left", bbox_to_anchor=(-0.05, 1), ncols=2)
+    figure.savefig(PICTURE, dpi=170)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def topics(model: Path) -> dict[str, str]:
         "encoder": f"{header.encoder.name}, sees the {used.encoder.view} photograph, {frozen}",
         "decoder": f"{used.decoder.kind}, {used.decoder.attention} attention",
         "options": ", ".join(_changed(used)),
-        "made from": ", ".join(dict.fromkeys(header.origins)),
+        "origin": ", ".join(dict.fromkeys(header.origins)),
         "attention": f"your own, {header.own_attention}" if header.own_attention else "",
         "scores": f"{_scores(evaluation[1])}; {evaluation[0]}"
         if evaluation
