@@ -164,7 +164,7 @@ def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tenso
 # ```
 
 # %% [markdown]
-# Does a place know what its neighbours hold? Change place 3 of both images, and look who answers differently.
+# Does a place know what its neighbours hold? Change place 3 of both images, and see who answers differently.
 
 # %%
 W_a, W_h, v = nn.Linear(D, 8), nn.Linear(n, 8, bias=False), nn.Linear(8, 1, bias=False)
@@ -559,7 +559,7 @@ def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor,
 # ```
 
 # %% [markdown]
-# About the encoder we have to be honest. The paper's was trained on ImageNet, to classify. Ours was trained *on captions*,
+# We have to be honest about the encoder. The paper's was trained on ImageNet, to classify. Ours was trained *on captions*,
 # together with the decoder of satlib's scenes model, and our 500 training scenes were among its own. Its vectors are made to be
 # read; what follows shows how a new decoder learns to read them. The encoder stays frozen and so runs only once, and the 100 test
 # scenes are new to both.
@@ -576,8 +576,8 @@ print(
 )
 
 # %% [markdown]
-# Four epochs. Now and then we stop for the maps of one test caption, always the same. **The 100 test scenes have 200 objects. How
-# many will the decoder name with the right colour and shape? And how many would it name right by luck?**
+# Four epochs. Now and then we record the maps of one test caption, always the same one. **The 100 test scenes have 200 objects.
+# How many will the decoder name with the right colour and shape? And how many would it name right by luck?**
 
 # %%
 my_guess_right = ...
@@ -627,13 +627,13 @@ show_photographs(figure)
 
 # %% [markdown]
 # Read it from top to bottom. At first every map is even, at $\ln 196 = 5.3$ nats. By step 50 the loss is down from 4.2 to 1.7,
-# and yet much the same light serves all words: the decoder has found out that objects are worth looking at, but not which one
-# when. By step 100 the light walks from the square to the triangle as the words do. Nothing in the loss asks for sharp maps. They
-# sharpen anyway, to 2.3 nats, because it pays to look at few places.
+# and yet much the same light serves all words but the first: the decoder has found out that objects are worth looking at, but not
+# which one when. By step 100 the light walks from the square to the triangle as the words do. Nothing in the loss asks for sharp
+# maps. They sharpen anyway, to 2.3 nats, because it pays to look at few places.
 #
 # To write a caption of its own, the decoder gets its own last word. The simplest way is *greedy*: take the likeliest word, every
-# time. An object counts as named if a phrase has both its colour and its shape. For luck, each caption is held against the *next*
-# scene.
+# time. An object counts as named if a phrase has both its colour and its shape. To estimate luck, each caption is also compared
+# with the *next* scene.
 
 
 # %%
@@ -671,7 +671,7 @@ print(f"captions right in size, colour, pattern, shape and relation: {sum(whole)
 
 # %% [markdown]
 # About 193 of 200, and luck would give 19. (Your run may differ by a few, because rounding differs between machines.) Two
-# captions of three are right in everything. Not bad for a minute of training and five functions of three lines.
+# captions in three are right in everything. Not bad for a minute of training and five short functions.
 #
 # Here are the first caption that is right in every word, and the one that is worst. For each word, the picture keeps its colours
 # where the weight was high *when that word was chosen*; the thin line encloses what has at least half of the map's maximum.
@@ -684,16 +684,16 @@ for number in (whole.index(True), worst):
     display(plots.attention_figure(photo, words, maps[number, : len(words)].unflatten(1, (14, 14))))
 
 # %% [markdown]
-# Look at the second one again, at "square". The light is on the right object, a blue circle half hidden by a grey triangle, and
-# the word is wrong all the same. A fluent sentence with a bright map can still be wrong.
+# Look at the second one again, at "square". The light is at the edge of the correct object, a blue circle partly hidden by a grey
+# triangle, and the word is wrong all the same. A fluent sentence with a bright map can still be wrong.
 
 # %% [markdown]
 # ## Reading the maps
 # <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.evaluation.maps.measure_all | tests/test_maps.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
-# Two pictures are no evidence. Take every word of the test captions that says something true of an object: is the peak of its map
-# on that object? Strictly first (the brightest pixel of the enlarged map is one of the object's), then leniently (within 15
-# pixels, about a cell). Two baselines: the caption's mean map, which ignores the word, and a random place.
+# Two pictures are no evidence. Take every word of the decoder's captions that says something true of an object: is the peak of
+# its map on that object? Strictly first (the brightest pixel of the enlarged map is one of the object's), then leniently (within
+# 15 pixels, about a cell). Two baselines: the caption's mean map, which ignores the word, and a random place.
 
 # %%
 by_image = {
@@ -763,8 +763,8 @@ reveal("all places cost", my_guess_all_places, all_places)
 
 # %% [markdown]
 # Looking at one place costs 0.18 nats per word, looking at everything 0.75. Training has found the bottom of the valley all by
-# itself. One good look is nearly enough. A blurred one is not,
-# probably because the mean of all places no longer knows which colour goes with which shape.
+# itself. One good look is nearly enough. A blurred one is not, probably because the mean of all places no longer knows which
+# colour goes with which shape.
 
 # %% [markdown]
 # ## Where it looks next depends on the words so far
@@ -877,8 +877,9 @@ print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the u
 #   divided by $\sqrt d$ first.
 # - The map for a word can depend on all the words before it except the last one. Whether it does depends on what the captions
 #   taught.
-# - A map shows which vectors were read. Whether the peaks are on the named objects, count. Whether a place mattered for a word,
-#   move the light elsewhere and see if the word changes (notebooks [00](00_look.ipynb) and [09](09_reading_the_model.ipynb)).
+# - A map shows which vectors were read. To find out whether the peaks are on the named objects, count. To find out whether a
+#   place mattered for a word, move the light elsewhere and see if the word changes (notebooks [00](00_look.ipynb) and
+#   [09](09_reading_the_model.ipynb)).
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a bug, a break, a control
