@@ -18,7 +18,7 @@
 # *predictions* over randomly chosen places. You will build both and test both.
 #
 # One question stays open until the middle of the page. The authors' code multiplies the penalty by $\lambda = 1$, and the paper reports
-# better captions. We multiply ours by $\lambda = 1$, and they get worse. How come?
+# better captions. We multiply ours by $\lambda = 1$, and the true captions become less likely. How come?
 #
 # **You will be able to**
 #
@@ -240,9 +240,9 @@ reveal("mean entropy after", guess_entropy, entropy(shared).mean().item())
 
 # %% [markdown]
 # The penalty falls to its floor, 25, and every place gets its even share. (Only 49 words on 49 places reach 0 and become doubly stochastic.)
-# But the sharp maps stay fairly sharp, 2.24 nats: the words share the picture out among themselves. The maps that began even stay even. So the
-# penalty is content with *look at everything at every word*, and just as content with *look somewhere else at each word*. What will a decoder
-# do, which has a caption to write as well?
+# But the sharp maps stay fairly sharp, 2.24 nats: the words share the picture out among themselves. The maps that began even stay even. So
+# the penalty is content with *look at everything at every word*, and just as content with *look somewhere else at each word*. What will a
+# decoder do that has a caption to write as well?
 
 # %% [markdown]
 # ## Its scale
@@ -362,7 +362,7 @@ def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
 # - *NLL*: negative log-likelihood in nats per word.
 #
 # **Without the penalty about 84 percent of the places are ignored. What percentage at $\lambda = 1$? And by how many nats per word does the
-# NLL change?** (Minus, if you side with the paper.)
+# NLL rise?**
 
 # %%
 guess_ignored = ...
@@ -536,17 +536,17 @@ to_geometric, to_exact = ((soft - other).abs().sum().item() / 2 for other in (ge
 print(f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to_exact:.3f} from the marginal")
 
 # %% [markdown]
-# Link 2 holds to twelve digits, and soft attention is ten times closer to the NWGM than to the marginal. The two means differ where places
-# disagree. If one place with a large weight rules a word out, in the product the word is almost gone; the arithmetic mean takes away only that
-# place's share. (*You know this as* `model.eval()`: dropout at test time runs one network with the mean of all masks, and for a single softmax
-# layer that is the NWGM of all thinned networks.)
+# Link 2 holds to twelve decimal places, and soft attention is ten times closer to the NWGM than to the marginal. The two means differ where
+# places disagree. If one place with a large weight rules a word out, in the product the word is almost gone; the arithmetic mean takes away
+# only that place's share. (*You know this as* `model.eval()`: dropout at test time runs one network with the mean of all masks, and for a
+# single softmax layer that is the NWGM of all thinned networks.)
 #
 # ### The first link: the state at the mean
 # <!-- index: claim: soft attention approximates the marginal over places | to second order in the spread of the annotation vectors | satcourse.lessons.marginal.every_place | tests/test_marginal.py::test_each_place_equals_a_look_forced_there -->
 #
 # $n_t$ is affine in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t]$ needs only their means. But soft attention has $h_t(\mathbb{E}[\hat z_t])$ in
 # place of $\mathbb{E}[h_t]$. Expand $h_t$ around the mean: the first-order term is proportional to $\mathbb{E}[\hat z_t -
-# \mathbb{E}[\hat z_t]] = 0$, so the error is of second order. To test this, pull all annotation vectors towards their weighted mean by a factor
+# \mathbb{E}[\hat z_t]] = 0$. To see what is left, pull all annotation vectors towards their weighted mean by a factor
 # $\varepsilon$ and keep the weights. **On two logarithmic axes, what slope will the error have?**
 
 # %%
@@ -573,15 +573,17 @@ plt.show()
 reveal("slope of soft attention and marginal", guess_slope, slopes["soft and marginal"])
 
 # %% [markdown]
-# Slope 2, all four of them: halve the distances between the places, and the error is a quarter. So soft attention is a good approximation if
-# the places that share the weight say similar things, or if one place has all the weight.
+# Slope 2, all four of them: the first order is gone and the second is left. Halve the distances between the places, and the error is a
+# quarter. So soft attention is a good approximation if the places that share the weight say similar things, or if one place has all the
+# weight.
 #
 # ### In a trained model, word by word
 #
-# And in a trained model? At every word of true captions we let the scenes model look at each of its 196 places in turn, at several
-# temperatures of the softmax. A fourth quantity joins in, the *bound* $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, which hard attention maximises. By
-# Jensen's inequality it cannot exceed the logarithm of the marginal, nor that of the NWGM, because normalising only raises products that sum to
-# less than one. **As trained, by how many nats per word does soft attention's NLL differ from the marginal's?** (Plus, if it is higher.)
+# And in a trained model? At every word of 15 true captions we let the scenes model look at each of its 196 places in turn, at several
+# temperatures of the softmax. A fourth quantity joins in, the *bound* $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, which hard attention maximises.
+# By Jensen's inequality it cannot exceed the logarithm of the marginal, nor that of the NWGM, because normalising only raises products that
+# sum to less than one. **As trained, by how many nats per word does soft attention's NLL differ from the marginal's?** (Plus, if it is
+# higher.)
 
 # %%
 guess_difference = ...
@@ -633,9 +635,9 @@ print("total variation between the two, by temperature:", *(f"{value:.3f}" for v
 reveal("soft less marginal", guess_difference, soft_nll - exact_nll)
 
 # %% [markdown]
-# Soft attention is *better* than what it approximates, by 0.012 nats: 0.592 against 0.605. No paradox: training made soft attention's NLL
-# small, not the marginal's. It gives the true word more probability than the marginal at 86 percent of the words and less at the others, so
-# it is no bound, neither upper nor lower. The bound lies 0.11 nats off, nine times as far.
+# Soft attention is *better* than what it approximates, by 0.012 nats (0.592 against 0.605, both rounded). No paradox: training made soft
+# attention's NLL small, not the marginal's. It gives the true word more probability than the marginal at 86 percent of the words and less at
+# the others, so it is no bound, neither upper nor lower. The bound lies 0.11 nats off, nine times as far.
 #
 # Sharpen the maps, and all four agree: where one place has nearly all the weight, there is nothing left to average. Blur them to $T = 2.5$,
 # and soft attention is three times as far from the marginal as at $T = 1$ (0.10 in total variation). With even maps the marginal is far
