@@ -14,10 +14,10 @@
 # # 6. Hard attention: one place per word
 #
 # Soft attention blends all places. Hard attention throws a dart, reads the one place that it hits, and lives with the consequences.
-# Nobody can differentiate a dart. So how can such a model learn where to look, when its estimate of the gradient is off by seven times the
-# gradient's own length? In the first part the case is so small that we can add up every path and hold each estimate against the truth. In
-# the second you train hard attention with your own loss, beside soft attention as a control, and arrive at the methods that train language
-# models today. They are the same function.
+# Nobody can differentiate a dart. So how can such a model learn where to look, when its estimate of the gradient is mostly noise? In the
+# first part the case is so small that we can add up every path and hold each estimate against the truth. In the second you train hard
+# attention with your own loss, beside soft attention as a control, and arrive at the methods that train language models today. They are
+# the same function.
 #
 # **You will be able to**
 #
@@ -65,7 +65,7 @@ use_page_style()
 # <!-- index: claim: a weight is a probability or an importance | the same alpha, drawn from (hard) or blended with (soft) | satlib.model.attention.HardAttention | tests/test_hard.py::TestLooking::test_outside_of_training -->
 #
 # > **Paper, section 4.1, equations 8 and 9.** The place of word $t$ is a random variable: a one-hot vector $s_t$ over the $L$ places,
-# > whose distribution are the attention weights. The context is the annotation vector of the place that was drawn:
+# > distributed according to the attention weights. The context is the annotation vector of the place that was drawn:
 # > $$p(s_{ti} = 1 \mid s_{j<t}, a) = \alpha_{ti}, \qquad \hat z_t = \sum_i s_{ti}\, a_i .$$
 #
 # Only the meaning of $\alpha_t$ changes, from shares of a blend to probabilities of a draw. To draw by hand, lay the weights end to end on
@@ -162,7 +162,7 @@ axis.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Now a real decoder with some 300 random weights, four places and three words, run along each of its $4^3 = 64$ paths. How large is the
+# Now a real decoder with 348 random weights, four places and three words, run along each of its $4^3 = 64$ paths. How large is the
 # gap? Let $p(s|y,a) = p(s|a)\,p(y|s,a) / p(y|a)$ be the probability of a path for someone who has read the caption. Then
 #
 # $$\log p(y|a) - L_s = \sum_s p(s|a) \log \frac{p(y|a)}{p(y|s,a)} = \sum_s p(s|a) \log \frac{p(s|a)}{p(s|y,a)} = \mathrm{KL}\big(p(s|a)\,\big\|\,p(s|y,a)\big) .$$
@@ -184,8 +184,10 @@ print(f"{len(p)} paths: L_s = {L_s:.3f}, log p(y|a) = {paths.log_likelihood:.3f}
 # ### When the bound is tight
 # <!-- index: claim: the bound is tight where looks are certain or make no difference | the gap against the temperature of alpha and against the weight of the context | satcourse.lessons.estimators.Paths | tests/test_hard.py::TestBound::test_equal_when_alpha_is_one_hot -->
 #
-# The two distributions agree if $\alpha$ is one-hot, so that there is only one path, or if the words do not depend on the looks, so that the
-# caption tells nothing about the path. We approach both, for five decoders. **When the scale is small, by what factor does the gap shrink if you divide the scale by ten?**
+# The two distributions agree if $\alpha$ is one-hot, so that there is only one path, or if the words do not depend on the looks, so that
+# the caption tells nothing about the path. We approach both, for five decoders: the first by lowering the temperature of $\alpha$, the
+# second by scaling down the weights that read $\hat z$. **When the scale is small, by what factor does the gap shrink if you divide the
+# scale by ten?**
 
 # %%
 my_guess_factor = ...  # a number in place of the dots, before you run the next cell
@@ -363,8 +365,8 @@ noise_without = noise(0.0)
 reveal("one sample is off by (percent, exactly)", my_guess_error, 100 * noise_without)
 
 # %% [markdown]
-# 715 percent. The mean is right, every single estimate is hopeless, and four times the samples only halve the error. We need a smaller
-# variance.
+# 715 percent, summed over all paths (the pictures' figures come from 100 estimates each). The mean is right, every single estimate is
+# hopeless, and four times the samples only halve the error. We need a smaller variance.
 
 # %% [markdown]
 # ## A baseline changes the variance, not the mean
@@ -430,8 +432,8 @@ fall = noise_without / noise_with
 reveal("the noise falls by a factor of", my_guess_fall, fall)
 
 # %% [markdown]
-# By a factor of 11, for one subtraction; samples would have cost 126 times as much. The mean reward is nearly at the parabola's lowest point,
-# but from 0 the moving average needs some forty minibatches to get there.
+# By a factor of 11, for one subtraction; without it, the same accuracy takes about 127 samples in place of one. The mean reward is nearly
+# at the parabola's lowest point, but from 0 the moving average needs some forty minibatches to get there.
 
 # %% [markdown]
 # ## Which reward teaches which look
@@ -537,7 +539,7 @@ reveal("left by the moving average", my_guess_average, left_over["average"])
 reveal("left by three other samples", my_guess_others, left_over["others"])
 
 # %% [markdown]
-# Some 4 nats and 2. Most of what the average leaves is the difference between easy captions and hard ones, which no look can help.
+# About 4 nats and 2. Most of what the average leaves is the difference between easy captions and hard ones, which no look can help.
 
 # %% [markdown]
 # ### Bias for noise: the mix and the Gumbel-softmax
@@ -682,8 +684,8 @@ reveal("gap of L_4, attention", my_guess_gap, gap_of_4)
 #
 # $$\log p(y \mid \tilde s, a) \;+\; \lambda_r\, \big(\log p(y \mid \tilde s, a) - b\big) \sum_t \log \alpha_{t, \tilde s_t} \;+\; \lambda_e \sum_t H[\alpha_t],$$
 #
-# where the bracket is a constant. (The doubly stochastic penalty of [notebook 05](05_doubly_stochastic.ipynb) stays off. On $\alpha$ it is lowest
-# for even maps, while the bound rewards sharp ones.)
+# where the bracket is a constant. (The doubly stochastic penalty of [notebook 05](05_doubly_stochastic.ipynb) stays off. It asks $\alpha$
+# for even coverage, which our decoders reached by broad maps, while the bound rewards sharp ones.)
 
 
 # %% tags=["task:6.6"]
@@ -764,10 +766,10 @@ reveal("hard, places sampled", my_guess_hard, of_hard.sampled)
 reveal("soft, places sampled", my_guess_soft, of_control.sampled)
 
 # %% [markdown]
-# Your loss gains a nat, from -11.1 to -10.1. The control gains nothing; it even loses 0.2. So the gain is the bound's work, and not that of 200
-# more steps. With the expected context, as soft attention reads, nobody gains anything. As for the maps, the entropy falls from 1.64
-# to 1.51 with hard attention and to 1.59 with the control: more than a third of the sharpening would have come anyway. (One seed; two seeds
-# and more objectives are in [docs/results.md](../docs/results.md).)
+# Your loss gains a nat, from -11.1 to -10.1. The control gains nothing; it even loses 0.2. So the gain is the bound's work, and not that
+# of 200 more steps. With the expected context, as soft attention reads, neither gains anything. As for the maps, the entropy falls from
+# 1.64 to 1.51 with hard attention and to 1.59 with the control: more than a third of the sharpening would have come anyway. (One seed;
+# two seeds and more objectives are in [docs/results.md](../docs/results.md).)
 
 # %% [markdown]
 # ## Soft and hard on the same picture, word by word
@@ -806,9 +808,9 @@ print(f"the hard map is sharper for {sharper} of {len(words)} words")
 # ## At test time: expected, most probable, or a sample
 # <!-- index: claim: at test time hard attention may look in three ways | expected context, most probable place, a sample; the official code takes the expected one | satlib.model.captioner.Captioner.looking | tests/test_hard.py::TestTraining::test_evaluated_by_each_look -->
 #
-# The paper does not say how $s_t$ is chosen when a caption is generated. The official code reads the expected context, like soft attention.
-# It could also read the most probable place, or go on throwing darts. We ask `scenes-hard`, a full training that comes with satlib. **With
-# the expected context 93 percent of its captions are right in everything. How many with darts?**
+# The paper does not say how $s_t$ is chosen when a caption is generated. The official code reads the expected context, like soft
+# attention. It could also read the most probable place, or go on throwing darts. We ask `scenes-hard`, a fully trained model that comes
+# with satlib. **With the expected context 93 percent of its captions are right in everything. How many with darts?**
 
 # %%
 my_guess_darts = ...
@@ -902,7 +904,7 @@ print("GRPO     ", group_advantage(r).numpy().round(2).tolist())
 assert_close(r - r.mean(1, keepdim=True), 3 / 4 * (r - leave_one_out(r)))
 
 # %% [markdown]
-# $(N-1)/N$ of it, always: the bias is a scale, and the learning rate does not care. The division is another matter. It blows up groups in
+# $(N-1)/N$ of it, always: the bias is a scale, and the learning rate does not care. The division is another matter. It inflates groups in
 # which nearly all captions are right, or nearly all wrong, so it is not the gradient of the mean reward any more. A group that agrees
 # teaches nothing either way.
 #
@@ -956,9 +958,9 @@ print(f"are right:        {right_before:.0f} percent before, {right_after:.0f} a
 reveal("please the judge after, percent", my_guess_after, pleasing_after)
 
 # %% [markdown]
-# 87 percent. That is as many as are right at all (89 percent before, 87 after): it has learned to be brief, and being brief has hardly cost it
-# the truth. Nobody showed it a single short caption. It tried, was paid or was not, and moved; which is what hard attention did with
-# places, and what a language model does with proofs.
+# 87 percent. That is as many as are right at all (89 percent before, 87 after): it has learned to be brief, and being brief has hardly
+# cost it the truth. In these 50 steps nobody showed it a single caption. It tried, was paid or was not, and moved; which is what hard
+# attention did with places, and what a language model does with proofs.
 
 # %% [markdown]
 # ## What to remember
