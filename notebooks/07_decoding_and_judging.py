@@ -813,9 +813,9 @@ plt.show()
 reveal("of people's objects, percent", my_guess_people, judging["inventions"]["people"][0])
 
 # %% [markdown]
-# 7.5 percent. People notice different things; so much does the method itself cost. What a model has above it, 15.7 for soft attention with
-# EfficientNet-Lite0, is its own. And look at the pairs: with or without attention the intervals overlap, while with the older encoder both
-# models invent more. Looking does not stop the inventing; seeing better helps. (`satlib table --inventions` has all models.)
+# 7.5 percent. People notice different things, and this method counts that as inventing. What a model has above 7.5 is its own: soft
+# attention with EfficientNet-Lite0 has 15.7. And look at the pairs: with or without attention the intervals overlap, while with the older encoder both
+# models invent more. Attention did not reduce the inventing; the newer encoder did. (`satlib table --inventions` has all models.)
 
 # %% [markdown]
 # ## A model as the judge
@@ -905,8 +905,8 @@ reveal("BLEU-4 of the model on scenes", my_guess_model, of_model[0])
 
 # %% [markdown]
 # 71.5 against 54.2, with fewer true captions. The likely reason: the model prefers the common wording, which agrees with many; a reference has
-# its own, and pays for it. On Flickr8k people are still ahead, by a hair in BLEU-4 (21.4 against 20.6) and far in CIDEr (82 against 61). Before you
-# call a score superhuman, ask how humans score.
+# its own, and pays for it. On Flickr8k people are ahead of these ten models, by a hair in BLEU-4 (21.4 against 20.6) and far in CIDEr (82 against 61); no
+# model whose encoder was trained is among the ten. Before you call a score superhuman, ask how humans score.
 
 # %% [markdown]
 # ## Teacher forcing gives a false BLEU
@@ -995,7 +995,7 @@ reveal("NLL at T = 0.25", my_guess_nll, surer)
 #
 # - A likelier caption need not be a better one: it tends to be shorter and blander.
 # - A score means nothing without its protocol, nor a difference without its interval.
-# - BLEU, METEOR and CIDEr measure agreement. CHAIR measures truth, and likes those who say little. Report one of each kind.
+# - BLEU, METEOR and CIDEr measure agreement. CHAIR checks the objects against the picture, and likes those who say little. Report one of each kind.
 # - A model may judge, but not in its own cause.
 
 # %% [markdown] tags=["workbook"]

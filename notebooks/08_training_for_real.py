@@ -108,7 +108,7 @@ reveal("minutes on the H200", guess_minutes, minutes)
 # the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model was mostly worse, with dropout and
 # distorted pictures. On the left, both then fall, and the learning rate runs out just when dev stops improving. On the right, the training
 # NLL goes on falling to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising 30,000 captions. BLEU meanwhile jumps up and
-# down by two points, so it says little about any single epoch.
+# down by two or three points, so it says little about any single epoch.
 #
 # > **Paper, section 4.3** (in our words). Early stopping on BLEU; the model kept is the one with the best BLEU on held-out captions.
 #
@@ -219,15 +219,15 @@ epoch_seconds = words / H200["float32"][256][0]
 print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_seconds:.1f} s an epoch at this rate")
 
 # %% [markdown]
-# Four times the captions give 3.4 times the words per second: a step with 256 captions takes hardly longer than one with 64, because the card
+# Four times the captions give 3.4 times the words per second: a step with 256 captions takes only a fifth longer than one with 64, because the card
 # mostly waits for Python to hand it the next small operation. That is also why bf16 was no faster here: it speeds up products, and the step
-# was not waiting for products. So on a large card, try a larger batch first. (`torch.compile` fuses small operations; at 256 captions in
-# bf16 it made the step 1.9 times as fast.)
+# was not waiting for products. So on a large card, try a larger batch first. (`torch.compile` fuses small operations; whether that pays
+# here, the two rounds in `benchmarks/README.md` leave open.)
 #
 # The price is memory, about 20 MB for each caption: at every word the tanh of the attention MLP is kept at 196 places for the backward pass.
 # 512 captions need 10.6 GB and should fit into a T4's 16.
 #
-# At 256 captions an epoch of Flickr8k would take the decoder 2.3 seconds. The real run above took 38, since it also ran the encoder on
+# At 256 captions an epoch of Flickr8k would take the decoder 2.3 seconds. The real run above took 39 on average, since it also ran the encoder on
 # pixels, forward and backward, and shared its card.
 
 # %% [markdown]
@@ -281,7 +281,7 @@ plt.show()
 reveal("matrix products, percent", guess_products, percent["matrix products"])
 
 # %% [markdown]
-# About three quarters on this CPU, which multiplies slowly and hardly ever waits for Python. On a GPU look for gaps between the kernels instead.
+# About two thirds on this CPU. On a GPU look for gaps between the kernels instead.
 
 # %% [markdown]
 # ## A run that fits on this page
@@ -690,7 +690,7 @@ print(f"another seed {distance('other seed', 'one'):.0e}")
 #
 # The paper left its encoder as it was, and says that with enough data one could train it, too. That is what `flickr8k-lite0-tuned` did, at
 # the top of this page. With `encoder.train = true`, every step runs the encoder on pixels,
-# forward and backward. Four settings made it work:
+# forward and backward. Its recipe has four settings for that:
 #
 # - **Batches of images** (`training.batches = "images"`): each photograph is encoded once for its five captions.
 # - **A learning rate of its own**, $2 \times 10^{-4}$ where the decoder has $8 \times 10^{-4}$, and a warm-up of 400 batches. A random
@@ -701,7 +701,8 @@ print(f"another seed {distance('other seed', 'one'):.0e}")
 # Which of it helped? [On dev](../docs/results.md), training the encoder on $7 \times 7$ places raised CIDEr from
 # 52.9 to 56.4, and the larger photographs raised it to 60.2. The maps tell another story: their peak is in a box that a person drew for 42.3
 # percent of the phrases with the frozen encoder, for 43.6 with the trained one, and for 62.3 with the larger photographs. The middle of the
-# picture is there for 54.1. So training improved the words, and the finer grid the pointing. (One run each.)
+# picture is there for 54.1. So training improved only the words, and the finer grid both. (One run each, and the grid was not the only difference
+# between the last two.)
 
 # %% [markdown]
 # ## A search for hyperparameters
@@ -759,7 +760,7 @@ reveal("points of BLEU-4 with VGG-19", guess_gain, gains["VGG-19", "BLEU-4"][0])
 # - **The interval** covers the choice of test images, not the seed of the training. In an earlier pair of VGG-19 runs with the same recipes,
 #   [no difference was certain](../docs/results.md).
 #
-# On photographs, then, attention bought about a point of BLEU; on scenes, where a caption must bind colours to places, 95.6 percent of the
+# On photographs, then, attention bought a point of BLEU-4 at most; on scenes, where a caption must bind colours to places, 95.6 percent of the
 # captions are right with it and 36.6 without. So why did attention win everywhere? Keep the question in mind.
 
 # %% [markdown]

@@ -131,7 +131,7 @@ drawings.gallery_figure(
 )
 
 # %% [markdown]
-# Every picture gets a fluent sentence, even one that shows nothing the model knows; it has no word for "I see nothing". (You know
+# Every picture gets a sentence, even one that shows nothing the model knows; it has no word for "I see nothing". (You know
 # this as hallucination. It did not begin with large models.) Do the maps at least warn you? Here are those of the coffee.
 
 # %%
@@ -655,9 +655,8 @@ drawings.reading_figure(
 )
 
 # %% [markdown]
-# The rest of the sentence is word for word the same, and the peak of the shape's map has not moved. Light moved by force takes the
-# word with it; a word changed by force leaves the light where it was. Attention steers naming here, much more than naming steers
-# attention.
+# The rest of the sentence is word for word the same, and the peak of the shape's map has not moved. Light moved by force took most
+# words with it; here a word changed by force leaves the light where it was. (That is one word of one scene. You know what to do: count.)
 
 # %% [markdown]
 # ## What to remember
