@@ -83,7 +83,7 @@ plt.show()
 #
 # > **Paper, section 5.1.** Only basic tokenization is applied.
 #
-# "Basic" is what everybody says and nobody does alike. Here it means small letters, and words only: a word has letters and digits, and may have
+# Everybody says "basic", and everybody does something else. Here it means lower case, and words only: a word has letters and digits, and may have
 # hyphens and apostrophes *inside*. Everything else ends a word.
 
 
@@ -114,8 +114,8 @@ differing = [caption for caption in captions if words(caption) != tokenise(capti
 print(f"satlib's tokenise splits {len(differing)} of {len(captions):,} captions differently")
 
 # %% [markdown]
-# There is no *right* tokenizer. What matters is to use the same one everywhere, above all on both sides of a score: notebook 07 shows how a
-# single full stop moves BLEU by points.
+# There is no *right* tokenizer. What matters is to use the same one everywhere, above all on both sides of a score,
+# to which "red." and "red" are two different words.
 #
 # ## The vocabulary
 # <!-- index: section 5.1 | a fixed vocabulary of 10,000 words | satlib.data.text.Vocabulary | tests/test_text.py::test_ids_are_ordered_by_frequency_then_alphabet -->
@@ -182,7 +182,7 @@ print("the same from shuffled captions:", shuffled == known)
 #
 # Our grammar has 62 words. People have more. The word counts of Flickr8k come with satlib (its captions do not). A rare word is hard to
 # learn and not free: a row of the embedding and a row of the output layer, at 512 dimensions a thousand numbers. So recipes leave out words seen
-# less than, say, five times. **What share of Flickr8k's words occurs only once in training? If you drop all words seen less than five times, how
+# fewer than, say, five times. **What share of Flickr8k's words occurs only once in training? If you drop all words seen fewer than five times, how
 # many of 100 words in new captions become unknown?**
 
 # %%
@@ -309,8 +309,8 @@ print(
 )
 
 # %% [markdown]
-# 62 percent. Most captions would never be seen, while each of the longest ones came along 15 times. One word in a paper, "evenly" or not, and
-# a training set of 30,000 captions is one of less than 12,000.
+# 62 percent. Most captions would not be seen at all, while each of the longest ones would come along 15 times. One word in a paper, "evenly" or
+# not, and such an epoch has fewer than 12,000 of the 30,000 captions.
 #
 # ### Padding lies about the loss
 #

@@ -161,7 +161,7 @@ TASKS = (
         title="A caption as words",
         difficulty=2,
         minutes=8,
-        equation="section 4.3",
+        equation="section 5.1",
         reference=words,
         cases=lambda: [
             ("A dog runs.",),
@@ -202,7 +202,7 @@ TASKS = (
         title="The words worth knowing",
         difficulty=2,
         minutes=8,
-        equation="section 4.3",
+        equation="section 5.1",
         reference=vocabulary,
         cases=lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)],
         mistakes={
