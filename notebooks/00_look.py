@@ -134,12 +134,12 @@ drawings.answers_figure(scene.photo(), colours, "purple", tints=tints)
 
 # %% [markdown]
 # 22, and most of them lie on the triangle. On the bare background there is nothing to name, and it names something all the
-# same: blue at the top, orange at the bottom, and dotted on the left, where there is no dot. It has no word for "I see
+# same: blue at the top, orange on the right, and dotted on the left, where there is no dot. It has no word for "I see
 # nothing". Keep this in mind: a captioner has to say *something*. (When a chatbot does it, you know this as *hallucination*.)
 #
 # ## A photograph
 #
-# satlib's other captioner knows photographs, mostly of people and dogs (Flickr8k). Its encoder was trained along with it, and
+# satlib's default captioner knows photographs, mostly of people and dogs (Flickr8k). Its encoder was trained along with it, and
 # near the end it had help: boxes that people had drawn told its attention where things are
 # ([model card](../satlib/models/README.md)). This photograph is from another source.
 
@@ -191,8 +191,8 @@ plots.attention_figure(photographs["coffee"], described["coffee"].words, describ
 # %% [markdown]
 # At "child", the model looks straight into the cup. A fluent sentence with a bright map can still be wrong.
 #
-# What one can ask is another question: "have I seen such things before?" `satlib.model.familiarity` compares a photograph's
-# vectors with those of the training photographs. It warns about the cat, the coffee and the rocket. People and
+# But one can ask it another question: "have you seen anything like this before?" `satlib.model.familiarity` compares a
+# photograph's vectors with those of the training photographs. It warns about the cat, the coffee and the rocket. People and
 # motorcycles are familiar, so about the other two it is silent, and their captions are wrong too. Silence is no promise.
 #
 # ## Your own photograph
@@ -255,8 +255,8 @@ reveal("captions of scenes right with the mean, in percent", my_mean_guess, metr
 # attention is worth 1.2 points of BLEU-4 (notebook 07 says what those are) with the paper's encoder, VGG-19, and 0.1 with
 # EfficientNet-Lite0.
 #
-# Stop at that number. The idea on which today's language models are built was worth one point when it first met
-# pictures. So why did it win? The course keeps this question, and comes back to it.
+# Stop at that number. The idea on which today's language models are built is worth about one point on Flickr8k, and only
+# with the older encoder. So why did it win? The course keeps this question, and comes back to it.
 #
 # ## The map of the course
 

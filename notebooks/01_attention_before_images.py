@@ -503,9 +503,9 @@ plt.show()
 print(f"before {said[0]!r} the largest weight is on {words[int(weights[0].argmax())]!r}; it translates {words[0]!r}")
 
 # %% [markdown]
-# Every word of this translation is right. Yet before the first one the model looked at the noun, and not at the determiner, which is what it was
-# about to translate. Why? Before you read on, count: take all determiners ("my", "the", "our", "every") of the test sentences. **In how many
-# percent of them is the largest weight on the English determiner itself, and in how many on its noun?**
+# Every word of this translation is right. Yet before the first one the model looked at the noun more than at the determiner, which is what it was
+# about to translate. Why? Before you read on, count: take all determiners ("my", "the", "our", "every") of the test sentences. **For what
+# percentage of them is the largest weight on the English determiner itself, and for what percentage on its noun?**
 
 # %%
 my_guess_itself = ...
@@ -531,9 +531,9 @@ for name, (own, noun, diagonal) in shares.items():
     print(f"{name:14} {own:15.0f} % {noun:24.0f} % {diagonal:28.0f} %")
 
 # %% [markdown]
-# On itself in 37 percent, on its noun in 58. Read the rules again: *lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to
+# On itself for 37 percent, on its noun for 58. Read the rules again: *lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to
 # the noun's class, and the determiner comes first, so whoever is about to say *ma* has to know a noun that has not been said yet. Adjectives
-# take the same ending, but they follow their noun; by then the decoder knows it, and it looks at the noun in 8 percent only.
+# take the same ending, but they follow their noun; by then the decoder knows it, and it looks at the noun for only 8 percent.
 #
 # So the model looks at the noun because the grammar asks for its class. Had we only counted errors (63 percent on the true word, against 32 for
 # the diagonal, which knows nothing but positions), we would have counted our discovery as one of them.
@@ -542,7 +542,7 @@ for name, (own, noun, diagonal) in shares.items():
 #
 # An explanation that fits is not yet a test. If the model looks at the noun because *only* the noun knows the ending, then a model that may
 # look at nothing but "my" has to guess it. So we take the choice away: before the first word, all the weight goes to one English word of our
-# choice. **If it is the determiner itself, in how many percent of the sentences is the first Orrish word right?**
+# choice. **If it is the determiner itself, in what percentage of the sentences is the first Orrish word right?**
 
 # %%
 my_guess_forced = ...
@@ -580,7 +580,7 @@ for name, rows in forced.items():
     print(f"light on {name:26} {len(rows)} sentences: {right[name]:3.0f} % right, {same:3.0f} % with the right ending")
 
 # %% [markdown]
-# In 99 percent. It does *not* have to guess, so our explanation, good as it was, is wrong about where the news is.
+# In 99 percent. It does *not* have to guess, so our explanation, good as it was, is wrong about where the information is.
 #
 # Compare the three lines. With light on a noun of the other class, the ending follows that noun in every sentence: the light matters, move it
 # and the word changes. Within the phrase it hardly matters which word is lit. The encoder reads in both directions, so its state at "my" has
@@ -680,7 +680,7 @@ print(alignment(places, places[0], torch.zeros(4, 1), lambda Ey, z, s: s.roll(1)
 # <details><summary>What a good answer has</summary>
 #
 # A prediction made before the run, of a word that should change and of one that should not. And a second explanation that would predict
-# something else: the encoder reads in both directions, so its state at one word may carry a neighbour's news.
+# something else: the encoder reads in both directions, so its state at one word may carry information about a neighbour.
 #
 # </details>
 

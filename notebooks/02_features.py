@@ -173,8 +173,8 @@ reveal("zeros, percent", my_guess_zeros, 100 * (a == 0).float().mean().item())
 
 # %% [markdown]
 # 92 percent: the ReLU cuts off what is negative, and each place responds to few patterns. The vector of the cat's eye is 19 numbers and 493
-# zeros. On the right are the three maps in which it is largest; yellow is strong. None of them has a name, but look where else they light up: at the
-# other eye.
+# zeros. On the right are the three maps in which it is largest; yellow is strong. None of them has a name, but look where else all three light up: at
+# the other eye.
 #
 # ## What a place can see
 # <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.lessons.seeing.receptive_field | tests/test_seeing.py::TestReceptiveField::test_vgg19 -->
@@ -260,7 +260,7 @@ reveal("side that holds half, on average", my_guess_half, np.mean(half))
 # ### How far should a place see?
 #
 # Attention gives each place a weight, and we read a large weight as "the model looks here". That is fair only if fields are small: a place that
-# sees far beyond its cell will do for looking at things beside it. Compare two networks for drawn scenes. One has $7 \times 7$ places, the
+# sees far beyond its cell can serve for things beside it. Compare two networks for drawn scenes. One has $7 \times 7$ places, the
 # other, satlib's encoder `small`, has $14 \times 14$. Say that a place can name an object if it sees at least half of its pixels.
 # **How far from the object, in pixels, is the farthest such place with the first network?**
 
@@ -315,7 +315,7 @@ reveal("with 7 x 7, pixels", my_guess_far, far[7])
 
 # %% [markdown]
 # 39 pixels with wide fields, 5 with narrow ones. (Dots: the places that see half of the outlined object. Square: the field of the farthest.) With
-# the first network a model may look well beside a thing and name it rightly all the same; with the second it has to look at it, and on the right
+# the first network a model may look well beside a thing and still name it correctly; with the second it has to look at it, and on the right
 # it does, at the tip, though nobody ever told it where anything is. **If you want to read maps, design the fields first.**
 #
 # ## Back to pixels
@@ -347,7 +347,7 @@ def unpool(values: Tensor, pooled: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `functional.max_pool2d` with `return_indices=True` tells the switches, and PyTorch has the way back, too. Or by hand: `repeat_interleave(2, dim)`
+# `functional.max_pool2d` with `return_indices=True` gives you the switches, and PyTorch has the way back, too. Or by hand: `repeat_interleave(2, dim)`
 # writes each number twice in a row; where the spread maximum of a window equals `pooled` is its switch.
 
 # %% [markdown] tags=["pseudocode"]
@@ -394,7 +394,7 @@ show_photographs(figure)
 #
 # Each row is one feature map, at its peaks in three photographs: the pixels, and what of them the activation came from. The windows are 24, 64 and
 # 120 pixels wide. The photographs in a row differ, and yet what the map took from them is alike: slanted stripes in the first row, a bright spot
-# in the second, wide curves in the third (in its last photograph with some good will). And it grows from layer to layer.
+# in the second, wide curves in the third (in its last photograph, with some imagination). And it grows from layer to layer.
 #
 # ## Similar places have similar vectors
 #
@@ -421,7 +421,7 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# No photograph shows a second cat. **How similar is the vector of the cat's one eye to that of the other, from 0 (nothing in common) to 1?**
+# No photograph shows a second cat. **How similar are the vectors of the cat's two eyes, from 0 (nothing in common) to 1?**
 
 # %%
 my_guess_eyes = ...
@@ -460,9 +460,9 @@ reveal("cosine of the eyes", my_guess_eyes, nearest["eye", "chelsea"][0])
 # > more, but then the model needs a way to find what matters: attention.
 #
 # What do the layers lose? Drawn scenes can answer, because there we know the truth about every pixel. Take the mean vector over the pixels of an object,
-# for 300 objects, and ask two questions. Has the *nearest* object of another scene the same colour, texture, shape? That shows what dominates a vector.
+# for 300 objects, and ask two questions. Does the *nearest* object of another scene have the same colour, texture, shape? That shows what dominates a vector.
 # And can a *linear classifier*, fitted on other scenes, name them? That shows what a decoder could still pick out. **At `conv5_4`, for how
-# many of 100 objects has the nearest one the same colour (chance: 17)? For how many can the classifier name it?**
+# many of 100 objects does the nearest one have the same colour (chance: 17)? For how many can the classifier name it?**
 
 # %%
 my_guess_nearest = ...
@@ -526,7 +526,7 @@ reveal("conv2_2 after 2 pixels", my_guess_shift, changed["2 pixels down"]["conv2
 
 # %% [markdown]
 # Two pixels take `conv2_2` nearly half of the way to another photograph, 0.47, and `conv5_4` 0.12 of it. Its mean over all places, which is what a
-# captioner without attention gets, hardly moves: 0.06. (A quarter turn is too much for all of them. VGG has not seen many cats climb walls.)
+# captioner without attention gets, hardly moves: 0.06. (A quarter turn is too much even for the mean: 0.50. VGG has not seen many cats climb walls.)
 #
 # Why does the last map change at all? Because it is a *map*. Move the pictures down by 32 pixels, two cells:
 
@@ -724,7 +724,7 @@ print(f"largest difference between batches of 2 and of 3: {difference:.4f}")
 # ●●○ · 15 minutes · open
 #
 # In a copy of `to_pixels`, gate by the signal that went *up*: let a value pass a ReLU where the layer's own output was positive
-# (`seeing.look` gives you the maps of every layer). Draw `conv4_4` both ways. What has the deconvnet that the gradient has not, and which of them would you
+# (`seeing.look` gives you the maps of every layer). Draw `conv4_4` both ways. What does the deconvnet show that the gradient does not, and which of them would you
 # trust to say what the network *uses*?
 #
 # <details><summary>What a good answer has</summary>
