@@ -16,8 +16,8 @@
 # A network writes a sentence about a picture, and before each word it looks somewhere: here you watch where, and then you
 # take over and choose.
 #
-# **Run > Run All Cells** takes 15 seconds. <!-- here: takes 15 seconds | the budget below --> After that, it is yours to
-# move. (Without Python, the same runs in [a web page](../docs/page.md).)
+# **Run > Run All Cells** takes 15 seconds. After that, it is yours to move. (Without Python, the same runs in
+# [a web page](../docs/page.md).)
 #
 # ![A drawn scene and its sentence: word by word, the light moves to what the word names](../docs/attention.webp)
 #

@@ -1,13 +1,12 @@
-"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--all]`, or `index`, `compare`, `claims`.
+"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--all]`, or `index`, `compare`.
 
 notebooks/NN_name.py (Jupytext, percent format) is what is written by hand. `make` generates notebooks/NN_name.ipynb from it, with the
 installing cell put in (and Colab's badge, if pyproject.toml has the repository's address, `Source` in [project.urls]), and
 executes those whose cells differ from their source, or all with --all. The picture of a cell with the tag `docs:NAME` is
-written to docs/NAME.png (a JPEG to NAME.jpeg), for README.md. `claims` lists the numbers and comparisons of the prose with what holds each, and fails
-where nothing does (claims.py). `index` writes notebooks/INDEX.md from the marks in the sources. `compare` writes nothing and
-fails where what is committed differs from what would be generated.
+written to docs/NAME.png (a JPEG to NAME.jpeg), for README.md. `index` writes notebooks/INDEX.md from the marks in the sources.
+`compare` writes nothing and fails where what is committed differs from what would be generated.
 
-A source that holds its tasks (editions.py) gives the workbook too; `claims` and the notes are only for the others.
+A source that holds its tasks (editions.py) gives the workbook too.
 """
 
 import argparse
@@ -18,7 +17,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import claims
 import editions
 import jupytext
 import nbformat
@@ -65,29 +63,19 @@ def chosen(names: Sequence[str], every: Sequence[Path]) -> list[Path]:
 
 
 def generate(source: Path) -> NotebookNode:
-    """The notebook of a source, not executed: its cells, with the opening after the first, and notes and exercises at the end."""
+    """The notebook of a source, not executed: its cells, with the opening after the first, and exercises at the end."""
     cells = lesson(source)
     if not converted(source):
-        cells = numbered([*cells, *notes_cell(cells), *exercises_cell(source)], source.stem[:2])
+        cells = numbered([*cells, *exercises_cell(source)], source.stem[:2])
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
 def lesson(source: Path) -> list[NotebookNode]:
-    """A notebook's cells without its notes and the links to its exercises."""
+    """A notebook's cells without the links to its exercises."""
     if converted(source):
         return editions.cells(source, editions.READ)
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
     return numbered([first, *opening(f"notebooks/{source.stem}.ipynb"), *rest], source.stem[:2])
-
-
-def notes_cell(cells: list[NotebookNode]) -> list[NotebookNode]:
-    """A folded list of what the source marks of the cells quote, each with its origin; none if there is no such mark."""
-    marked = [mark for cell in cells if cell.cell_type == "markdown" for mark in claims.marks(cell.source)]
-    lines = "\n".join(f'- "{words}": {origin}' for kind, words, origin in marked if kind == "source")
-    if not lines:
-        return []
-    summary = "<details><summary>Sources of statements that no cell of this notebook shows</summary>"
-    return [nbformat.v4.new_markdown_cell(f"## Notes\n\n{summary}\n\n{lines}\n\n</details>")]
 
 
 def shows_picture(output: NotebookNode) -> bool:
@@ -97,7 +85,7 @@ def shows_picture(output: NotebookNode) -> bool:
 
 def minutes_to_read(notebook: NotebookNode, seconds_a_line: float = 1.5) -> float:
     """An estimate: 200 words of prose a minute, some seconds for a line of code, 20 for a figure; what closes it is not counted."""
-    closing = re.compile(r"## (?:Try it|References|Notes|Exercises)")
+    closing = re.compile(r"## (?:Try it|References|Exercises)")
     prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown" and not closing.match(cell.source)]
     words = len(re.sub(r"<!--.*?-->", "", "\n".join(prose), flags=re.DOTALL).split())
     code = [
@@ -195,30 +183,6 @@ def problems(source: Path) -> list[str]:
     return found
 
 
-def unheld(source: Path, listed: bool) -> list[str]:
-    """The numbers and comparisons in a notebook's prose that nothing holds.
-
-    Args:
-        source: its .py.
-        listed: print every claim, with what holds it.
-    """
-    target, found = source.with_suffix(".ipynb"), []
-    notebook = nbformat.read(target, 4)
-    if cells_of(notebook) != cells_of(generate(source)):
-        return [f"{target.name} is not what {source.name} gives; make it, so that the claims of the new text are read"]
-    try:
-        every = claims.claims(notebook)
-    except ValueError as error:
-        return [f"{target.name}: {error}"]
-    for claim in every:
-        if listed:
-            print(f"{target.stem[:2]}[{claim.cell}]\t{claim.text}\t{claim.basis or 'NOTHING'}\t...{claim.context}...")
-        if claim.basis is None:
-            found.append(f"{target.name}, cell {claim.cell}: nothing holds {claim.text!r} in ...{claim.context}...")
-    print(f"{target.name:34} {len(every):4} numbers and comparisons, {len(found):3} with nothing behind them")
-    return found
-
-
 def marks(names: Sequence[str] = ()) -> list[Mark]:
     """Every mark of every notebook, or of those whose names begin so: equations first, then sections, then claims."""
     return paper_index.marks({source.stem: generate(source) for source in sources(names)})
@@ -241,10 +205,9 @@ def index() -> str:
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("make", "index", "compare", "claims"))
+    parser.add_argument("what", choices=("make", "index", "compare"))
     parser.add_argument("names", nargs="*", help="the numbers of some notebooks; all if left out")
     parser.add_argument("--all", action="store_true", help="execute those too whose source is as before")
-    parser.add_argument("--list", action="store_true", help="print every claim, with what holds it")
     arguments = parser.parse_args()
     if arguments.what == "make":
         for source in sources(arguments.names):
@@ -255,19 +218,11 @@ def main() -> int:
     if arguments.what in ("make", "index"):
         (FOLDER / "INDEX.md").write_text(index(), encoding="utf-8")
         return 0
-    named = sources(arguments.names)
-    if arguments.what == "claims":
-        found = [line for source in named if not converted(source) for line in unheld(source, arguments.list)]
-        advice = "assert it, show it or name its source (tools/claims.py says how), or do not say it"
-    else:
-        found = [problem for source in named for problem in problems(source)]
-        if not (FOLDER / "INDEX.md").is_file() or (FOLDER / "INDEX.md").read_text(encoding="utf-8") != index():
-            found.append("INDEX.md is not what the marks give")
-        advice = "run `make notebooks` and commit what it writes"
-    for problem in found:
-        print(problem, file=sys.stderr)
+    found = [problem for source in sources(arguments.names) for problem in problems(source)]
+    if not (FOLDER / "INDEX.md").is_file() or (FOLDER / "INDEX.md").read_text(encoding="utf-8") != index():
+        found.append("INDEX.md is not what the marks give")
     if found:
-        print(advice, file=sys.stderr)
+        print(*found, "run `make notebooks` and commit what it writes", sep="\n", file=sys.stderr)
     return 1 if found else 0
 
 
