@@ -427,6 +427,12 @@ class TestMistakes:
             (("dmeo",), "no command is called 'dmeo' (did you mean demo?)"),
             (("recipe", "flickr8k-sot", "--explain"), "no recipe is called 'flickr8k-sot' (did you mean flickr8k-soft?)"),
             (("train", "scenes-soft", "--set", "epochs"), "write it as section.key=value"),
+            (("train", "scenes-soft", "--set", "training.epochs", "5"), "example training.epochs=3, not training.epochs; see: satlib train --help"),
+            (("train", "scenes-soft", "--epochs", "5"), "--epochs 5 (did you mean --set training.epochs=VALUE?); see: satlib train --help"),
+            (("caption", "x.jpg", "--modle", "y"), "--modle y (did you mean --model?); see: satlib caption --help"),
+            (("data", "check", "scenes", "--dataa=y"), "--dataa=y (did you mean --data?); see: satlib data check --help"),
+            (("recipe", "scenes-soft", "5"), "unrecognized arguments: 5; see: satlib recipe --help"),
+            (("caption", "https://example.com/a.jpg"), "https://example.com/a.jpg is an address; download the photograph"),
         ],
     )  # fmt: skip
     def test_usage(self, capsys, words, message):

@@ -16,7 +16,7 @@ from satlib.data import coco, folder, karpathy, scenes
 from satlib.data.images import open_photo
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.evaluation import evaluate
+from satlib.evaluation import evaluate, results
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
 from satlib.training import checkpoint, loop
@@ -111,6 +111,7 @@ KINDS = {  # file: how a valid one is made, and how it is read
     "checkpoint.safetensors": (a_checkpoint, checkpoint.read),
     "log.jsonl": (as_json(RECORD), read_log),
     "evaluation-test.json": (evaluation, evaluate.read),
+    "results.json": (as_json([{"image_id": n, "caption": "a dog"} for n in (1, "2.jpg")]), results.read),
     "vocabulary.json": (as_json({"language": "zh", "words": ["a", "穿"]}), Vocabulary.load),
     "dataset_x.json": (as_json({"images": KARPATHY}), lambda path: karpathy.load(path, None, False)),
     "captions_val2014.json": (as_json(COCO), lambda path: coco.read(path, "val2014")),

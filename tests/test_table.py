@@ -357,11 +357,13 @@ def test_a_transformer_is_compared_with_the_lstm(tmp_path):
     assert {line[1]: line[2] for line in lines if "paper" not in line[2]} == {"a": "c", "b": "a", "d": "c"}
 
 
-def test_a_terminal_has_100_columns_and_differences_the_names_of_rows(tmp_path):
+@pytest.mark.parametrize(("columns", "extra"), [(80, []), (100, ["length", "METEOR"]), (200, ["length", "METEOR"])])
+def test_it_fits_the_terminal_and_differences_have_the_names_of_rows(tmp_path, monkeypatch, columns, extra):
+    monkeypatch.setenv("COLUMNS", str(columns))
     rows = table.rows([*shipped.evaluations(), changed_run(tmp_path, lambda number: "a")])
     text = table.render(rows)
-    assert max(map(len, text.splitlines())) <= 100
-    heading = ["Model", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "length", "METEOR"]
+    assert max(map(len, text.splitlines())) <= min(columns, 100)
+    heading = ["Model", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", *extra]
     assert text.splitlines()[0].split() == heading
     compared = [line[1] for line in table.compare(rows)]
     assert "flickr8k-hard-distilled" in compared

@@ -57,11 +57,14 @@ EXIT = {
     130: "interrupted (Ctrl-C or SIGTERM); finished work is kept",
 }
 COMMANDS = {  # name: the module, and what the command does
-    "data": ("data", "download a data set, check its files, or write it as shards"),
+    "data": ("data", "download a data set, check its captions and photographs, or write it as shards"),
     "features": ("data", "compute the annotation vectors of a recipe's images, once; resumes after a stop"),
     "train": ("train", "train a captioner by a recipe; the same command resumes after a stop"),
-    "tune": ("train", "search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop"),
-    "choose": ("train", "choose a trained run's beam width and length normalisation on the dev split"),
+    "tune": (
+        "train",
+        "before training: search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop",
+    ),
+    "choose": ("train", "after training: choose a run's beam width and length normalisation on the dev split"),
     "average": ("train", "average the weights of two models, one started from the other or both from a third"),
     "evaluate": ("evaluate", "generate captions for a split and score them, or score captions from a file"),
     "ground": ("evaluate", "measure whether words look at the objects that they name"),

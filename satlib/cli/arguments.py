@@ -1,11 +1,13 @@
 """What the commands' parsers have in common: the parser classes, the types of arguments, and shared options."""
 
 import argparse
+import difflib
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from satlib.recipe import LANGUAGES, declared
+from satlib.recipe import LANGUAGES, SECTIONS, declared
 
 SPLITS = ("train", "dev", "test")
 MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
@@ -18,6 +20,26 @@ class Parser(argparse.ArgumentParser):
         """Print the mistake and exit with status 2."""
         self.exit(2, f"satlib: {message}; see: {self.prog} --help\n")
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse does, but a command refuses by itself what it does not know: it has the right help and similar options."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown[0].partition('=')[0])}")
+        return options, unknown
+
+    def _meant(self, word: str) -> str:
+        """What somebody may have meant by an unknown option, as a question in brackets; empty for any other word."""
+        if not word.startswith("--"):
+            return ""
+        key = word[2:].replace("-", "_")
+        homes = [section for section in SECTIONS if key in declared(section)]
+        if homes and "--set" in self._option_string_actions:
+            return f" (did you mean --set {homes[0]}.{key}=VALUE?)"
+        similar = difflib.get_close_matches(word, self._option_string_actions, 1)
+        return f" (did you mean {similar[0]}?)" if similar else ""
+
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter):
     """Shows defaults, except those that mean "not given"."""
@@ -26,6 +48,13 @@ class Formatter(argparse.ArgumentDefaultsHelpFormatter):
         if action.default in (None, False, "") or action.default == []:
             return action.help
         return super()._get_help_string(action)
+
+
+def change(text: str) -> str:
+    """A change of a recipe's value; what it changes, and to what, is checked with the recipe."""
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"write it as section.key=value, for example training.epochs=3, not {text}")
+    return text
 
 
 def positive(text: str) -> int:
@@ -79,6 +108,7 @@ def printed(value: Any) -> int:
 _SHARED: dict[str, dict[str, Any]] = {
     "recipe": {"help": "a recipe's name (satlib recipe lists them) or the path of a .toml file"},
     "--set": {
+        "type": change,
         "action": "append",
         "default": [],
         "metavar": "SECTION.KEY=VALUE",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_caption(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib caption`."""
-    parser.add_argument("photos", type=Path, nargs="+", metavar="IMAGE", help="image files of any usual format")
+    parser.add_argument("photos", type=_file, nargs="+", metavar="IMAGE", help="image files of any usual format")
     parser.add_argument(
         "--model",
         type=Path,
@@ -45,6 +45,13 @@ def add_caption(parser: argparse.ArgumentParser) -> None:
         "with one model",
     )
     add_shared(parser, "--json", "--device")
+
+
+def _file(text: str) -> Path:
+    """The path of a photograph."""
+    if text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{text} is an address; download the photograph, and give its file")
+    return Path(text)
 
 
 def caption(options: argparse.Namespace) -> int:

@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from satlib.cli import inputs
 from satlib.cli.arguments import MODEL, SPLITS, add_shared, at_least_zero, printed
 from satlib.errors import SatlibError
@@ -26,7 +24,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         "model",
         type=Path,
         metavar="MODEL",
-        help=f'{MODEL}; or captions to score without a model: an evaluation file, or JSON {{"image id": "caption", ...}}',
+        help=f'{MODEL}; or captions to score without a model: an evaluation file, JSON {{"image id": "caption", ...}}, '
+        "or a list in COCO's results format",
     )
     parser.add_argument("--split", choices=SPLITS, help="which split (default: test, or that of the evaluation file)")
     add_shared(parser, "--beam")
@@ -83,30 +82,18 @@ def _report(result: dict[str, Any], how: str, path: Path, options: argparse.Name
     return 0
 
 
-class Rescored(Struct):
-    """What scoring needs of an earlier evaluation; the rest it passes on."""
-
-    captions: dict[str, str]
-    data: str | None = None
-    split: str | None = None
-    metrics: dict[str, float] = {}
-
-
 def _score_file(options: argparse.Namespace) -> int:
     """Score captions from a file."""
     from satlib.data import datasets
-    from satlib.evaluation import evaluate
-    from satlib.files.reading import read_json
+    from satlib.evaluation import evaluate, results
 
-    about = 'an evaluation or {"image id": "caption", ...}', "correct the file"
-    content = read_json(options.model, dict[str, Any], *about)
-    earlier = content if isinstance(content.get("captions"), dict) else {}
-    read_json(options.model, Rescored if earlier else dict[str, str], *about)
-    captions = earlier.get("captions", content)
+    earlier, captions = results.read(options.model)
     name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
     if name is None or split is None:
         raise SatlibError(f"{options.model} does not say what was captioned: give --data-set and --split")
     data = datasets.load(name, datasets.data_root(options.data))
+    if isinstance(captions, list):
+        captions = results.by_our_ids(captions, data, options.model)
     result = evaluate.rescore(captions, data, split, earlier, options.language)
     path = evaluate.save(result, options.out or options.model.parent)
     return _report(result, "", path, options)

@@ -9,6 +9,7 @@ it, and captions that are much shorter than the references or nearly all the sam
 """
 
 import re
+import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +57,6 @@ _GROUNDED = {
 _DECIMALS = {"length": 2, "METEOR": 2, "entropy": 2, "movement": 2}
 _PAPERS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
 _ALWAYS = (*_PAPERS, "COCO BLEU-4", "ROUGE-L", "CIDEr")  # the other columns appear if an evaluation has them
-_WIDTH = 100  # columns of a terminal
 # No verdict on captions with less than this share of the references' words (BLEU's penalty, which the paper left out, is 0.72 there) ...
 _SHORT = 0.75
 # ... nor if one caption has this share of the images, or if this share of the captions would be all the different ones.
@@ -326,8 +326,13 @@ def _laid_out(
     """A table and its notes; its first `words` columns are text, the others numbers. A remark stands below the row of its label."""
     if style == "markdown":
         return _markdown(heading, cells, words) + "\n\n" + "\n\n".join(map(_escape, notes)) + "\n"
-    wrapped = [textwrap.fill(note, _WIDTH, subsequent_indent="  ", break_on_hyphens=False) for note in notes]
+    wrapped = [textwrap.fill(note, _width(), subsequent_indent="  ", break_on_hyphens=False) for note in notes]
     return _text(heading, cells, words, remarks or {}) + "\n\n" + "\n".join(wrapped) + "\n"
+
+
+def _width() -> int:
+    """The columns of the terminal, at most 100; 100 where there is none, as in a file."""
+    return min(shutil.get_terminal_size((100, 0)).columns, 100)
 
 
 def _protocols(rows: Sequence[TableRow]) -> list[str]:
@@ -343,7 +348,7 @@ def _text(heading: Sequence[str], cells: Sequence[Sequence[str]], words: int, re
     for column in range(words, len(heading)):
         if not blocks or room < 2 + widths[column]:
             blocks.append([])
-            room = _WIDTH - sum(widths[1:words]) - 2 * (words - 2)
+            room = _width() - sum(widths[1:words]) - 2 * (words - 2)
         blocks[-1].append(column)
         room -= 2 + widths[column]
     parts = []
@@ -375,7 +380,7 @@ def _block(
             lines.append(f"{data} ".ljust(len(lay(heading)), "-"))
         lines.append(lay(line))
         if line[1] in remarks:
-            lines.append(textwrap.indent(textwrap.fill(remarks[line[1]], _WIDTH - 4), "    "))
+            lines.append(textwrap.indent(textwrap.fill(remarks[line[1]], _width() - 4), "    "))
     return "\n".join(lines)
 
 
