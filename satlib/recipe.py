@@ -28,6 +28,7 @@ else:
 
 # Languages written without spaces between words: the values of data.language other than the empty one.
 LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese"}
+OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
 VIEWS = ("whole", "crop")  # which part of a photograph the encoder sees
 LOOKS = ("expected", "probable", "sample")  # what hard attention passes on when it generates captions
 SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
@@ -65,7 +66,7 @@ class EncoderConfig(_Section):
     """The network that turns an image into annotation vectors."""
 
     name: Annotated[str, Meta(description=
-        "the encoder: one of those that satlib info lists, or timm:NAME")] = "vgg19"
+        "the encoder: one of those that satlib info lists, timm:NAME, or model:NAME (the trained encoder of a captioner)")] = "vgg19"
     pretrained: Annotated[bool, Meta(description="whether the encoder starts from its trained weights")] = True
     train: Annotated[bool, Meta(description=
         "whether the encoder is trained with the decoder; if not, it is frozen and its annotation vectors are "
@@ -438,6 +439,10 @@ def require_consistent(recipe: Recipe) -> None:
     if not (recipe.encoder.train or recipe.encoder.pretrained):
         raise SatlibError(
             "a frozen encoder needs pretrained weights; set encoder.pretrained = true, or encoder.train = true to train it"
+        )
+    if recipe.encoder.train and recipe.encoder.name.startswith(OF_MODEL):
+        raise SatlibError(
+            f"the encoder {recipe.encoder.name} stays as it is: set encoder.train = false, or begin with the model (--start)"
         )
     if recipe.encoder.frozen_statistics and not recipe.encoder.pretrained:
         raise SatlibError(

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torchvision.models import alexnet, googlenet, vgg19
 
 from satcourse import demo
+from satlib import recipe
 from satlib.data import images
 from satlib.errors import SatlibError
 from satlib.model import encoders
@@ -302,6 +303,18 @@ class TestErrors:
         assert "unknown encoder 'vgg'; choose from vgg19, alexnet, " in self.error("vgg")
         assert "timm has no model 'resnet18x'" in self.error("timm:resnet18x", False)
         assert "did you mean" in self.error("timm:esnet152", False)
+
+    def test_of_a_model_whose_encoder_was_frozen(self):
+        with pytest.raises(SatlibError, match=r"was not trained; name it: encoder\.name=efficientnet-lite0"):
+            encoders.create("model:flickr8k-lite0-soft")
+
+    def test_of_a_model_that_is_not_there(self):
+        with pytest.raises(SatlibError, match="the model runs/gone does not exist"):
+            encoders.create("model:runs/gone")
+
+    def test_of_a_model_and_trained(self):
+        with pytest.raises(SatlibError, match="model:scenes-soft stays as it is"):
+            recipe.load("own-folder", ["encoder.name=model:scenes-soft", "encoder.train=true"])
 
     def test_a_model_for_another_size(self):
         assert "cannot process images of 224 x 224" in self.error("timm:vit_tiny_patch16_384", False)

@@ -68,12 +68,43 @@ class TestStarting:
                 assert value.equal(others[name]), name
         assert ours.origins == ("begun from scenes-soft",)
 
-    def test_a_line_says_so(self, own, tmp_path, capsys):
-        given = ["train", "own-folder", "--start", "scenes-soft", "--out", str(tmp_path / "run")]
+    def test_a_trained_encoder_stays_as_it_is_and_its_vectors_are_computed_once(self, begun, own):
+        ours, theirs = begun
+        assert ours.recipe.encoder.name == ours.encoder.name == "model:scenes-soft"
+        assert not ours.recipe.encoder.train
+        pixels = Pixels(datasets.load(str(own))).read(["train-000000.png", "train-000001.png"])
+        assert ours.annotations(pixels).equal(theirs.annotations(pixels))
+
+    def test_or_goes_on_learning_where_the_recipe_says_so(self):
+        chosen = recipe.load("own-folder", ["encoder.train=true"])
+        encoder = starting.fitted(chosen, shipped.model("scenes-soft"), ["encoder.train=true"]).encoder
+        assert (encoder.name, encoder.train) == ("small", True)
+
+    def test_a_trained_model_does_not_know_the_vectors_of_an_encoder_before_its_training(self, own, tmp_path):
+        model = shipped.model("scenes-soft")
+        other = Captioner.load(model)
+        with torch.no_grad():
+            next(other.encoder.parameters()).mul_(2)
+        other.save(tmp_path / "other.safetensors")
+        chosen = starting.fitted(recipe.load("own-folder", [f"data.name={own}", *SMALL]), model)
+        data = datasets.load(str(own))
+        with pytest.raises(SatlibError, match="was trained along with its encoder, and model:scenes-soft is another"):
+            loop.train(
+                chosen, data, Pixels(data), tmp_path / "run", start=tmp_path / "other.safetensors", progress=False
+            )
+
+    def test_a_line_says_so(self, own, tmp_path, capsys, monkeypatch):
+        monkeypatch.setenv("SATLIB_DATA", str(tmp_path))
+        given = ["own-folder", "--start", "scenes-soft", "--out", str(tmp_path / "run")]
         changes = [part for change in (f"data.name={own}", *SMALL) for part in ("--set", change)]
+        assert cli.main(["train", *given, *changes]) == 2
+        command = capsys.readouterr().err.strip().split("create it with: ")[1]
+        assert command == f"satlib features own-folder --set data.name={own} --set encoder.name=model:scenes-soft"
+        assert cli.main(shlex.split(command)[1:]) == 0
+        given.insert(0, "train")
         assert cli.main([*given, *changes]) == 0
         out = capsys.readouterr().out
-        assert 'encoder.name = "small"' in out
+        assert 'encoder.name = "model:scenes-soft"' in out
         assert " words keep the weights that they have in " in out
         assert "are new to it and start fresh" in out
         assert cli.main([*given, *changes]) == 0  # the same command goes on with the run, which is done

@@ -17,8 +17,10 @@ small                 five convolutions, to train from scratch with the decoder 
 timm:NAME             what `timm` calls forward_features                         any
 A@SIDE                A, for images enlarged to SIDE x SIDE pixels               SIDE / 224 times finer
 A+B                   the maps of A and B side by side, on the finer grid        D of A + D of B
+model:NAME            the encoder that a captioner was trained with              as that one's
 ====================  =========================================================  ==============
 
+NAME of a captioner: one that comes with satlib, a run's folder, or a model file.
 `vgg19`, `efficientnet-lite0` and `efficientnet-lite2` load weights from installed packages; the others download them from
 torchvision or timm.
 """
@@ -34,12 +36,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from satlib.data.images import SIZE
 from satlib.errors import SatlibError
+from satlib.files.weights import read_safetensors, require_finite, unpacked
+from satlib.model import shipped
+from satlib.recipe import OF_MODEL
 
 IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 _AS_IS = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # for a body that normalises its images itself
@@ -155,12 +161,14 @@ def create(name: str, pretrained: bool = True) -> Encoder:
 
     Args:
         name: one of `names()` or "timm:NAME" for any model of timm; with "@" and a side in pixels for enlarged images; or
-            several of these with "+" between them.
+            several of these with "+" between them; or "model:NAME" for the trained encoder of a captioner.
         pretrained: load the pretrained weights; otherwise the weights are random (for training or for loading a checkpoint).
 
     Raises:
         SatlibError: the name is unknown, or the weights are neither installed nor downloadable.
     """
+    if name.startswith(OF_MODEL):
+        return _of_model(name)
     if "+" in name:
         return Encoder(name, Network(SideBySide([create(part, pretrained) for part in name.split("+")]), *_AS_IS))
     if "@" in name:
@@ -178,6 +186,32 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     if name not in _BUILDERS:
         raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(names())} or timm:NAME")
     return Encoder(name, _BUILDERS[name](pretrained))
+
+
+class _Made(msgspec.Struct):
+    """What `_of_model` reads of a captioner's header: the name of its encoder, and the hash of the weights of a frozen one."""
+
+    encoder: dict[str, str | None]
+
+
+def _of_model(name: str) -> Encoder:
+    """The encoder that a captioner was trained with; its weights are in the captioner's file.
+
+    Raises:
+        SatlibError: the file is missing or damaged, or its encoder was frozen.
+    """
+    path = shipped.or_shipped(Path(name.removeprefix(OF_MODEL)))
+    path = path / "model.safetensors" if path.is_dir() else path
+    header, tensors = read_safetensors(path, _Made, "that of a captioner")
+    if header.encoder.get("weights"):
+        raise SatlibError(f"the encoder of {path} was not trained; name it: encoder.name={header.encoder['name']}")
+    encoder = create(str(header.encoder["name"]), pretrained=False)
+    weights = dict(unpacked(tensors, path))
+    require_finite(weights, path)
+    own = {key.removeprefix("encoder."): value for key, value in weights.items() if key.startswith("encoder.")}
+    encoder.load_state_dict(own)
+    encoder.name = name
+    return encoder
 
 
 def register(name: str, build: Callable[[bool], Network]) -> None:

@@ -29,6 +29,11 @@ def model(name: str = PHOTOGRAPHS) -> Path:
     return path
 
 
+def name_of(path: Path) -> str | None:
+    """The name of the captioner that comes with satlib in this file; None of any other file."""
+    return path.stem if path.stem in models() and model(path.stem) == path else None
+
+
 def or_shipped(path: Path) -> Path:
     """The path, if it exists; otherwise the file of the captioner of that name, which comes with satlib.
 

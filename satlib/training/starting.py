@@ -13,9 +13,9 @@ from torch import Tensor
 from satlib import recipe
 from satlib.errors import SatlibError
 from satlib.files.progress import say
-from satlib.model import captioner, origins
+from satlib.model import captioner, origins, shipped
 from satlib.model.captioner import Captioner
-from satlib.recipe import Recipe
+from satlib.recipe import OF_MODEL, Recipe
 from satlib.training.checkpoint import RunState
 from satlib.training.optimisation import trained_part
 
@@ -41,8 +41,12 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     model, values = captioner.read_file(start)[1].recipe.to_dict(), chosen.to_dict()
     given = {change.partition("=")[0].strip() for change in changes}
     taken = {}
-    # A trained encoder must go on as such; on a frozen one, the recipe may begin to train.
-    seen = tuple(values["encoder"]) if model["encoder"]["train"] else _SEEN
+    seen = _SEEN
+    if model["encoder"]["train"]:
+        if values["encoder"]["train"]:
+            seen = tuple(values["encoder"])
+        else:  # what training made of it stays as it is
+            model["encoder"]["name"] = f"{OF_MODEL}{shipped.name_of(start) or start.resolve()}"
     for section, keys in (("encoder", seen), ("decoder", _SIZES)):
         for key in keys:
             name = f"{section}.{key}"
@@ -59,8 +63,14 @@ def start_from(path: Path, state: RunState) -> None:
     Raises:
         SatlibError: it has another language, encoder or size.
     """
-    shared = None if state.captioner.recipe.encoder.train else state.captioner.encoder
-    trained = Captioner.load(path, state.captioner.device, shared)
+    frozen = not state.captioner.recipe.encoder.train
+    encoder = state.captioner.encoder
+    trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
+    if frozen and trained.recipe.encoder.train and trained.encoder.weights_hash != encoder.weights_hash:
+        raise SatlibError(
+            f"{path} was trained along with its encoder, and {encoder.name} is another: it does not know these annotation "
+            f"vectors; leave encoder.name as it is, or let the encoder go on learning with encoder.train=true"
+        )
     for fresh in {id(one): one for one in (state.captioner, state.averaged)}.values():
         weights = _weights(trained, fresh, path)
         fresh.origins = (*trained.origins, f"{origins.BEGUN}{trained.recipe.name}", *fresh.origins)
