@@ -160,3 +160,27 @@ def test_what_is_not_given_is_the_papers_model():
         dropout=0.5,
     )
     assert DecoderConfig() == given
+
+
+def test_in_bf16_the_vectors_of_a_frozen_encoder_are_rounded_once():
+    """A copy of them in bf16 for each word would be most of a training step's memory; those of an encoder that trains need one."""
+
+    def run(trained):
+        model, kept = decoder().float(), []
+        a = torch.randn(B, L, D) + torch.zeros((), requires_grad=trained)
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each)
+        with hooks, torch.autocast("cpu", torch.bfloat16):
+            logits = model(a, torch.randint(K, (B, C))).logits
+        logits.float().logsumexp(2).sum().backward()
+        copies = {each.data_ptr() for each in kept if each.dtype == torch.bfloat16 and each.numel() == a.numel()}
+        return len(copies), logits.detach(), [each.grad for each in model.parameters()]
+
+    (copies, *frozen), (of_trained, *trained) = run(False), run(True)
+    assert (copies, of_trained) == (2, C + 1)  # one is the keys' own
+    torch.testing.assert_close(frozen, trained, rtol=0, atol=0)
+
+
+def test_without_attention_the_even_map_is_float32_in_bf16_too():
+    with torch.autocast("cpu", torch.bfloat16):
+        alphas = decoder(attention="none").float()(torch.randn(B, L, D), torch.randint(K, (B, C))).alphas
+    assert torch.equal(alphas, torch.full((B, C, L), 1 / L))

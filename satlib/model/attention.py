@@ -240,7 +240,7 @@ class NoAttention(nn.Module):
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
         """The mean annotation vector; every location has weight 1 / L."""
-        return Look(keys.squeeze(1), a.new_full(a.shape[:2], 1 / a.shape[1]))
+        return Look(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
 
 
 def create(

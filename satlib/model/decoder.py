@@ -119,7 +119,11 @@ class Decoder(nn.Module):
 
     def view(self, a: Tensor, expected: Tensor | None = None) -> View:
         """Prepare annotation vectors a (B, L, D) for any number of steps."""
-        return View(a, self.attention.keys(a), expected)
+        keys, device = self.attention.keys(a), a.device.type
+        # autocast would round a anew at every word, and autograd keep each copy. Gradients of a are to be summed in float32.
+        if torch.is_autocast_enabled(device) and not a.requires_grad:
+            a = a.to(torch.get_autocast_dtype(device))
+        return View(a, keys, expected)
 
     def initial_state(self, a: Tensor) -> State:
         """h_0 and c_0 from two MLPs of the mean annotation vector of a (B, L, D)."""

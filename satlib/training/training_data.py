@@ -101,7 +101,7 @@ def random_views(images: Tensor, smallest: float = 0.7) -> Tensor:
 def drop_annotations(a: Tensor, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
     """Leave out some places and dimensions of a batch's annotation vectors, against overfitting.
 
-    The encoder is frozen, so the same few thousand sets of vectors return in every epoch; this makes them differ.
+    A frozen encoder gives the same few thousand sets of vectors in every epoch; this makes them differ.
 
     Args:
         a: annotation vectors (B, L, D).
