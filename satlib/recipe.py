@@ -26,11 +26,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Languages written without spaces between words: the values of data.language other than the empty one.
+# Languages written without spaces between words; an empty text stands for all others.
+Language = Literal["", "zh", "ja", "th", "lo", "km", "my"]
 LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese"}
 OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
-VIEWS = ("whole", "crop")  # which part of a photograph the encoder sees
-LOOKS = ("expected", "probable", "sample")  # what hard attention passes on when it generates captions
+View = Literal["whole", "crop"]  # which part of a photograph the encoder sees
+Look = Literal["expected", "probable", "sample"]  # what hard attention passes on when it generates captions
+VIEWS: tuple[View, ...] = typing.get_args(View)
+LOOKS: tuple[Look, ...] = typing.get_args(Look)
 SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
 # A recipe's name is also that of a folder: a stranger's must not lead out of the folder that it is written to.
 _NAME = r'^[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}\Z'
@@ -47,7 +50,7 @@ class DataConfig(_Section):
 
     name: Annotated[str, Meta(description=
         "the data set: its name, the path of your own folder, or the folder or address of shards")] = "flickr8k"
-    language: Annotated[Literal[("", *LANGUAGES)], Meta(description=
+    language: Annotated[Language, Meta(description=
         "the language of the captions, if it is written without spaces between words; each character is then a "
         "token")] = ""
     vocabulary_size: Annotated[int, Meta(ge=3, le=1_000_000, description=
@@ -77,7 +80,7 @@ class EncoderConfig(_Section):
     scale: Annotated[float, Meta(ge=0, description=
         "the factor that annotation vectors are multiplied by; large vectors saturate an untrained LSTM. 0 measures "
         "it when training begins: 1 / root mean square of the vectors of some training images")] = 1.0
-    view: Annotated[Literal[VIEWS], Meta(description=
+    view: Annotated[View, Meta(description=
         "the part of a photograph that the encoder sees: whole (all of it, squeezed to a square) or crop (its "
         "middle, as in the paper)")] = "whole"
 
@@ -223,7 +226,7 @@ class DecodingConfig(_Section):
         "the exponent x that hypotheses are ranked by: log p / length^x; 0 ranks by log p")] = 0.0
     max_length: Annotated[int, Meta(ge=1, le=1000, description=
         "the largest number of words in a generated caption")] = 30
-    look: Annotated[Literal[LOOKS], Meta(description=
+    look: Annotated[Look, Meta(description=
         "the context vector that hard attention passes on: expected (the weighted mean), probable (the place with "
         "the largest weight), or sample (a place drawn by the weights)")] = "expected"
 # fmt: on
@@ -270,7 +273,7 @@ class Option(NamedTuple):
     @property
     def meaning(self) -> str:
         """A noun phrase that completes the sentence "OPTION is ..."."""
-        return self.meta.description
+        return self.meta.description or ""
 
     @property
     def range(self) -> str:
@@ -372,7 +375,9 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
             f"the recipe's name, {name[:50]!r}, cannot be that of a folder, as runs/NAME needs it; take up to 60 letters, "
             "digits, spaces, - and _, and no point at the beginning"
         )
-    sections = {section: _section(section, table) for section, table in values.items() if section != "name"}
+    sections: dict[str, Any] = {
+        section: _section(section, table) for section, table in values.items() if section != "name"
+    }
     recipe = Recipe(name, **sections)
     if recipe.decoder.attention == "hard" and "doubly_stochastic" not in values.get("objective", {}):
         objective = msgspec.structs.replace(recipe.objective, doubly_stochastic=0.0)

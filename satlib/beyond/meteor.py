@@ -58,7 +58,9 @@ def align(caption: Sequence[Hashable], reference: Sequence[Hashable]) -> _Pairs:
         alone = len(partners[i]) == 1 and caption.count(word) == 1  # then leaving it out is never better
         after: dict[tuple[int | None, int], tuple[_Score, _Pairs]] = {}
         for (last, taken), ((matches, chunks, distance), pairs) in best.items():
-            ways = [] if alone else [((None, taken), ((matches, chunks, distance), pairs))]
+            ways: list[tuple[tuple[int | None, int], tuple[_Score, _Pairs]]] = []
+            if not alone:
+                ways.append(((None, taken), ((matches, chunks, distance), pairs)))
             for j in partners[i]:
                 if not taken >> j & 1:
                     broken = last is None or j != last + 1

@@ -19,7 +19,7 @@ class Terms(NamedTuple):
 
     terms: list[Term]
     boxes: str
-    teachers: Sequence[str] | None
+    teachers: list[str] | None
     detectors: WordDetectors | None
 
 

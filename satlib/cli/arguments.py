@@ -67,7 +67,7 @@ def positive(text: str) -> int:
 def beam_width(text: str) -> int:
     """A whole number in the range of decoding.beam."""
     most = declared("decoding")["beam"].meta.le
-    if positive(text) > most:
+    if most is not None and positive(text) > most:
         raise argparse.ArgumentTypeError(f"must be at most {most}, not {text}")
     return int(text)
 

@@ -74,9 +74,8 @@ def topics() -> dict[str, str]:
         "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
         "CUDA": cuda,
         "MPS": "yes" if torch.backends.mps.is_available() else "none",
-        "Java": shutil.which("java")
-        if metrics.java_available()
-        else f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
+        "Java": (metrics.java_available() and shutil.which("java"))
+        or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
         "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install -e '.[course]'",
         "data": f"{root}: {', '.join(present) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
         "recipes": ", ".join(recipe.names()),

@@ -86,10 +86,10 @@ def explained(name: str | None = None, markdown: bool = False) -> str:
     Raises:
         SatlibError: there is no such recipe, or it is not valid.
     """
-    chosen = None if name is None else recipes.load(name)
     section = _section_markdown if markdown else _section_text
+    chosen = None if name is None else recipes.load(name)
     sections = "\n\n".join(section(title, chosen) for title in recipes.SECTIONS)
-    if chosen is None:
+    if name is None or chosen is None:
         return _PAGE.format(recipes=listing(markdown=True), options=sections).rstrip() if markdown else sections
     line = recipes.description(name)
     if markdown:

@@ -11,9 +11,10 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BufferedIOBase, RawIOBase
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -32,7 +33,8 @@ from satlib.files.reading import Count, Size, read_json
 FORMAT = "satlib features 3"  # change it whenever the result of `images.square` changes
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
 COMMAND = "satlib features RECIPE"  # what makes a store
-Item, Value = TypeVar("Item"), TypeVar("Value")
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 
 class Source(NamedTuple):
@@ -141,10 +143,10 @@ class FeatureStore:
         values = np.empty((len(records), self.grid[0] * self.grid[1], self.dim), np.float16)
         with open(self._path, "rb", buffering=0) as array:
             for image_id, record, vectors in zip(image_ids, records, values, strict=True):
-                if not read_row(array, record.row, vectors):
+                if not read_row(array, record.row, vectors.data):
                     raise SatlibError(f"{self._path} was truncated while it was read; run satlib features again")
                 if not self._intact[record.row]:
-                    if zlib.crc32(vectors) != record.crc32:
+                    if zlib.crc32(vectors.data) != record.crc32:
                         raise SatlibError(
                             f"the vectors of {image_id} in {self._path} are damaged (wrong checksum); "
                             "run satlib features again with --verify, which recomputes them"
@@ -243,8 +245,8 @@ def stamp(example: Example) -> tuple[int, int]:
 
 def content_hash(data: CaptionSet, example: Example) -> str:
     """SHA-256 of an image's file, or of the pixels of a drawn image; errors as for `stamp`."""
-    drawn = example.path is None
-    content = np.asarray(data.photo(example)).tobytes() if drawn else _of_file(example.path, Path.read_bytes)
+    path = example.path
+    content = np.asarray(data.photo(example)).tobytes() if path is None else _of_file(path, Path.read_bytes)
     return hashlib.sha256(content).hexdigest()
 
 
@@ -275,11 +277,10 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def read_row(array: BinaryIO, row: int, buffer: np.ndarray | bytearray) -> bool:
+def read_row(array: RawIOBase | BufferedIOBase, row: int, buffer: memoryview) -> bool:
     """Read a row into a buffer of its size; return whether it is complete."""
-    size = memoryview(buffer).nbytes
-    array.seek(row * size)
-    return array.readinto(buffer) == size  # type: ignore[attr-defined]
+    array.seek(row * buffer.nbytes)
+    return array.readinto(buffer) == buffer.nbytes
 
 
 def home_of(data: CaptionSet) -> str:

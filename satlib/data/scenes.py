@@ -142,9 +142,9 @@ def scene(image_id: str, seed: int = 0) -> Scene:
     relation = pick(random, grammar.RELATIONS)
     diameters = [float(random.uniform(*DIAMETER[kind.size])) for kind in kinds]
     centres = _places(random, relation, diameters)
-    objects = tuple(Thing(*thing) for thing in zip(kinds, centres, diameters, strict=True))
+    one, other = (Thing(*thing) for thing in zip(kinds, centres, diameters, strict=True))
     captions = grammar.captions(random, Meaning.of(kinds[0], relation, kinds[1]))
-    return Scene(image_id, seed, objects, relation, captions)
+    return Scene(image_id, seed, (one, other), relation, captions)
 
 
 def exact_match(caption: str | Sequence[str], scene: Scene) -> bool:

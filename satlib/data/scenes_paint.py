@@ -155,7 +155,7 @@ def named_object(
     canvas.blend(part, paint, cover)
     inside = cover > 0.5
     canvas.owner[part][inside] = number
-    return np.count_nonzero(inside)
+    return int(np.count_nonzero(inside))
 
 
 def _outline(

@@ -70,7 +70,7 @@ def _evaluation(path: Path) -> tuple[Path, dict[str, Any]] | None:
     comes_with_satlib = path.stem in shipped.models() and path.samefile(shipped.model(path.stem))
     ours = [file for file in shipped.evaluations() if comes_with_satlib and file.parent.name == path.stem]
     file = next((file for file in (path.parent / "evaluation-test.json", *ours) if file.is_file()), None)
-    return file and (file, evaluate.read(file))
+    return None if file is None else (file, evaluate.read(file))
 
 
 def _figures(found: Mapping[str, Any]) -> dict[str, float]:

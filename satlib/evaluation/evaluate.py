@@ -133,8 +133,9 @@ def of_captions(
     invented, invention_columns = _inventions(texts, examples, settings["data"])
     figures, columns = dict(scores.values) | invented | of_maps, scores.statistics | invention_columns | map_columns
     if settings["data"] == "scenes":
-        columns |= _exact_matches(texts)
-        figures["exact match"] = 100 * sum(columns["exact match"]) / len(examples)
+        exact = _exact_matches(texts)
+        columns |= exact
+        figures["exact match"] = 100 * sum(exact["exact match"]) / len(examples)
         if settings["attention"] != "none":  # a uniform map has no peak to measure
             pointing, pointing_columns = _pointing(captions, examples)
             figures, columns = figures | pointing, columns | pointing_columns

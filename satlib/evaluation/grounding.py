@@ -537,7 +537,8 @@ def write(path: Path, entries: Sequence[Entry]) -> None:
     text = msgspec.json.encode(described).decode()
     with replacing(path) as partial, open(partial, "wb") as file:
         if path.suffix == ".npz":
-            np.savez(file, captions=text, **{name: each.numpy() for name, each in maps.items()})
+            arrays: dict[str, Any] = {name: each.numpy() for name, each in maps.items()}
+            np.savez(file, captions=text, **arrays)
         else:
             file.write(save(maps, {"captions": text}))
 

@@ -54,7 +54,7 @@ class Measurement:
 # --- Maps on their own -------------------------------------------------------------------------------------------------
 
 
-def entropy_and_movement(captions: Iterable[Caption]) -> tuple[dict[str, float], dict[str, list[float | None]]]:
+def entropy_and_movement(captions: Iterable[Caption]) -> tuple[dict[str, float], dict[str, Sequence[float | None]]]:
     """Sharpness and movement of the attention maps of captions: means over captions, and statistics.
 
     "map entropy" is in nats (log L for a uniform map); "map movement" is the total variation distance between the maps of

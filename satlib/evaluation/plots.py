@@ -157,7 +157,8 @@ def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Ten
         maps = overlay.spread(photo.size, alphas, pixels.shape[:2], view).numpy()
         overlays = [overlay.light(pixels, alpha) for alpha in maps]
         gates = [None] * len(overlays) if betas is None else betas.tolist()
-        panels = [(label, pixels, None, None), *zip([*words, END_LABEL], overlays, maps, gates, strict=False)]
+        panels: list[Panel | None] = [(label, pixels, None, None)]
+        panels += zip([*words, END_LABEL], overlays, maps, gates, strict=False)
         # If captions are compared, further rows are indented, so that each photograph starts a caption.
         rows.append(panels[:columns])
         step = columns if len(captions) == 1 else max(columns - 1, 1)
@@ -167,8 +168,8 @@ def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Ten
     below = 0.22 if any(betas is not None for _, _, _, betas, _ in captions) else 0.0
     shape = min(max(pixels.shape[0] / pixels.shape[1], 0.5), 1.5)  # a very long photograph is drawn small in its panel
     height = (_PANEL * shape + 0.4 + below) * len(rows)
-    figure = Strip(figsize=(_PANEL * columns, height), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.05, wspace=0, hspace=0)
+    figure = Strip(figsize=(_PANEL * columns, height))
+    figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.05, wspace=0, hspace=0)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     for row, axes in zip(rows, grid, strict=True):
         for axis, panel in zip(axes, [*row, *[None] * (columns - len(row))], strict=True):
@@ -317,8 +318,10 @@ def sheet(rows: Mapping[str, Sequence[Judgement]], photo: Callable[[str], Image.
 def _draw_judgement(axis: Axes, judgement: Judgement, photo: Image.Image) -> None:
     """A part of a photograph, lit by a map, with boxes and the map's peak."""
     mention, values, seen = judgement.mention, judgement.values, judgement.entry.seen
-    corners = (round(share * photo.size[side % 2]) for side, share in enumerate(seen))
-    pixels = overlay.scaled(photo.crop(tuple(corners)))  # black where the part reaches beyond the photograph
+    left, top, right, bottom = (round(share * photo.size[side % 2]) for side, share in enumerate(seen))
+    pixels = overlay.scaled(
+        photo.crop((left, top, right, bottom))
+    )  # black where the part reaches beyond the photograph
     height, width = pixels.shape[:2]
     alpha = judgement.entry.alphas[mention.index].double()
     down, across = (maps.interpolation(cells, side) for cells, side in zip(alpha.shape, (height, width), strict=True))
@@ -383,7 +386,7 @@ def _plain_axes(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _curve(axis: Axes, epochs: Sequence[Mapping[str, Any]], key: str, label: str, **style: str) -> None:
+def _curve(axis: Axes, epochs: Sequence[Mapping[str, Any]], key: str, label: str, **style: Any) -> None:
     values = [_value(line, key, math.nan) for line in epochs]
     axis.plot([line["epoch"] for line in epochs], values, label=label, linewidth=1.8, markersize=5, **style)
 

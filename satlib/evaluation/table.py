@@ -218,7 +218,7 @@ def render(rows: Sequence[TableRow], style: str = "text", with_intervals: bool =
         for column in (_INVENTIONS if inventions else _FIGURES)
         if column in _ALWAYS or any(column in row.figures for row in rows)
     ]
-    marks = {protocol: "*" * i for i, protocol in enumerate(_protocols(rows))}
+    marks: dict[str, str] = {protocol: "*" * i for i, protocol in enumerate(_protocols(rows))}
 
     plus = "±" if style == "text" else " ± "
 

@@ -42,7 +42,7 @@ def progress_bar(iterable: Iterable[Any] | None = None, show: bool = True, **opt
     disable = quiet or not show or sys.stderr is None
     if _in_notebook() or (sys.stderr is not None and sys.stderr.isatty()):
         return tqdm(iterable, disable=disable, **options)
-    rare = {"mininterval": MINUTE, "delay": MINUTE, "miniters": 1, "bar_format": _LINE}
+    rare: dict[str, Any] = {"mininterval": MINUTE, "delay": MINUTE, "miniters": 1, "bar_format": _LINE}
     return _Lines(iterable, disable=disable, **{**options, **rare})
 
 

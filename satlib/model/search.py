@@ -7,15 +7,15 @@ log-probability is therefore that of a complete sentence. UNKNOWN is never gener
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
-from satlib.model.decoder import State, View
-from satlib.model.transformer import AnyDecoder, Cache
+from satlib.model.decoder import View
+from satlib.model.transformer import AnyDecoder
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Rollout(NamedTuple):
 def rollout(
     decoder: AnyDecoder,
     view: View,
-    state: State | Cache,
+    state: Any,
     max_length: int,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
@@ -94,7 +94,8 @@ def rollout(
         raise SatlibError(f"the maximum caption length must be at least 1 word, not {max_length}")
     words = torch.full((len(view.a),), -1, device=view.a.device)
     ended = torch.zeros(len(view.a), dtype=torch.bool, device=view.a.device)
-    history: list[tuple[Tensor | None, ...]] = []
+    history: list[tuple[Tensor, ...]] = []
+    places: list[Tensor] = []
     for t in range(max_length + 1):
         logits, state, alpha, beta, place = decoder.predict(view, state, words)
         log_p = _log_probabilities(logits, must_end=t == max_length)
@@ -105,11 +106,14 @@ def rollout(
         log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)
         of_words = [log.gather(1, words.unsqueeze(1)).squeeze(1) for log in (log_p, log_policy)]
         words = words.masked_fill(ended, END)
-        history.append((words, *(log.masked_fill(ended, 0.0) for log in of_words), alpha, beta, place))
+        history.append((words, *(log.masked_fill(ended, 0.0) for log in of_words), alpha, beta))
+        if place is not None:
+            places.append(place)
         ended = ended | (words == END)
         if ended.all():
             break
-    return Rollout(*(None if parts[0] is None else torch.stack(parts, 1) for parts in zip(*history, strict=True)))
+    words, log_p, log_policy, alphas, betas = (torch.stack(parts, 1) for parts in zip(*history, strict=True))
+    return Rollout(words, log_p, log_policy, alphas, betas, torch.stack(places, 1) if places else None)
 
 
 @torch.inference_mode()
@@ -221,7 +225,8 @@ def beam_searches(
         raise SatlibError(f"the beam width ({beam}) and the maximum caption length ({max_length}) must be at least 1")
     B = len(a)
     rows = torch.arange(B, device=a.device).repeat_interleave(beam)
-    view, state = decoder.view(a).select(rows), decoder.initial_state(a).select(rows)
+    view = decoder.view(a).select(rows)
+    state: Any = decoder.initial_state(a).select(rows)
     words = torch.full((B * beam,), -1, device=a.device)
     # At first all hypotheses of an image are the same one: only one of them may be continued.
     totals = torch.full((B, beam), -torch.inf, device=a.device)

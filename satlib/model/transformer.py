@@ -125,7 +125,8 @@ class TransformerDecoder(nn.Module):
 
     def view(self, a: Tensor, expected: Tensor | None = None) -> View:
         """Prepare annotation vectors a (B, L, D): the keys and values (B, layers, 2 heads, L, d / heads) of the places."""
-        return View(a, torch.stack([split(layer.places(a), 2 * layer.heads) for layer in self.layers], 1))
+        places = [layer.places(a) for layer in self.layers]  # type: ignore[not-callable]
+        return View(a, torch.stack([split(each, 2 * self.config.heads) for each in places], 1))
 
     def initial_state(self, a: Tensor) -> Cache:
         """Of annotation vectors a (B, L, D): no words yet."""

@@ -37,7 +37,7 @@ from satlib.errors import SatlibError
 from satlib.files.atomic import write_json
 from satlib.files.weights import STORAGE
 from satlib.model.captioner import Captioner
-from satlib.model.decoder import State, View
+from satlib.model.decoder import Decoder, State, View
 from satlib.page.reader import (
     ENCODER,
     FORMAT,
@@ -73,6 +73,7 @@ class _Encoder(nn.Module):
         vectors = captioner.encoder(pixels)
         a = captioner.annotations(vectors)
         state = captioner.decoder.initial_state(a)
+        assert isinstance(state, State)
         known = captioner.familiarity
         distance = a.new_full((a.shape[0],), -1.0) if known is None else known.distances(vectors)
         return a, captioner.decoder.view(a).keys, state.h, state.c, distance
@@ -83,6 +84,7 @@ class _Step(nn.Module):
 
     def __init__(self, captioner: Captioner) -> None:
         super().__init__()
+        assert isinstance(captioner.decoder, Decoder)  # `export` refuses a Transformer
         self.decoder = captioner.decoder
 
     def forward(
@@ -91,7 +93,7 @@ class _Step(nn.Module):
         """a, keys (1, L, ..), h, c (B, n), words (B,), light (B, L) -> log p, alpha, beta, h, c."""
         decoder, B = self.decoder, words.shape[0]  # len() would fix the number of rows in the graph
         attention = decoder.attention
-        decoder.attention = _Lit(attention, light)
+        decoder.attention = _Lit(attention, light)  # type: ignore[bad-assignment]
         try:
             embedded = decoder.embed(words)
             view = View(a.expand(B, -1, -1), keys.expand(B, -1, -1))
@@ -237,6 +239,7 @@ def _traced(
     finally:
         for name, level in quiet.items():
             logging.getLogger(name).setLevel(level)
+    assert program is not None
     return program.model_proto
 
 

@@ -122,7 +122,8 @@ class Exported:
 
     def encode(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
         """Pixels (1, 3, 224, 224), float32 in 0..255 -> a, keys, h, c, distance."""
-        return dict(zip(SEEN, self._encoder.run(list(SEEN), {"pixels": pixels}), strict=True))
+        values = (np.asarray(value) for value in self._encoder.run(list(SEEN), {"pixels": pixels}))
+        return dict(zip(SEEN, values, strict=True))
 
     def step(
         self, seen: dict[str, np.ndarray], h: np.ndarray, c: np.ndarray, words: list[int], light: np.ndarray

@@ -68,14 +68,14 @@ def eight_bits(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     The exporter transposes some matrices. The weights of a model that is stored in 8 bits come back exactly.
     """
-    best: tuple[float, np.ndarray, np.ndarray] | None = None
-    for axis in (0, 1):
+
+    def along(axis: int) -> tuple[float, np.ndarray, np.ndarray]:
         scale = (np.abs(values).max(1 - axis, keepdims=True).clip(1e-8) / 127).astype(np.float32)
         whole = np.rint(values / scale).astype(np.int8)
-        error = float(np.abs(whole * scale - values).max())
-        if best is None or error < best[0]:
-            best = error, whole, scale
-    return best[1], best[2]
+        return float(np.abs(whole * scale - values).max()), whole, scale
+
+    _, whole, scale = min(along(0), along(1), key=lambda way: way[0])
+    return whole, scale
 
 
 def _kernel(values: np.ndarray, name: str) -> tuple[dict[str, np.ndarray], list["NodeProto"]]:
@@ -92,7 +92,7 @@ def _kernel(values: np.ndarray, name: str) -> tuple[dict[str, np.ndarray], list[
     stored = {
         high: (whole >> 8).astype(np.int8),
         low: (whole & 255).astype(np.uint8),
-        base: np.float32(256),
+        base: np.array(256, np.float32),
         scales: scale,
     }
     return stored, [

@@ -79,8 +79,7 @@ class Ranks:
         """
         if self.size == 1:
             return work
-        module = _LossModule()
-        module.work, module.parts = work, nn.ModuleList(parts)
+        module = _LossModule(work, parts)
         if next(module.parameters()).is_cuda:
             nn.SyncBatchNorm.convert_sync_batchnorm(module)
             return DistributedDataParallel(module, find_unused_parameters=partly)
@@ -133,6 +132,10 @@ class Ranks:
 
 class _LossModule(nn.Module):
     """Wraps the function from a batch to its loss as a module that owns the trained parts."""
+
+    def __init__(self, work: Callable[..., Any], parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.work, self.parts = work, nn.ModuleList(parts)
 
     def forward(self, *batch: Any) -> Any:
         """Call `work`."""

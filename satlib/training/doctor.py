@@ -80,7 +80,7 @@ class Evidence:
         stored = self.evaluations.get("test") or self.evaluations.get("dev")
         if stored:
             return stored
-        if not self.sample:
+        if self.captioner is None or not self.sample:
             raise Unknown(
                 "there are no captions; name the folder of the data sets with --data, or make captions with: satlib evaluate"
             )
@@ -363,12 +363,13 @@ def _evidence(place: Path, root: Path, device: str | torch.device) -> Evidence:
         evidence.captioner = None if evidence.infinite else Captioner.load(model, device)
     elif not (evidence.log or evidence.evaluations or (file / CHECKPOINT).is_file()):
         raise SatlibError(f"{place} holds no model, checkpoint, log or evaluation; give a run's folder or a model")
-    if captioner := evidence.captioner:
+    captioner = evidence.captioner
+    if captioner:
         settings = captioner.recipe.data
         with contextlib.suppress(SatlibError):  # the data set is not there
             data = datasets.load(settings.name, root, train_images=settings.train_images)
             evidence.data = None if data.streamed else data
-    if evidence.data and (examples := evidence.data.split("dev")[:SAMPLE]):
+    if captioner and evidence.data and (examples := evidence.data.split("dev")[:SAMPLE]):
         evidence.sample = evaluate.generate(captioner, Pixels(evidence.data, captioner.view), examples)
     return evidence
 

@@ -174,7 +174,7 @@ def _intact(array: Path, records: Mapping[str, Record], size: int, verify: bool)
     records = {image_id: record for image_id, record in records.items() if (record.row + 1) * size <= end}
     if not verify or not records:
         return records
-    row = bytearray(size)
+    row = memoryview(bytearray(size))
     bar = progress_bar(records.items(), unit="img", desc="comparing checksums", delay=2, leave=False)
     with open(array, "rb") as file:
         return {

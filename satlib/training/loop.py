@@ -11,7 +11,7 @@ batch, and the first writes the files.
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import islice, tee
@@ -38,7 +38,7 @@ from satlib.model.encoders import create
 from satlib.model.objective import coins
 from satlib.recipe import SAVE_SECONDS, Recipe
 from satlib.training import checkpoint, distributed, starting
-from satlib.training.checkpoint import CHECKPOINT, Identity, Progress, RunState, locked
+from satlib.training.checkpoint import CHECKPOINT, Header, Identity, Progress, RunState, locked
 from satlib.training.interruption import StopRequest, stop_requests
 from satlib.training.optimisation import set_learning_rate, update_average
 from satlib.training.scaling import with_scale
@@ -147,7 +147,7 @@ class Trainer:
         """How far the run has come."""
         return self.state.progress
 
-    def _begin(self, start: Path | None) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    def _begin(self, start: Path | None) -> tuple[Header, dict[str, Tensor]] | None:
         """The checkpoint to resume from; or None for a new run, whose folder is then made."""
         found = checkpoint.find(self.folder)
         if found is not None:
@@ -167,7 +167,7 @@ class Trainer:
         self.save_checkpoint()  # from now on the folder is known as this run's, whenever the process is killed
         return None
 
-    def _resume(self, header: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
+    def _resume(self, header: Header, tensors: dict[str, Tensor]) -> None:
         path = self.folder / CHECKPOINT
         self.identity.check(header, path)
         self.state.restore(header, tensors, path)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from satlib.errors import SatlibError
 from satlib.files.reading import read_json
-from satlib.model.attention import Look, SoftAttention
+from satlib.model.attention import Energy, Look, SoftAttention
 from satlib.model.captioner import Captioner
 
 Attend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -25,7 +25,7 @@ _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.A
 class PluggedAttention(SoftAttention):
     """Soft attention whose weights and context vectors a given function computes from the energies."""
 
-    def __init__(self, energy: nn.Module, attend: Attend) -> None:
+    def __init__(self, energy: Energy, attend: Attend) -> None:
         super().__init__(energy)
         self.attend = attend
 

@@ -230,7 +230,7 @@ def _run_name(values: Mapping[str, Any]) -> str:
 def _write_history(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[dict[str, Any]]:
     """Write the trials that ended, completed or pruned, the best recipe, and their figure."""
     states = {"COMPLETE": "finished", "PRUNED": "stopped early"}
-    history = [
+    history: list[dict[str, Any]] = [
         {
             "run": _run_name(trial.params),
             "state": states[trial.state.name],

@@ -13,6 +13,7 @@ from satlib.data.features import Reader, read_ahead
 from satlib.errors import Diverged
 from satlib.evaluation.evaluate import BATCH, generate, quick_bleu
 from satlib.files.reading import decode
+from satlib.model.attention import HardAttention
 from satlib.model.captioner import Captioner
 from satlib.model.objective import VariationalBound, coins, negative_log_likelihood
 from satlib.recipe import Recipe
@@ -139,10 +140,12 @@ def gradient_spread(
         draws: estimates.
     """
     decoder, config, device = captioner.decoder, bound.config, captioner.device
-    energy = list(decoder.attention.energy.parameters())
+    attention = decoder.attention
+    assert isinstance(attention, HardAttention)
+    energy = list(attention.energy.parameters())
     captioner.eval()
     bound.eval()
-    decoder.attention.train()  # to sample
+    attention.train()  # to sample
     estimates = []
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
