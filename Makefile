@@ -55,10 +55,11 @@ exercises-check: .venv/.dev  ## compare exercises and solutions with their sourc
 site: .venv/.site  ## build the course as a site: notebooks, exercises, documentation, API and live page, in build/site
 	OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py $(ARGS)
 
-lint: .venv/.dev  ## check style, and that imports go down only
+lint: .venv/.dev  ## check style, that imports go down only, and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/pyrefly check --no-progress-bar
 
 format: .venv/.dev  ## put the style right
 	$(BIN)/ruff check --fix .
