@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
+    ) -> tuple[Any, list[str]]:
         """As argparse does, but a command refuses by itself what it does not know: it has the right help and similar options."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
