@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from right_answers import RIGHT
 
 from satcourse.exercises import Wrong, calls, check, engine, reference, task
 
@@ -44,7 +45,7 @@ def test_the_settings_of_a_notebook_change_no_verdict_and_stay_as_they_are():
         states = torch.default_generator.get_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
         for exercise in [*engine.chapter(4).values(), task("6.3")]:  # 6.3 compares gradients
             with contextlib.redirect_stdout(io.StringIO()):
-                check(exercise.id, exercise.others[0])
+                check(exercise.id, RIGHT[exercise.id][0])
         message = next(iter(task("6.3").mistakes))
         assert said(task("6.3").mistakes[message], "6.3")[0] == message
         assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float64, "meta")

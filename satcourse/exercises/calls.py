@@ -171,5 +171,6 @@ def _unchanged(was: Any, now: Any) -> bool:
 
 
 def names(function: Callable[..., Any]) -> list[str]:
-    """The names of a function's parameters."""
-    return list(inspect.signature(function).parameters)
+    """The names of a function's parameters, without those that are given by name alone."""
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]

@@ -224,10 +224,9 @@ def _explain(task: Task, trials: Sequence[_Trial], failing: _Trial) -> str:
                 message = invariant(failing.case, failing.got)
                 if message:
                     return message
-    if task.advise is not None:
-        return task.advise(failing.got)
-    if task.picture:
-        _draw(failing.expected, failing.got)
+    advice = task.advise and task.advise(failing.got)
+    if advice:
+        return advice
     related = relations.relation([(trial.expected, trial.got) for trial in trials], task.tolerance)
     return failing.problem + (f"; {related}" if related else "") + _given(task, failing.case)
 
@@ -307,18 +306,3 @@ def is_blank(answer: Any) -> bool:
             continue
         return "NotImplementedError" in code.co_names and len(code.co_names) == 1
     return True
-
-
-def _draw(expected: Any, got: Any) -> None:
-    """Draw the expected and the learner's matrix side by side; outside a notebook, or for other shapes, do nothing."""
-    if _notebook() is None or not isinstance(got, Tensor) or expected.dim() != 2 or got.dim() != 2:
-        return
-    from IPython.display import display
-
-    from satlib.evaluation.plots import NotebookFigure
-
-    figure = NotebookFigure(figsize=(5.2, 2.6), layout="constrained")
-    for axis, values, title in zip(figure.subplots(1, 2), (expected, got), ("target", "yours"), strict=True):
-        axis.imshow(values.detach().double(), cmap="cividis")
-        axis.set(title=title, xticks=[], yticks=[])
-    display(figure)

@@ -8,80 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satcourse.exercises.task import Answer, Task, numbers, predict
+from satcourse.exercises.task import Answer, exercise, numbers
 from satcourse.lessons.seeing import unpool as satlib_unpool
 
 D, H, W = 3, 2, 4
 GRAPH = "vectors with the graph of their gradients"
-
-
-def places(maps: Tensor) -> Tensor:
-    """The rows of a grid one after the other, as satlib's encoders have them: (B, D, h, w) -> (B, h w, D)."""
-    return maps.flatten(2).transpose(1, 2)
-
-
-def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
-    """The middle of cell i, in pixels from the top left corner: (y, x)."""
-    row, column = divmod(i, grid[1])
-    return (row + 0.5) * size / grid[0], (column + 0.5) * size / grid[1]
-
-
-def _centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
-    row = 0
-    while i >= grid[1]:
-        i, row = i - grid[1], row + 1
-    return row * (size / grid[0]) + size / grid[0] / 2, i * (size / grid[1]) + size / grid[1] / 2
-
-
-def receptive_field(layers: Sequence[tuple[int, int]]) -> int:
-    """Side of what one activation sees, from the kernels and strides of the layers, from pixels upwards."""
-    side, jump = 1, 1
-    for kernel, stride in layers:
-        side += (kernel - 1) * jump
-        jump *= stride
-    return side
-
-
-def _downwards(layers: Sequence[tuple[int, int]]) -> int:
-    side = 1
-    for kernel, stride in reversed(layers):
-        side = (side - 1) * stride + kernel
-    return side
-
-
-def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
-    side, jump = 1, 1
-    for kernel, stride in layers:
-        jump *= stride
-        side += (kernel - 1) * jump
-    return side
-
-
 _BLOCK = ((3, 1), (3, 1), (2, 2))
 _VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 1),) * 4)  # to conv5_4
-
-
-def unpool(values: Tensor, pooled: Tensor) -> Tensor:
-    """satlib's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
-    _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
-    return satlib_unpool(values, switches, tuple(pooled.shape[2:]))
-
-
-def _unpool_loop(values: Tensor, pooled: Tensor) -> Tensor:
-    back = torch.zeros_like(pooled)
-    for b, c, y, x in torch.cartesian_prod(*(torch.arange(size) for size in values.shape)).tolist():
-        dy, dx = divmod(int(pooled[b, c, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].argmax()), 2)
-        back[b, c, 2 * y + dy, 2 * x + dx] = values[b, c, y, x]
-    return back
-
-
-def _spread(values: Tensor) -> Tensor:
-    return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
-
-
-def cosines(a: Tensor, q: Tensor) -> Tensor:
-    """The cosine of each vector (L, D) with q (D,): (L,)."""
-    return functional.cosine_similarity(a, q.unsqueeze(0), dim=1)
 
 
 def _places_are_kept(inputs: Sequence[Any], result: Any) -> str | None:
@@ -95,12 +28,160 @@ def _places_are_kept(inputs: Sequence[Any], result: Any) -> str | None:
     return None
 
 
+@exercise("2.1", "From maps to annotation vectors", difficulty=1, minutes=4, equation="section 3.1.1")
+def places(maps: Tensor) -> Tensor:
+    """The rows of a grid one after the other, as satlib's encoders have them: (B, D, h, w) -> (B, h w, D)."""
+    return maps.flatten(2).transpose(1, 2)
+
+
+places.says = "every place of a grid of 2 x 4 and of 2 x 2, row by row"
+places.cases = lambda: [(numbers(2, D, H, W),), (numbers(1, 4, 2, 2, seed=1),)]
+places.invariants = (_places_are_kept,)
+places.mistakes = {
+    "the numbers are read in the wrong order: reshape mixes places; the channels must become the last axis first": lambda x: (
+        x.reshape(x.shape[0], -1, x.shape[1])
+    ),
+    "the axes are (B, D, L): one row for each place is wanted, (B, L, D)": lambda x: x.flatten(2),
+    "the places go down the columns: place 1 is to the right of place 0": lambda x: (
+        x.transpose(2, 3).flatten(2).transpose(1, 2)
+    ),
+    "the rows of the grid are still an axis of their own: L is all places, h times w": lambda x: x.permute(0, 2, 3, 1),
+    "the places come before the batch: the axes are (B, L, D)": lambda x: places(x).transpose(0, 1),
+}
+
+
+@exercise("2.2", "Where is place i?", difficulty=1, minutes=4, equation="section 3.1.1")
+def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
+    """The middle of cell i, in pixels from the top left corner: (y, x)."""
+    row, column = divmod(i, grid[1])
+    return (row + 0.5) * size / grid[0], (column + 0.5) * size / grid[1]
+
+
+centre.says = "four places in grids of 14 x 14, 7 x 7 and 2 x 5"
+centre.cases = lambda: [(0, (14, 14), 224), (60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 100)]
+centre.mistakes = {
+    "x and y have changed places: give (y, x), the row first": lambda i, grid, size: centre(i, grid, size)[::-1],
+    "this is the upper left corner of the cell: its middle is half a cell farther": lambda i, grid, size: (
+        i // grid[1] * size / grid[0],
+        i % grid[1] * size / grid[1],
+    ),
+    "this is the row and the column: pixels are wanted": lambda i, grid, size: divmod(i, grid[1]),
+    "rows are as long as the grid is wide: divide by the number of columns": lambda i, grid, size: (
+        (i // grid[0] + 0.5) * size / grid[0],
+        (i % grid[0] + 0.5) * size / grid[1],
+    ),
+    "a cell is cut to whole pixels: 100 pixels in 7 cells are 14.29 each": lambda i, grid, size: (
+        (i // grid[1] + 0.5) * (size // grid[0]),
+        (i % grid[1] + 0.5) * (size // grid[1]),
+    ),
+}
+
+
+def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        jump *= stride
+        side += (kernel - 1) * jump
+    return side
+
+
+@exercise("2.3", "What a place can see", difficulty=2, minutes=8, equation="notebook 02")
+def receptive_field(layers: Sequence[tuple[int, int]]) -> int:
+    """Side of what one activation sees, from the kernels and strides of the layers, from pixels upwards."""
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        side += (kernel - 1) * jump
+        jump *= stride
+    return side
+
+
+receptive_field.says = "five networks, VGG-19 up to conv5_4 among them"
+receptive_field.cases = lambda: [
+    ([(3, 1)],),
+    ([(3, 1), (3, 1)],),
+    (list(_BLOCK),),
+    ([(7, 2), (3, 2), (3, 1), (5, 1)],),
+    (list(_VGG),),
+]
+receptive_field.mistakes = {
+    "the strides have no part in it: after a pooling of 2 every kernel reaches twice as far": lambda layers: (
+        1 + sum(kernel - 1 for kernel, _ in layers)
+    ),
+    "a kernel of k adds k - 1 pixels to what is seen, not k": lambda layers: receptive_field(
+        [(kernel + 1, stride) for kernel, stride in layers]
+    ),
+    "a layer's own stride counts for the layers above it, not for itself": _strided_first,
+    "a place sees itself too: begin with 1 pixel": lambda layers: receptive_field(layers) - 1,
+    "each kernel is multiplied by its own stride: what counts are the strides of the layers below": lambda layers: (
+        1 + sum((kernel - 1) * stride for kernel, stride in layers)
+    ),
+}
+
+
+def _spread(values: Tensor) -> Tensor:
+    return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
+
+
+def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
+    maxima = functional.max_pool2d(pooled, 2)
+    return values.repeat(1, 1, 2, 2) * (pooled == maxima.repeat(1, 1, 2, 2))
+
+
+@exercise("2.4", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
+def unpool(values: Tensor, pooled: Tensor) -> Tensor:
+    """satlib's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
+    _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
+    return satlib_unpool(values, switches, tuple(pooled.shape[2:]))
+
+
+unpool.says = "each value where its window had its maximum, zeros elsewhere"
+unpool.cases = lambda: [
+    (numbers(1, 1, 2, 2), numbers(1, 1, 4, 4, seed=1)),
+    (numbers(2, 3, 1, 3, seed=2), numbers(2, 3, 2, 6, seed=3)),
+]
+unpool.mistakes = {
+    "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: _spread(v),
+    "the maxima themselves came back: put the given values there": lambda v, p: unpool(functional.max_pool2d(p, 2), p),
+    "the values were multiplied by what had been pooled: they only move": lambda v, p: unpool(v, p) * p,
+    "the grid is repeated as a whole: each number has to be repeated beside itself, to fill its window": _tiled,
+    "the values are compared with pooled: the switch is where the window's maximum equals pooled": lambda v, p: (
+        _spread(v) * (p == _spread(v))
+    ),
+}
+
+
 def _lopsided() -> Tensor:
     """Vectors of different lengths, with one large dimension: other measures of likeness give other places."""
     return numbers(8, 5, seed=12) * torch.arange(1.0, 9.0)[:, None] * torch.tensor([1.0, 1.0, 1.0, 1.0, 20.0])
 
 
-def vectors_changed() -> int:
+@exercise("2.5", "How alike two places are", difficulty=1, minutes=5, equation="notebook 02")
+def cosines(a: Tensor, q: Tensor) -> Tensor:
+    """The cosine of each vector (L, D) with q (D,): (L,)."""
+    return functional.cosine_similarity(a, q.unsqueeze(0), dim=1)
+
+
+cosines.says = "vectors of very different lengths, the vector itself among them"
+cosines.cases = lambda: [
+    (numbers(6, 4), numbers(4, seed=1)),
+    (_lopsided(), numbers(5, seed=2)),
+    (_lopsided(), _lopsided()[3]),
+]
+cosines.mistakes = {
+    "a dot product prefers long vectors: divide by the lengths": lambda a, q: a @ q,
+    "divided by the vectors' lengths only: q has a length too": lambda a, q: functional.normalize(a, dim=1) @ q,
+    "divided by the length of q only: each vector has its own": lambda a, q: a @ functional.normalize(q, dim=0),
+    "divided by the squared lengths: the norm is a square root": lambda a, q: (
+        a @ q / (a.square().sum(1) * q.square().sum())
+    ),
+    "divided by the length of all vectors together: one norm for each row, dim=1": lambda a, q: (
+        a @ q / (a.norm() * q.norm())
+    ),
+}
+
+
+@exercise("2.6", "One pixel changes", difficulty=2, minutes=3, equation="notebook 02", kind="predict")
+def how_many() -> int:
     """How many vectors of a small network with random weights change with one pixel."""
     torch.manual_seed(0)
     network = nn.Sequential(
@@ -113,22 +194,26 @@ def vectors_changed() -> int:
     return int((network(photo) != network(changed)).any(1).sum())
 
 
-def extract(network: nn.Module, photos: Tensor, size: int) -> Tensor:
-    """Annotation vectors (N, L, D) of a frozen network, computed in batches of `size`."""
-    return _extract(network, photos, size)
+def _larger_or_smaller(got: Any) -> str | None:
+    """Which way a wrong prediction is off, without the number that is to be found."""
+    if not isinstance(got, (int, float)):
+        return None
+    return f"expected a {'larger' if got < how_many() else 'smaller'} number than {got:g}: think again, or run the experiment below"
 
 
-def _extract(network: nn.Module, photos: Tensor, size: int, eval_at: str = "first") -> Tensor:
-    """`eval_at`: when the network is told that this is no training: "first", "never", or "late", after a batch."""
-    rows = []
-    for start in range(0, len(photos), size):
-        if eval_at == "first":
-            network.eval()
-        with torch.no_grad():
-            rows.append(places(network(photos[start : start + size])))
-        if eval_at == "late":
-            network.eval()
-    return torch.cat(rows)
+how_many.says = "each vector sees 12 x 12 pixels, and the fields are 4 apart: 12/4 = 3 hold the pixel along each axis"
+how_many.cases = lambda: [()]
+how_many.tolerance = 0.04
+how_many.advise = _larger_or_smaller
+how_many.mistakes = {
+    "the fields of neighbouring vectors overlap: a pixel lies in more than one of them": lambda: 1,
+    "that is along one axis: a picture has two": lambda: 3,
+    "so many pixels change one vector: how many vectors does one pixel change?": lambda: 144,
+    "a vector sees a square wider than 8 pixels: behind a pooling of stride 2, the next layers count double": lambda: 4,
+    "that is with a field without the strides: behind a pooling of stride 2, the next layers count double": (
+        lambda: 81 / 16
+    ),
+}
 
 
 def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
@@ -153,218 +238,39 @@ def _left_out(network: nn.Module, photos: Tensor, size: int) -> Tensor:
     return extract(nn.Sequential(network[0], *network[2:]), photos, size)
 
 
-def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
-    maxima = functional.max_pool2d(pooled, 2)
-    return values.repeat(1, 1, 2, 2) * (pooled == maxima.repeat(1, 1, 2, 2))
+@exercise("2.7", "Vectors that depend on the neighbours", difficulty=2, minutes=5, equation="section 4.3", kind="bug")
+def extract(network: nn.Module, photos: Tensor, size: int, *, eval_at: str = "first") -> Tensor:
+    """Annotation vectors (N, L, D) of a frozen network, computed in batches of `size`.
+
+    The network is told that this is no training "first", "late", which is after a batch, or "never".
+    """
+    rows = []
+    for start in range(0, len(photos), size):
+        if eval_at == "first":
+            network.eval()
+        with torch.no_grad():
+            rows.append(places(network(photos[start : start + size])))
+        if eval_at == "late":
+            network.eval()
+    return torch.cat(rows)
 
 
-TASKS = (
-    Task(
-        id="2.1",
-        name="places",
-        title="From maps to annotation vectors",
-        difficulty=1,
-        minutes=4,
-        equation="section 3.1.1",
-        reference=places,
-        cases=lambda: [(numbers(2, D, H, W),), (numbers(1, 4, 2, 2, seed=1),)],
-        mistakes={
-            "the numbers are read in the wrong order: reshape mixes places; the channels must become the last axis first": lambda x: (
-                x.reshape(x.shape[0], -1, x.shape[1])
-            ),
-            "the axes are (B, D, L): one row for each place is wanted, (B, L, D)": lambda x: x.flatten(2),
-            "the places go down the columns: place 1 is to the right of place 0": lambda x: (
-                x.transpose(2, 3).flatten(2).transpose(1, 2)
-            ),
-            "the rows of the grid are still an axis of their own: L is all places, h times w": lambda x: x.permute(
-                0, 2, 3, 1
-            ),
-            "the places come before the batch: the axes are (B, L, D)": lambda x: places(x).transpose(0, 1),
-        },
-        says="every place of a grid of 2 x 4 and of 2 x 2, row by row",
-        others=(
-            lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1]),
-            lambda x: torch.stack(
-                [torch.stack([one[:, r, c] for r in range(one.shape[1]) for c in range(one.shape[2])]) for one in x]
-            ),
-        ),
-        invariants=(_places_are_kept,),
+extract.start = partial(extract, eval_at="never")
+extract.says = "batches of two and of four: the vectors that a photograph has alone"
+extract.cases = lambda: [(numbers(5, 3, 16, 16), 2, 0), (numbers(4, 3, 12, 12, seed=1), 4, 3)]
+extract.given = lambda photos, size, seed: f"{len(photos)} photographs in batches of {size}"
+extract.observe = _extracted
+extract.mistakes = {
+    "one photograph at a time, but each is still normalised by its own mean and variance, not by the network's": lambda network, photos, size: (
+        extract.start(network, photos, 1)
     ),
-    Task(
-        id="2.2",
-        name="centre",
-        title="Where is place i?",
-        difficulty=1,
-        minutes=4,
-        equation="section 3.1.1",
-        reference=centre,
-        cases=lambda: [(0, (14, 14), 224), (60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 100)],
-        mistakes={
-            "x and y have changed places: give (y, x), the row first": lambda i, grid, size: centre(i, grid, size)[
-                ::-1
-            ],
-            "this is the upper left corner of the cell: its middle is half a cell farther": lambda i, grid, size: (
-                i // grid[1] * size / grid[0],
-                i % grid[1] * size / grid[1],
-            ),
-            "this is the row and the column: pixels are wanted": lambda i, grid, size: divmod(i, grid[1]),
-            "rows are as long as the grid is wide: divide by the number of columns": lambda i, grid, size: (
-                (i // grid[0] + 0.5) * size / grid[0],
-                (i % grid[0] + 0.5) * size / grid[1],
-            ),
-            "a cell is cut to whole pixels: 100 pixels in 7 cells are 14.29 each": lambda i, grid, size: (
-                (i // grid[1] + 0.5) * (size // grid[0]),
-                (i % grid[1] + 0.5) * (size // grid[1]),
-            ),
-        },
-        says="four places in grids of 14 x 14, 7 x 7 and 2 x 5",
-        others=(_centre,),
+    "all photographs in one batch: their vectors still depend on which others there are": lambda network, photos, size: (
+        extract.start(network, photos, len(photos))
     ),
-    Task(
-        id="2.3",
-        name="receptive_field",
-        title="What a place can see",
-        difficulty=2,
-        minutes=8,
-        equation="notebook 02",
-        reference=receptive_field,
-        cases=lambda: [
-            ([(3, 1)],),
-            ([(3, 1), (3, 1)],),
-            (list(_BLOCK),),
-            ([(7, 2), (3, 2), (3, 1), (5, 1)],),
-            (list(_VGG),),
-        ],
-        mistakes={
-            "the strides have no part in it: after a pooling of 2 every kernel reaches twice as far": lambda layers: (
-                1 + sum(kernel - 1 for kernel, _ in layers)
-            ),
-            "a kernel of k adds k - 1 pixels to what is seen, not k": lambda layers: (
-                1
-                + sum(
-                    k * torch.tensor([1, *[s for _, s in layers]]).cumprod(0)[i].item()
-                    for i, (k, _) in enumerate(layers)
-                )
-            ),
-            "a layer's own stride counts for the layers above it, not for itself": _strided_first,
-            "a place sees itself too: begin with 1 pixel": lambda layers: receptive_field(layers) - 1,
-            "each kernel is multiplied by its own stride: what counts are the strides of the layers below": lambda layers: (
-                1 + sum((kernel - 1) * stride for kernel, stride in layers)
-            ),
-        },
-        says="five networks, VGG-19 up to conv5_4 among them",
-        others=(_downwards,),
-    ),
-    Task(
-        id="2.4",
-        name="unpool",
-        title="Undo a pooling",
-        difficulty=2,
-        minutes=10,
-        equation="Zeiler and Fergus, section 2.1",
-        reference=unpool,
-        cases=lambda: [
-            (numbers(1, 1, 2, 2), numbers(1, 1, 4, 4, seed=1)),
-            (numbers(2, 3, 1, 3, seed=2), numbers(2, 3, 2, 6, seed=3)),
-        ],
-        mistakes={
-            "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: (
-                _spread(v)
-            ),
-            "the maxima themselves came back: put the given values there": lambda v, p: unpool(
-                functional.max_pool2d(p, 2), p
-            ),
-            "the values were multiplied by what had been pooled: they only move": lambda v, p: unpool(v, p) * p,
-            "the grid is repeated as a whole: each number has to be repeated beside itself, to fill its window": _tiled,
-            "the values are compared with pooled: the switch is where the window's maximum equals pooled": lambda v, p: (
-                _spread(v) * (p == _spread(v))
-            ),
-        },
-        says="each value where its window had its maximum, zeros elsewhere",
-        others=(
-            _unpool_loop,
-            lambda v, p: torch.where(p == _spread(functional.max_pool2d(p, 2)), _spread(v), 0.0),
-        ),
-    ),
-    Task(
-        id="2.5",
-        name="cosines",
-        title="How alike two places are",
-        difficulty=1,
-        minutes=5,
-        equation="notebook 02",
-        reference=cosines,
-        cases=lambda: [
-            (numbers(6, 4), numbers(4, seed=1)),
-            (_lopsided(), numbers(5, seed=2)),
-            (_lopsided(), _lopsided()[3]),
-        ],
-        mistakes={
-            "a dot product prefers long vectors: divide by the lengths": lambda a, q: a @ q,
-            "divided by the vectors' lengths only: q has a length too": lambda a, q: functional.normalize(a, dim=1) @ q,
-            "divided by the length of q only: each vector has its own": lambda a, q: a @ functional.normalize(q, dim=0),
-            "divided by the squared lengths: the norm is a square root": lambda a, q: (
-                (a @ q) / (a.square().sum(1) * q.square().sum())
-            ),
-            "divided by the length of all vectors together: one norm for each row, dim=1": lambda a, q: (
-                (a @ q) / (a.norm() * q.norm())
-            ),
-        },
-        says="vectors of very different lengths, the vector itself among them",
-        others=(
-            lambda a, q: (a * q).sum(1) / (a.square().sum(1).sqrt() * q.square().sum().sqrt()),
-            lambda a, q: functional.normalize(a, dim=1) @ functional.normalize(q, dim=0),
-        ),
-    ),
-    predict(
-        "2.6",
-        "how_many",
-        truth=vectors_changed,
-        wrong={
-            "the fields of neighbouring vectors overlap: a pixel lies in more than one of them": 1,
-            "that is along one axis: a picture has two": 3,
-            "so many pixels change one vector: how many vectors does one pixel change?": 144,
-            "a vector sees a square wider than 8 pixels: behind a pooling of stride 2, the next layers count double": 4,
-            "that is with a field without the strides: behind a pooling of stride 2, the next layers count double": 81
-            / 16,
-        },
-        tolerance=0.04,
-        title="One pixel changes",
-        difficulty=2,
-        minutes=3,
-        equation="notebook 02",
-        says="each vector sees 12 x 12 pixels, and the fields are 4 apart: 12/4 = 3 hold the pixel along each axis",
-    ),
-    Task(
-        id="2.7",
-        name="extract",
-        kind="bug",
-        title="Vectors that depend on the neighbours",
-        difficulty=2,
-        minutes=5,
-        equation="section 4.3",
-        reference=extract,
-        start=partial(_extract, eval_at="never"),
-        cases=lambda: [(numbers(5, 3, 16, 16), 2, 0), (numbers(4, 3, 12, 12, seed=1), 4, 3)],
-        observe=_extracted,
-        mistakes={
-            "one photograph at a time, but each is still normalised by its own mean and variance, not by the network's": (
-                lambda network, photos, size: _extract(network, photos, 1, "never")
-            ),
-            "all photographs in one batch: their vectors still depend on which others there are": lambda network, photos, size: (
-                _extract(network, photos, len(photos), "never")
-            ),
-            "the first batch is computed before the network is told: say it before the loop": partial(
-                _extract, eval_at="late"
-            ),
-            "the batch normalisation is taken out: the network was trained with it": _left_out,
-            "no_grad is gone, and every vector would be stored with its graph: only eval was missing": _with_gradient,
-        },
-        says="batches of two and of four: the vectors that a photograph has alone",
-        others=(
-            lambda network, photos, size: torch.cat([_extract(network, photo[None], 1) for photo in photos]),
-            lambda network, photos, size: _extract(network.train(False), photos, len(photos)),
-        ),
-        given=lambda photos, size, seed: f"{len(photos)} photographs in batches of {size}",
-    ),
-)
+    "the first batch is computed before the network is told: say it before the loop": partial(extract, eval_at="late"),
+    "the batch normalisation is taken out: the network was trained with it": _left_out,
+    "no_grad is gone, and every vector would be stored with its graph: only eval was missing": _with_gradient,
+}
+
+
+TASKS = (places, centre, receptive_field, unpool, cosines, how_many, extract)

@@ -1,14 +1,14 @@
 """Exercises of notebook 03: captions as words, words as numbers, captions in batches."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, Task, generator, numbers
+from satcourse.exercises.task import Answer, exercise, generator, numbers
 from satlib.data.batches import Pair, SameLengthBatches
 from satlib.data.text import Vocabulary, tokenise
 
@@ -21,68 +21,104 @@ CAPTIONS = (
 )
 
 
+@exercise("3.1", "A caption as words", difficulty=2, minutes=8, equation="section 5.1")
 def words(caption: str) -> list[str]:
     """satlib's words of a caption."""
     return tokenise(caption)
 
 
-def vocabulary(captions: Sequence[str], size: int) -> list[str]:
-    """The words that satlib keeps, in the order of their ids."""
-    return Vocabulary.from_captions(captions, size).to_json()
+words.says = (
+    "capital letters, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption"
+)
+words.cases = lambda: [
+    ("A dog runs.",),
+    ("Two dogs, one BALL!",),
+    ("the dog's ball (red)",),
+    ("a t-shirt",),
+    ("2 dogs - one 'big'",),
+    ("a merry-go-round",),
+    ("a dog,a cat",),
+    ("",),
+]
+words.mistakes = {
+    'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(r"[\w'-]+", caption),
+    'punctuation is kept at the words: "runs." and "runs" would be two words': lambda caption: caption.lower().split(),
+    'apostrophes and hyphens end a word: "dog\'s" and "t-shirt" are one word each': lambda caption: re.findall(
+        r"\w+", caption.lower()
+    ),
+    "a hyphen or an apostrophe that is not inside a word is kept: there it is punctuation": lambda caption: re.findall(
+        r"[\w'-]+", caption.lower()
+    ),
+    'punctuation is deleted without a cut: "dog,a" is two words': lambda caption: re.sub(
+        r"[^a-z0-9' -]", "", caption.lower()
+    ).split(),
+}
 
 
 def _counts(captions: Sequence[str]) -> Counter:
     return Counter(word for caption in captions for word in tokenise(caption))
 
 
-def _vocabulary(captions: Sequence[str], size: int) -> list[str]:
-    result = sorted(_counts(captions).items())
-    result.sort(key=lambda each: each[1], reverse=True)
-    return [word for word, _ in result][: size - 2]
+def _most_frequent(counts: Counter, size: int) -> list[str]:
+    return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
 
 
+@exercise("3.2", "The words worth knowing", difficulty=2, minutes=8, equation="section 5.1")
+def vocabulary(captions: Sequence[str], size: int) -> list[str]:
+    """The words that satlib keeps, in the order of their ids."""
+    return Vocabulary.from_captions(captions, size).to_json()
+
+
+vocabulary.says = "three vocabularies, equally frequent words among them"
+vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)]
+vocabulary.mistakes = {
+    "the two special words take two of the places: of a vocabulary of K, K - 2 words are left": lambda captions, size: (
+        vocabulary(captions, size + 2)
+    ),
+    "equally frequent words stand in the order of their captions: sort them, so that the order of the captions does not matter": (
+        lambda captions, size: [word for word, _ in _counts(captions).most_common(size - 2)]
+    ),
+    "a word is counted once for each caption: count every time that it is said": lambda captions, size: _most_frequent(
+        Counter(word for caption in captions for word in set(tokenise(caption))), size
+    ),
+    "these are words with their counts: the words alone are wanted": lambda captions, size: (
+        [(word, _counts(captions)[word]) for word in vocabulary(captions, size)]
+    ),
+    'captions are cut at blanks: use your words(), so that "runs." and "runs" are one word': lambda captions, size: (
+        _most_frequent(Counter(word for caption in captions for word in caption.split()), size)
+    ),
+}
+
+
+@exercise("3.3", "Words become numbers", difficulty=1, minutes=4, equation="section 3.1")
 def encode(caption: list[str], known: list[str]) -> list[int]:
     """satlib's ids of words, with the end mark: 0 the end, 1 unknown, then the known ones."""
     return [*Vocabulary(known).encode(" ".join(caption)), 0]
 
 
-def _encode(caption: list[str], known: list[str]) -> list[int]:
-    return [known.index(word) + 2 if word in known else 1 for word in caption] + [0]
-
-
-def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
-    """satlib's batches: numbers of captions, all those of a batch of one length."""
-    pairs = [Pair(str(i), (0,) * length) for i, length in enumerate(lengths)]
-    return [[int(image_id) for image_id in batch.image_ids] for batch in SameLengthBatches(pairs, size).epoch(0)]
-
-
-def _by_length(lengths: list[int]) -> dict[int, list[int]]:
-    result = defaultdict(list)
-    for i, length in enumerate(lengths):
-        result[length].append(i)
-    return result
-
-
-def _batches(lengths: list[int], size: int) -> list[list[int]]:
-    return [
-        group[start : start + size]
-        for _, group in sorted(_by_length(lengths).items())
-        for start in range(0, len(group), size)
-    ]
+encode.says = "known and unknown words, words that come twice, an empty caption, and the end mark"
+encode.cases = lambda: [
+    (["a", "dog", "runs"], ["a", "dog", "ball", "runs"]),
+    (["a", "zebra", "runs"], ["dog", "a", "runs"]),
+    ([], ["a"]),
+    (["a", "dog", "and", "a", "dog"], ["dog", "a"]),
+]
+encode.mistakes = {
+    "the end mark is missing: the model could never learn to stop": lambda *x: encode(*x)[:-1],
+    "unknown words are dropped: each becomes a 1, so that the caption keeps its length": lambda *x: (
+        [i for i in encode(*x) if i != 1]
+    ),
+    "the first known word has id 0: 0 and 1 are taken by the end mark and the unknown word": lambda *x: (
+        [i - 2 if i > 1 else i for i in encode(*x)]
+    ),
+    "the first known word has id 1: that is the unknown word's": lambda *x: [i - 1 if i > 1 else i for i in encode(*x)],
+    "an unknown word became 0, which ends the caption": lambda *x: [0 if i == 1 else i for i in encode(*x)],
+}
 
 
 def _sorted_cut(lengths: list[int], size: int) -> list[list[int]]:
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     return [order[start : start + size] for start in range(0, len(order), size)]
-
-
-def _evenly(lengths: list[int], size: int) -> list[list[int]]:
-    """Four captions in batches of three as two and two: no more batches than needed either."""
-    result = []
-    for group in _by_length(lengths).values():
-        pieces = -(-len(group) // size)
-        result += [group[start::pieces] for start in range(pieces)]
-    return result
 
 
 def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
@@ -106,38 +142,62 @@ def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
     }
 
 
+@exercise("3.4", "Batches of one length", difficulty=2, minutes=8, equation="section 4.3")
+def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
+    """satlib's batches: numbers of captions, all those of a batch of one length."""
+    pairs = [Pair(str(i), (0,) * length) for i, length in enumerate(lengths)]
+    return [[int(image_id) for image_id in batch.image_ids] for batch in SameLengthBatches(pairs, size).epoch(0)]
+
+
+same_length_batches.says = "every caption once, one length in each batch, no batch too large and none more than needed"
+same_length_batches.cases = lambda: [
+    ([4, 2, 4, 3, 4, 2, 4, 4], 2),
+    ([5, 5, 5], 8),
+    ([7, 1, 7, 1, 7, 1, 7], 3),
+    ([3], 1),
+]
+same_length_batches.observe = _look_at_batches
+same_length_batches.mistakes = {
+    "lengths are mixed in a batch: sorting and cutting does that where a length runs out": _sorted_cut,
+    "batches are cut from the captions as they come: captions of several lengths are together": lambda lengths, size: (
+        [list(range(start, min(start + size, len(lengths)))) for start in range(0, len(lengths), size)]
+    ),
+    "the last captions of a length are lost: a batch may be smaller than the others": lambda lengths, size: (
+        [batch for batch in same_length_batches(lengths, size) if len(batch) == size]
+    ),
+    "all captions of a length are in one batch: the size of a batch has a limit": lambda lengths, size: (
+        same_length_batches(lengths, len(lengths))
+    ),
+    "there is an empty batch: leave it out": lambda *x: [[], *same_length_batches(*x)],
+}
+
+
+def _masked(losses: Tensor, lengths: Tensor) -> Tensor:
+    return losses * (torch.arange(losses.shape[1]) < lengths[:, None])
+
+
+@exercise("3.5", "A loss that does not count padding", difficulty=2, minutes=4, equation="notebook 03")
 def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
     """The mean over true words: losses (B, C), lengths (B,) -> ()."""
     return sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True)) / lengths.sum()
 
 
-def _masked(losses: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    mask = torch.arange(losses.shape[1]) < lengths[:, None]
-    return losses * mask, mask
-
-
-def _word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
-    values, mask = _masked(losses, lengths)
-    return values.sum() / mask.sum()
-
-
-def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
-    """What teacher forcing gives in and asks for: ids (B, C), embeddings (K, m) -> (B, C, m) and (B, C)."""
-    return _shifted(captions, E)
-
-
-def _shifted(captions: Tensor, E: Tensor, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The words before, embedded; before the first word stands `first` (m,), by default zero."""
-    start = torch.zeros_like(E[0]) if first is None else first
-    return torch.cat([start.expand(len(captions), 1, -1), E[captions[:, :-1]]], 1), captions
-
-
-def _embedded(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
-    """Word by word."""
-    inputs = torch.zeros(*captions.shape, E.shape[1])
-    for t in range(1, captions.shape[1]):
-        inputs[:, t] = E[captions[:, t - 1]]
-    return inputs, captions.clone()
+word_loss.says = "captions of 5, 4, 3, 2 and 1 words"
+word_loss.cases = lambda: [
+    (numbers(3, 5).abs(), torch.tensor([5, 2, 1])),
+    (numbers(2, 4, seed=1).abs(), torch.tensor([3, 4])),
+]
+word_loss.mistakes = {
+    "padding is counted: words that nobody said have a loss here": lambda losses, lengths: losses.mean(),
+    "divided by the number of places in the batch: divide by the number of words": lambda *x: _masked(*x).mean(),
+    "the mean of the captions' means: a word of a short caption would count for more": lambda losses, lengths: (
+        _masked(losses, lengths).sum(1) / lengths
+    ).mean(),
+    "the sum of the words' losses: the mean is wanted": lambda *x: _masked(*x).sum(),
+    "padding is in the sum, though not in the number of words: it must be in neither": lambda losses, lengths: (
+        losses.sum() / lengths.sum()
+    ),
+}
 
 
 def _captions() -> list[tuple[Tensor, Tensor]]:
@@ -149,222 +209,39 @@ def _captions() -> list[tuple[Tensor, Tensor]]:
     return cases
 
 
-def _cut_at_blanks(captions: Sequence[str], size: int) -> list[str]:
-    counts = Counter(word for caption in captions for word in caption.split())
-    return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
+@exercise("3.6", "What goes in, what should come out", difficulty=2, minutes=5, equation="section 3.1.2")
+def inputs_and_targets(captions: Tensor, E: Tensor, *, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """What teacher forcing gives in and asks for: ids (B, C), embeddings (K, m) -> (B, C, m) and (B, C).
+
+    Before the first word stands `first` (m,), by default zero.
+    """
+    start = torch.zeros_like(E[0]) if first is None else first
+    return torch.cat([start.expand(len(captions), 1, -1), E[captions[:, :-1]]], 1), captions
 
 
-TASKS = (
-    Task(
-        id="3.1",
-        name="words",
-        title="A caption as words",
-        difficulty=2,
-        minutes=8,
-        equation="section 5.1",
-        reference=words,
-        cases=lambda: [
-            ("A dog runs.",),
-            ("Two dogs, one BALL!",),
-            ("the dog's ball (red)",),
-            ("a t-shirt",),
-            ("2 dogs - one 'big'",),
-            ("a merry-go-round",),
-            ("a dog,a cat",),
-            ("",),
-        ],
-        mistakes={
-            'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(
-                r"[\w'-]+", caption
-            ),
-            'punctuation is kept at the words: "runs." and "runs" would be two words': lambda caption: (
-                caption.lower().split()
-            ),
-            'apostrophes and hyphens end a word: "dog\'s" and "t-shirt" are one word each': lambda caption: re.findall(
-                r"\w+", caption.lower()
-            ),
-            "a hyphen or an apostrophe that is not inside a word is kept: there it is punctuation": lambda caption: (
-                re.findall(r"[\w'-]+", caption.lower())
-            ),
-            'punctuation is deleted without a cut: "dog,a" is two words': lambda caption: re.sub(
-                r"[^a-z0-9' -]", "", caption.lower()
-            ).split(),
-        },
-        says="capital letters, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption",
-        others=(
-            lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower()),
-            lambda caption: [word for each in re.split(r"[^\w'-]+", caption.lower()) if (word := each.strip("'-"))],
-        ),
-    ),
-    Task(
-        id="3.2",
-        name="vocabulary",
-        title="The words worth knowing",
-        difficulty=2,
-        minutes=8,
-        equation="section 5.1",
-        reference=vocabulary,
-        cases=lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)],
-        mistakes={
-            "the two special words take two of the places: of a vocabulary of K, K - 2 words are left": lambda captions, size: (
-                _vocabulary(captions, size + 2)
-            ),
-            "equally frequent words stand in the order of their captions: sort them, so that the order of the captions does not matter": (
-                lambda captions, size: [word for word, _ in _counts(captions).most_common(size - 2)]
-            ),
-            "a word is counted once for each caption: count every time that it is said": lambda captions, size: (
-                lambda counts: sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
-            )(Counter(word for caption in captions for word in set(tokenise(caption)))),
-            "these are words with their counts: the words alone are wanted": lambda captions, size: [
-                (word, _counts(captions)[word]) for word in _vocabulary(captions, size)
-            ],
-            'captions are cut at blanks: use your words(), so that "runs." and "runs" are one word': _cut_at_blanks,
-        },
-        says="three vocabularies, equally frequent words among them",
-        others=(
-            _vocabulary,
-            lambda captions, size: sorted(set(_counts(captions)), key=lambda word: (-_counts(captions)[word], word))[
-                : size - 2
-            ],
-        ),
-    ),
-    Task(
-        id="3.3",
-        name="encode",
-        title="Words become numbers",
-        difficulty=1,
-        minutes=4,
-        equation="section 3.1",
-        reference=encode,
-        cases=lambda: [
-            (["a", "dog", "runs"], ["a", "dog", "ball", "runs"]),
-            (["a", "zebra", "runs"], ["dog", "a", "runs"]),
-            ([], ["a"]),
-            (["a", "dog", "and", "a", "dog"], ["dog", "a"]),
-        ],
-        mistakes={
-            "the end mark is missing: the model could never learn to stop": lambda caption, known: _encode(
-                caption, known
-            )[:-1],
-            "unknown words are dropped: each becomes a 1, so that the caption keeps its length": lambda caption, known: [
-                i for i in _encode(caption, known) if i != 1
-            ],
-            "the first known word has id 0: 0 and 1 are taken by the end mark and the unknown word": lambda caption, known: [
-                i - 2 if i > 1 else i for i in _encode(caption, known)
-            ],
-            "the first known word has id 1: that is the unknown word's": lambda caption, known: [
-                i - 1 if i > 1 else i for i in _encode(caption, known)
-            ],
-            "an unknown word became 0, which ends the caption": lambda caption, known: [
-                0 if i == 1 else i for i in _encode(caption, known)
-            ],
-        },
-        says="known and unknown words, words that come twice, an empty caption, and the end mark",
-        others=(
-            _encode,
-            lambda caption, known: [
-                *({word: i for i, word in enumerate(known, 2)}.get(word, 1) for word in caption),
-                0,
-            ],
-        ),
-    ),
-    Task(
-        id="3.4",
-        name="same_length_batches",
-        title="Batches of one length",
-        difficulty=2,
-        minutes=8,
-        equation="section 4.3",
-        reference=same_length_batches,
-        cases=lambda: [([4, 2, 4, 3, 4, 2, 4, 4], 2), ([5, 5, 5], 8), ([7, 1, 7, 1, 7, 1, 7], 3), ([3], 1)],
-        observe=_look_at_batches,
-        mistakes={
-            "lengths are mixed in a batch: sorting and cutting does that where a length runs out": _sorted_cut,
-            "batches are cut from the captions as they come: captions of several lengths are together": lambda lengths, size: [
-                list(range(start, min(start + size, len(lengths)))) for start in range(0, len(lengths), size)
-            ],
-            "the last captions of a length are lost: a batch may be smaller than the others": lambda lengths, size: [
-                batch for batch in _batches(lengths, size) if len(batch) == size
-            ],
-            "all captions of a length are in one batch: the size of a batch has a limit": lambda lengths, size: list(
-                _by_length(lengths).values()
-            ),
-            "there is an empty batch: leave it out": lambda lengths, size: [[], *_batches(lengths, size)],
-        },
-        says="every caption once, one length in each batch, no batch too large and none more than needed",
-        others=(_batches, lambda lengths, size: [tuple(batch) for batch in reversed(_batches(lengths, size))], _evenly),
-    ),
-    Task(
-        id="3.5",
-        name="word_loss",
-        title="A loss that does not count padding",
-        difficulty=2,
-        minutes=4,
-        equation="notebook 03",
-        reference=word_loss,
-        cases=lambda: [
-            (numbers(3, 5).abs(), torch.tensor([5, 2, 1])),
-            (numbers(2, 4, seed=1).abs(), torch.tensor([3, 4])),
-        ],
-        mistakes={
-            "padding is counted: words that nobody said have a loss here": lambda losses, lengths: losses.mean(),
-            "divided by the number of places in the batch: divide by the number of words": lambda losses, lengths: (
-                _masked(losses, lengths)[0].mean()
-            ),
-            "the mean of the captions' means: a word of a short caption would count for more": lambda losses, lengths: (
-                _masked(losses, lengths)[0].sum(1) / lengths
-            ).mean(),
-            "the sum of the words' losses: the mean is wanted": lambda losses, lengths: _masked(losses, lengths)[
-                0
-            ].sum(),
-            "padding is in the sum, though not in the number of words: it must be in neither": lambda losses, lengths: (
-                losses.sum() / lengths.sum()
-            ),
-        },
-        says="captions of 5, 4, 3, 2 and 1 words",
-        others=(
-            _word_loss,
-            lambda losses, lengths: float(torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()),
-        ),
-    ),
-    Task(
-        id="3.6",
-        name="inputs_and_targets",
-        title="What goes in, what should come out",
-        difficulty=2,
-        minutes=5,
-        equation="section 3.1.2",
-        reference=inputs_and_targets,
-        cases=_captions,
-        mistakes={
-            "not shifted: each word goes in when it is asked for itself, and the model only has to copy it": lambda captions, E: (
-                E[captions],
-                captions,
-            ),
-            "before the first word stands word 0, the end mark: there is no word yet, so give zeros": lambda captions, E: (
-                _shifted(captions, E, E[0])
-            ),
-            "both are shifted: the first word is never asked for": lambda captions, E: (
-                E[captions[:, :-1]],
-                captions[:, 1:],
-            ),
-            "the end mark is no target: the model could never learn to stop": lambda captions, E: (
-                _shifted(captions, E)[0][:, :-1],
-                captions[:, :-1],
-            ),
-            "the inputs are ids: look up their embeddings": lambda captions, E: (
-                torch.cat([torch.zeros_like(captions[:, :1]), captions[:, :-1]], 1),
-                captions,
-            ),
-        },
-        says="captions of five, two and one id: zeros before the first word, the end mark as the last target",
-        others=(
-            _embedded,
-            lambda captions, E: [
-                torch.cat([E[:1] * 0 + 0 * E[captions[:, :1]], E[captions]], 1)[:, :-1],
-                captions.clone(),
-            ],
-        ),
-        parts=("inputs", "targets"),
-    ),
+inputs_and_targets.says = (
+    "captions of five, two and one id: zeros before the first word, the end mark as the last target"
 )
+inputs_and_targets.cases = _captions
+inputs_and_targets.parts = ("inputs", "targets")
+inputs_and_targets.mistakes = {
+    "not shifted: each word goes in when it is asked for itself, and the model only has to copy it": lambda captions, E: (
+        E[captions],
+        captions,
+    ),
+    "before the first word stands word 0, the end mark: there is no word yet, so give zeros": lambda captions, E: (
+        inputs_and_targets(captions, E, first=E[0])
+    ),
+    "both are shifted: the first word is never asked for": lambda captions, E: (E[captions[:, :-1]], captions[:, 1:]),
+    "the end mark is no target: the model could never learn to stop": lambda captions, E: (
+        inputs_and_targets(captions, E)[0][:, :-1],
+        captions[:, :-1],
+    ),
+    "the inputs are ids: look up their embeddings": lambda captions, E: (
+        torch.cat([torch.zeros_like(captions[:, :1]), captions[:, :-1]], 1),
+        captions,
+    ),
+}
+
+
+TASKS = (words, vocabulary, encode, same_length_batches, word_loss, inputs_and_targets)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from satcourse.exercises.compare import same
-from satcourse.exercises.task import Answer, Task, distribution, numbers, sums_to_one
+from satcourse.exercises.task import Answer, distribution, exercise, numbers, sums_to_one
 from satcourse.lessons import marginal as course
 from satlib.model import objective as losses
 
@@ -14,44 +14,96 @@ B, C, L, K = 2, 3, 5, 4
 LOST = "a number without a graph"
 
 
+@exercise("5.1", "A goal out of reach", difficulty=2, minutes=5, equation="equation 14")
 def least_penalty(C: int, L: int) -> float:
     """The penalty of C words whose weights, C in all, lie evenly on L places."""
     return losses.doubly_stochastic_penalty(torch.full((1, 1, L), C / L, dtype=torch.float64)).item()
 
 
+least_penalty.says = "fewer words than places, as many, and more; the paper's 196 places"
+least_penalty.cases = lambda: [(14, 49), (49, 49), (70, 49), (12, 196), (1, 4)]
+least_penalty.mistakes = {
+    "0 is possible only if there are as many words as places: the weights of C words sum to C": lambda C, L: 0.0,
+    "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
+        float(max(0, L - C))
+    ),
+    "this is the worst case, all of it at one place": lambda C, L: float((1 - C) ** 2 + L - 1),
+    "this is what one place costs: sum over the L places": lambda C, L: (1 - C / L) ** 2,
+    "words and places are swapped: a place gets C/L": lambda C, L: C * (1 - L / C) ** 2,
+}
+
+
+@exercise("5.2", "The penalty", difficulty=1, minutes=4, equation="equation 14")
 def penalty(alphas: Tensor) -> Tensor:
     """satlib's doubly stochastic penalty."""
     return losses.doubly_stochastic_penalty(alphas)
 
 
+penalty.says = "values against satlib's penalty, one number for each caption"
+penalty.cases = lambda: [
+    (distribution(B, C, L),),
+    (distribution(1, 4, 4, seed=1, sharp=3.0),),
+    (distribution(4, 4, 4, seed=2),),
+]
+penalty.mistakes = {
+    "each weight is squared by itself: first sum a place's weights over the words, then square the difference from 1": lambda alphas: (
+        (1 - alphas).square().sum((1, 2))
+    ),
+    "summed over the places first: that is 1 at every word, and the penalty always 0": lambda alphas: (
+        (1 - alphas.sum(2)).square().sum(1)
+    ),
+    "averaged over the places: equation 14 sums over them": lambda alphas: (1 - alphas.sum(1)).square().mean(1),
+    "the mean over the words in place of the sum": lambda alphas: (1 - alphas.mean(1)).square().sum(1),
+    "summed over the batch too: one number for each caption is wanted": lambda alphas: (
+        (1 - alphas.sum(1)).square().sum()
+    ),
+}
+
+
+@exercise("5.3", "Somebody else's lambda", difficulty=2, minutes=5, equation="equation 14")
 def equivalent_lambda(weight: float, C: int, L: int) -> float:
     """The lambda of equation 14 for the weight of a program that takes means over the words and over the places."""
     return weight * C / L
 
 
+equivalent_lambda.says = "three programs; multiply their whole loss by C, and equation 14 appears"
+equivalent_lambda.cases = lambda: [(1.0, 12, 196), (0.5, 10, 49), (2.0, 7, 5)]
+equivalent_lambda.mistakes = {
+    "the wrong way round: this is what their program needs to train as with lambda in equation 14": lambda w, C, L: (
+        w * L / C
+    ),
+    "only the mean over the places is undone: their cross-entropy is divided too": lambda w, C, L: w / L,
+    "only the mean over the words is undone: their penalty is divided too": lambda w, C, L: w * C,
+    "both divisions weaken the penalty here; dividing the cross-entropy makes the penalty count for more": (
+        lambda w, C, L: w / (C * L)
+    ),
+    "it is the same only if both parts are divided by the same number": lambda w, C, L: w,
+}
+
+
+@exercise("5.4", "What soft attention minimises", difficulty=1, minutes=4, equation="equation 14")
 def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
     """L_d from the words' log-probabilities (B, C), by satlib's penalty."""
     return (-log_p.sum(1) + weight * losses.doubly_stochastic_penalty(alphas)).mean()
 
 
-def marginal(alpha: Tensor, n: Tensor) -> Tensor:
-    """satlib's sum over places: alpha (B, L), pre-activations n (B, L, K) -> (B, K)."""
-    return course.EveryPlace(alpha, n, n).marginal
-
-
-def nwgm(alpha: Tensor, n: Tensor) -> Tensor:
-    """satlib's NWGM, from pre-activations: alpha (B, L), n (B, L, K) -> (B, K)."""
-    return course.nwgm(torch.log_softmax(n, 2), alpha)
-
-
-def _by_products(alpha: Tensor, n: Tensor) -> Tensor:
-    """The NWGM as it is defined, in the inputs' precision."""
-    product = (torch.softmax(n, 2) ** alpha.unsqueeze(2)).prod(1)
-    return product / product.sum(1, keepdim=True)
-
-
-def _maps() -> list[tuple[Tensor]]:
-    return [(distribution(B, C, L),), (distribution(1, 4, 4, seed=1, sharp=3.0),), (distribution(4, 4, 4, seed=2),)]
+objective.says = "three values of lambda, the mean over the batch"
+objective.cases = lambda: [
+    (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 1.0),
+    (-numbers(4, 4, seed=2).abs(), distribution(4, 4, 4, seed=3), 0.3),
+    (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 0.0),
+]
+objective.mistakes = {
+    "the sign of log p: it is -log p that is made small": lambda log_p, *x: objective(-log_p, *x),
+    "the penalty is taken off: it is added, so that it is made small too": lambda log_p, a, w: objective(log_p, a, -w),
+    "the mean over the words in place of their sum: log p(y|a) is a sum, and the penalty is scaled for that": (
+        lambda log_p, *x: objective(log_p / log_p.shape[1], *x)
+    ),
+    "the sum over the batch: the mean is wanted, so that lambda does not grow with the batch": (
+        lambda log_p, *x: objective(log_p, *x) * len(log_p)
+    ),
+    "one number for each caption: take their mean": lambda log_p, a, w: -log_p.sum(1) + w * penalty(a),
+}
 
 
 def _places() -> list[tuple[Tensor, Tensor]]:
@@ -61,23 +113,64 @@ def _places() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _disagreeing() -> tuple[Tensor, Tensor]:
-    """Three places, each of which rules out all but one word of three, beyond what a probability in float32 can say."""
-    return distribution(1, 3, seed=4), 300 * torch.eye(3).unsqueeze(0)
-
-
 def _mean_of(values: Tensor, alpha: Tensor) -> Tensor:
     return (alpha.unsqueeze(2) * values).sum(1)
+
+
+@exercise("5.5", "What would be exact", difficulty=2, minutes=6, equation="section 4.2")
+def marginal(alpha: Tensor, n: Tensor) -> Tensor:
+    """satlib's sum over places: alpha (B, L), pre-activations n (B, L, K) -> (B, K)."""
+    return course.EveryPlace(alpha, n, n).marginal
+
+
+marginal.says = "values against satlib's sum over places, probabilities that sum to 1"
+marginal.cases = _places
+marginal.invariants = (sums_to_one(1, "the probabilities", "the words"),)
+marginal.mistakes = {
+    "the mean is taken before the softmax: here each place has its own distribution": lambda alpha, n: torch.softmax(
+        _mean_of(n, alpha), 1
+    ),
+    "the places count alike: weigh each distribution by its alpha": lambda alpha, n: torch.softmax(n, 2).mean(1),
+    "softmax over the places: each place has a distribution over the K words": lambda alpha, n: _mean_of(
+        torch.softmax(n, 1), alpha
+    ),
+    "the pre-activations are averaged: they are no probabilities": lambda alpha, n: _mean_of(n, alpha),
+    "the weighted distributions are there, and their sum over the places is missing": lambda alpha, n: (
+        alpha.unsqueeze(2) * torch.softmax(n, 2)
+    ),
+}
+
+
+def _by_products(alpha: Tensor, n: Tensor) -> Tensor:
+    """The NWGM as it is defined, in the inputs' precision."""
+    product = (torch.softmax(n, 2) ** alpha.unsqueeze(2)).prod(1)
+    return product / product.sum(1, keepdim=True)
+
+
+@exercise("5.6", "A geometric mean in one line", difficulty=3, minutes=8, equation="section 4.2")
+def nwgm(alpha: Tensor, n: Tensor) -> Tensor:
+    """satlib's NWGM, from pre-activations: alpha (B, L), n (B, L, K) -> (B, K)."""
+    return course.nwgm(torch.log_softmax(n, 2), alpha)
+
+
+nwgm.says = "values against the product of all places' distributions, also where a place all but rules a word out"
+# In the last case each of three places rules out all but one word of three, beyond what a probability in float32 can say.
+nwgm.cases = lambda: [*_places(), (distribution(1, 3, seed=4), 300 * torch.eye(3).unsqueeze(0))]
+nwgm.invariants = (sums_to_one(1, "the probabilities", "the words"),)
+nwgm.mistakes = {
+    "probabilities of 1e-130 are 0 in float32, and 0/0 is no number: is there a way without the probabilities?": _by_products,
+    "this is the arithmetic mean of the distributions: products of powers are wanted": marginal,
+    "the places count alike: alpha is the exponent": lambda alpha, n: torch.softmax(n.mean(1), 1),
+    "it is not normalised: a product of powers sums to less than 1 over the words": lambda alpha, n: (
+        torch.softmax(n, 2) ** alpha.unsqueeze(2)
+    ).prod(1),
+    "these are logarithms or pre-activations: take exp, and normalise": lambda alpha, n: _mean_of(n, alpha),
+}
 
 
 def _real(alphas: Tensor, lengths: Tensor) -> Tensor:
     """Which of the words are no padding: (B, T, 1)."""
     return (torch.arange(alphas.shape[1]) < lengths.unsqueeze(1)).unsqueeze(2)
-
-
-def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
-    """satlib's penalty of captions that were filled up: alphas (B, T, L), lengths (B,) -> ()."""
-    return losses.doubly_stochastic_penalty(alphas * _real(alphas, lengths)).mean()
 
 
 def _penalised(answer: Answer, alphas: Tensor, lengths: Tensor) -> Any:
@@ -87,218 +180,32 @@ def _penalised(answer: Answer, alphas: Tensor, lengths: Tensor) -> Any:
     return result if graph or not same(batch_penalty(alphas, lengths), result, 1e-4) else LOST
 
 
-def _padding_looks_too(alphas: Tensor, lengths: Tensor) -> Tensor:
-    return (1 - alphas.sum(1)).square().sum(1).mean()
+@exercise("5.7", "Long captions and short ones", difficulty=2, minutes=5, equation="equation 14", kind="bug")
+def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
+    """satlib's penalty of captions that were filled up: alphas (B, T, L), lengths (B,) -> ()."""
+    return losses.doubly_stochastic_penalty(alphas * _real(alphas, lengths)).mean()
 
 
-TASKS = (
-    Task(
-        id="5.1",
-        name="least_penalty",
-        title="A goal out of reach",
-        difficulty=2,
-        minutes=5,
-        equation="equation 14",
-        reference=least_penalty,
-        cases=lambda: [(14, 49), (49, 49), (70, 49), (12, 196), (1, 4)],
-        mistakes={
-            "0 is possible only if there are as many words as places: the weights of C words sum to C": lambda C, L: (
-                0.0
-            ),
-            "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
-                float(max(0, L - C))
-            ),
-            "this is the worst case, all of it at one place": lambda C, L: float((1 - C) ** 2 + L - 1),
-            "this is what one place costs: sum over the L places": lambda C, L: (1 - C / L) ** 2,
-            "words and places are swapped: a place gets C/L": lambda C, L: C * (1 - L / C) ** 2,
-        },
-        says="fewer words than places, as many, and more; the paper's 196 places",
-        others=(lambda C, L: (L - C) ** 2 / L, lambda C, L: sum((1 - C / L) ** 2 for _ in range(L))),
+batch_penalty.start = lambda alphas, lengths: (1 - alphas.sum(1)).square().sum(1).mean()
+batch_penalty.says = "captions of one to five words, filled up to the longest of their batch"
+batch_penalty.cases = lambda: [
+    (distribution(3, 5, L), torch.tensor([5, 2, 3])),
+    (distribution(2, 4, 6, seed=1, sharp=2.0), torch.tensor([1, 4])),
+]
+batch_penalty.observe = _penalised
+batch_penalty.mistakes = {
+    "the mask is the wrong way round: the words are gone and the padding is left": lambda alphas, lengths: (
+        losses.doubly_stochastic_penalty(alphas * ~_real(alphas, lengths)).mean()
     ),
-    Task(
-        id="5.2",
-        name="penalty",
-        title="The penalty",
-        difficulty=1,
-        minutes=4,
-        equation="equation 14",
-        reference=penalty,
-        cases=_maps,
-        mistakes={
-            "each weight is squared by itself: first sum a place's weights over the words, then square the difference from 1": lambda alphas: (
-                (1 - alphas).square().sum((1, 2))
-            ),
-            "summed over the places first: that is 1 at every word, and the penalty always 0": lambda alphas: (
-                (1 - alphas.sum(2)).square().sum(1)
-            ),
-            "averaged over the places: equation 14 sums over them": lambda alphas: (1 - alphas.sum(1)).square().mean(1),
-            "the mean over the words in place of the sum": lambda alphas: (1 - alphas.mean(1)).square().sum(1),
-            "summed over the batch too: one number for each caption is wanted": lambda alphas: (
-                (1 - alphas.sum(1)).square().sum()
-            ),
-        },
-        says="values against satlib's penalty, one number for each caption",
-        others=(
-            lambda alphas: torch.stack([sum((1 - share) ** 2 for share in each.sum(0)) for each in alphas]),
-            lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1),
-        ),
+    "one word too many is kept: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
+        alphas, lengths + 1
     ),
-    Task(
-        id="5.3",
-        name="equivalent_lambda",
-        title="Somebody else's lambda",
-        difficulty=2,
-        minutes=5,
-        equation="equation 14",
-        reference=equivalent_lambda,
-        cases=lambda: [(1.0, 12, 196), (0.5, 10, 49), (2.0, 7, 5)],
-        mistakes={
-            "the wrong way round: this is what their program needs to train as with lambda in equation 14": lambda weight, C, L: (
-                weight * L / C
-            ),
-            "only the mean over the places is undone: their cross-entropy is divided too": lambda weight, C, L: (
-                weight / L
-            ),
-            "only the mean over the words is undone: their penalty is divided too": lambda weight, C, L: weight * C,
-            "both divisions weaken the penalty here; dividing the cross-entropy makes the penalty count for more": lambda weight, C, L: (
-                weight / (C * L)
-            ),
-            "it is the same only if both parts are divided by the same number": lambda weight, C, L: weight,
-        },
-        says="three programs; multiply their whole loss by C, and equation 14 appears",
-        others=(lambda weight, C, L: C * weight * (1 / L),),
+    "the last word is lost: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(alphas, lengths - 1),
+    "the padding still counts, and dividing by the length does not take it out: leave its maps out": lambda alphas, lengths: (
+        (1 - alphas.sum(1) / lengths.unsqueeze(1)).square().sum(1).mean()
     ),
-    Task(
-        id="5.4",
-        name="objective",
-        title="What soft attention minimises",
-        difficulty=1,
-        minutes=4,
-        equation="equation 14",
-        reference=objective,
-        cases=lambda: [
-            (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 1.0),
-            (-numbers(4, 4, seed=2).abs(), distribution(4, 4, 4, seed=3), 0.3),
-            (-numbers(B, C, seed=1).abs(), distribution(B, C, L), 0.0),
-        ],
-        mistakes={
-            "the sign of log p: it is -log p that is made small": lambda log_p, alphas, weight: objective(
-                -log_p, alphas, weight
-            ),
-            "the penalty is taken off: it is added, so that it is made small too": lambda log_p, alphas, weight: (
-                objective(log_p, alphas, -weight)
-            ),
-            "the mean over the words in place of their sum: log p(y|a) is a sum, and the penalty is scaled for that": (
-                lambda log_p, alphas, weight: objective(log_p / log_p.shape[1], alphas, weight)
-            ),
-            "the sum over the batch: the mean is wanted, so that lambda does not grow with the batch": (
-                lambda log_p, alphas, weight: objective(log_p, alphas, weight) * len(log_p)
-            ),
-            "one number for each caption: take their mean": lambda log_p, alphas, weight: (
-                -log_p.sum(1) + weight * penalty(alphas)
-            ),
-        },
-        says="three values of lambda, the mean over the batch",
-        others=(
-            lambda log_p, alphas, weight: (
-                -log_p.sum() / len(log_p) + weight * (1 - alphas.sum(1)).square().sum(1).mean()
-            ),
-        ),
-    ),
-    Task(
-        id="5.5",
-        name="marginal",
-        title="What would be exact",
-        difficulty=2,
-        minutes=6,
-        equation="section 4.2",
-        reference=marginal,
-        cases=_places,
-        mistakes={
-            "the mean is taken before the softmax: here each place has its own distribution": (
-                lambda alpha, n: torch.softmax(_mean_of(n, alpha), 1)
-            ),
-            "the places count alike: weigh each distribution by its alpha": lambda alpha, n: torch.softmax(n, 2).mean(
-                1
-            ),
-            "softmax over the places: each place has a distribution over the K words": lambda alpha, n: _mean_of(
-                torch.softmax(n, 1), alpha
-            ),
-            "the pre-activations are averaged: they are no probabilities": lambda alpha, n: _mean_of(n, alpha),
-            "the weighted distributions are there, and their sum over the places is missing": lambda alpha, n: (
-                alpha.unsqueeze(2) * torch.softmax(n, 2)
-            ),
-        },
-        says="values against satlib's sum over places, probabilities that sum to 1",
-        others=(
-            lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().softmax(-1)),
-            lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + torch.log_softmax(n, 2), 1).exp(),
-        ),
-        invariants=(sums_to_one(1, "the probabilities", "the words"),),
-    ),
-    Task(
-        id="5.6",
-        name="nwgm",
-        title="A geometric mean in one line",
-        difficulty=3,
-        minutes=8,
-        equation="section 4.2",
-        reference=nwgm,
-        cases=lambda: [*_places(), _disagreeing()],
-        mistakes={
-            "probabilities of 1e-130 are 0 in float32, and 0/0 is no number: is there a way without the probabilities?": _by_products,
-            "this is the arithmetic mean of the distributions: products of powers are wanted": marginal,
-            "the places count alike: alpha is the exponent": lambda alpha, n: torch.softmax(n.mean(1), 1),
-            "it is not normalised: a product of powers sums to less than 1 over the words": lambda alpha, n: (
-                torch.softmax(n, 2) ** alpha.unsqueeze(2)
-            ).prod(1),
-            "these are logarithms or pre-activations: take exp, and normalise": lambda alpha, n: _mean_of(n, alpha),
-        },
-        says="values against the product of all places' distributions, also where a place all but rules a word out",
-        others=(
-            lambda alpha, n: torch.softmax((alpha.unsqueeze(1) @ n).squeeze(1), 1),
-            lambda alpha, n: torch.softmax(_mean_of(torch.log_softmax(n.double(), 2), alpha), 1),
-        ),
-        invariants=(sums_to_one(1, "the probabilities", "the words"),),
-    ),
-    Task(
-        id="5.7",
-        name="batch_penalty",
-        kind="bug",
-        title="Long captions and short ones",
-        difficulty=2,
-        minutes=5,
-        equation="equation 14",
-        reference=batch_penalty,
-        start=_padding_looks_too,
-        observe=_penalised,
-        cases=lambda: [
-            (distribution(3, 5, L), torch.tensor([5, 2, 3])),
-            (distribution(2, 4, 6, seed=1, sharp=2.0), torch.tensor([1, 4])),
-        ],
-        mistakes={
-            "the mask is the wrong way round: the words are gone and the padding is left": lambda alphas, lengths: (
-                losses.doubly_stochastic_penalty(alphas * ~_real(alphas, lengths)).mean()
-            ),
-            "one word too many is kept: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
-                alphas, lengths + 1
-            ),
-            "the last word is lost: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
-                alphas, lengths - 1
-            ),
-            "the padding still counts, and dividing by the length does not take it out: leave its maps out": lambda alphas, lengths: (
-                (1 - alphas.sum(1) / lengths.unsqueeze(1)).square().sum(1).mean()
-            ),
-            "nothing is left to learn from: this number has no graph any more": lambda alphas, lengths: batch_penalty(
-                alphas, lengths
-            ).detach(),
-        },
-        says="captions of one to five words, filled up to the longest of their batch",
-        others=(
-            lambda alphas, lengths: (
-                sum((1 - each[:length].sum(0)).square().sum() for each, length in zip(alphas, lengths, strict=True))
-                / len(alphas)
-            ),
-        ),
-    ),
-)
+    "nothing is left to learn from: this number has no graph any more": lambda *x: batch_penalty(*x).detach(),
+}
+
+
+TASKS = (least_penalty, penalty, equivalent_lambda, objective, marginal, nwgm, batch_penalty)

@@ -1,19 +1,16 @@
 """Exercises of notebook 06: hard attention, from a draw to the estimator."""
 
+from functools import partial
 from itertools import count
-from numbers import Number
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, Task, distribution, numbers
-from satcourse.lessons.estimators import Paths
+from satcourse.exercises.task import Answer, distribution, exercise, gradients, numbers
 from satlib.beyond.rewards import advantages
 from satlib.model import objective
 from satlib.model.attention import entropy
-from satlib.model.decoder import Output
-from satlib.model.objective import HardConfig, VariationalBound
 
 B, C, L, N = 3, 4, 5, 3
 
@@ -23,56 +20,90 @@ def _short_of_one() -> Tensor:
     return next(alpha for seed in count() if (alpha := distribution(1, L, seed=seed)).cumsum(1)[0, -1] < 1)
 
 
+@exercise("6.1", "A place is drawn", difficulty=2, minutes=10, equation="equation 8")
 def draw(alpha: Tensor, darts: Tensor) -> Tensor:
     """The place whose stretch of the line from 0 to 1 a dart hits: alpha (B, L), darts (B,) -> (B,)."""
     return (darts.unsqueeze(1) >= alpha.cumsum(1)[:, :-1]).sum(1)
 
 
-def _draw_loop(alpha: Tensor, darts: Tensor) -> Tensor:
-    result = []
-    for weights, dart in zip(alpha.tolist(), darts.tolist(), strict=True):
-        i = 0
-        while i < len(weights) - 1 and dart >= weights[i]:
-            dart, i = dart - weights[i], i + 1
-        result.append(i)
-    return torch.tensor(result)
+draw.says = "twelve darts, places of weight 0 and 1 among their targets, and weights that sum to a little less than 1"
+draw.cases = lambda: [
+    (
+        torch.tensor([[0.45, 0.25, 0.15, 0.1, 0.05]]).expand(6, 5).clone(),
+        torch.tensor([0.01, 0.44, 0.46, 0.8, 0.9, 0.99]),
+    ),
+    (torch.tensor([[0.2, 0.8], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.3, 0.7, 0.0])),
+    (torch.tensor([[0.3, 0.4, 0.3], [0.3, 0.4, 0.3]]), torch.tensor([0.2, 0.6])),
+    (_short_of_one(), torch.tensor([1 - 2**-24])),
+]
+draw.mistakes = {
+    "this is the place with the largest weight, whatever the dart: a draw hits others too": lambda alpha, darts: (
+        alpha.argmax(1)
+    ),
+    "one place too far: count the edges at or below the dart": lambda alpha, darts: draw(alpha, darts) + 1,
+    "a dart just below 1 flies past the last place: rounded weights sum to a little less; leave the last edge out": lambda alpha, darts: (
+        (darts.unsqueeze(1) >= alpha.cumsum(1)).sum(1)
+    ),
+    "drawn anew: the dart says which place it is": lambda alpha, darts: torch.multinomial(alpha, 1).squeeze(1),
+    "a dart on an edge is put on the place before: it belongs to the place that begins there": lambda alpha, darts: (
+        darts.unsqueeze(1) > alpha.cumsum(1)[:, :-1]
+    ).sum(1),
+}
 
 
-def _chosen(alphas: Tensor, places: Tensor) -> Tensor:
-    return alphas.gather(2, places.unsqueeze(2)).squeeze(2)
-
-
+@exercise("6.2", "The bound, summed over every path", difficulty=2, minutes=4, equation="equation 10")
 def bound(log_p_path: Tensor, log_p_caption: Tensor) -> Tensor:
-    """L_s over all paths, as satlib sums it."""
-    return Paths(log_p_path.long()[:, None], log_p_path[:, None], log_p_caption[:, None]).bound
+    """L_s over all paths."""
+    return (log_p_path.exp() * log_p_caption).sum()
 
 
+bound.says = "the bound of 8 and of 25 paths, as satlib sums it"
+bound.cases = lambda: [
+    (distribution(8).log(), -numbers(8, seed=1).abs() * 3),
+    (distribution(25, seed=2, sharp=2.0).log(), -numbers(25, seed=3).abs() * 5),
+]
+bound.mistakes = {
+    "this is log p(y|a), which the bound lies below: the mean is over log p(y|s,a)": lambda path, caption: (
+        torch.logsumexp(path + caption, 0)
+    ),
+    "the paths count alike: weigh each by its probability": lambda path, caption: caption.mean(),
+    "log p(s|a) is the weight: take exp of it": lambda path, caption: (path * caption).sum(),
+    "the sign is turned: the bound is a log-likelihood, not a loss": lambda *x: -bound(*x),
+    "this is the expected probability: the mean is over its logarithm": lambda path, caption: (
+        path.exp() * caption.exp()
+    ).sum(),
+}
+
+
+def _at_both(answer: Answer, log_p: Tensor, reward: Tensor, baseline: float) -> Any:
+    """The gradients of a learner's loss at log p(s|a) and at the reward."""
+    loss = answer(log_p.requires_grad_(), reward.requires_grad_(), baseline)
+    return gradients(loss, {"log p(s|a)": log_p, "the reward, log p(y|s,a)": reward})
+
+
+@exercise("6.3", "The score-function gradient", difficulty=3, minutes=15, equation="equations 11 and 12")
 def score_loss(log_p_place: Tensor, reward: Tensor, baseline: float) -> Tensor:
     """A loss whose gradient is minus the score-function estimate."""
     return -((reward - baseline).detach() * log_p_place).mean()
 
 
-def _gradients(answer: Answer, log_p_place: Tensor, reward: Tensor, baseline: float) -> Any:
-    """The gradients of the loss: of log p(s|a), and of the reward, which has to be left alone."""
-    log_p_place.requires_grad_()
-    reward.requires_grad_()
-    loss = answer(log_p_place, reward, baseline)
-    if not _is_number(loss):
-        return loss
-    result = (None, None)
-    if isinstance(loss, Tensor) and loss.requires_grad:
-        result = torch.autograd.grad(loss, (log_p_place, reward), allow_unused=True)
-    at_place, at_reward = (torch.zeros(len(reward)) if each is None else each for each in result)
-    return {"the gradient of log p(s|a)": at_place, "the gradient of the reward": at_reward}
-
-
-def _is_number(loss: Any) -> bool:
-    return isinstance(loss, Number) or (isinstance(loss, Tensor) and not loss.dim())
-
-
-def moving_average(baseline: float, log_p: Tensor) -> tuple[Tensor, float]:
-    """What a batch's rewards exceed the old baseline by, and the new one."""
-    return (log_p - baseline).detach(), 0.9 * baseline + 0.1 * log_p.mean().item()
+score_loss.says = "its gradients: of log p(s|a) the estimate, of the reward nothing"
+score_loss.cases = lambda: [
+    (-numbers(4).abs(), -3 * numbers(4, seed=1).abs(), 0.0),
+    (-numbers(3, seed=2).abs(), numbers(3, seed=3), -2.0),
+]
+score_loss.observe = _at_both
+score_loss.mistakes = {
+    "baseline not subtracted: take it off the reward": lambda log_p, reward, b: score_loss(log_p, reward, 0.0),
+    "reward not detached: its own gradient flows back too; it is a number here, not a function of the weights": (
+        lambda log_p, reward, b: -((reward - b) * log_p).mean()
+    ),
+    "the sign is turned: this makes rewarded places less likely": lambda *x: -score_loss(*x),
+    "nothing is left to learn from: only the reward is to be cut off from the graph, not the loss": (
+        lambda *x: score_loss(*x).detach()
+    ),
+    "the sum over the samples: equation 12 takes their mean": lambda log_p, *x: score_loss(log_p, *x) * len(log_p),
+}
 
 
 def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
@@ -90,60 +121,59 @@ def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
     }
 
 
-def _by_satlib(
-    log_p_word: Tensor, alphas: Tensor, places: Tensor, baseline: float, lambda_r: float, lambda_e: float
-) -> Tensor:
-    """satlib's loss of the variational bound, from logits that are log-probabilities of two words: that of the caption, and the rest."""
-    rest = torch.log1p(-log_p_word.exp())
-    logits = torch.stack([log_p_word, rest], 2)
-    module = VariationalBound(HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e), 1)
-    module.average.fill_(baseline)
-    output = Output(logits, alphas, alphas[:, :, 0], places, alphas[:, :, :1])
-    return module.eval()(output, torch.zeros_like(places)).loss
+@exercise("6.4", "A baseline that follows", difficulty=2, minutes=4, equation="section 4.1")
+def moving_average(baseline: float, log_p: Tensor) -> tuple[Tensor, float]:
+    """What a batch's rewards exceed the old baseline by, and the new one."""
+    return (log_p - baseline).detach(), 0.9 * baseline + 0.1 * log_p.mean().item()
 
 
-def estimator(
-    log_p_word: Tensor,
-    alphas: Tensor,
-    places: Tensor,
-    baseline: float,
-    lambda_r: float,
-    lambda_e: float,
-    detach: bool = True,
-) -> Tensor:
-    """A loss whose gradient is minus the paper's estimate, or minus one whose reward is not detached."""
-    log_p = log_p_word.sum(1)
-    advantage = log_p.unsqueeze(1) - baseline
-    score = ((advantage.detach() if detach else advantage) * _chosen(alphas, places).log()).sum(1)
-    spread = entropy(alphas).sum(1)
-    return -(log_p + lambda_r * score + lambda_e * spread).mean()
+moving_average.says = "the advantage, the new baseline, and that neither hangs on the graph"
+moving_average.cases = lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)]
+moving_average.observe = _baseline
+moving_average.mistakes = {
+    "baseline not detached: it hangs on the graph, and so will every later one": lambda b, log_p: (
+        (log_p - b).detach(),
+        0.9 * b + 0.1 * log_p.mean(),
+    ),
+    "advantage not detached: the reward is a number here, not a function of the weights": lambda b, log_p: (
+        log_p - b,
+        moving_average(b, log_p)[1],
+    ),
+    "neither is cut off from the graph: detach log p first": lambda b, log_p: (log_p - b, 0.9 * b + 0.1 * log_p.mean()),
+    "0.9 and 0.1 have changed places: the baseline moves slowly": lambda b, log_p: (
+        (log_p - b).detach(),
+        0.1 * b + 0.9 * log_p.mean().item(),
+    ),
+    "the baseline was updated before its use: it would know the very samples that it is taken off": lambda b, log_p: (
+        (log_p - moving_average(b, log_p)[1]).detach(),
+        moving_average(b, log_p)[1],
+    ),
+}
 
-
-def _by_categorical(
-    log_p_word: Tensor, alphas: Tensor, places: Tensor, baseline: float, lambda_r: float, lambda_e: float
-) -> Tensor:
-    looks, log_p = torch.distributions.Categorical(probs=alphas), log_p_word.sum(1)
-    score = ((log_p.detach() - baseline)[:, None] * looks.log_prob(places)).sum(1)
-    return -(log_p + lambda_r * score + lambda_e * looks.entropy().sum(1)).mean()
+leave_one_out = exercise(
+    "6.5", "The other samples as a baseline", difficulty=2, minutes=8, equation="Kool et al. (2019)"
+)(objective.leave_one_out)
+leave_one_out.says = "captions of 2, 3 and 4 samples"
+leave_one_out.cases = lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),), (numbers(1, 2, seed=2),)]
+leave_one_out.mistakes = {
+    "a sample is in its own baseline: that biases the gradient; leave it out": lambda r: r.mean(
+        1, keepdim=True
+    ).expand_as(r),
+    "the others' sum is divided by N: there are N - 1 of them": lambda r: (r.sum(1, keepdim=True) - r) / r.shape[1],
+    "the others along the wrong axis: samples of one caption stand in a row": lambda r: (
+        (r.sum(0) - r) / max(len(r) - 1, 1) if len(r) > 1 else r
+    ),
+    "this is what is left of the reward: the baseline alone is wanted": lambda r: r - leave_one_out(r),
+    "the sum of the others: their mean is wanted": lambda r: r.sum(1, keepdim=True) - r,
+}
 
 
 def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> Any:
     """The loss and its gradients, at the energies: an answer may normalise alpha again, which changes nothing there."""
-    log_p_word.requires_grad_()
     energies = alphas.log().requires_grad_()
-    alphas = torch.softmax(energies, -1)
-    loss = answer(log_p_word, alphas, *rest)
-    if not _is_number(loss):
-        return loss
-    result = (None, None)
-    if isinstance(loss, Tensor) and loss.requires_grad:
-        result = torch.autograd.grad(loss, (log_p_word, energies), allow_unused=True)
-    words, maps = (torch.zeros_like(x) if g is None else g for g, x in zip(result, (log_p_word, energies), strict=True))
-    return {
-        "the loss": torch.as_tensor(loss).detach(),
-        "the gradient of log p(y_t)": words,
-        "the gradient at the energies": maps,
-    }
+    loss = answer(log_p_word.requires_grad_(), torch.softmax(energies, -1), *rest)
+    found = gradients(loss, {"log p(y_t)": log_p_word, "the energies": energies})
+    return found if found is loss else {"the loss": torch.as_tensor(loss).detach(), **found}
 
 
 def _samples() -> list[tuple[Any, ...]]:
@@ -156,325 +186,97 @@ def _samples() -> list[tuple[Any, ...]]:
     ]
 
 
+@exercise("6.6", "The whole estimator", difficulty=3, minutes=20, equation="section 4.1, the final learning rule")
+def estimator(
+    log_p_word: Tensor,
+    alphas: Tensor,
+    places: Tensor,
+    baseline: float,
+    lambda_r: float,
+    lambda_e: float,
+    *,
+    detach: bool = True,
+) -> Tensor:
+    """A loss whose gradient is minus the paper's estimate, or minus one whose reward is not detached."""
+    log_p = log_p_word.sum(1)
+    advantage = log_p.unsqueeze(1) - baseline
+    chosen = alphas.gather(2, places.unsqueeze(2)).squeeze(2)
+    score = ((advantage.detach() if detach else advantage) * chosen.log()).sum(1)
+    return -(log_p + lambda_r * score + lambda_e * entropy(alphas).sum(1)).mean()
+
+
+estimator.says = "the loss and both of its gradients, against satlib's VariationalBound"
+estimator.cases = _samples
+estimator.observe = _through
+estimator.mistakes = {
+    "reward not detached: log p(y|s,a) teaches through the likelihood term alone": partial(estimator, detach=False),
+    "baseline not subtracted": lambda p, a, s, b, r, e: estimator(p, a, s, 0.0, r, e),
+    "the entropy term has the wrong sign: what is maximised has plus lambda_e times the entropy": (
+        lambda p, a, s, b, r, e: estimator(p, a, s, b, r, -e)
+    ),
+    "nothing is left to learn from: only the bracket is to be cut off from the graph, not the loss": (
+        lambda *x: estimator(*x).detach()
+    ),
+    "the sign of all of it: what is maximised must become a loss": lambda *x: -estimator(*x),
+}
+
+
+@exercise("6.7", "GRPO's advantage", difficulty=2, minutes=6, equation="Shao et al. (2024), section 4.1")
 def group_advantage(rewards: Tensor) -> Tensor:
     """GRPO's advantages: (B, N) -> (B, N)."""
     return advantages(rewards, "group")
 
 
-def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Tensor:
-    """A loss whose gradient is minus equation 12 with a baseline: log p of the sampled path (N,), log p(y | s, a) (N,) -> ()."""
-    advantage = (log_likelihood - baseline).detach()
-    return -(log_likelihood + advantage * log_p).mean()
+group_advantage.says = "groups of 2, 4 and 5, one of them with equal rewards"
+group_advantage.cases = lambda: [
+    (numbers(B, 4),),
+    (torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0, 1.0]]),),
+    (numbers(2, 2, seed=1),),
+]
+group_advantage.tolerance = 1e-3
+group_advantage.mistakes = {
+    "not divided by the group's standard deviation": lambda r: r - r.mean(1, keepdim=True),
+    "equal rewards give NaN: 0 is divided by 0; keep the divisor above 0": lambda r: (
+        (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)
+    ),
+    "the mean of the others is RLOO's baseline: GRPO takes the whole group's": lambda r: (
+        (r - leave_one_out(r)) / r.std(1, keepdim=True).clamp(min=1e-8)
+    ),
+    "the group along the wrong axis: samples of one image stand in a row": lambda r: (
+        (r - r.mean(0)) / r.std(0).clamp(min=1e-8)
+    ),
+}
 
 
-def its_own_reward_learns(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Tensor:
-    """The bug of 6.8: the gradient goes through the reward too."""
+@exercise("6.8", "A reward that learns", difficulty=3, minutes=5, equation="equation 12", kind="bug")
+def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float, *, detach: bool = True) -> Tensor:
+    """A loss whose gradient is minus equation 12 with a baseline: log p of the sampled path (N,), log p(y|s,a) (N,) -> ().
+
+    The bug: without `detach`, the gradient goes through the reward too.
+    """
     advantage = log_likelihood - baseline
-    return -(log_likelihood + advantage * log_p).mean()
+    return -(log_likelihood + (advantage.detach() if detach else advantage) * log_p).mean()
 
 
-def _at_both(answer: Answer, log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Any:
-    """The gradients of a learner's loss at its two inputs."""
-    leaves = log_p.requires_grad_(), log_likelihood.requires_grad_()
-    loss = answer(*leaves, baseline)
-    if not _is_number(loss):
-        return loss
-    result = (None, None)
-    if isinstance(loss, Tensor) and loss.requires_grad:
-        result = torch.autograd.grad(loss, leaves, allow_unused=True)
-    names = "gradient at log p(s | a)", "gradient at log p(y | s, a)"
-    return {name: torch.zeros(len(log_p)) if each is None else each for name, each in zip(names, result, strict=True)}
+reinforce_loss.start = partial(reinforce_loss, detach=False)
+reinforce_loss.says = "the gradients at both log-probabilities, with a baseline and without"
+reinforce_loss.cases = lambda: [
+    (distribution(4, seed=1).log(), -5 - numbers(4, seed=2).abs(), -5.5),
+    (distribution(3, seed=3).log(), -9 - numbers(3, seed=4).abs(), 0.0),
+    (distribution(8, seed=5).log(), -6 + numbers(8, seed=6), -6.0),
+]
+reinforce_loss.observe = _at_both
+reinforce_loss.mistakes = {
+    "now the likelihood itself learns nothing: only its copy in the advantage has to be detached": (
+        lambda log_p, log_likelihood, b: reinforce_loss(log_p, log_likelihood.detach(), b)
+    ),
+    "log p(s | a) gets no gradient: it is what the advantage has to teach": lambda log_p, *x: reinforce_loss(
+        log_p.detach(), *x
+    ),
+    "log p(s | a) is detached in place of the advantage": lambda log_p, *x: reinforce_loss.start(log_p.detach(), *x),
+    "everything is detached: nothing learns": lambda *x: reinforce_loss(*x).detach(),
+    "the sum over the samples: equation 12 has their mean": lambda log_p, *x: reinforce_loss(log_p, *x) * len(log_p),
+}
 
 
-def samples() -> list[tuple[Tensor, Tensor, float]]:
-    """Log-probabilities of sampled paths, log-likelihoods of captions along them, and a baseline."""
-    return [
-        (distribution(4, seed=1).log(), -5 - numbers(4, seed=2).abs(), -5.5),
-        (distribution(3, seed=3).log(), -9 - numbers(3, seed=4).abs(), 0.0),
-        (distribution(8, seed=5).log(), -6 + numbers(8, seed=6), -6.0),
-    ]
-
-
-TASKS = (
-    Task(
-        id="6.1",
-        name="draw",
-        title="A place is drawn",
-        difficulty=2,
-        minutes=10,
-        equation="equation 8",
-        reference=draw,
-        cases=lambda: [
-            (
-                torch.tensor([[0.45, 0.25, 0.15, 0.10, 0.05]]).expand(6, 5).clone(),
-                torch.tensor([0.01, 0.44, 0.46, 0.8, 0.9, 0.99]),
-            ),
-            (torch.tensor([[0.2, 0.8], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.3, 0.7, 0.0])),
-            (torch.tensor([[0.3, 0.4, 0.3], [0.3, 0.4, 0.3]]), torch.tensor([0.2, 0.6])),
-            (_short_of_one(), torch.tensor([1 - 2**-24])),
-        ],
-        mistakes={
-            "this is the place with the largest weight, whatever the dart: a draw hits others too": lambda alpha, darts: (
-                alpha.argmax(1)
-            ),
-            "one place too far: count the edges at or below the dart": lambda alpha, darts: draw(alpha, darts) + 1,
-            "a dart just below 1 flies past the last place: rounded weights sum to a little less; leave the last edge out": (
-                lambda alpha, darts: (darts.unsqueeze(1) >= alpha.cumsum(1)).sum(1)
-            ),
-            "drawn anew: the dart says which place it is": lambda alpha, darts: torch.multinomial(alpha, 1).squeeze(1),
-            "a dart on an edge is put on the place before: it belongs to the place that begins there": lambda alpha, darts: (
-                (darts.unsqueeze(1) > alpha.cumsum(1)[:, :-1]).sum(1)
-            ),
-        },
-        says="twelve darts, places of weight 0 and 1 among their targets, and weights that sum to a little less than 1",
-        others=(
-            _draw_loop,
-            lambda alpha, darts: (
-                torch.searchsorted(alpha.cumsum(1), darts.unsqueeze(1), right=True)
-                .squeeze(1)
-                .clamp(max=alpha.shape[1] - 1)
-            ),
-        ),
-    ),
-    Task(
-        id="6.2",
-        name="bound",
-        title="The bound, summed over every path",
-        difficulty=2,
-        minutes=4,
-        equation="equation 10",
-        reference=bound,
-        cases=lambda: [
-            (distribution(8).log(), -numbers(8, seed=1).abs() * 3),
-            (distribution(25, seed=2, sharp=2.0).log(), -numbers(25, seed=3).abs() * 5),
-        ],
-        mistakes={
-            "this is log p(y|a), which the bound lies below: the mean is over log p(y|s,a)": lambda path, caption: (
-                torch.logsumexp(path + caption, 0)
-            ),
-            "the paths count alike: weigh each by its probability": lambda path, caption: caption.mean(),
-            "log p(s|a) is the weight: take exp of it": lambda path, caption: (path * caption).sum(),
-            "the sign is turned: the bound is a log-likelihood, not a loss": lambda path, caption: (
-                -(path.exp() * caption).sum()
-            ),
-            "this is the expected probability: the mean is over its logarithm": lambda path, caption: (
-                path.exp() * caption.exp()
-            ).sum(),
-        },
-        says="the bound of 8 and of 25 paths, as satlib sums it",
-        others=(
-            lambda path, caption: torch.softmax(path, 0) @ caption,
-            lambda path, caption: sum(p.double().exp() * r for p, r in zip(path, caption, strict=True)),
-        ),
-    ),
-    Task(
-        id="6.3",
-        name="score_loss",
-        title="The score-function gradient",
-        difficulty=3,
-        minutes=15,
-        equation="equations 11 and 12",
-        reference=score_loss,
-        cases=lambda: [
-            (-numbers(4).abs(), -3 * numbers(4, seed=1).abs(), 0.0),
-            (-numbers(3, seed=2).abs(), numbers(3, seed=3), -2.0),
-        ],
-        observe=_gradients,
-        mistakes={
-            "baseline not subtracted: take it off the reward": lambda log_p, reward, b: score_loss(log_p, reward, 0.0),
-            "reward not detached: its own gradient flows back too; it is a number here, not a function of the weights": (
-                lambda log_p, reward, b: -((reward - b) * log_p).mean()
-            ),
-            "the sign is turned: this makes rewarded places less likely": lambda log_p, reward, b: (
-                -score_loss(log_p, reward, b)
-            ),
-            "nothing is left to learn from: only the reward is to be cut off from the graph, not the loss": (
-                lambda log_p, reward, b: score_loss(log_p, reward, b).detach()
-            ),
-            "the sum over the samples: equation 12 takes their mean": lambda log_p, reward, b: (
-                -((reward - b).detach() * log_p).sum()
-            ),
-        },
-        says="its gradients: of log p(s|a) the estimate, of the reward nothing",
-        others=(
-            lambda log_p, reward, b: (log_p * (b - reward.detach())).sum() / len(reward),
-            lambda log_p, reward, b: (
-                -sum((r - b) * p for r, p in zip(reward.tolist(), log_p, strict=True)) / len(reward)
-            ),
-        ),
-    ),
-    Task(
-        id="6.4",
-        name="moving_average",
-        title="A baseline that follows",
-        difficulty=2,
-        minutes=4,
-        equation="section 4.1",
-        reference=moving_average,
-        cases=lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)],
-        observe=_baseline,
-        mistakes={
-            "baseline not detached: it hangs on the graph, and so will every later one": lambda b, log_p: (
-                (log_p - b).detach(),
-                0.9 * b + 0.1 * log_p.mean(),
-            ),
-            "advantage not detached: the reward is a number here, not a function of the weights": lambda b, log_p: (
-                log_p - b,
-                moving_average(b, log_p)[1],
-            ),
-            "neither is cut off from the graph: detach log p first": lambda b, log_p: (
-                log_p - b,
-                0.9 * b + 0.1 * log_p.mean(),
-            ),
-            "0.9 and 0.1 have changed places: the baseline moves slowly": lambda b, log_p: (
-                (log_p - b).detach(),
-                0.1 * b + 0.9 * log_p.mean().item(),
-            ),
-            "the baseline was updated before its use: it would know the very samples that it is taken off": lambda b, log_p: (
-                (log_p - moving_average(b, log_p)[1]).detach(),
-                moving_average(b, log_p)[1],
-            ),
-        },
-        says="the advantage, the new baseline, and that neither hangs on the graph",
-        others=(
-            lambda b, log_p: (log_p.detach() - b, b + 0.1 * (log_p.mean().item() - b)),
-            lambda b, log_p: [log_p.detach() - b, 0.9 * b + 0.1 * log_p.detach().mean()],
-        ),
-    ),
-    Task(
-        id="6.5",
-        name="leave_one_out",
-        title="The other samples as a baseline",
-        difficulty=2,
-        minutes=8,
-        equation="Kool et al. (2019)",
-        reference=objective.leave_one_out,
-        cases=lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),), (numbers(1, 2, seed=2),)],
-        mistakes={
-            "a sample is in its own baseline: that biases the gradient; leave it out": lambda r: r.mean(
-                1, keepdim=True
-            ).expand_as(r),
-            "the others' sum is divided by N: there are N - 1 of them": lambda r: (
-                (r.sum(1, keepdim=True) - r) / r.shape[1]
-            ),
-            "the others along the wrong axis: samples of one caption stand in a row": lambda r: (
-                (r.sum(0) - r) / max(len(r) - 1, 1) if len(r) > 1 else r
-            ),
-            "this is what is left of the reward: the baseline alone is wanted": lambda r: (
-                r - objective.leave_one_out(r)
-            ),
-            "the sum of the others: their mean is wanted": lambda r: r.sum(1, keepdim=True) - r,
-        },
-        says="captions of 2, 3 and 4 samples",
-        others=(
-            lambda r: torch.stack([torch.cat([r[:, :i], r[:, i + 1 :]], 1).mean(1) for i in range(r.shape[1])], 1),
-            lambda r: r.double() @ (1 - torch.eye(r.shape[1]).double()) / (r.shape[1] - 1),
-        ),
-    ),
-    Task(
-        id="6.6",
-        name="estimator",
-        title="The whole estimator",
-        difficulty=3,
-        minutes=20,
-        equation="section 4.1, the final learning rule",
-        reference=estimator,
-        cases=_samples,
-        observe=_through,
-        mistakes={
-            "reward not detached: log p(y|s,a) teaches through the likelihood term alone": lambda *x: estimator(
-                *x, detach=False
-            ),
-            "baseline not subtracted": lambda p, a, s, b, r, e: estimator(p, a, s, 0.0, r, e),
-            "the entropy term has the wrong sign: what is maximised has plus lambda_e times the entropy": lambda p, a, s, b, r, e: (
-                estimator(p, a, s, b, r, -e)
-            ),
-            "nothing is left to learn from: only the bracket is to be cut off from the graph, not the loss": lambda *x: (
-                estimator(*x).detach()
-            ),
-            "the sign of all of it: what is maximised must become a loss": lambda *x: -estimator(*x),
-        },
-        says="the loss and both of its gradients, against satlib's VariationalBound",
-        others=(
-            _by_satlib,
-            _by_categorical,
-            lambda p, a, s, b, r, e: (
-                sum(
-                    -(
-                        q.sum()
-                        + r * (q.sum().item() - b) * m.gather(1, i[:, None]).log().sum()
-                        - e * torch.xlogy(m, m).sum()
-                    )
-                    for q, m, i in zip(p, a, s, strict=True)
-                )
-                / len(p)
-            ),
-        ),
-    ),
-    Task(
-        id="6.7",
-        name="group_advantage",
-        title="GRPO's advantage",
-        difficulty=2,
-        minutes=6,
-        equation="Shao et al. (2024), section 4.1",
-        reference=group_advantage,
-        cases=lambda: [
-            (numbers(B, 4),),
-            (torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0, 1.0]]),),
-            (numbers(2, 2, seed=1),),
-        ],
-        mistakes={
-            "not divided by the group's standard deviation": lambda r: r - r.mean(1, keepdim=True),
-            "equal rewards give NaN: 0 is divided by 0; keep the divisor above 0": lambda r: (
-                (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)
-            ),
-            "the mean of the others is RLOO's baseline: GRPO takes the whole group's": lambda r: (
-                (r - objective.leave_one_out(r)) / r.std(1, keepdim=True).clamp(min=1e-8)
-            ),
-            "the group along the wrong axis: samples of one image stand in a row": lambda r: (
-                (r - r.mean(0)) / r.std(0).clamp(min=1e-8)
-            ),
-        },
-        tolerance=1e-3,
-        says="groups of 2, 4 and 5, one of them with equal rewards",
-        others=(
-            lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6),
-            lambda r: torch.stack([(row - row.mean()) / max(row.std().item(), 1e-6) for row in r]),
-        ),
-    ),
-    Task(
-        id="6.8",
-        name="reinforce_loss",
-        kind="bug",
-        title="A reward that learns",
-        difficulty=3,
-        minutes=5,
-        equation="equation 12",
-        reference=reinforce_loss,
-        start=its_own_reward_learns,
-        cases=samples,
-        observe=_at_both,
-        mistakes={
-            "now the likelihood itself learns nothing: only its copy in the advantage has to be detached": (
-                lambda log_p, log_likelihood, baseline: reinforce_loss(log_p, log_likelihood.detach(), baseline)
-            ),
-            "log p(s | a) gets no gradient: it is what the advantage has to teach": lambda log_p, log_likelihood, baseline: (
-                reinforce_loss(log_p.detach(), log_likelihood, baseline)
-            ),
-            "log p(s | a) is detached in place of the advantage": lambda log_p, log_likelihood, baseline: (
-                its_own_reward_learns(log_p.detach(), log_likelihood, baseline)
-            ),
-            "everything is detached: nothing learns": lambda *x: reinforce_loss(*x).detach(),
-            "the sum over the samples: equation 12 has their mean": lambda log_p, log_likelihood, baseline: (
-                reinforce_loss(log_p, log_likelihood, baseline) * len(log_p)
-            ),
-        },
-        says="the gradients at both log-probabilities, with a baseline and without",
-        others=(
-            lambda log_p, log_likelihood, baseline: (
-                -log_likelihood.mean() - ((log_likelihood.detach() - baseline) * log_p).mean()
-            ),
-        ),
-    ),
-)
+TASKS = (draw, bound, score_loss, moving_average, leave_one_out, estimator, group_advantage, reinforce_loss)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Number
 from typing import Any
 
 import torch
@@ -22,9 +23,11 @@ def call(answer: Answer, *inputs: Any) -> Any:
     return answer(*inputs)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Task:
-    """One exercise.
+    """One exercise: its card, which `exercise` writes, and its check, whose parts are then given one by one.
+
+    A call is a call of the reference.
 
     Attributes:
         id: the numbers of the notebook and the task, as "4.2".
@@ -33,22 +36,21 @@ class Task:
         difficulty: 1 to 3.
         minutes: the time it takes.
         equation: its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
-        reference: a right function; satlib's own if it has one.
-        cases: creates the inputs, a tuple for each call.
-        mistakes: message -> a function that makes that mistake.
-        says: what a right answer was checked against, for the message of success.
-        others: other right functions, to test the check.
+        reference: a right function; satlib's own if it has one. Keywords after its inputs make mistakes.
+        kind: "write", "bug" (find it), "predict" (then run) or "explain" (choose the right sentence).
         after: of a task that is not in its notebook, the heading of the section after which to do it; with the notebook's number if it is another's: "04: A word comes out".
+        cases: creates the inputs, a tuple for each call.
+        says: what a right answer was checked against, for the message of success.
+        mistakes: message -> a function that makes that mistake.
         invariants: properties of every right answer.
         observe: called with a function and a case's inputs; returns what is compared between learner and reference.
         tolerance: relative to the largest value.
         seconds: the time limit of one call.
         given: describes a case's inputs in words, for the message; by default short inputs are shown as they are.
         parts: the names of a result's elements, for the messages: ("h", "c").
-        picture: whether to draw a wrong result next to the right one.
-        kind: "write", "bug" (find it), "predict" (then run) or "explain" (choose the right sentence).
         start: of a "bug", the function that the learner is given; an answer with all its results is still blank.
-        advise: from a wrong result no mistake explains, what to say in place of the difference, which would give the answer away.
+        advise: from a wrong result no mistake explains, what to say in place of the difference, which would give the answer away; None where it does not.
+        others: other right functions, to test the check.
     """
 
     id: str
@@ -58,26 +60,36 @@ class Task:
     minutes: int
     equation: str
     reference: Answer
-    cases: Callable[[], Sequence[tuple[Any, ...]]]
-    mistakes: Mapping[str, Answer]
-    says: str
-    others: Sequence[Answer] = ()
+    kind: str = "write"
     after: str = ""
-    invariants: Sequence[Invariant] = field(default=())
+    cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple
+    says: str = ""
+    mistakes: Mapping[str, Answer] = field(default_factory=dict)
+    invariants: Sequence[Invariant] = ()
     observe: Observe = call
     tolerance: float = 1e-4
     seconds: float = 10.0  # at the first call of some functions torch loads further modules
     given: Callable[..., str] | None = None
     parts: Sequence[str] = ()
-    picture: bool = False
-    kind: str = "write"
     start: Answer | None = None
-    advise: Callable[[Any], str] | None = None
+    advise: Callable[[Any], str | None] | None = None
+    others: Sequence[Answer] = ()
+
+    def __call__(self, *inputs: Any, **mistake: Any) -> Any:
+        """The reference's result."""
+        return self.reference(*inputs, **mistake)
 
     @property
     def todo(self) -> str:
         """What is left to do while it is blank."""
         return "the bug is still there" if self.kind == "bug" else f"write {self.name}()"
+
+
+def exercise(
+    id: str, title: str, difficulty: int, minutes: int, equation: str, kind: str = "write", after: str = ""
+) -> Callable[[Answer], Task]:
+    """Make a task of its reference: a decorator. The arguments are those attributes of `Task`."""
+    return lambda function: Task(id, function.__name__, title, difficulty, minutes, equation, function, kind, after)
 
 
 @dataclass(frozen=True)
@@ -169,6 +181,17 @@ def between(low: float, high: float, what: str) -> Invariant:
     return broken
 
 
+def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
+    """The gradients of a learner's loss at tensors that require them, by their names; a loss that is no number as it is."""
+    if not isinstance(loss, Number) and not (isinstance(loss, Tensor) and not loss.dim()):
+        return loss
+    found: Sequence[Tensor | None] = [None] * len(leaves)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        found = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
+    pairs = zip(leaves.items(), found, strict=True)
+    return {f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
+
+
 def explain(id: str, name: str, right: str, wrong: Mapping[str, str], **card: Any) -> Task:
     """A task to choose the sentence that explains something.
 
@@ -195,58 +218,5 @@ def explain(id: str, name: str, right: str, wrong: Mapping[str, str], **card: An
         mistakes={reason: lambda wrong=wrong: wrong for wrong, reason in wrong.items()},
         others=(lambda: f" {right.upper()}", lambda: f"({right})."),
         advise=lambda got: f"expected one of the letters {', '.join(letters)}, got {short(got)}",
-        **card,
-    )
-
-
-def predict(
-    id: str,
-    name: str,
-    truth: Callable[[], float],
-    wrong: Mapping[str, float | tuple[float, float]],
-    tolerance: float,
-    **card: Any,
-) -> Task:
-    """A task to predict a number before an experiment in the notebook shows it.
-
-    Args:
-        id: as `Task.id`.
-        name: as `Task.name`.
-        truth: runs the experiment; takes at most a few seconds.
-        wrong: what is wrong with a line of thought -> the number that it leads to, or the smallest and the largest one.
-        tolerance: how far a prediction may be off, as a fraction of the true number.
-        card: the other attributes of `Task`: title, difficulty, minutes, equation, after, says.
-    """
-
-    ranges = {reason: number for reason, number in wrong.items() if isinstance(number, tuple)}
-    numbers = {reason: sum(number) / 2 if reason in ranges else number for reason, number in wrong.items()}
-
-    def rounded(answer: Callable[[], Any]) -> Any:
-        """The number with two digits, or "near": mistakes are told apart more finely than what counts as right."""
-        got = answer()
-        try:
-            number = float(got)
-        except (TypeError, ValueError):
-            return got
-        return "near" if abs(number - truth()) <= tolerance * abs(truth()) else f"{number:.2g}"
-
-    def advise(got: Any) -> str:
-        if not isinstance(got, str):
-            return f"expected a number, got {short(got)}"
-        reasons = [reason for reason, (low, high) in ranges.items() if low <= float(got) <= high]
-        reasons.append("think again, or run the experiment below and explain it to yourself")
-        more = "a larger" if float(got) < truth() else "a smaller"
-        return f"expected {more} number than {got}: {reasons[0]}"
-
-    return Task(
-        id=id,
-        name=name,
-        kind="predict",
-        reference=lambda: truth(),
-        cases=lambda: [()],
-        observe=rounded,
-        mistakes={reason: lambda number=number: number for reason, number in numbers.items()},
-        others=(lambda: truth() * (1 + tolerance / 3), lambda: truth() * (1 - tolerance / 3)),
-        advise=advise,
         **card,
     )

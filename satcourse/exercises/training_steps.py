@@ -1,6 +1,5 @@
-"""What the exercises 4.6 and 4.7 run: one step of a training, and a small training."""
+"""What the exercises 4.6 and 4.7 train: a small decoder, and a network that has to look at the right place."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,34 +39,6 @@ def task_to_point(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return a, numbers(64, n, seed=seed + 2), answers
 
 
-def train(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor) -> list[float]:
-    """The losses of forty steps of Adam, each before its step."""
-    return trained(model, a, h, answers, "before")
-
-
-def trained(
-    model: nn.Module,
-    a: Tensor,
-    h: Tensor,
-    answers: Tensor,
-    zero: str = "before",
-    rate: float = 0.02,
-    optimisers: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
-) -> list[float]:
-    """The same, the gradients emptied "before" the backward pass, "between" it and the step, or "never"."""
-    optimiser, losses = optimisers(model.parameters(), rate), []
-    for _ in range(40):
-        loss = nn.functional.cross_entropy(model(a, h), answers)
-        if zero == "before":
-            optimiser.zero_grad()
-        loss.backward()
-        if zero == "between":
-            optimiser.zero_grad()
-        optimiser.step()
-        losses.append(loss.item())
-    return losses
-
-
 def with_pointer(answer: Answer, seed: int) -> Any:
     """The losses that a learner's training gives for a new network."""
     torch.manual_seed(seed)
@@ -79,38 +50,6 @@ def with_pointer(answer: Answer, seed: int) -> Any:
 
 def _has_graph(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
-
-
-def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
-    """One step: the mean cross-entropy of a batch's words, its gradients, a step of the optimiser; the loss before it."""
-    return stepped(model, optimiser, a, captions)
-
-
-def stepped(
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    a: Tensor,
-    captions: Tensor,
-    zero: str = "before",
-    step: bool = True,
-    reduction: str = "mean",
-) -> float:
-    """The same, the gradients emptied "before" the backward pass, "between" it and the step, or "never"; or without a `step`."""
-    logits, _ = model(a, captions)
-    loss = nn.functional.cross_entropy(logits.flatten(0, 1), captions.flatten(), reduction=reduction)
-    if zero == "before":
-        optimiser.zero_grad()
-    loss.backward()
-    if zero == "between":
-        optimiser.zero_grad()
-    if step:
-        optimiser.step()
-    return loss.item()
-
-
-def with_graph(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> Tensor:
-    """The loss is given as it is."""
-    return torch.tensor(training_step(model, optimiser, a, captions), requires_grad=True)
 
 
 class _Small(nn.Module):

@@ -1,0 +1,427 @@
+"""Right answers to the exercises, written independently of their references: each check has to accept them."""
+
+import math
+import re
+from collections import Counter, defaultdict
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from satcourse.exercises import ex02, ex07, reference
+from satcourse.exercises.ex07 import END, OPPOSITES, ngrams
+from satcourse.lessons.estimators import Paths
+from satlib.data import scenes
+from satlib.data.text import tokenise
+from satlib.evaluation import metrics
+from satlib.model.decoder import Output
+from satlib.model.objective import HardConfig, VariationalBound, doubly_stochastic_penalty
+
+RIGHT = defaultdict(list)
+
+
+def right(id):
+    def keep(function):
+        RIGHT[id].append(function)
+        return function
+
+    return keep
+
+
+@right("1.1")
+def greedy_recursive(step, s, longest, y=None):
+    if not longest or y == 0:
+        return [], []
+    logits, s, alpha = step(y, s)
+    y = max(range(len(logits)), key=logits.tolist().__getitem__)
+    words, weights = greedy_recursive(step, s, longest - 1, y)
+    return [y, *words], [alpha, *weights]
+
+
+RIGHT["1.2"] += [
+    lambda y, s: (sum(w * each for w, each in zip(torch.softmax(s, 0), y, strict=True)), torch.softmax(s, 0)),
+    lambda y, s: (torch.einsum("l,ld->d", torch.softmax(s.double(), 0), y.double()), s.softmax(0)),
+]
+
+
+@right("1.3")
+def row_by_row(e, mask):
+    rows = torch.zeros_like(e)
+    for row, (energies, words) in enumerate(zip(e, mask, strict=True)):
+        rows[row, words] = torch.softmax(energies[words], 0)
+    return rows
+
+
+RIGHT["1.3"] += [
+    lambda e, mask: functional.normalize(torch.softmax(e, 1) * mask, p=1, dim=1),
+    lambda e, mask: torch.softmax(torch.where(mask, e.double(), torch.tensor(-1e9).double()), -1),
+]
+
+
+@right("1.4")
+def alignment_recursive(a, s, E, step):
+    alpha = torch.softmax((a * s).sum(1), 0)
+    if len(E) == 1:
+        return alpha.unsqueeze(0)
+    s = step(E[0], (alpha.unsqueeze(1) * a).sum(0), s)
+    return torch.cat([alpha.unsqueeze(0), alignment_recursive(a, s, E[1:], step)])
+
+
+RIGHT["2.1"] += [
+    lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1]),
+    lambda x: torch.stack([torch.stack([one[:, r, c] for r in range(x.shape[2]) for c in range(x.shape[3])]) for one in x]),
+]  # fmt: skip
+
+
+@right("2.2")
+def centre_by_counting(i, grid, size):
+    row = 0
+    while i >= grid[1]:
+        i, row = i - grid[1], row + 1
+    return row * (size / grid[0]) + size / grid[0] / 2, i * (size / grid[1]) + size / grid[1] / 2
+
+
+@right("2.3")
+def receptive_field_downwards(layers):
+    side = 1
+    for kernel, stride in reversed(layers):
+        side = (side - 1) * stride + kernel
+    return side
+
+
+@right("2.4")
+def unpool_by_loop(values, pooled):
+    back = torch.zeros_like(pooled)
+    for b, c, y, x in torch.cartesian_prod(*(torch.arange(size) for size in values.shape)).tolist():
+        dy, dx = divmod(int(pooled[b, c, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].argmax()), 2)
+        back[b, c, 2 * y + dy, 2 * x + dx] = values[b, c, y, x]
+    return back
+
+
+@right("2.4")
+def unpool_by_comparing(values, pooled):
+    values, maxima = (
+        each.repeat_interleave(2, 2).repeat_interleave(2, 3) for each in (values, functional.max_pool2d(pooled, 2))
+    )
+    return torch.where(pooled == maxima, values, 0.0)
+
+
+RIGHT["2.5"] += [
+    lambda a, q: (a * q).sum(1) / (a.square().sum(1).sqrt() * q.square().sum().sqrt()),
+    lambda a, q: functional.normalize(a, dim=1) @ functional.normalize(q, dim=0),
+]
+RIGHT["2.6"] += [lambda: 9, lambda: 9.2]
+RIGHT["2.7"] += [
+    lambda network, photos, size: torch.cat([ex02.extract(network, photo[None], 1) for photo in photos]),
+    lambda network, photos, size: ex02.extract(network.train(False), photos, len(photos)),
+]
+RIGHT["3.1"] += [
+    lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower()),
+    lambda caption: [word for each in re.split(r"[^\w'-]+", caption.lower()) if (word := each.strip("'-"))],
+]
+
+
+@right("3.2")
+def sorted_twice(captions, size):
+    counts = sorted(Counter(word for caption in captions for word in tokenise(caption)).items())
+    counts.sort(key=lambda each: each[1], reverse=True)
+    return [word for word, _ in counts][: size - 2]
+
+
+RIGHT["3.3"] += [
+    lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0],
+    lambda caption, known: [*({word: i for i, word in enumerate(known, 2)}.get(word, 1) for word in caption), 0],
+]
+
+
+def by_length(lengths):
+    result = defaultdict(list)
+    for i, length in enumerate(lengths):
+        result[length].append(i)
+    return result.values()
+
+
+@right("3.4")
+def batches_in_order(lengths, size):
+    return [group[start : start + size] for group in by_length(lengths) for start in range(0, len(group), size)]
+
+
+@right("3.4")
+def even_batches(lengths, size):
+    """Four captions in batches of three as two and two: no more batches than needed either."""
+    pieces = [(group, -(-len(group) // size)) for group in by_length(lengths)]
+    return [group[start::count] for group, count in pieces for start in range(count)]
+
+
+RIGHT["3.4"] += [lambda *x: [tuple(batch) for batch in reversed(batches_in_order(*x))]]
+
+
+@right("3.5")
+def masked_mean(losses, lengths):
+    mask = torch.arange(losses.shape[1]) < lengths[:, None]
+    return (losses * mask).sum() / mask.sum()
+
+
+RIGHT["3.5"] += [
+    lambda losses, lengths: float(torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()),
+]
+
+
+@right("3.6")
+def word_by_word(captions, E):
+    inputs = torch.zeros(*captions.shape, E.shape[1])
+    for t in range(1, captions.shape[1]):
+        inputs[:, t] = E[captions[:, t - 1]]
+    return inputs, captions.clone()
+
+
+@right("4.1")
+def energies_by_loop(a, h, W_a, W_h, b, v):
+    rows = [
+        [v.dot(torch.tanh(W_a @ place + W_h @ state + b)) for place in image] for image, state in zip(a, h, strict=True)
+    ]
+    return torch.stack([torch.stack(row) for row in rows])
+
+
+@right("4.2")
+def softmax_without_overflow(e):
+    e = (e - e.amax(1, keepdim=True)).exp()
+    return e / e.sum(1, keepdim=True)
+
+
+RIGHT["4.2"] += [lambda e: torch.stack([(row - row.logsumexp(0)).exp() for row in e])]
+RIGHT["4.3"] += [
+    lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1)),
+    lambda e, a: ((softmax_without_overflow(e).unsqueeze(2) * a).sum(1), softmax_without_overflow(e)),
+]
+RIGHT["4.4"] += [
+    lambda z, h, w, b: torch.stack([zi / (1 + torch.exp(-(hi.dot(w) + b))) for zi, hi in zip(z, h, strict=True)]),
+    lambda z, h, w, b: torch.einsum("b,bd->bd", (h @ w + b).sigmoid(), z),
+]
+
+
+@right("4.5")
+def lstm_cell(Ey, h, c, z, W, U, Z, b):
+    cell = nn.LSTMCell(Ey.shape[1] + z.shape[1], h.shape[1]).requires_grad_(False)
+    merged = {"weight_ih": torch.cat([W, Z], 1), "weight_hh": U, "bias_ih": b, "bias_hh": torch.zeros_like(b)}
+    cell.load_state_dict(merged)
+    return cell(torch.cat([Ey, z], 1), (h, c))
+
+
+@right("4.6")
+def step_by_log_softmax(model, optimiser, a, captions):
+    optimiser.zero_grad(set_to_none=False)
+    loss = -torch.log_softmax(model(a, captions)[0], 2).gather(2, captions.unsqueeze(2)).mean()
+    loss.backward()
+    optimiser.step()
+    return loss.detach()
+
+
+@right("4.7")
+def emptied_after_the_step(model, a, h, answers):
+    optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
+    for _ in range(40):
+        loss = -torch.log_softmax(model(a, h), 1)[torch.arange(len(answers)), answers].mean()
+        loss.backward()
+        optimiser.step()
+        model.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+RIGHT["5.1"] += [lambda C, L: (L - C) ** 2 / L, lambda C, L: sum((1 - C / L) ** 2 for _ in range(L))]
+RIGHT["5.2"] += [
+    lambda alphas: torch.stack([sum((1 - share) ** 2 for share in each.sum(0)) for each in alphas]),
+    lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1),
+    doubly_stochastic_penalty,
+]
+RIGHT["5.3"] += [lambda weight, C, L: C * weight * (1 / L)]
+RIGHT["5.4"] += [
+    lambda log_p, alphas, weight: -log_p.sum() / len(log_p) + weight * (1 - alphas.sum(1)).square().sum(1).mean(),
+]
+RIGHT["5.5"] += [
+    lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().softmax(-1)),
+    lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + torch.log_softmax(n, 2), 1).exp(),
+]
+RIGHT["5.6"] += [
+    lambda alpha, n: torch.softmax((alpha.unsqueeze(1) @ n).squeeze(1), 1),
+    lambda alpha, n: torch.softmax(torch.einsum("bl,blk->bk", alpha.double(), torch.log_softmax(n.double(), 2)), 1),
+]
+
+
+@right("5.7")
+def caption_by_caption(alphas, lengths):
+    rows = zip(alphas, lengths, strict=True)
+    return sum((1 - each[:length].sum(0)).square().sum() for each, length in rows) / len(alphas)
+
+
+@right("6.1")
+def draw_by_walking(alpha, darts):
+    result = []
+    for weights, dart in zip(alpha.tolist(), darts.tolist(), strict=True):
+        i = 0
+        while i < len(weights) - 1 and dart >= weights[i]:
+            dart, i = dart - weights[i], i + 1
+        result.append(i)
+    return torch.tensor(result)
+
+
+@right("6.1")
+def draw_by_searchsorted(alpha, darts):
+    found = torch.searchsorted(alpha.cumsum(1), darts.unsqueeze(1), right=True).squeeze(1)
+    return found.clamp(max=alpha.shape[1] - 1)
+
+
+RIGHT["6.2"] += [
+    lambda path, caption: Paths(path.long()[:, None], path[:, None], caption[:, None]).bound,
+    lambda path, caption: torch.softmax(path, 0) @ caption,
+]
+RIGHT["6.3"] += [
+    lambda log_p, reward, b: (log_p * (b - reward.detach())).sum() / len(reward),
+    lambda log_p, reward, b: -sum((r - b) * p for r, p in zip(reward.tolist(), log_p, strict=True)) / len(reward),
+]
+RIGHT["6.4"] += [
+    lambda b, log_p: (log_p.detach() - b, b + 0.1 * (log_p.mean().item() - b)),
+    lambda b, log_p: (log_p.detach() - b, 0.9 * b + 0.1 * log_p.detach().mean()),
+]
+RIGHT["6.5"] += [
+    lambda r: torch.stack([torch.cat([r[:, :i], r[:, i + 1 :]], 1).mean(1) for i in range(r.shape[1])], 1),
+    lambda r: r.double() @ (1 - torch.eye(r.shape[1]).double()) / (r.shape[1] - 1),
+]
+
+
+@right("6.6")
+def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
+    """From logits that are log-probabilities of two words: that of the caption, and the rest."""
+    logits = torch.stack([log_p_word, torch.log1p(-log_p_word.exp())], 2)
+    module = VariationalBound(HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e), 1)
+    module.average.fill_(baseline)
+    output = Output(logits, alphas, alphas[:, :, 0], places, alphas[:, :, :1])
+    return module.eval()(output, torch.zeros_like(places)).loss
+
+
+@right("6.6")
+def by_categorical(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
+    looks, log_p = torch.distributions.Categorical(probs=alphas), log_p_word.sum(1)
+    score = ((log_p.detach() - baseline)[:, None] * looks.log_prob(places)).sum(1)
+    return -(log_p + lambda_r * score + lambda_e * looks.entropy().sum(1)).mean()
+
+
+RIGHT["6.7"] += [
+    lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6),
+    lambda r: torch.stack([(row - row.mean()) / max(row.std().item(), 1e-6) for row in r]),
+]
+RIGHT["6.8"] += [lambda log_p, reward, b: -reward.mean() - ((reward.detach() - b) * log_p).mean()]
+
+
+@right("7.1")
+def likeliest_recursive(table, longest, prefix=()):
+    if longest == 0 or END in prefix:
+        return list(prefix)
+    following = table(prefix)
+    return likeliest_recursive(table, longest - 1, (*prefix, min(following, key=lambda word: -following[word])))
+
+
+@right("7.2")
+def beam_as_a_table(next_words, width, longest):
+    """A table of finished captions beside the living ones."""
+    beams, done = [(0.0, ())], {}
+    for _ in range(longest):
+        options = {
+            (*words, word): total + math.log(p) for total, words in beams for word, p in next_words(words).items()
+        }
+        best = sorted(options, key=options.__getitem__, reverse=True)[:width]
+        done |= {words: options[words] for words in best if words[-1] == END}
+        beams = [(options[words], words) for words in best if words[-1] != END]
+    return (list(max(done, key=done.__getitem__)), max(done.values())) if done else ([], -math.inf)
+
+
+@right("7.3")
+def nucleus_one_by_one(p, share):
+    left, kept = p.tolist(), torch.zeros(len(p), dtype=torch.bool)
+    while p[kept].sum() < share:
+        kept[max(range(len(left)), key=left.__getitem__)] = True
+        left = torch.where(kept, -1.0, p).tolist()
+    return torch.where(kept, p, 0.0) / p[kept].sum()
+
+
+@right("7.4")
+def union_of_references(caption, references, n):
+    most = Counter()
+    for each in references:
+        most |= ngrams(each, n)
+    return float((ngrams(caption, n) & most).total()) / max(1, len(caption) - n + 1)
+
+
+@right("7.5")
+def exponential_of_the_mean_logarithm(captions, references, N):
+    logs = []
+    for n in range(1, N + 1):
+        totals = [max(0, len(words) - n + 1) for words in captions]
+        rows = zip(captions, references, totals, strict=True)
+        hits = sum(union_of_references(words, each, n) * total for words, each, total in rows)
+        if hits == 0:
+            return 0.0
+        logs.append(math.log(hits) - math.log(sum(totals)))
+    return math.exp(sum(logs) / N)
+
+
+@right("7.6")
+def one_set_at_a_time(said, there):
+    named, invented, captions = 0, 0, 0
+    for ours, theirs in zip(said, there, strict=True):
+        wrong = [thing for thing in ours if thing not in theirs]
+        named, invented, captions = named + len(ours), invented + len(wrong), captions + (wrong != [])
+    return 100 * invented / named, 100 * captions / len(said)
+
+
+@right("7.7")
+def last_of_the_table(next_words, width, longest):
+    words, _ = beam_as_a_table(next_words, width, longest)
+    return words[:-1] or ex07.best_caption(next_words, width, longest)
+
+
+@right("7.8")
+def best_lie(references):
+    """Every single change of every reference is tried."""
+    tried = []
+    for words in map(str.split, references):
+        for place, word in enumerate(words):
+            changed = " ".join([*words[:place], OPPOSITES.get(word, word), *words[place + 1 :]])
+            if scenes.grammar.parse(changed) != scenes.grammar.parse(references[0]):
+                tried.append(changed)
+    return max(
+        tried, key=lambda caption: metrics.bleu({"": [caption]}, {"": references})["BLEU-4 (no brevity penalty)"]
+    )
+
+
+@right("9.1")
+def by_distance(alpha, mask, tolerance):
+    at = (alpha == alpha.max()).nonzero()[0].tolist()
+    y, x = ((at[i] + 0.5) * mask.shape[i] / alpha.shape[i] - 0.5 for i in (0, 1))
+    distances = [((r - y) ** 2 + (c - x) ** 2) ** 0.5 for r, c in mask.nonzero().tolist()]
+    return min(distances, default=torch.inf) <= tolerance
+
+
+def parts_covered(mask, h, w):
+    return mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))
+
+
+@right("9.2")
+def mass_pixel_by_pixel(alpha, mask):
+    factor = mask.shape[0] // alpha.shape[0]
+    enlarged = functional.interpolate(alpha[None, None], scale_factor=factor, mode="nearest-exact")[0, 0]
+    return float((enlarged * mask).sum() / factor**2)
+
+
+RIGHT["9.2"] += [lambda alpha, mask: (alpha.double() * parts_covered(mask, *alpha.shape)).sum()]
+
+
+@right("9.3")
+def over_by_chunks(mask, h, w):
+    parts = torch.stack([part.sum() for row in mask.chunk(h) for part in row.chunk(w, 1)])
+    return functional.normalize(parts.double(), p=1, dim=0)
+
+
+RIGHT["9.3"] += [lambda *x: parts_covered(*x).flatten() / parts_covered(*x).sum()]
+RIGHT["9.4"] += [lambda: (10, "Circle", "own"), lambda: list(reference("9.4")())]
