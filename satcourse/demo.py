@@ -122,7 +122,7 @@ def people() -> list[Path]:
 
 def _files_of(package: str, names: Sequence[str]) -> list[Path]:
     spec = importlib.util.find_spec(package)
-    locations = (spec and spec.submodule_search_locations) or ()
+    locations = (None if spec is None else spec.submodule_search_locations) or ()
     files = [Path(location) / _FOLDERS[package] / name for location in locations for name in names]
     return [path for path in files if path.is_file()]
 

@@ -12,12 +12,13 @@ An estimator is a list of all that it can give, with the probability of each (`E
 
 import itertools
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from satcourse.lessons.estimators import GumbelAttention, PathGradients, Paths, jacobian
+from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.objective import leave_one_out, word_losses
 
@@ -78,7 +79,7 @@ def bound(drawn: Drawn, K: int) -> Tensor:
     return probability @ (torch.logsumexp(drawn.log_w[rows], 1) - math.log(K))
 
 
-def score_function(drawn: Drawn, K: int, baseline: float | str) -> Estimates:
+def score_function(drawn: Drawn, K: int, baseline: float | Literal["leave-one-out"]) -> Estimates:
     """L_1 by the mean of K score-function estimates; a baseline is a number, or "leave-one-out" (`objective.leave_one_out`)."""
     rows, probability = independent(drawn.log_q.detach(), K)
     rewards = drawn.log_w.detach()[rows]
@@ -112,7 +113,8 @@ def _set_probability(p: Tensor, gone: Tensor) -> Tensor:
         return torch.ones_like(gone)
     others = [torch.cat([p[:, :i], p[:, i + 1 :]], 1) for i in range(p.shape[1])]
     firsts = zip(p.unbind(1), others, strict=True)
-    return sum(first / (1 - gone) * _set_probability(rest, gone + first) for first, rest in firsts)
+    parts = [first / (1 - gone) * _set_probability(rest, gone + first) for first, rest in firsts]
+    return torch.stack(parts).sum(0)
 
 
 def without_replacement(drawn: Drawn, K: int) -> Estimates:
@@ -151,6 +153,7 @@ def mixed(hard: Estimates, soft: Tensor) -> Estimates:
 def gumbel(decoder: Decoder, a: Tensor, caption: Tensor, temperature: float, draws: int) -> Estimates:
     """The straight-through Gumbel-softmax, the only one that is drawn: its noise is continuous. `draws` in hundreds."""
     attention, weights, found = decoder.attention, list(decoder.parameters()), []
+    assert isinstance(attention, HardAttention)
     decoder.attention = GumbelAttention(attention.energy, temperature)
     captions = caption.expand(100, -1)
     for _ in range(

@@ -18,7 +18,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from satlib.model.attention import HardAttention, Look
+from satlib.model.attention import Energy, HardAttention, Look
 from satlib.model.decoder import Decoder, Output
 from satlib.model.objective import (
     HardConfig,
@@ -101,6 +101,7 @@ def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
 
 def paths_of(output: Output, caption: Tensor) -> Paths:
     """The log-probabilities of what `run_every_path` gave for a caption (1, C)."""
+    assert output.places is not None  # every path is sampled
     log_p_word = -word_losses(output.logits, caption.expand(len(output.logits), -1))
     return Paths(output.places, log_probability(output.alphas, output.places), log_p_word)
 
@@ -159,7 +160,7 @@ class OfficialBound(VariationalBound):
 class GumbelAttention(HardAttention):
     """Hard attention through a straight-through Gumbel-softmax: one place forward, a softmax of some temperature backward."""
 
-    def __init__(self, energy: nn.Module, temperature: float) -> None:
+    def __init__(self, energy: Energy, temperature: float) -> None:
         super().__init__(energy)
         self.temperature = temperature
 
@@ -239,6 +240,7 @@ def measure(
     bound = (OfficialBound if config.official else VariationalBound)(config, decoder.config.hidden, longest=WORDS)
     bound = bound.double()
     if config.gumbel is not None:
+        assert isinstance(decoder.attention, HardAttention)
         decoder.attention = GumbelAttention(decoder.attention.energy, config.gumbel)
     images = rows // config.samples
     which = (torch.arange(images) % len(a)).repeat_interleave(config.samples)

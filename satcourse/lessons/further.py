@@ -16,7 +16,7 @@ from satcourse.lessons.posterior import Posterior
 from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Pixels
 from satlib.data.text import END
-from satlib.model.attention import HardAttention, Look, entropy
+from satlib.model.attention import Energy, HardAttention, Look, entropy
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
 from satlib.model.objective import (
@@ -62,7 +62,9 @@ def captions(captioner: Captioner, data: CaptionSet, split: str) -> Captions:
         for reference in example.references:
             ids = [*captioner.vocabulary.encode(reference), END]
             found.setdefault(len(ids), []).append((row, ids))
-    by_length = [tuple(torch.tensor(each) for each in zip(*pairs, strict=True)) for pairs in found.values()]
+    by_length = [
+        (torch.tensor([row for row, _ in pairs]), torch.tensor([ids for _, ids in pairs])) for pairs in found.values()
+    ]
     return Captions(vectors, by_length)
 
 
@@ -101,7 +103,7 @@ def vimco_loss(K: int) -> Loss:
 class _Posterior(HardAttention):
     """Hard attention whose places are drawn from q(s_t|s_<t, y_<=t, a) in place of alpha_t: of one batch, a (B, L, D), y (B, C, m)."""
 
-    def __init__(self, energy: nn.Module, q: Posterior, a: Tensor, y: Tensor) -> None:
+    def __init__(self, energy: Energy, q: Posterior, a: Tensor, y: Tensor) -> None:
         super().__init__(energy)
         self.q, self.q_keys, self.y, self.log_q = q, q.energy.keys(a), iter(y.unbind(1)), []
 
@@ -124,6 +126,7 @@ class PosteriorLoss(nn.Module):
         """A (B, L, D), captions (B, C): ()."""
         a, words = (each.repeat_interleave(self.N, 0) for each in (a, words))
         attention = decoder.attention
+        assert isinstance(attention, HardAttention)
         decoder.attention = drawing = _Posterior(attention.energy, self.q, a, decoder.embed(words))
         output = decoder(a, words)
         decoder.attention = attention

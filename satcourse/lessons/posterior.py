@@ -30,6 +30,7 @@ class Posterior(nn.Module):
 
     def forward(self, decoder: Decoder, output: Output, a: Tensor, caption: Tensor) -> Tensor:
         """Log q(s) of the rows of `run_every_path`: a (1, L, D), caption (1, C) -> (P,)."""
+        assert output.places is not None  # every path is sampled
         P, C, _ = output.alphas.shape
         keys, y = self.energy.keys(a).expand(P * C, -1, -1), decoder.embed(caption).expand(P, -1, -1)
         log_q = self.log_weights(output.alphas.flatten(0, 1), keys, output.states.flatten(0, 1), y.flatten(0, 1))

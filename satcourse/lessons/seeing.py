@@ -8,6 +8,7 @@ pool4 the max pool that ends the fourth block.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from PIL import Image
@@ -81,7 +82,8 @@ def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
 
     def keep(index: int) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            trace.sizes.append(tuple(inputs[0].shape[2:]))
+            height, width = inputs[0].shape[2:]
+            trace.sizes.append((height, width))
             if isinstance(module, nn.MaxPool2d):
                 geometry = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
                 _, trace.switches[index] = functional.max_pool2d(inputs[0], *geometry, return_indices=True)
@@ -90,7 +92,7 @@ def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
 
         return hook
 
-    handles = [module.register_forward_hook(keep(index)) for index, module in enumerate(encoder.body)]
+    handles = [module.register_forward_hook(keep(index)) for index, module in enumerate(encoder.body.children())]
     try:
         encoder.maps(images)
     finally:
@@ -129,8 +131,9 @@ def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int
     maps = trace.maps[layer]
     signal = torch.zeros_like(maps[image : image + 1])
     signal[0, channel, place[0], place[1]] = maps[image, channel, place[0], place[1]]
+    modules: list[Any] = list(encoder.body.children())
     for index in range(layer_names(encoder)[layer], -1, -1):
-        module, size = encoder.body[index], trace.sizes[index]
+        module, size = modules[index], trace.sizes[index]
         if isinstance(module, nn.ReLU):
             signal = signal.relu()
         elif isinstance(module, nn.MaxPool2d):
@@ -142,6 +145,7 @@ def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int
 
 def _transposed(convolution: nn.Conv2d, signal: Tensor, size: tuple[int, int]) -> Tensor:
     """The transposed convolution (B, out, h, w) -> (B, in, *size), padded for the rows that the stride left over."""
+    padding: Any = convolution.padding  # two numbers, as every layer here has
     reach = [
         (signal.shape[2 + i] - 1) * convolution.stride[i]
         + convolution.dilation[i] * (convolution.kernel_size[i] - 1)
@@ -152,8 +156,8 @@ def _transposed(convolution: nn.Conv2d, signal: Tensor, size: tuple[int, int]) -
         signal,
         convolution.weight,
         stride=convolution.stride,
-        padding=convolution.padding,
-        output_padding=[size[i] + 2 * convolution.padding[i] - reach[i] for i in (0, 1)],
+        padding=padding,
+        output_padding=[size[i] + 2 * padding[i] - reach[i] for i in (0, 1)],
         groups=convolution.groups,
         dilation=convolution.dilation,
     )
@@ -164,9 +168,10 @@ def receptive_field(encoder: Encoder, layer: str, place: tuple[int, int]) -> tup
 
     The field may extend beyond the image: conv5_4 of VGG-19 sees 252 x 252 pixels, more than the 224 of an image.
     """
+    modules: list[Any] = list(encoder.body.children())
     first, last = list(place), list(place)
     for index in range(layer_names(encoder)[layer], -1, -1):
-        module = encoder.body[index]
+        module = modules[index]
         if isinstance(module, nn.ReLU):
             continue
         for axis in (0, 1):
@@ -213,7 +218,7 @@ def object_vectors(maps: Tensor, masks: Tensor) -> Tensor:
     Returns:
         (S K, C), the objects of the first scene first.
     """
-    shares = functional.adaptive_avg_pool2d(masks, maps.shape[2:])
+    shares = functional.adaptive_avg_pool2d(masks, (maps.shape[2], maps.shape[3]))
     return (torch.einsum("scyx,skyx->skc", maps, shares) / shares.sum((2, 3)).unsqueeze(2)).flatten(0, 1)
 
 

@@ -5,15 +5,16 @@ As in `plots`, the same input gives the same bytes, and figures are readable wit
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from satlib.evaluation.plots import END_LABEL, INK, NotebookFigure
 
 Prefix = tuple[str, ...]
 
 # From the palette of Okabe and Ito; line widths and dashes repeat the distinction.
-_BEST = {"color": "#d55e00", "linewidth": 3.0, "linestyle": "-", "zorder": 3}
-_KEPT = {"color": "#0072b2", "linewidth": 1.8, "linestyle": "-", "zorder": 2}
-_DROPPED = {"color": INK, "linewidth": 1.0, "linestyle": ":", "zorder": 1}
+_BEST: dict[str, Any] = {"color": "#d55e00", "linewidth": 3.0, "linestyle": "-", "zorder": 3}
+_KEPT: dict[str, Any] = {"color": "#0072b2", "linewidth": 1.8, "linestyle": "-", "zorder": 2}
+_DROPPED: dict[str, Any] = {"color": INK, "linewidth": 1.0, "linestyle": ":", "zorder": 1}
 
 
 def tree_figure(

@@ -5,6 +5,7 @@ colour vision.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -176,7 +177,7 @@ def gallery_figure(
         line = top - wide - 0.2
         at = x
         for index, word in enumerate(words):
-            style = {"color": _CHANGED, "style": "italic", "weight": "bold"} if index in wrong else {}
+            style: dict[str, Any] = {"color": _CHANGED, "style": "italic", "weight": "bold"} if index in wrong else {}
             text = axis.text(at, line, word, fontsize=10, va="baseline", parse_math=False, **style)
             length = text.get_window_extent().width / figure.bbox.width * 100
             if at > x and at + length > x + wide - 2:  # does not fit: continue on the next line
@@ -344,7 +345,7 @@ def _draw_maps(axis: Axes, maps: np.ndarray, reading: Reading, index: int, alone
         x, y = step * (i % _COLUMNS), below * (i // _COLUMNS)
         _inside(axis, small, (x, y, _SMALL, _SMALL), zorder=1, downwards=True)
         changed = i >= len(alone) or alone[i] != label
-        style = {"color": _CHANGED, "style": "italic"} if changed else {"color": INK}
+        style: dict[str, Any] = {"color": _CHANGED, "style": "italic"} if changed else {"color": INK}
         name = f"[{label}]" if i < reading.forced else label
         size = min(14.0, 11.0 * 9 / len(name))
         axis.text(x + _SMALL / 2, y - 5, name, ha="center", va="bottom", fontsize=size, parse_math=False, **style)

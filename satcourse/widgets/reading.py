@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from PIL import Image
@@ -78,7 +79,8 @@ def read(
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
     ids = [_id_of(word, captioner.vocabulary) for word in forced]
     longest = max(captioner.recipe.decoding.max_length, len(ids))
-    view, state, word, history = decoder.view(a[None]), decoder.initial_state(a[None]), -1, []
+    view, word, history = decoder.view(a[None]), -1, []
+    state: Any = decoder.initial_state(a[None])
     for t in range(longest + 1):
         logits, state, alpha, beta, _ = decoder.predict(view, state, torch.tensor([word], device=a.device))
         p = torch.softmax(logits[0], dim=0)

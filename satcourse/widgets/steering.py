@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from satlib.data.text import UNKNOWN
 from satlib.errors import SatlibError
-from satlib.model.attention import Look
+from satlib.model.attention import Attention, Look
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import AnyDecoder, TransformerDecoder
 
@@ -45,7 +45,7 @@ class Steered(nn.Module):
     the attention inside uses one, then has no effect.
     """
 
-    def __init__(self, attention: nn.Module, temperature: float = 1.0, given: Tensor | None = None) -> None:
+    def __init__(self, attention: Attention, temperature: float = 1.0, given: Tensor | None = None) -> None:
         super().__init__()
         self.attention = attention
         self.temperature = temperature
@@ -88,7 +88,7 @@ def steered(decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None 
         if given is not None and given.dim() == 3:
             config = decoder.config
             given = given[:, :, None, None].expand(-1, -1, config.layers, config.heads, -1)
-        twin.steer = partial(_steered_heads, temperature, given)
+        twin.steer = partial(_steered_heads, temperature, given)  # type: ignore[bad-argument-type]
     else:
         twin._modules = {**decoder._modules, "attention": Steered(decoder.attention, temperature, given)}
     return twin
