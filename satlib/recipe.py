@@ -317,13 +317,18 @@ def load(name: str, changes: Sequence[str] = ()) -> Recipe:
     Raises:
         SatlibError: there is no such recipe, or an option or a value is not valid.
     """
+    text = read(name)
     try:
-        values = tomllib.loads(read(name))
+        values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise SatlibError(f"the recipe {name} is not TOML: {error}") from error
     if not values:
         raise SatlibError(
             f"the recipe {name} is empty; begin with a copy of another: satlib recipe flickr8k-soft > {name}"
+        )
+    if not text.endswith("\n"):
+        raise SatlibError(
+            f"the recipe {name} ends within a line; if it was cut off, copy it again, and otherwise end its last line with a line break"
         )
     values.setdefault("name", Path(name).stem)
     for change in changes:

@@ -90,6 +90,11 @@ class TestTheWholeWay:
         done("table", folder)
         assert f"{folder.name}: own-folder, efficientnet-lite0 (whole), soft, beam 2" in capsys.readouterr().out
 
+    def test_a_finished_run_says_so(self, run, folder, capsys):
+        common = ["own-folder", *changes(folder), "--data", run[0], "--device", "cpu", "--out", run[1]]
+        done("train", *common)
+        assert f"{run[1]} is finished after epoch 1; raise training.epochs to train on\n" in capsys.readouterr().out
+
     def test_ground_by_boxes(self, run, tmp_path, capsys):
         """The first word that it says, whatever it is, is a category here, and all of every photograph is its box."""
         common = ["--data", run[0], "--device", "cpu", "--out", tmp_path]

@@ -411,6 +411,29 @@ def test_check_finds_what_training_would_refuse(tmp_path, split, lacking):
     )
     report = check(os.path.relpath(tmp_path / "own"), progress=False)  # with a relative and an absolute path
     assert (report.opened, report.lacking, report.ok) == (2, lacking, False)
-    assert f"no image is in {' and '.join(lacking)}: satlib train needs" in str(report)
+    assert f"nothing to train on in {' and '.join(lacking)}: satlib train needs" in str(report)
     with pytest.raises(SatlibError, match="needs images in both its train and its dev split"):
         training_data(load(str(tmp_path / "own")), recipe.load("own-folder"))
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "lacking"),
+    [
+        ("dog " * 41, "A dog", ["train"]),
+        ("dog " * 40, "A dog", []),
+        ("A dog", "a " * 41, ["dev"]),
+        ("A dog", "Two cats", ["dev"]),
+    ],
+)
+def test_check_finds_captions_that_training_would_refuse(tmp_path, train, dev, lacking):
+    """Too long, or without a word that the training captions have."""
+    for name in "ab":
+        photo(tmp_path / f"{name}.jpg")
+    write(tmp_path / "captions.csv", f"image,caption,split\na.jpg,{train},train\nb.jpg,{dev},dev\n")
+    assert check(str(tmp_path), progress=False).lacking == lacking
+    data, used = load(str(tmp_path)), recipe.load("own-folder", ["data.min_count=1"])
+    if lacking:
+        with pytest.raises(SatlibError, match="none of the 1 images has a caption of 1 to 40 words with a known one"):
+            training_data(data, used)
+    else:
+        training_data(data, used)

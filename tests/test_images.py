@@ -112,7 +112,11 @@ def test_bad_files_each_give_their_own_line(tmp_path, monkeypatch):
     (tmp_path / "text.jpg").write_text("<html>not found</html>")
     Image.effect_noise((64, 64), 50).save(tmp_path / "whole.png")
     (tmp_path / "short.png").write_bytes((tmp_path / "whole.png").read_bytes()[:1000])
+    (tmp_path / "loop.jpg").symlink_to("loop.jpg")
     lines = {
+        one_line(
+            lambda: open_photo(tmp_path / "loop.jpg"), "cannot read", "loop.jpg: Too many levels of symbolic links"
+        ),
         one_line(lambda: open_photo(tmp_path / "missing.jpg"), "missing.jpg", "does not exist"),
         one_line(lambda: open_photo(tmp_path), str(tmp_path), "is a folder"),
         one_line(lambda: open_photo(tmp_path / "empty.jpg"), "empty.jpg", "is empty"),
@@ -125,7 +129,7 @@ def test_bad_files_each_give_their_own_line(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
     with pytest.warns(Image.DecompressionBombWarning):
         lines.add(one_line(lambda: open_photo(good), "good.jpg", "pixels"))  # between once and twice: Pillow only warns
-    assert len(lines) == 8
+    assert len(lines) == 9
 
 
 # --- square and to_tensor -----------------------------------------------------------------------------------------

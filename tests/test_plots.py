@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from satlib.errors import SatlibError
-from satlib.evaluation import overlay, plots
+from satlib.evaluation import animation, overlay, plots
 
 
 def photo(width: int = 320, height: int = 240) -> Image.Image:
@@ -283,5 +283,7 @@ def test_lit_pictures_are_those_of_the_figure(size, longest):
 @pytest.mark.parametrize("view", ["whole", "crop"])
 @pytest.mark.parametrize("size", [(30000, 1), (1, 20000)])
 def test_a_photograph_of_one_pixel_by_thousands(size, view):
-    figure = plots.attention_figure(Image.new("RGB", size), ["line"], maps(2), view=view)
+    photo = Image.new("RGB", size)
+    figure = plots.attention_figure(photo, ["line"], maps(2), view=view)
     assert titles(figure)[1:3] == ["line", plots.END_LABEL]
+    assert len(animation.frames(photo, ["line"], maps(2), view, longest=112)) == 1

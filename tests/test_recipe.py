@@ -214,6 +214,7 @@ def test_a_frozen_encoder_has_trained_weights():
     [
         (b"[training\nepochs = 3\n", "is not TOML"),
         (b"[training]\nepochs = \n", "line 2"),
+        (b"[training]\nepochs = 3", "ends within a line; if it was cut off, copy it again"),
         (b"", "is empty; begin with a copy of another: satlib recipe"),
         (b"[data]\nname = 'scenes'\n\n[encoder]\n", "[encoder] of the recipe is empty; the file may be cut off"),
         (b"training = 3\n", "[training] of the recipe must be a table"),

@@ -644,12 +644,13 @@ class TestSession:
         certain = tiny.session(tmp_path / "certain", "decoder.attention=hard", "hard.anneal=0.5")
         assert spread_of(certain) < 1e-6
 
-    def test_a_second_ctrl_c_stops_at_once_and_a_second_sigterm_does_not(self):
+    def test_a_second_ctrl_c_stops_at_once_and_a_second_sigterm_does_not(self, capfd):
         with interruption.stop_requests() as request:
             assert not request.requested
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
             assert request.requested
+            assert capfd.readouterr().err.count("stopping after this batch; Ctrl-C once more stops at once") == 1
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
 

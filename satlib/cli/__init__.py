@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
@@ -138,6 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    # Pillow's warning of very large images; satlib refuses those in a line of its own.
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit")
     processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))  # set by torchrun
     try:
         if processes > 1 and options.name_of_command not in _DISTRIBUTED:

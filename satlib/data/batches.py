@@ -68,7 +68,8 @@ def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) 
     found = list(training_pairs(examples, vocabulary, max_length))
     if not found:
         raise SatlibError(
-            f"none of the {len(examples)} images has a caption of 1 to {max_length} known words; check with: satlib data check"
+            f"none of the {len(examples)} images has a caption of 1 to {max_length} words with a known one among them; shorten captions, "
+            "or set data.max_length higher or data.min_count lower"
         )
     return found
 

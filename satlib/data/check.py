@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from satlib.data.batches import training_pairs
 from satlib.data.caption_set import SPLITS, Example
 from satlib.data.datasets import data_root, load
 from satlib.data.features import read_ahead
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
+from satlib.recipe import DataConfig
+
+_LONGEST = DataConfig().max_length
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Split:
         lengths: (minimum, mean, maximum) number of words per caption.
         known_tokens: share of the running words that are in the training vocabulary, 0..1.
         known_words: share of the distinct words that are in it, 0..1.
+        usable: the number of captions that training takes: not too long for the default data.max_length, with a known word.
     """
 
     images: int
@@ -31,6 +36,7 @@ class Split:
     lengths: tuple[int, float, int]
     known_tokens: float
     known_words: float
+    usable: int
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,8 @@ class Report:
 
     @property
     def lacking(self) -> list[str]:
-        """The splits that training needs and that have no image."""
-        return [split for split in ("train", "dev") if split not in self.splits]
+        """The splits that training needs and that have no image with a caption for it."""
+        return [split for split in ("train", "dev") if split not in self.splits or not self.splits[split].usable]
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.where}", ""]
@@ -84,8 +90,8 @@ class Report:
         lines += [f"  {line}" for line in self.unreadable]
         if self.lacking:
             lines.append(
-                f"no image is in {' and '.join(self.lacking)}: satlib train needs images in both train and dev; give some "
-                "images that split"
+                f"nothing to train on in {' and '.join(self.lacking)}: satlib train needs images in both train and dev, with "
+                f"captions of at most {_LONGEST} words (data.max_length); give some images that split, or shorten captions"
             )
         return "\n".join(lines)
 
@@ -152,4 +158,7 @@ def _describe(examples: Sequence[Example], vocabulary: Vocabulary | None, langua
         lengths=(min(lengths), sum(lengths) / len(lengths), max(lengths)),
         known_tokens=sum(word in known for word in tokens) / len(tokens),
         known_words=len(known) / len(distinct),
+        usable=sum(0 < length <= _LONGEST for length in lengths)
+        if vocabulary is None
+        else sum(1 for _ in training_pairs(examples, vocabulary, _LONGEST)),
     )

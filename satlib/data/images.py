@@ -114,6 +114,8 @@ def _opened(file: Path | bytes, name: str) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise SatlibError(f"{name} has more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller") from error
     except Exception as error:  # Pillow's decoders raise many types of exceptions for damaged files
+        if isinstance(error, OSError) and error.strerror:  # not from a decoder but from the operating system
+            raise SatlibError(f"cannot read {name}: {error.strerror}; check the file") from error
         reason = " ".join(str(error).split()) or type(error).__name__
         raise SatlibError(
             f"{name} is truncated or damaged ({reason}); copy the image again or remove it from the set"

@@ -86,6 +86,8 @@ def frames(
 def _outline(alpha: np.ndarray) -> np.ndarray:
     """How much of each pixel the line covers that encloses what has at least half of the maximum, as in the strip: (H, W), 0 to 1."""
     strength = overlay.strength(alpha)
+    if min(strength.shape) < 2:  # a photograph of one row of pixels has no room for a line
+        return np.zeros_like(strength)
     # per pixel, so that the line has the same width everywhere
     slope = np.maximum(np.hypot(*np.gradient(strength)), 1e-6)
     return 0.9 * (_LINE / 2 + 0.5 - np.abs(strength - 0.5) / slope).clip(0, 1)

@@ -3,6 +3,7 @@
 While an epoch is judged, which may take minutes, they end it at once: the state is then that of the epoch's last batch.
 """
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from types import FrameType
 
 from satlib.errors import Interrupted
+from satlib.files import progress
+from satlib.training import distributed
 
 
 @dataclass
@@ -32,9 +35,14 @@ class StopRequest:
         """Handle a signal."""
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = True
+        first, self.requested = not self.requested, True
         if self._at_once:
             raise Interrupted("stopped")
+        if first and distributed.current().first and not progress.quiet:  # not print, which may be what was interrupted
+            os.write(
+                2,
+                b"stopping after this batch; Ctrl-C once more stops at once, and loses what came after the last checkpoint\n",
+            )
 
 
 @contextmanager

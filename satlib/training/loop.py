@@ -174,7 +174,13 @@ class Trainer:
         if self.progress.history and self.ranks.first:  # the process may have been killed between checkpoint and log
             self._write_log()
         if self.show:
-            say(f"resuming {self.folder} after epoch {self.progress.epoch}, batch {self.progress.batch}")
+            p, again = self.progress, "; raise training.epochs to train on"
+            if self.finished():
+                say(
+                    f"{self.folder} is finished after epoch {p.epoch}{again * (p.epoch >= self.recipe.training.epochs)}"
+                )
+            else:
+                say(f"resuming {self.folder} after epoch {p.epoch}, batch {p.batch}")
 
     def save_checkpoint(self) -> None:
         """Write the run's state into its folder; the first process does."""
