@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from satcourse.exercises import ex02, ex07, reference
+from satcourse.exercises import ex02, ex07, ex08, reference
 from satcourse.exercises.ex07 import END, OPPOSITES, ngrams
 from satcourse.lessons.estimators import Paths
 from satlib.data import scenes
@@ -393,6 +393,51 @@ def best_lie(references):
     return max(
         tried, key=lambda caption: metrics.bleu({"": [caption]}, {"": references})["BLEU-4 (no brevity penalty)"]
     )
+
+
+@right("8.1")
+def best_and_last_by_waiting(scores, patience):
+    best, waited = 1, 0
+    for epoch in range(2, len(scores) + 1):
+        waited += 1
+        if scores[epoch - 1] > scores[best - 1]:
+            best, waited = epoch, 0
+        if waited == patience:
+            return best, epoch
+    return best, len(scores)
+
+
+RIGHT["8.2"] += [
+    lambda sizes: (torch.tensor(sizes) / sum(sizes)).tolist(),
+    lambda sizes: [1 / sum(sizes) * size for size in sizes],
+]
+
+
+@right("8.3")
+def clipped_by_torch(gradients, most):
+    weights = [nn.Parameter(torch.zeros_like(each)) for each in gradients]
+    for weight, gradient in zip(weights, gradients, strict=True):
+        weight.grad = gradient.clone()
+    nn.utils.clip_grad_norm_(weights, most)
+    return [weight.grad for weight in weights]
+
+
+@right("8.3")
+def clipped_without_a_condition(gradients, most):
+    norm = sum(each.double().square().sum() for each in gradients).sqrt()
+    return [each * (most / norm).clamp(max=1) for each in gradients]
+
+
+@right("8.4")
+def in_one_part(problem, first, second):
+    return ex08._steps(*ex08._begin(problem), problem, first + second)
+
+
+RIGHT["8.5"] += [
+    lambda alphas: (1 - alphas.to(torch.float32).sum(1)).pow(2).sum(1),
+    lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
+    lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
+]
 
 
 @right("9.1")

@@ -1,90 +1,117 @@
 """Exercises of notebook 08: training for real: when to stop, parts of a batch, clipping, resuming, half precision."""
 
 import copy
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, Task, distribution, numbers
+from satcourse.exercises.task import Answer, distribution, exercise, numbers
 from satlib.model import objective
 
 Gradients = list[Tensor]
+Problem = tuple[int, Tensor, Tensor]  # a seed for the weights, inputs (B, 4), and targets (B, 1)
 
 
-def precise_penalty(alphas: Tensor) -> Tensor:
-    """satlib's penalty of maps in bf16: sums in float32."""
-    return objective.doubly_stochastic_penalty(alphas)
-
-
-def _half_maps() -> list[tuple[Tensor]]:
-    even = distribution(
-        2, 49, 49, seed=2, sharp=0.3
-    )  # each place gets about 1: the penalty is made of small differences
-    return [(distribution(2, 12, 49).bfloat16(),), (distribution(3, 9, 196, seed=1).bfloat16(),), (even.bfloat16(),)]
-
-
-def _with_kind(answer: Answer, alphas: Tensor) -> Any:
-    given = answer(alphas)
-    if not isinstance(given, Tensor):
-        return given
-    # More precision than asked for is no mistake.
-    return {"the values": given, "at least float32": given.dtype in (torch.float32, torch.float64)}
-
-
-def shares(sizes: list[int]) -> list[float]:
-    """What each part's mean is multiplied with, so that they add up to the mean of all rows."""
-    return [size / sum(sizes) for size in sizes]
-
-
-def clipped(gradients: Gradients, most: float) -> Gradients:
-    """torch's clipping by the norm of all gradients together."""
-    weights = [torch.nn.Parameter(torch.zeros_like(each)) for each in gradients]
-    for weight, gradient in zip(weights, gradients, strict=True):
-        weight.grad = gradient.clone()
-    torch.nn.utils.clip_grad_norm_(weights, most)
-    return [weight.grad for weight in weights]
-
-
-def _norm(gradients: Gradients) -> Tensor:
-    return _all(gradients).norm()
-
-
-def _clipped(gradients: Gradients, most: float, norm: Callable[[Gradients], Tensor] = _norm) -> Gradients:
-    """Clipped by what `norm` takes for the norm."""
-    result = norm(gradients).item()
-    return [each * (most / result) if result > most else each for each in gradients]
-
-
-def _all(gradients: Gradients) -> Tensor:
-    return torch.cat([each.flatten() for each in gradients])
-
-
-def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
+@exercise("8.1", "When to stop", difficulty=2, minutes=8, equation="section 4.3")
+def best_and_last(
+    scores: list[float], patience: int, *, better: Callable[[float, float], bool] = operator.gt
+) -> tuple[int, int]:
     """The best epoch, and the epoch after which training stops: `patience` epochs without a better score, or the end; from 1."""
     best = 0
     for epoch, score in enumerate(scores):
-        if score > scores[best]:
+        if better(score, scores[best]):
             best = epoch
         if epoch - best >= patience:
             return best + 1, epoch + 1
     return best + 1, len(scores)
 
 
-def _stop(scores: Sequence[float], patience: int, better: Any = lambda new, old: new > old) -> tuple[int, int]:
-    best, waited = 1, 0
-    for epoch in range(2, len(scores) + 1):
-        waited += 1
-        if better(scores[epoch - 1], scores[best - 1]):
-            best, waited = epoch, 0
-        if waited == patience:
-            return best, epoch
-    return best, len(scores)
+best_and_last.says = "trainings that stop, that recover in time, and that end before"
+best_and_last.cases = lambda: [
+    ([10.0, 12.0, 14.0, 13.0, 13.5, 13.9, 15.0], 3),
+    ([10.0, 12.0, 14.0, 13.0, 13.5, 15.0, 14.0], 3),
+    ([5.0, 5.0, 5.0, 5.0], 2),
+    ([1.0, 2.0, 3.0], 5),
+    ([9.0], 1),
+    ([1.0, 2.0, 1.0, 1.0, 1.0, 3.0], 2),
+    ([3.0, 2.0, 4.0, 3.0, 5.0, 1.0, 6.0], 2),  # two epochs without a better score, not in a row
+    ([-3.0, -2.0, -2.5, -4.0, -1.0], 2),
+    ([5.0, 3.0, 4.0, 2.0, 1.0], 2),
+]
+best_and_last.mistakes = {
+    "BLEU is better when it is higher: this takes the lowest": partial(best_and_last, better=operator.lt),
+    "as good is not better: the first of equal epochs stays the best": partial(best_and_last, better=operator.ge),
+    "stops one epoch too late: after `patience` epochs without a better one": lambda scores, patience: best_and_last(
+        scores, patience + 1
+    ),
+    "the best of all epochs is given: take the best of those until the stop": lambda scores, patience: (
+        (scores.index(max(scores)) + 1, best_and_last(scores, patience)[1])
+    ),
+    "epochs are counted from 1": lambda *x: tuple(epoch - 1 for epoch in best_and_last(*x)),
+}
 
 
-Problem = tuple[int, Tensor, Tensor]  # a seed for the weights, inputs (B, 4), and targets (B, 1)
+@exercise("8.2", "Means of unequal parts", difficulty=2, minutes=6, equation="notebook 08, accumulation and clipping")
+def shares(sizes: list[int]) -> list[float]:
+    """What each part's mean is multiplied with, so that they add up to the mean of all rows."""
+    return [size / sum(sizes) for size in sizes]
+
+
+shares.says = "two, three and four parts, equal ones, unequal ones and an empty one"
+shares.cases = lambda: [([24, 24, 16],), ([4, 3],), ([16, 16, 16, 16],), ([5, 0, 2, 1],)]
+shares.mistakes = {
+    "the parts count alike: one with fewer rows must count for less": lambda sizes: [1 / len(sizes)] * len(sizes),
+    "nothing is divided: with equal parts, the sum is as many times too large as there are parts": lambda sizes: (
+        [1.0] * len(sizes)
+    ),
+    "multiplied by the number of parts too: that undoes an average, and here the gradients are added": lambda sizes: (
+        [len(sizes) * size / sum(sizes) for size in sizes]
+    ),
+    "these are the numbers of rows: divide by all of them": lambda sizes: [float(size) for size in sizes],
+    "divided by the largest part: divide by all rows": lambda sizes: [size / max(sizes) for size in sizes],
+}
+
+
+def _all(gradients: Gradients) -> Tensor:
+    return torch.cat([each.flatten() for each in gradients])
+
+
+@exercise("8.3", "Limit the step", difficulty=2, minutes=8, equation="Pascanu et al., section 3.2")
+def clipped(
+    gradients: Gradients, most: float, *, norm: Callable[[Gradients], Tensor] = lambda gs: _all(gs).norm()
+) -> Gradients:
+    """Clipped by the norm of all gradients together; by mistake, by another `norm`."""
+    result = norm(gradients).item()
+    return [each * (most / result) if result > most else each for each in gradients]
+
+
+clipped.says = "long and short gradients, of one, two and three weights, and gradients of 0, against torch's"
+clipped.cases = lambda: [
+    ([numbers(3, 2), numbers(4, seed=1, scale=3.0)], 1.0),
+    ([numbers(2, seed=2, scale=0.01), numbers(2, 2, seed=3, scale=0.02)], 5.0),
+    ([numbers(6, seed=4, scale=10.0)], 5.0),
+    ([torch.zeros(3), torch.zeros(2)], 1.0),
+    ([numbers(2, seed=5), numbers(3, seed=6, scale=9.0), numbers(2, 2, seed=7, scale=3.0)], 2.0),
+]
+clipped.mistakes = {
+    "each gradient is clipped by its own norm: one norm of all of them, so that the direction stays": lambda gs, most: (
+        [clipped([each], most)[0] for each in gs]
+    ),
+    "each number is clipped: that changes the direction; scale all of them": lambda gs, most: (
+        [each.clamp(-most, most) for each in gs]
+    ),
+    "short gradients are made longer: only those above the limit change": lambda gs, most: (
+        [each * most / _all(gs).norm() for each in gs]
+    ),
+    "the norms are added: the norm of all is the root of the sum of squares": (
+        partial(clipped, norm=lambda gs: sum(each.norm() for each in gs))
+    ),
+    "the root is missing in the norm": partial(clipped, norm=lambda gs: _all(gs).square().sum()),
+}
 
 
 def _problem(seed: int) -> Problem:
@@ -109,18 +136,23 @@ def _steps(model: torch.nn.Module, optimiser: torch.optim.Optimizer, problem: Pr
     return losses
 
 
-def in_two_parts(problem: Problem, first: int, second: int) -> list[float]:
-    """The losses of `first` steps, a stop, and `second` steps from what was kept: those of a training without a stop."""
-    return _in_two_parts(problem, first, second)
-
-
-def _in_two_parts(
+@exercise(
+    "8.4",
+    "Resumed, but not the same run",
+    difficulty=2,
+    minutes=5,
+    equation="notebook 08, stopped and resumed",
+    kind="bug",
+)
+def in_two_parts(
     problem: Problem,
     first: int,
     second: int,
+    *,
     keeps: str = "model and optimiser",
     changed: Callable[..., Any] = lambda model, optimiser: optimiser,
 ) -> list[float]:
+    """The losses of `first` steps, a stop, and `second` steps from what was kept: those of a training without a stop."""
     model, optimiser = _begin(problem)
     losses = _steps(model, optimiser, problem, first)
     kept = copy.deepcopy({"model": model.state_dict(), "optimiser": optimiser.state_dict()})
@@ -133,173 +165,59 @@ def _in_two_parts(
     return losses + _steps(model, optimiser, problem, second)
 
 
-TASKS = (
-    Task(
-        id="8.1",
-        name="best_and_last",
-        title="When to stop",
-        difficulty=2,
-        minutes=8,
-        equation="section 4.3",
-        reference=best_and_last,
-        cases=lambda: [
-            ([10.0, 12.0, 14.0, 13.0, 13.5, 13.9, 15.0], 3),
-            ([10.0, 12.0, 14.0, 13.0, 13.5, 15.0, 14.0], 3),
-            ([5.0, 5.0, 5.0, 5.0], 2),
-            ([1.0, 2.0, 3.0], 5),
-            ([9.0], 1),
-            ([1.0, 2.0, 1.0, 1.0, 1.0, 3.0], 2),
-            ([3.0, 2.0, 4.0, 3.0, 5.0, 1.0, 6.0], 2),  # two epochs without a better score, not in a row
-            ([-3.0, -2.0, -2.5, -4.0, -1.0], 2),
-            ([5.0, 3.0, 4.0, 2.0, 1.0], 2),
-        ],
-        mistakes={
-            "BLEU is better when it is higher: this takes the lowest": lambda scores, patience: _stop(
-                scores, patience, lambda new, old: new < old
-            ),
-            "as good is not better: the first of equal epochs stays the best": lambda scores, patience: _stop(
-                scores, patience, lambda new, old: new >= old
-            ),
-            "stops one epoch too late: after `patience` epochs without a better one": lambda scores, patience: _stop(
-                scores, patience + 1
-            ),
-            "the best of all epochs is given: take the best of those until the stop": lambda scores, patience: (
-                scores.index(max(scores)) + 1,
-                best_and_last(scores, patience)[1],
-            ),
-            "epochs are counted from 1": lambda scores, patience: tuple(
-                epoch - 1 for epoch in best_and_last(scores, patience)
-            ),
-        },
-        says="trainings that stop, that recover in time, and that end before",
-        others=(_stop, lambda scores, patience: list(_stop(scores, patience))),
+in_two_parts.start = partial(in_two_parts, keeps="model")
+in_two_parts.says = "the losses of two trainings that were stopped, equal to those of trainings that were not"
+in_two_parts.cases = lambda: [(_problem(0), 6, 6), (_problem(3), 3, 8)]
+in_two_parts.given = lambda problem, first, second: f"{first} steps, a stop, {second} steps"
+in_two_parts.tolerance = 1e-5
+in_two_parts.mistakes = {
+    "the optimiser's state is kept and the weights are not: the second part begins with new ones": (
+        partial(in_two_parts, keeps="optimiser")
     ),
-    Task(
-        id="8.2",
-        name="shares",
-        title="Means of unequal parts",
-        difficulty=2,
-        minutes=6,
-        equation="notebook 08, accumulation and clipping",
-        reference=shares,
-        cases=lambda: [([24, 24, 16],), ([4, 3],), ([16, 16, 16, 16],), ([5, 0, 2, 1],)],
-        mistakes={
-            "the parts count alike: one with fewer rows must count for less": lambda sizes: (
-                [1 / len(sizes)] * len(sizes)
-            ),
-            "nothing is divided: with equal parts, the sum is as many times too large as there are parts": lambda sizes: (
-                [1.0] * len(sizes)
-            ),
-            "multiplied by the number of parts too: that undoes an average, and here the gradients are added": lambda sizes: [
-                len(sizes) * size / sum(sizes) for size in sizes
-            ],
-            "these are the numbers of rows: divide by all of them": lambda sizes: [float(size) for size in sizes],
-            "divided by the largest part: divide by all rows": lambda sizes: [size / max(sizes) for size in sizes],
-        },
-        says="two, three and four parts, equal ones, unequal ones and an empty one",
-        others=(
-            lambda sizes: (torch.tensor(sizes) / sum(sizes)).tolist(),
-            lambda sizes: [1 / sum(sizes) * size for size in sizes],
-        ),
+    "the losses of the first part are missing": lambda *x: in_two_parts(*x)[x[1] :],
+    "the losses of the second part are missing": lambda *x: in_two_parts(*x)[: x[1]],
+    "the second part begins from the start again: what was kept is not used": partial(in_two_parts, keeps=""),
+    "a new Adam, with torch's learning rate: its state is lost, and the rate of begin() too": (
+        partial(in_two_parts, changed=lambda model, optimiser: torch.optim.Adam(model.parameters()))
     ),
-    Task(
-        id="8.3",
-        name="clipped",
-        title="Limit the step",
-        difficulty=2,
-        minutes=8,
-        equation="Pascanu et al., section 3.2",
-        reference=clipped,
-        cases=lambda: [
-            ([numbers(3, 2), numbers(4, seed=1, scale=3.0)], 1.0),
-            ([numbers(2, seed=2, scale=0.01), numbers(2, 2, seed=3, scale=0.02)], 5.0),
-            ([numbers(6, seed=4, scale=10.0)], 5.0),
-            ([torch.zeros(3), torch.zeros(2)], 1.0),
-            ([numbers(2, seed=5), numbers(3, seed=6, scale=9.0), numbers(2, 2, seed=7, scale=3.0)], 2.0),
-        ],
-        mistakes={
-            "each gradient is clipped by its own norm: one norm of all of them, so that the direction stays": lambda gs, most: [
-                _clipped([each], most)[0] for each in gs
-            ],
-            "each number is clipped: that changes the direction; scale all of them": lambda gs, most: [
-                each.clamp(-most, most) for each in gs
-            ],
-            "short gradients are made longer: only those above the limit change": lambda gs, most: [
-                each * most / _norm(gs) for each in gs
-            ],
-            "the norms are added: the norm of all is the root of the sum of squares": lambda gs, most: _clipped(
-                gs, most, lambda gs: sum(each.norm() for each in gs)
-            ),
-            "the root is missing in the norm": lambda gs, most: _clipped(gs, most, lambda gs: _all(gs).square().sum()),
-        },
-        says="long and short gradients, of one, two and three weights, and gradients of 0, against torch's",
-        others=(
-            _clipped,
-            lambda gs, most: tuple(each / max(1.0, _norm([one.double() for one in gs]).item() / most) for each in gs),
-            lambda gs, most: [each * (most / _norm(gs)).clamp(max=1) for each in gs],
-        ),
+}
+
+
+def _with_kind(answer: Answer, alphas: Tensor) -> Any:
+    given = answer(alphas)
+    if not isinstance(given, Tensor):
+        return given
+    # More precision than asked for is no mistake.
+    return {"the values": given, "at least float32": given.dtype in (torch.float32, torch.float64)}
+
+
+@exercise("8.5", "A sum in half precision", difficulty=2, minutes=8, equation="equation 14")
+def precise_penalty(alphas: Tensor) -> Tensor:
+    """satlib's penalty of maps in bf16: sums in float32."""
+    return objective.doubly_stochastic_penalty(alphas)
+
+
+precise_penalty.says = "maps of 49 and 196 places in bf16, even ones among them, the penalty in float32"
+precise_penalty.cases = lambda: [
+    (distribution(2, 12, 49).bfloat16(),),
+    (distribution(3, 9, 196, seed=1).bfloat16(),),
+    # Each place gets about 1: the penalty is made of small differences.
+    (distribution(2, 49, 49, seed=2, sharp=0.3).bfloat16(),),
+]
+precise_penalty.observe = _with_kind
+precise_penalty.mistakes = {
+    "the sums are in bf16, which keeps 8 bits: make float32 of the maps first": lambda alphas: (
+        (1 - alphas.sum(1)).square().sum(1)
     ),
-    Task(
-        id="8.4",
-        name="in_two_parts",
-        kind="bug",
-        title="Resumed, but not the same run",
-        difficulty=2,
-        minutes=5,
-        equation="notebook 08, stopped and resumed",
-        reference=in_two_parts,
-        start=partial(_in_two_parts, keeps="model"),
-        cases=lambda: [(_problem(0), 6, 6), (_problem(3), 3, 8)],
-        mistakes={
-            "the optimiser's state is kept and the weights are not: the second part begins with new ones": partial(
-                _in_two_parts, keeps="optimiser"
-            ),
-            "the losses of the first part are missing": lambda problem, first, second: in_two_parts(
-                problem, first, second
-            )[first:],
-            "the losses of the second part are missing": lambda problem, first, second: in_two_parts(
-                problem, first, second
-            )[:first],
-            "the second part begins from the start again: what was kept is not used": partial(_in_two_parts, keeps=""),
-            "a new Adam, with torch's learning rate: its state is lost, and the rate of begin() too": partial(
-                _in_two_parts, changed=lambda model, optimiser: torch.optim.Adam(model.parameters())
-            ),
-        },
-        says="the losses of two trainings that were stopped, equal to those of trainings that were not",
-        others=(lambda problem, first, second: _steps(*_begin(problem), problem, first + second),),
-        given=lambda problem, first, second: f"{first} steps, a stop, {second} steps",
-        tolerance=1e-5,
+    "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
+        (1 - alphas.sum(1).float()).square().sum(1)
     ),
-    Task(
-        id="8.5",
-        name="precise_penalty",
-        title="A sum in half precision",
-        difficulty=2,
-        minutes=8,
-        equation="equation 14",
-        reference=precise_penalty,
-        cases=_half_maps,
-        observe=_with_kind,
-        mistakes={
-            "the sums are in bf16, which keeps 8 bits: make float32 of the maps first": lambda alphas: (
-                (1 - alphas.sum(1)).square().sum(1)
-            ),
-            "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
-                (1 - alphas.sum(1).float()).square().sum(1)
-            ),
-            "float32 comes last: what was rounded away does not come back": lambda alphas: (
-                (1 - alphas.sum(1)).square().sum(1).float()
-            ),
-            "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
-            "one number for the whole batch: one for each caption is wanted": lambda alphas: precise_penalty(
-                alphas
-            ).sum(),
-        },
-        says="maps of 49 and 196 places in bf16, even ones among them, the penalty in float32",
-        others=(
-            lambda alphas: (1 - alphas.to(torch.float32).sum(1)).pow(2).sum(1),
-            lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
-            lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
-        ),
+    "float32 comes last: what was rounded away does not come back": lambda alphas: (
+        (1 - alphas.sum(1)).square().sum(1).float()
     ),
-)
+    "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
+    "one number for the whole batch: one for each caption is wanted": lambda alphas: precise_penalty(alphas).sum(),
+}
+
+
+TASKS = (best_and_last, shares, clipped, in_two_parts, precise_penalty)
