@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from refusals import refused
 from torchvision import transforms
 
-from satlib.data.images import VIEWS, open_photo, seen_box, square, to_tensor
-from satlib.errors import SatlibError
+from satlib.data.images import VIEWS, in_part, open_photo, seen_box, square, to_tensor
 
 
 def pixels(path):
@@ -94,16 +94,6 @@ def test_exif_orientation(tmp_path, orientation):
     assert pixels(tmp_path / "turned.png") == ORIENTATIONS[orientation]
 
 
-def one_line(call, *words):
-    with pytest.raises(SatlibError) as caught:
-        call()
-    text = str(caught.value)
-    assert "\n" not in text
-    for word in words:
-        assert word in text
-    return text
-
-
 def test_bad_files_each_give_their_own_line(tmp_path, monkeypatch):
     good = tmp_path / "good.jpg"
     Image.effect_noise((64, 64), 50).save(good)
@@ -114,21 +104,21 @@ def test_bad_files_each_give_their_own_line(tmp_path, monkeypatch):
     (tmp_path / "short.png").write_bytes((tmp_path / "whole.png").read_bytes()[:1000])
     (tmp_path / "loop.jpg").symlink_to("loop.jpg")
     lines = {
-        one_line(
+        refused(
             lambda: open_photo(tmp_path / "loop.jpg"), "cannot read", "loop.jpg: Too many levels of symbolic links"
         ),
-        one_line(lambda: open_photo(tmp_path / "missing.jpg"), "missing.jpg", "does not exist"),
-        one_line(lambda: open_photo(tmp_path), str(tmp_path), "is a folder"),
-        one_line(lambda: open_photo(tmp_path / "empty.jpg"), "empty.jpg", "is empty"),
-        one_line(lambda: open_photo(tmp_path / "cut.jpg"), "cut.jpg", "truncated or damaged", "truncated"),
-        one_line(lambda: open_photo(tmp_path / "short.png"), "short.png", "truncated or damaged"),
-        one_line(lambda: open_photo(tmp_path / "text.jpg"), "text.jpg", "not an image"),
+        refused(lambda: open_photo(tmp_path / "missing.jpg"), "missing.jpg", "does not exist"),
+        refused(lambda: open_photo(tmp_path), str(tmp_path), "is a folder"),
+        refused(lambda: open_photo(tmp_path / "empty.jpg"), "empty.jpg", "is empty"),
+        refused(lambda: open_photo(tmp_path / "cut.jpg"), "cut.jpg", "truncated or damaged", "truncated"),
+        refused(lambda: open_photo(tmp_path / "short.png"), "short.png", "truncated or damaged"),
+        refused(lambda: open_photo(tmp_path / "text.jpg"), "text.jpg", "not an image"),
     }
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    lines.add(one_line(lambda: open_photo(good), "good.jpg", "pixels"))  # four times the limit: Pillow itself refuses
+    lines.add(refused(lambda: open_photo(good), "good.jpg", "pixels"))  # four times the limit: Pillow itself refuses
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
     with pytest.warns(Image.DecompressionBombWarning):
-        lines.add(one_line(lambda: open_photo(good), "good.jpg", "pixels"))  # between once and twice: Pillow only warns
+        lines.add(refused(lambda: open_photo(good), "good.jpg", "pixels"))  # between once and twice: Pillow only warns
     assert len(lines) == 9
 
 
@@ -213,9 +203,16 @@ def test_the_box_is_what_the_square_shows(width, height, view):
         assert shown[row, column, 1] == pytest.approx(250 * at_y / height, abs=2.5)
 
 
+def test_a_box_in_a_part_by_hand():
+    """The part begins at 0.1 and 0.2, is 0.5 wide and 0.8 high; the box begins above it."""
+    assert in_part((0.2, 0.1, 0.6, 0.6), (0.1, 0.2, 0.6, 1.0)) == pytest.approx((0.2, 0.0, 1.0, 0.5))
+    assert in_part((0.6, 0.2, 0.9, 0.9), (0.1, 0.2, 0.6, 1.0)) is None
+    assert in_part((0.0, 0.5, 1.0, 1.0), (-0.5, 0.0, 1.5, 1.0)) == (0.25, 0.5, 0.75, 1.0)
+
+
 @pytest.mark.parametrize("call", [lambda: square(noise((9, 9)), "middle"), lambda: seen_box((9, 9), "middle")])
 def test_no_other_view(call):
-    assert "choose from whole, crop" in one_line(call, "unknown view 'middle'")
+    assert "choose from whole, crop" in refused(call, "unknown view 'middle'")
 
 
 def test_to_tensor():

@@ -31,6 +31,7 @@ HARD = {
     "http://a.com/b?c=d, www.dog.com dog@cat.org @dog #dog #1 :) ;-)": "http://a.com/b?c=d www.dog.com dog@cat.org @dog #dog # 1 :-rrb- ;--rrb-",
     "<b>dog</b> AT&amp;T &quot;dog&quot; dog_cat a*b a=b": "<b> dog </b> at&t dog dog_cat a * b a = b",
     "犬が走る собака कुत्ता dog😀cat ☃ 20°C 5×5 ©": "犬が走る собака कुत्ता dog cat ☃ 20 ° c 5 × 5 ©",
+    "A ``dog'' for €5, ¢9 or ¤1, ¼, ¾, ⅓ and ⅔ of {it} &AMP; all": "a dog for $ 5 cents 9 or $ 1 1/4 3/4 1/3 and 2/3 of -lcb- it -rcb- & all",
     "The colour of the grey theatre's centre": "the colour of the grey theatre 's centre",
     "A letter a. The dog. A letter a. the dog. co. Co. dog., mass. Mass. pa. PA.": "a letter a the dog a letter a. the dog co. co. dog. mass mass. pa pa.",
 }

@@ -8,20 +8,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from satlib import recipe
 from satlib.cli import recipe as explain
 from satlib.errors import SatlibError
-
-
-def refused(call, *parts):
-    with pytest.raises(SatlibError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in parts:
-        assert part in message
-    return message
 
 
 def test_shipped_recipes_survive_being_written(tmp_path):

@@ -97,6 +97,15 @@ class TestLoss:
         torch.testing.assert_close(boxed.loss - plain.loss, 0.7 * outside.mean(), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(boxed.means["boxes"], outside.sum() / 9)
 
+    def test_of_the_places_that_are_left(self):
+        """Three of five, as `drop_annotations` leaves them: their shares of the boxes, not those of the first three."""
+        covers, alphas, places = torch.rand(2, 3, 5), torch.rand(2, 3, 3), torch.tensor([1, 3, 4])
+        targets = SimpleNamespace(weight=1.0, of=lambda *_: covers)
+        batch = Batch(["a", "b"], torch.tensor([[2, 3, 0]] * 2))
+        loss, _ = BoxTargets.term(targets, batch, torch.rand(2, 3, 6), places)(0.0, SimpleNamespace(alphas=alphas))
+        mass = (alphas[..., 0] * covers[..., 1]) + (alphas[..., 1] * covers[..., 3]) + (alphas[..., 2] * covers[..., 4])
+        torch.testing.assert_close(loss, -mass.log().sum(1).mean())
+
 
 DATA = tiny.data()
 VOCABULARY = Vocabulary.from_captions([caption for one in DATA.examples for caption in one.references])
@@ -122,6 +131,17 @@ class TestTargets:
         assert torch.equal(padded[:, : len(ids)], targets.of([example.image_id], torch.tensor([ids])))
         assert padded.any()
         assert not padded[:, len(ids) :].any()
+
+    def test_boxes_are_those_of_the_part_that_the_encoder_sees(self, tmp_path):
+        """ "crop" leaves out a sixteenth at each side: a box of the left quarter ends at 3/14 of the rest, 3/7 of the first cell."""
+        example = DATA.examples[0]
+        captions = torch.tensor([[*VOCABULARY.encode(example.references[0]), END]])
+        entities = annotate(tmp_path, DATA, (0, 0, 25, 100))
+        for view, share in (("whole", 1 / 2), ("crop", 3 / 7)):
+            covers = BoxTargets(entities, DATA.split("train"), VOCABULARY, (2, 2), view).of(
+                [example.image_id], captions
+            )
+            torch.testing.assert_close(covers[0, 2], torch.tensor([share, 0.0, share, 0.0]))
 
     def test_images_without_annotations_are_left_out(self, tmp_path):
         entities = annotate(tmp_path, DATA, leave_out=("train-0", "train-1"))

@@ -15,6 +15,8 @@ from satlib.data.caption_set import Example
 from satlib.data.text import END, PAD, Vocabulary
 from satlib.errors import Interrupted, SatlibError
 from satlib.files.weights import read_safetensors
+from satlib.model import encoders
+from satlib.model.captioner import Captioner
 from satlib.training import loop
 from satlib.training.checkpoint import CHECKPOINT
 
@@ -25,7 +27,7 @@ VOCABULARY = Vocabulary(["red", "star", "the", "dog"])  # ids 2 to 5
 
 def made(weight=1.0, places=3):
     """Detectors of "red" and "star" in two images of four captions, with weights that are not 0."""
-    captions = {"one": ("The red star", "The star"), "two": ("the red", "dog the dog"), "three": ("the", "the the")}
+    captions = {"one": ("The red star", "The star"), "two": ("the red", "dog the dog"), "three": ("the", "the zebra")}
     examples = [Example(name, "train", references) for name, references in captions.items()]
     torch.manual_seed(0)
     detectors = WordDetectors(pairs(examples, VOCABULARY, 40), VOCABULARY, (places, 5), weight)
@@ -72,12 +74,22 @@ class TestWhatIsDetected:
         labels = [{2, 3, 4, 5}, {3, 4, 5}, {4, 5}, {5}]
         assert content_words(labels, VOCABULARY) == {3: 0.5, 2: 0.25}
 
+    def test_a_word_of_three_images_in_five_is_not_too_common(self):
+        assert content_words([{3}, {3}, {3}, set(), set()], VOCABULARY) == {3: 0.6}
+        assert content_words([{3}, {3}, set()], VOCABULARY) == {}
+
     def test_the_commonest_are_chosen(self, monkeypatch):
         monkeypatch.setattr("satlib.beyond.words.WORDS", 1)
         assert content_words([{2, 3}, {3}, {5}, {4}], VOCABULARY) == {3: 0.5}
 
+    def test_the_captions_that_are_trained_on(self):
+        """Two images, and of their captions the one that is not too long: "There is a red circle", "There is a blue square"."""
+        recipe, captions = tiny.the_recipe(ON, "data.train_images=2", "data.max_length=5"), tiny.data()
+        captioner = Captioner(recipe, captions.vocabulary(100, 1), encoders.create("tiny"))
+        assert sorted(detectors(captions, recipe, captioner).words) == ["blue", "circle", "red", "square"]
+
     def test_labels(self):
-        """A word counts once for each image, whichever of its captions it is in."""
+        """A word counts once for each image, whichever of its captions it is in; an unknown word is none."""
         detectors = made()
         assert detectors.words == ["star", "dog"]  # two of three images are red: more than COMMON
         assert detectors.labels(["two", "one", "three"]).tolist() == [[False, True], [True, False], [False, False]]
@@ -87,6 +99,15 @@ class TestWhatIsDetected:
         torch.nn.init.zeros_(detectors.matrix)
         absent = (1 - detectors.scores(torch.randn(2, 7, 5)).sigmoid()).prod(1)
         torch.testing.assert_close(1 - absent, torch.full((2, 2), 1 / 3), rtol=1e-4, atol=1e-5)
+
+    def test_the_bias_is_added_in_float32(self):
+        """Of rare words it is large: rounded to bf16, -8.03 is -8.0."""
+        found, a = made(), torch.randn(2, 3, 5)
+        torch.nn.init.constant_(found.bias, -8.03)
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = found.scores(a)
+        products = a.bfloat16() @ found.matrix.bfloat16().T
+        torch.testing.assert_close(scores, products.float() - 8.03, rtol=0, atol=1e-6)
 
     def test_nothing_to_detect(self):
         examples = [Example("one", "train", ("the star",))]

@@ -1,0 +1,16 @@
+"""What a user's mistake gives: a `SatlibError` whose message is one line."""
+
+import pytest
+
+from satlib.errors import SatlibError
+
+
+def refused(call, *parts):
+    """The message with which a call is refused, one line that has all the parts."""
+    with pytest.raises(SatlibError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+    return message
