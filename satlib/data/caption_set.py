@@ -35,7 +35,7 @@ class Example:
         image_id: unique within its set; the file's name, or its path inside the set's folder.
         split: "train", "dev" or "test".
         references: 1 to 5 raw captions, each on one line.
-        path: the image file; None if the image is drawn.
+        path: the image file; None if the image is drawn, or read from a file that holds several.
     """
 
     image_id: str
@@ -51,7 +51,7 @@ class CaptionSet:
     Attributes:
         name: used in reports and in the names of feature stores.
         examples: all examples, in the order of their source.
-        draw: draws the image of an example that has no file.
+        draw: draws, or reads, the image of an example that has no file of its own.
         home: the absolute path of the image folder; None if the images are drawn or read from shards.
         streamed: whether the training images are a stream (`satlib.data.shards`), which can only be read in its own order.
         language: the recipe's data.language that the set was made for; "" if it does not say.
@@ -184,7 +184,7 @@ def assemble(
     name: str,
     captions: Mapping[str, Sequence[str]],
     splits: Mapping[str, str],
-    locate: Callable[[str], Path],
+    locate: Callable[[str], Path | None],
     require_images: bool,
     home: Path,
     called: str = "",
@@ -195,7 +195,7 @@ def assemble(
         name: of the set.
         captions: image id -> cleaned captions; the first five are kept.
         splits: image id -> split, in the order of the examples; images without a split are ignored.
-        locate: image id -> path of the image.
+        locate: image id -> path of the image; None if it is not in a file of its own.
         require_images: raise an error if image files are missing.
         home: the folder that contains all images.
         called: the argument of `load` if it is not the name (a path).

@@ -69,6 +69,8 @@ def _load(name: str, root: Path, require_images: bool, train_images: int) -> Cap
                 if coco.has_captions(path)
                 else karpathy.load(path, root, require_images)
             )
+        if path.suffix == ".parquet" and path.is_file():
+            return folder.load(path, require_images)
         if path.is_dir():
             load_official = next((load for mark, load in _OFFICIAL.items() if any(path.glob(mark))), folder.load)
             return load_official(path, require_images)

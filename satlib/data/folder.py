@@ -9,9 +9,10 @@ ratio 8 : 1 : 1, so an image stays in its split when others are added.
 import csv
 import hashlib
 import io
+from dataclasses import replace
 from pathlib import Path
 
-from satlib.data import layouts
+from satlib.data import layouts, parquet
 from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, assemble, clean, split_name
 from satlib.data.layouts import Layout, Row
 from satlib.errors import SatlibError
@@ -48,17 +49,21 @@ def load(place: Path, require_images: bool = True) -> CaptionSet:
     """
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
-    paths: dict[str, Path] = {}
+    paths: dict[str, Path | None] = {}
     folder = place.parent if place.is_file() else place
-    for part, layout, files in _sources(place):
-        rows = [row for file in files for row in layout.read(file)]
-        photos = _photos(folder / part, layout, rows)
+    sources, packed = _sources(place), None
+    if not sources:
+        if not (files := parquet.files(place)):
+            raise SatlibError(f"{place} has no file of captions; expected layout: images and {layouts.KNOWN}")
+        packed = parquet.Photographs(files)
+    parts = [(Path(), packed.rows, None)] if packed else [_part(folder, *source) for source in sources]
+    for part, rows, photos in parts:
         for where, row in rows:
             if not row.image.strip():
                 raise SatlibError(f"{where}: no image is given; write its path relative to {folder / part}")
             image = Path(row.image.strip())
             image_id = (part / image).as_posix()  # "./a.jpg" and "a.jpg" are the same image
-            paths[image_id] = photos / image
+            paths[image_id] = None if photos is None else photos / image
             texts = row.caption if isinstance(row.caption, list) else [row.caption]
             captions.setdefault(image_id, []).extend(clean(text, where) for text in texts)
             name = row.split or part.name
@@ -67,7 +72,7 @@ def load(place: Path, require_images: bool = True) -> CaptionSet:
                 raise SatlibError(
                     f"{where}: {image_id} is in split {splits[image_id]} in an earlier row and in {split} here; use the same split in both"
                 )
-    return assemble(
+    data = assemble(
         place.resolve().stem if place.is_file() else place.resolve().name,
         captions,
         _decided(splits, place),
@@ -76,19 +81,25 @@ def load(place: Path, require_images: bool = True) -> CaptionSet:
         folder,
         str(place),
     )
+    return replace(data, draw=packed.photo) if packed else data
 
 
 def _sources(place: Path) -> list[tuple[Path, Layout, list[Path]]]:
-    """The parts of a set, as paths in its folder, each with its layout and files."""
+    """The parts of a set, as paths in its folder, each with its layout and files; none if it has no file of captions alone."""
     if place.is_file():
-        return [(Path(), layouts.COCO, [place])]
+        return [(Path(), layouts.COCO, [place])] if place.suffix == ".json" else []
     if found := layouts.find(place):
         return [(Path(), *found)]
     inner = [part for part in sorted(place.iterdir()) if part.is_dir() and part.name.lower() in SPLIT_NAMES]
-    sources = [(Path(part.name), *found) for part in inner if (found := layouts.find(part))]
-    if not sources:
-        raise SatlibError(f"{place} has no file of captions; expected layout: images and {layouts.KNOWN}")
-    return sources
+    return [(Path(part.name), *found) for part in inner if (found := layouts.find(part))]
+
+
+def _part(
+    folder: Path, part: Path, layout: Layout, files: list[Path]
+) -> tuple[Path, list[tuple[str, Row]], Path | None]:
+    """A part of a set with its rows and the folder of its images."""
+    rows = [row for file in files for row in layout.read(file)]
+    return part, rows, _photos(folder / part, layout, rows)
 
 
 def _photos(folder: Path, layout: Layout, rows: list[tuple[str, Row]]) -> Path:

@@ -19,7 +19,7 @@ from satlib.files.reading import decode, read_json, read_lines, read_text
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 OURS = "captions.csv with the columns image,caption[,split], or captions.json, a list of objects of the same form"
-KNOWN = f"{OURS}; Kaggle's captions.txt or results.csv; metadata.csv or metadata.jsonl; or a JSON file as COCO has it"
+KNOWN = f"{OURS}; Kaggle's captions.txt or results.csv; metadata.csv or metadata.jsonl; a JSON file as COCO has it; or parquet files"
 
 
 class Row(Struct):
@@ -90,16 +90,16 @@ def _kaggle_30k(path: Path) -> Rows:
 
 def _metadata_csv(path: Path) -> Rows:
     for where, row in _csv(path, "file_name", "file_name,text[,split]"):
-        yield where, _imagefolder(row, where)
+        yield where, imagefolder(row, where)
 
 
 def _metadata_jsonl(path: Path) -> Rows:
     for number, line in read_lines(path):
         where = f"{path}, line {number}"
-        yield where, _imagefolder(decode(line, dict[str, Any], where, "an object", "correct the line"), where)
+        yield where, imagefolder(decode(line, dict[str, Any], where, "an object", "correct the line"), where)
 
 
-def _imagefolder(row: Mapping[str, Any], where: str) -> Row:
+def imagefolder(row: Mapping[str, Any], where: str) -> Row:
     """A row of Hugging Face's imagefolder: captions are the columns caption..., else text..., else the only one of text."""
     if not isinstance(row.get("file_name"), str):
         raise SatlibError(f"{where}: file_name must be the path of an image; correct the row")
