@@ -8,15 +8,15 @@ rounds of the ratio within a round. CPU ratios count processor time, which is st
 
 import argparse
 import copy
+import ctypes
 import json
 import os
 import platform
 import re
 import statistics
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,9 +29,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # satcourse, in a checkout
-
-from satcourse.lessons.memory import peak_memory
 from satlib.data import counts, scenes
 from satlib.data.images import square, to_tensor
 from satlib.files.atomic import write_json
@@ -43,6 +40,29 @@ from satlib.model.objective import doubly_stochastic_penalty, negative_log_likel
 from satlib.model.search import beam_search
 
 CLIP = 5.0
+
+
+def peak_memory(action: Callable[[], Any], device: torch.device) -> float | None:
+    """Peak bytes that an action takes beyond what was in use before; None where the system does not say."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        action()
+        return float(torch.cuda.max_memory_allocated(device) - before)
+    if not Path("/proc/self/clear_refs").exists():
+        return None
+    with suppress(AttributeError):  # a C library without it: freed memory may then count as in use
+        ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = _memory("VmRSS")
+    action()
+    return _memory("VmHWM") - before
+
+
+def _memory(name: str) -> float:
+    """The process's memory in bytes, a line of /proc/self/status: VmRSS is now, VmHWM the peak."""
+    match = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024.0 * int(match[1]) if match else 0.0
 
 
 class Baseline(nn.Module):

@@ -6,6 +6,7 @@ Eight images of four places, each with a caption of two words, and the decoder o
 figures but those of the Gumbel-softmax are sums over everything that can be drawn.
 """
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,38 @@ PICTURE = Path(__file__).resolve().parent.parent / "docs" / "bounds.png"
 PASSES = 4  # of the decoder for each caption: what the noise of the estimators is compared at
 ATTENTION, EXACT = "the attention", "exact posterior"
 ELSEWHERE, FITTED = "posterior learned from 64 others", "posterior learned from these 8"
+
+
+def _set_probability(p: Tensor, gone: Tensor) -> Tensor:
+    """Of drawing these k paths without replacement, in any order, after others of total probability `gone`: (S, k), (S,) -> (S,)."""
+    if p.shape[1] == 0:
+        return torch.ones_like(gone)
+    others = [torch.cat([p[:, :i], p[:, i + 1 :]], 1) for i in range(p.shape[1])]
+    firsts = zip(p.unbind(1), others, strict=True)
+    parts = [first / (1 - gone) * _set_probability(rest, gone + first) for first, rest in firsts]
+    return torch.stack(parts).sum(0)
+
+
+def without_replacement(drawn: Drawn, K: int) -> Estimates:
+    """L_1 by K different paths, 2 or more: the unordered-set estimator (Kool et al., 2020, arXiv:2002.06043), with its built-in baseline.
+
+    sum_s p(s) R(S, s) [d log w(s) + (log w(s) - b_s) d log q(s)], where R(S, s) is the set's probability if s came first over
+    that of the set S, and b_s = p(s) log w(s) + sum_r p(r) R(S - s, r) log w(r), with the ratios R after s was drawn.
+    """
+    rows = torch.tensor(list(itertools.combinations(range(len(drawn.log_q)), K)))
+    p, rewards = drawn.log_q.detach().exp()[rows], drawn.log_w.detach()[rows]  # (S, K)
+    probability = _set_probability(p, torch.zeros(len(p)).to(p))
+    gradient = torch.zeros_like(drawn.d_log_q[rows[:, 0]])
+    for k in range(K):
+        others = [j for j in range(K) if j != k]
+        after = _set_probability(p[:, others], p[:, k])  # of the other paths, once path k was drawn
+        b = p[:, k] * rewards[:, k]
+        for j in others:
+            rest = [i for i in others if i != j]
+            b = b + p[:, j] * _set_probability(p[:, rest], p[:, k] + p[:, j]) / after * rewards[:, j]
+        estimate = drawn.d_log_w[rows[:, k]] + (rewards[:, k] - b).unsqueeze(1) * drawn.d_log_q[rows[:, k]]
+        gradient += (p[:, k] * after / probability).unsqueeze(1) * estimate
+    return Estimates(probability, gradient)
 
 
 class Caption(NamedTuple):
@@ -96,7 +129,7 @@ def rows(decoder: Decoder, mean_reward: float) -> list[Row]:
         return lambda each: bounds.multi_sample(each.drawn[ATTENTION], K, vimco)
 
     def different(each: Caption) -> Estimates:
-        return bounds.without_replacement(each.drawn[ATTENTION], 4)
+        return without_replacement(each.drawn[ATTENTION], 4)
 
     def soft(each: Caption) -> Tensor:
         return bounds.soft_log_p(decoder, each.a, each.words)

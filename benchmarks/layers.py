@@ -27,6 +27,36 @@ ATTRIBUTES = ("colour", "texture", "shape")
 COMMAND = "python benchmarks/layers.py --scenes {} --output satlib/results/vgg19-layers.json"
 
 
+def object_vectors(maps: Tensor, masks: Tensor) -> Tensor:
+    """The mean vector of a layer over the visible pixels of each object.
+
+    A cell counts by the share of its area that the object covers.
+
+    Args:
+        maps: (S, C, h, w), one layer's maps of S scenes.
+        masks: (S, K, H, W), 1 at the visible pixels of each of a scene's K objects, otherwise 0.
+
+    Returns:
+        (S K, C), the objects of the first scene first.
+    """
+    shares = functional.adaptive_avg_pool2d(masks, (maps.shape[2], maps.shape[3]))
+    return (torch.einsum("scyx,skyx->skc", maps, shares) / shares.sum((2, 3)).unsqueeze(2)).flatten(0, 1)
+
+
+def nearest_elsewhere(vectors: Tensor, scenes: Tensor) -> Tensor:
+    """For each object the one of another scene whose vector has the largest cosine with its own.
+
+    Args:
+        vectors: (N, C).
+        scenes: (N,), the scene of each object.
+
+    Returns:
+        (N,), indices of objects.
+    """
+    unit = functional.normalize(vectors, dim=1)
+    return (unit @ unit.T).masked_fill(scenes.unsqueeze(1) == scenes, -torch.inf).argmax(1)
+
+
 def vectors_of(drawn: list[scenes.Scene], batch: int = 4) -> dict[str, Tensor]:
     """Layer -> the objects' vectors (2 S, C)."""
     encoder = encoders.create("vgg19").requires_grad_(False)
@@ -36,7 +66,7 @@ def vectors_of(drawn: list[scenes.Scene], batch: int = 4) -> dict[str, Tensor]:
         with torch.inference_mode():
             maps = seeing.look(encoder, torch.stack([to_tensor(each) for each in pictures]), LAYERS).maps
         for layer in LAYERS:
-            found[layer].append(seeing.object_vectors(maps[layer], torch.from_numpy(np.stack(masks)).float()))
+            found[layer].append(object_vectors(maps[layer], torch.from_numpy(np.stack(masks)).float()))
         print(f"{start + len(pictures)} of {len(drawn)} scenes", flush=True)
     return {layer: torch.cat(parts).clone() for layer, parts in found.items()}
 
@@ -79,8 +109,7 @@ def study(drawn: list[scenes.Scene], vectors: dict[str, Tensor]) -> dict:
         found[attribute] = {
             "chance": round(100 * float(same[elsewhere].float().mean()), 1),
             "nearest": {
-                layer: interval(labels[seeing.nearest_elsewhere(each, owner)] == labels)
-                for layer, each in vectors.items()
+                layer: interval(labels[nearest_elsewhere(each, owner)] == labels) for layer, each in vectors.items()
             },
             "linear": {layer: interval(read_linearly(each, labels, owner)) for layer, each in vectors.items()},
         }

@@ -371,7 +371,7 @@ reveal("one sample is off by (percent, exactly)", my_guess_error, 100 * noise_wi
 # %% [markdown]
 # ## A baseline changes the variance, not the mean
 # <!-- index: section 4.1 | variance reduction: the moving-average baseline b_k = 0.9 b_{k-1} + 0.1 log p(y given s_k, a) | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
-# <!-- index: claim: a moving-average baseline reduces variance | the exact variance against b is a parabola; measured for every baseline | satcourse.lessons.estimators.measure | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
+# <!-- index: claim: a moving-average baseline reduces variance | the exact variance against b is a parabola; measured for every baseline | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
 # A reward of -29 pushes down *every* path that is drawn; good ones only recover because bad ones are pushed harder. Subtract a constant
 # $b$ from the reward, and on average nothing changes, because probabilities sum to 1:

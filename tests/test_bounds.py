@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from bounds import without_replacement
 from msgspec.structs import replace
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -96,8 +97,8 @@ class TestUnbiased:
             "constant": bounds.score_function(drawn, 2, -3.0),
             "leave-one-out": bounds.score_function(drawn, 2, "leave-one-out"),
             "leave-one-out, 3": bounds.score_function(drawn, 3, "leave-one-out"),
-            "different": bounds.without_replacement(drawn, 2),
-            "different, 3": bounds.without_replacement(drawn, 3),
+            "different": without_replacement(drawn, 2),
+            "different, 3": without_replacement(drawn, 3),
         }.items():
             assert estimates.probability.sum().item() == pytest.approx(1, abs=1e-12)
             torch.testing.assert_close(estimates.mean, slopes, rtol=1e-5, atol=1e-6, msg=name)
@@ -140,7 +141,7 @@ class TestUnbiased:
         drawn = bounds.Drawn(log_q, joint - log_q, score, -score)
         for K, estimates in (
             (1, bounds.score_function(drawn, 2, "leave-one-out")),
-            (1, bounds.without_replacement(drawn, 3)),
+            (1, without_replacement(drawn, 3)),
             (2, bounds.multi_sample(drawn, 2, vimco=True)),
         ):
             slopes = differences(lambda K=K: bound(K), weights)
@@ -166,7 +167,7 @@ def test_sets_have_the_probability_of_all_their_orders():
         *(torch.tensor(each).double() for each in ([0.5, 0.3, 0.2], [0.0] * 3, [[0.0]] * 3, [[0.0]] * 3))
     )
     drawn = drawn._replace(log_q=drawn.log_q.log())
-    found = bounds.without_replacement(drawn, 2).probability
+    found = without_replacement(drawn, 2).probability
     expected = [0.3 + 0.15 / 0.7, 0.2 + 0.1 / 0.8, 0.06 / 0.7 + 0.06 / 0.8]
     torch.testing.assert_close(found, torch.tensor(expected).double())
 
@@ -176,7 +177,7 @@ def test_all_paths_without_replacement_are_the_exact_gradient():
     decoder, a, caption = case()
     a = a[:, :2]
     exact = jacobian(by_paper(decoder, a, caption).unsqueeze(0), list(decoder.parameters()))[0]
-    found = bounds.without_replacement(drawn_by_attention(decoder, a, caption), 4)
+    found = without_replacement(drawn_by_attention(decoder, a, caption), 4)
     assert len(found.probability) == 1
     torch.testing.assert_close(found.gradient[0], exact)
 

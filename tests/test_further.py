@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from further import PosteriorLoss, vimco_loss
 
 from satcourse.lessons import bounds, further
 from satcourse.lessons.estimators import (
@@ -37,7 +38,7 @@ def test_vimco_ascends_the_estimate_of_the_paths_that_were_drawn():
     attention = bounds.from_attention(paths, path_gradients(paths, weights))
     row = bounds.independent(attention.log_q, 3)[0].tolist().index(drawn)
     with _forced(decoder, paths.places[drawn]):
-        loss = further.vimco_loss(3)(decoder, a, caption)
+        loss = vimco_loss(3)(decoder, a, caption)
     torch.testing.assert_close(-flat(loss, weights), bounds.multi_sample(attention, 3, vimco=True).gradient[row])
     found = -torch.logsumexp(paths.log_p_caption[drawn], 0) + torch.tensor(3.0).log()
     log_q, signal = paths.log_p_path[drawn], bounds.vimco_signal(paths.log_p_caption[drawn].unsqueeze(0))[0]
@@ -61,12 +62,12 @@ def test_the_papers_bound_ascends_the_estimate_of_the_paths_that_were_drawn():
 def test_a_learned_posterior_ascends_the_estimate_of_the_paths_that_were_drawn(monkeypatch):
     decoder, a, caption, drawn = case()
     torch.manual_seed(0)
-    loss = further.PosteriorLoss(decoder, 3, N=3).double()
+    loss = PosteriorLoss(decoder, 3, N=3).double()
     torch.nn.init.normal_(loss.q.energy.energy.weight)  # not as the attention
     output = run_every_path(decoder, a, caption)
     paths, log_q = paths_of(output, caption), loss.q(decoder, output, a, caption)
     columns = iter(paths.places[drawn].T)
-    monkeypatch.setattr(further._Posterior, "draw", lambda self, p: next(columns))
+    monkeypatch.setattr("further._Posterior.draw", lambda self, p: next(columns))
     found, attention = loss(decoder, a, caption), decoder.attention
     row = bounds.independent(log_q, 3)[0].tolist().index(drawn)
     weights, own = list(decoder.parameters()), list(loss.parameters())

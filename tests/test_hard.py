@@ -1,5 +1,6 @@
 """Hard attention: the bound and its estimators against the sum over every path, the terms by hand, runs that go on."""
 
+import estimates
 import pytest
 import tiny
 import torch
@@ -15,7 +16,7 @@ from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
 from satlib.model.objective import HardConfig, VariationalBound, coins
 
-UNBIASED = [name for name, (_, claims) in estimators.estimators().items() if claims]
+UNBIASED = [name for name, (_, claims) in estimates.estimators().items() if claims]
 
 
 class TestBound:
@@ -86,7 +87,7 @@ class TestPaths:
                 *zip(log_p_place, gradients.score[row], strict=True),
             ):
                 expected = torch.autograd.grad(value, weights, retain_graph=True, allow_unused=True)
-                torch.testing.assert_close(found, estimators._flat(expected, weights))
+                torch.testing.assert_close(found, estimates.flat(expected, weights))
 
     @pytest.mark.parametrize("seed", range(3))
     def test_weighed_and_added_up_they_are_the_gradient_of_the_bound(self, seed):
@@ -105,7 +106,7 @@ class TestPaths:
 
 @pytest.fixture(scope="module")
 def measured():
-    return {name: estimators.measure(name, *options, draws=120) for name, options in estimators.estimators().items()}
+    return {name: estimates.measure(name, *options, draws=120) for name, options in estimates.estimators().items()}
 
 
 @pytest.mark.slow

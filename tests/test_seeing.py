@@ -1,5 +1,6 @@
 """The way back to pixels is autograd's where nothing is rectified, obeys switches, and stays in what a place sees."""
 
+import layers
 import numpy as np
 import pytest
 import torch
@@ -244,11 +245,11 @@ class TestObjects:
         masks[1, 0, 0, 1:3] = 1  # half of each upper cell
         masks[1, 1, 3, 3] = 1
         expected = [maps[0, :, 0, 0], maps[0, :, :, 1].mean(1), maps[1, :, 0].mean(1), maps[1, :, 1, 1]]
-        torch.testing.assert_close(seeing.object_vectors(maps, masks), torch.stack(expected))
+        torch.testing.assert_close(layers.object_vectors(maps, masks), torch.stack(expected))
 
     def test_the_nearest_is_of_another_scene_whatever_the_length(self):
         vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [9.0, 3.0]])
-        assert seeing.nearest_elsewhere(vectors, torch.tensor([0, 0, 1, 1])).tolist() == [3, 3, 1, 1]
+        assert layers.nearest_elsewhere(vectors, torch.tensor([0, 0, 1, 1])).tolist() == [3, 3, 1, 1]
 
 
 class TestUnpool:

@@ -107,38 +107,6 @@ def vimco_signal(log_w: Tensor) -> Tensor:
     return torch.logsumexp(log_w, 1, keepdim=True) - torch.logsumexp(replaced, 2)
 
 
-def _set_probability(p: Tensor, gone: Tensor) -> Tensor:
-    """Of drawing these k paths without replacement, in any order, after others of total probability `gone`: (S, k), (S,) -> (S,)."""
-    if p.shape[1] == 0:
-        return torch.ones_like(gone)
-    others = [torch.cat([p[:, :i], p[:, i + 1 :]], 1) for i in range(p.shape[1])]
-    firsts = zip(p.unbind(1), others, strict=True)
-    parts = [first / (1 - gone) * _set_probability(rest, gone + first) for first, rest in firsts]
-    return torch.stack(parts).sum(0)
-
-
-def without_replacement(drawn: Drawn, K: int) -> Estimates:
-    """L_1 by K different paths, 2 or more: the unordered-set estimator (Kool et al., 2020, arXiv:2002.06043), with its built-in baseline.
-
-    sum_s p(s) R(S, s) [d log w(s) + (log w(s) - b_s) d log q(s)], where R(S, s) is the set's probability if s came first over
-    that of the set S, and b_s = p(s) log w(s) + sum_r p(r) R(S - s, r) log w(r), with the ratios R after s was drawn.
-    """
-    rows = torch.tensor(list(itertools.combinations(range(len(drawn.log_q)), K)))
-    p, rewards = drawn.log_q.detach().exp()[rows], drawn.log_w.detach()[rows]  # (S, K)
-    probability = _set_probability(p, torch.zeros(len(p)).to(p))
-    gradient = torch.zeros_like(drawn.d_log_q[rows[:, 0]])
-    for k in range(K):
-        others = [j for j in range(K) if j != k]
-        after = _set_probability(p[:, others], p[:, k])  # of the other paths, once path k was drawn
-        b = p[:, k] * rewards[:, k]
-        for j in others:
-            rest = [i for i in others if i != j]
-            b = b + p[:, j] * _set_probability(p[:, rest], p[:, k] + p[:, j]) / after * rewards[:, j]
-        estimate = drawn.d_log_w[rows[:, k]] + (rewards[:, k] - b).unsqueeze(1) * drawn.d_log_q[rows[:, k]]
-        gradient += (p[:, k] * after / probability).unsqueeze(1) * estimate
-    return Estimates(probability, gradient)
-
-
 def soft_log_p(decoder: Decoder, a: Tensor, caption: Tensor) -> Tensor:
     """Log p(y|a) of soft attention with the same weights (), which is no bound: a (1, L, D), caption (1, C)."""
     return -word_losses(decoder(a, caption, torch.tensor([True])).logits, caption).sum()

@@ -11,22 +11,13 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from satcourse.lessons.bounds import vimco_signal
-from satcourse.lessons.posterior import Posterior
 from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Pixels
 from satlib.data.text import END
-from satlib.model.attention import Energy, HardAttention, Look, entropy
+from satlib.model.attention import HardAttention, entropy
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
-from satlib.model.objective import (
-    HardConfig,
-    VariationalBound,
-    coins,
-    leave_one_out,
-    log_probability,
-    negative_log_likelihood,
-)
+from satlib.model.objective import HardConfig, VariationalBound, coins, negative_log_likelihood
 
 Loss = Callable[[Decoder, Tensor, Tensor], Tensor]  # of a (B, L, D) and captions (B, C): ()
 
@@ -84,60 +75,6 @@ def hard_loss(config: HardConfig, hidden: int, average: float) -> Loss:
         return estimator(decoder(a, words, expected), words).loss
 
     return loss
-
-
-def vimco_loss(K: int) -> Loss:
-    """L_K by VIMCO (`bounds.multi_sample`)."""
-
-    def loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
-        words = words.repeat_interleave(K, 0)
-        output = decoder(a.repeat_interleave(K, 0), words)
-        log_w = -negative_log_likelihood(output.logits, words).unflatten(0, (-1, K))
-        log_q = log_probability(output.alphas, output.places).sum(1).unflatten(0, (-1, K))
-        bound = torch.logsumexp(log_w, 1) - math.log(K)
-        return -(bound + (vimco_signal(log_w.detach()) * log_q).sum(1)).mean()
-
-    return loss
-
-
-class _Posterior(HardAttention):
-    """Hard attention whose places are drawn from q(s_t|s_<t, y_<=t, a) in place of alpha_t: of one batch, a (B, L, D), y (B, C, m)."""
-
-    def __init__(self, energy: Energy, q: Posterior, a: Tensor, y: Tensor) -> None:
-        super().__init__(energy)
-        self.q, self.q_keys, self.y, self.log_q = q, q.energy.keys(a), iter(y.unbind(1)), []
-
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
-        alpha = torch.softmax(self.energy(keys, h), 1)
-        log_q = self.q.log_weights(alpha, self.q_keys, h, next(self.y))
-        place = self.draw(log_q.exp())
-        self.log_q.append(log_q.gather(1, place.unsqueeze(1)))
-        return Look(a[torch.arange(len(a)), place], alpha, place)
-
-
-class PosteriorLoss(nn.Module):
-    """The bound by a learned posterior (`posterior.Posterior`), which is trained with the decoder; N paths, leave-one-out baseline."""
-
-    def __init__(self, decoder: Decoder, annotation_dim: int, N: int) -> None:
-        super().__init__()
-        self.q, self.N = Posterior(decoder, annotation_dim, decoder.config.attention_hidden), N
-
-    def forward(self, decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
-        """A (B, L, D), captions (B, C): ()."""
-        a, words = (each.repeat_interleave(self.N, 0) for each in (a, words))
-        attention = decoder.attention
-        assert isinstance(attention, HardAttention)
-        decoder.attention = drawing = _Posterior(attention.energy, self.q, a, decoder.embed(words))
-        output = decoder(a, words)
-        decoder.attention = attention
-        log_q = torch.cat(drawing.log_q, 1).sum(1)
-        log_w = (
-            -negative_log_likelihood(output.logits, words)
-            + log_probability(output.alphas, output.places).sum(1)
-            - log_q
-        )
-        rewards = log_w.detach().unflatten(0, (-1, self.N))
-        return -(log_w + (rewards - leave_one_out(rewards)).flatten() * log_q).mean()
 
 
 def train(

@@ -206,36 +206,6 @@ def side_holding(weights: Tensor, share: float) -> int:
     return int(2 * distances[(held >= share - 1e-9).int().argmax()]) + 1
 
 
-def object_vectors(maps: Tensor, masks: Tensor) -> Tensor:
-    """The mean vector of a layer over the visible pixels of each object.
-
-    A cell counts by the share of its area that the object covers.
-
-    Args:
-        maps: (S, C, h, w), one layer's maps of S scenes.
-        masks: (S, K, H, W), 1 at the visible pixels of each of a scene's K objects, otherwise 0.
-
-    Returns:
-        (S K, C), the objects of the first scene first.
-    """
-    shares = functional.adaptive_avg_pool2d(masks, (maps.shape[2], maps.shape[3]))
-    return (torch.einsum("scyx,skyx->skc", maps, shares) / shares.sum((2, 3)).unsqueeze(2)).flatten(0, 1)
-
-
-def nearest_elsewhere(vectors: Tensor, scenes: Tensor) -> Tensor:
-    """For each object the one of another scene whose vector has the largest cosine with its own.
-
-    Args:
-        vectors: (N, C).
-        scenes: (N,), the scene of each object.
-
-    Returns:
-        (N,), indices of objects.
-    """
-    unit = functional.normalize(vectors, dim=1)
-    return (unit @ unit.T).masked_fill(scenes.unsqueeze(1) == scenes, -torch.inf).argmax(1)
-
-
 def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: float = 0.0) -> Image.Image:
     """A photograph shifted, enlarged or rotated, cropped to a window of 160 x 160 (Zeiler and Fergus, figure 5).
 
