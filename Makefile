@@ -69,7 +69,7 @@ format: .venv/.dev  ## put the style right
 constraints: .venv/.dev  ## choose the newest versions that pyproject.toml allows, and write constraints.txt
 	@echo '# Exact versions that are known to work together; pyproject.toml is where dependencies stand. `make constraints`' > .venv/constraints.new
 	@echo '# writes this file.' >> .venv/constraints.new
-	$(BIN)/uv --quiet pip compile pyproject.toml --all-extras --universal --python-version 3.10 --no-header --no-annotate \
+	$(BIN)/uv --quiet pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-header --no-annotate \
 		>> .venv/constraints.new
 	mv .venv/constraints.new constraints.txt
 

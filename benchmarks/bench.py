@@ -304,7 +304,7 @@ def machine(device: torch.device) -> dict[str, Any]:
     """The machine that figures were measured on."""
     processor = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
-        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
         processor = match[1] if match else processor
     return {
         "processor": processor,

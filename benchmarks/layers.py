@@ -132,7 +132,7 @@ def main() -> None:
             print(f"{attribute:8} {question:8} {row}   chance {figures['chance']}")
     content = {"command": COMMAND.format(args.scenes), "objects": 2 * len(drawn), "attributes": found}
     with replacing(args.output) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

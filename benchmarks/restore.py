@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shutil.copytree(options.copies / "Flickr8k_text", options.dest / "Flickr8k_text", dirs_exist_ok=True)
     levels = []
     for split in SPLITS:
-        names = (options.dest / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt").read_text().split()
+        names = (options.dest / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt").read_text(encoding="utf-8").split()
         for name in tqdm(names, unit="img", desc=split):
             copy = Image.open(options.copies / "Flicker8k_Dataset" / name).convert("RGB")
             chosen = split == options.split

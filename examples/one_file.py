@@ -93,16 +93,18 @@ def read_flickr8k(folder: Path) -> tuple[list[Example], list[Example]]:
     annotations.f16: (N, L, D) numbers in float16. manifest.json: "grid" (h, w), "dim" D, "images" {file name: [row, ...]} and
     "home", the folder of the photographs; Flickr8k_text, with captions and splits, is beside it.
     """
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     rows = manifest["images"]
     shape = (len(rows), math.prod(manifest["grid"]), manifest["dim"])
     vectors = np.memmap(folder / "annotations.f16", np.float16, "r", shape=shape)
     photos, texts = Path(manifest["home"]), Path(manifest["home"]).parent / "Flickr8k_text"
     captions = defaultdict(list)
-    for line in (texts / "Flickr8k.token.txt").read_text().splitlines():
+    for line in (texts / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines():
         name, caption = line.split("\t")  # 1000268201_693b08cb0e.jpg#0 <tab> A child in a pink dress is ...
         captions[name[:-2]].append(re.findall(r"[a-z0-9][a-z0-9'-]*", caption.lower()))
-    train, dev = ((texts / f"Flickr_8k.{split}Images.txt").read_text().split() for split in ("train", "dev"))
+    train, dev = (
+        (texts / f"Flickr_8k.{split}Images.txt").read_text(encoding="utf-8").split() for split in ("train", "dev")
+    )
     return tuple([Example(vectors[rows[n][0]], photos / n, captions[n]) for n in names] for names in (train, dev))
 
 

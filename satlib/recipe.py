@@ -10,7 +10,7 @@ import importlib.resources
 import json
 import math
 import re
-import sys
+import tomllib
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,11 +20,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from satlib.errors import SatlibError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # Languages written without spaces between words; an empty text stands for all others.
 Language = Literal["", "zh", "ja", "th", "lo", "km", "my"]

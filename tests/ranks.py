@@ -129,7 +129,7 @@ def main():
     for line in sys.stdin:
         job = json.loads(line)
         port = free_port()
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
             children = []
             for rank in range(job["size"]):
                 child = os.fork()

@@ -71,7 +71,7 @@ def test_windows_line_ends_and_byte_order_mark(flickr8k):
 
 
 def test_at_most_five_references(flickr8k):
-    with open(texts(flickr8k) / "Flickr8k.token.txt", "a") as file:
+    with open(texts(flickr8k) / "Flickr8k.token.txt", "a", encoding="utf-8") as file:
         file.write("a.jpg#5\tA sixth caption .\n")
     assert len(load("flickr8k", flickr8k).examples[0].references) == 5
 
@@ -103,7 +103,7 @@ def test_absent_images(flickr8k):
     ],
 )
 def test_bad_flickr8k(flickr8k, file, line, words):
-    with open(texts(flickr8k) / file, "a") as opened:
+    with open(texts(flickr8k) / file, "a", encoding="utf-8") as opened:
         opened.write(line + "\n")
     refused("flickr8k", flickr8k, *words)
 

@@ -111,7 +111,9 @@ def test_compare(tmp_path, monkeypatch):
     nbformat.write(notebook, solution)
     assert exercises.problems(source) == [f"solutions/{SOURCE.stem}.ipynb was not run once from top to bottom"]
     solution.unlink()
-    source.write_text(source.read_text().replace("Try two places", "Try three places"))
+    source.write_text(
+        source.read_text(encoding="utf-8").replace("Try two places", "Try three places"), encoding="utf-8"
+    )
     assert exercises.problems(source) == [
         f"solutions/{SOURCE.stem}.ipynb is missing",
         f"exercises/{SOURCE.stem}.ipynb is not what {SOURCE.name} gives",

@@ -31,7 +31,7 @@ from satlib.model.captioner import Caption, Captioner
 
 
 class TestBoxes:
-    def file(self, tmp_path, boxes=(("dog", [100, 50, 200, 100]),), size=(500, 400)):
+    def file(self, tmp_path, boxes=(("dog", (100, 50, 200, 100)),), size=(500, 400)):
         names = sorted({name for name, _ in boxes})
         content = {
             "categories": [{"id": i, "name": name} for i, name in enumerate(names)],
@@ -577,7 +577,7 @@ def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys, made):
     command = ["ground", "--maps", "maps.npz", "--entities", str(entities), "--photos", "."]
     assert cli.main(command) == 0
     assert "written to ground-maps.json and ground-maps.png" in capsys.readouterr().out
-    found = json.loads(Path("ground-maps.json").read_text())["entities"]["true"]["all"]
+    found = json.loads(Path("ground-maps.json").read_text(encoding="utf-8"))["entities"]["true"]["all"]
 
     words = references[0][1].split()
     ids = [tokenizer(f" {word}", add_special_tokens=False).input_ids for word in words]

@@ -231,6 +231,12 @@ def test_a_java_that_hangs_is_stopped_with_all_it_started(tmp_path, monkeypatch)
     os.close(pipe)
 
 
+def test_a_java_that_hangs_is_stopped_on_windows_too(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "killpg")
+    fake_java(tmp_path, monkeypatch, '[ "$1" = -version ] && exit 0\nexec sleep 9999')
+    assert "after 0.5 seconds" in metrics.score(HYPOTHESES, REFERENCES, timeout=0.5).notes[0]
+
+
 def test_a_java_that_fails_costs_its_own_figure_only(tmp_path, monkeypatch):
     fake_java(tmp_path, monkeypatch, '[ "$1" = -version ] && exit 0\necho "Out of memory" >&2; exit 3')
     scores = metrics.score(HYPOTHESES, REFERENCES)

@@ -21,8 +21,8 @@ from satlib.model.encoders import create
 from satlib.page import export, storage
 from satlib.page.reader import MANIFEST, STEP, WORDS, Exported, pixels_of
 
-pytest.importorskip("onnxruntime", reason="ONNX needs pip install 'satlib[onnx]'")
-pytest.importorskip("onnxscript", reason="ONNX needs pip install 'satlib[onnx]'")
+pytest.importorskip("onnxruntime", reason="ONNX needs pip install 'satlib[page]'")
+pytest.importorskip("onnxscript", reason="ONNX needs pip install 'satlib[page]'")
 import onnx
 
 SCENES = [example.image_id for example in scenes.load(1, 1, 12).split("test")]
@@ -260,5 +260,5 @@ class TestBadInput:
             [sys.executable, "-c", code, missing, str(tmp_path / "made")], capture_output=True, text=True
         )
         assert done.returncode == 2
-        assert f"this needs {missing}; run: pip install 'satlib[onnx]'" in done.stderr
+        assert f"this needs {missing}; run: pip install 'satlib[page]'" in done.stderr
         assert list(tmp_path.iterdir()) == []

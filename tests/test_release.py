@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,11 +16,6 @@ from tools_path import release_check
 from satcourse.course import course_files, without_outside_links, write_course
 from satlib import __version__
 from satlib.errors import SatlibError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 NON_COMMERCIAL = "LicenseRef-Flickr8k-Models"

@@ -100,7 +100,7 @@ class TestEvaluateJson:
         monkeypatch.setattr(scenes, "load", lambda load=scenes.load, **_: load(2, 2, 3))
         said = printed(capsys, "evaluate", "scenes-soft", "--out", tmp_path, "--json")
         assert fields(said) >= documented("`satlib evaluate RUN --json`")
-        assert json.loads(Path(said["file"]).read_text())["metrics"] == said["metrics"]
+        assert json.loads(Path(said["file"]).read_text(encoding="utf-8"))["metrics"] == said["metrics"]
 
 
 def test_exit_statuses_are_documented():

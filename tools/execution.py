@@ -54,5 +54,5 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
 def peak_memory(pid: int) -> float:
     """The largest memory that a process has held, in GB; where the system does not keep it (macOS), what it holds now."""
     status = Path(f"/proc/{pid}/status")
-    kilobytes = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.is_file() else None
+    kilobytes = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8")) if status.is_file() else None
     return int(kilobytes[1]) * 1024 / 1e9 if kilobytes else psutil.Process(pid).memory_info().rss / 1e9

@@ -1,15 +1,10 @@
 """The cells at a notebook's beginning: Colab's badge where the repository has an address, and the cell that installs satlib."""
 
-import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 FROM_ADDRESS = """\

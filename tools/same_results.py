@@ -18,11 +18,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import tomllib
 from safetensors import safe_open
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,11 +82,13 @@ def small_flickr8k(source: Path, target: Path) -> None:
     texts.mkdir(parents=True)
     names = set()
     for split in ("train", "dev", "test"):
-        listed = (source / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt").read_text().split()[:KEPT]
-        (texts / f"Flickr_8k.{split}Images.txt").write_text("\n".join(listed) + "\n")
+        listed = (source / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt").read_text(encoding="utf-8").split()[:KEPT]
+        (texts / f"Flickr_8k.{split}Images.txt").write_text("\n".join(listed) + "\n", encoding="utf-8")
         names |= set(listed)
-    lines = (source / "Flickr8k_text" / "Flickr8k.token.txt").read_text().splitlines(keepends=True)
-    (texts / "Flickr8k.token.txt").write_text("".join(line for line in lines if line.split("#")[0] in names))
+    lines = (source / "Flickr8k_text" / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (texts / "Flickr8k.token.txt").write_text(
+        "".join(line for line in lines if line.split("#")[0] in names), encoding="utf-8"
+    )
     images = target / "flickr8k" / "Flicker8k_Dataset"
     images.mkdir()
     for name in names:
@@ -96,7 +98,7 @@ def small_flickr8k(source: Path, target: Path) -> None:
 def evaluation(model: str, folder: Path, data: Path | None = None) -> dict[str, Any]:
     """All of a model's evaluation: settings, captions, scores, statistics of each image."""
     satlib("evaluate", model, "--out", str(folder), data=data)
-    return json.loads((folder / "evaluation-test.json").read_text())
+    return json.loads((folder / "evaluation-test.json").read_text(encoding="utf-8"))
 
 
 def recipes() -> dict[str, Any]:
@@ -108,14 +110,14 @@ def recipes() -> dict[str, Any]:
 def score(file: Path, out: Path, data: Path) -> dict[str, Any]:
     """The scores of stored captions."""
     satlib(SCORE, str(file), "--out", str(out), data=data)
-    again = json.loads((out / "evaluation-test.json").read_text())
+    again = json.loads((out / "evaluation-test.json").read_text(encoding="utf-8"))
     return {key: again[key] for key in ("metrics", "protocol", "statistics")}
 
 
 def grounding(model: str, out: Path, *arguments: str, data: Path | None = None) -> list[Any]:
     """What `satlib ground` writes."""
     satlib("ground", model, "--out", str(out), *arguments, data=data)
-    return [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
 
 
 def training(run: Path, *arguments: str, data: Path | None = None) -> str:
@@ -126,7 +128,7 @@ def training(run: Path, *arguments: str, data: Path | None = None) -> str:
 
 def record(file: Path, flickr8k: Path, entities: Path, folder: Path) -> None:
     """Write everything that is compared into a file, part by part; parts that are there already are left."""
-    found = json.loads(file.read_text()) if file.exists() else {}
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     full, data = folder / "full", folder / "data"
     full.mkdir()
     (full / "flickr8k").symlink_to(flickr8k.resolve())
@@ -135,7 +137,7 @@ def record(file: Path, flickr8k: Path, entities: Path, folder: Path) -> None:
     def part(name: str, make: Callable[[], Any]) -> None:
         if name not in found:
             found[name] = make()
-            file.write_text(json.dumps(found, indent=1))
+            file.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
     part("recipes", recipes)
     part("table", lambda: satlib("table", "--markdown").splitlines())
@@ -201,7 +203,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             record(options.file, options.flickr8k, options.entities, Path(folder))
         return 0
-    before, after = (json.loads(path.read_text()) for path in options.files)
+    before, after = (json.loads(path.read_text(encoding="utf-8")) for path in options.files)
     lines = differences(before, after)
     print("\n".join(lines) or f"no difference in {len(before)} records")
     return bool(lines)

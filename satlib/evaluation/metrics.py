@@ -348,7 +348,10 @@ def run_java(arguments: Sequence[str], folder: Path, timeout: float) -> str:
             status = process.wait(timeout)
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:  # Windows has no process groups of this kind
+                    process.kill()
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise JavaError(f"was stopped after {timeout:g} seconds") from error

@@ -34,7 +34,7 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = Path(name)
     try:
         yield partial
-        with open(partial, "rb") as written:
+        with open(partial, "r+b") as written:  # Windows flushes only what is open for writing
             os.fsync(written.fileno())
         partial.chmod(0o644)
         partial.replace(path)
@@ -45,9 +45,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text atomically."""
+    """Write UTF-8 text atomically, with the same line breaks on every system."""
     with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: Any) -> None:

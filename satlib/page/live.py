@@ -131,10 +131,10 @@ def _versioned(made: Path) -> None:
     for file in sorted(path for path in made.rglob("*") if path.is_file()):
         everything.update(str(file.relative_to(made)).encode() + hashlib.sha256(file.read_bytes()).digest())
     worker = made / "sw.js"
-    text = worker.read_text()
+    text = worker.read_text(encoding="utf-8")
     placeholder = 'const VERSION = "";'
     assert placeholder in text, "sw.js has lost its placeholder"
-    worker.write_text(text.replace(placeholder, f'const VERSION = "{everything.hexdigest()[:16]}";'))
+    worker.write_text(text.replace(placeholder, f'const VERSION = "{everything.hexdigest()[:16]}";'), encoding="utf-8")
 
 
 def _runtime() -> Path:

@@ -66,7 +66,7 @@ def needed() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise SatlibError(f"this needs {error.name}; run: pip install 'satlib[onnx]'") from error
+        raise SatlibError(f"this needs {error.name}; run: pip install 'satlib[page]'") from error
 
 
 def fingerprint(file: Path) -> File:

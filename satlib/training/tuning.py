@@ -151,9 +151,7 @@ def _open_study(chosen: Recipe, space: Sequence[Knob], folder: Path) -> "optuna.
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
     except ImportError as error:
-        raise SatlibError(
-            'satlib tune needs Optuna; run: pip install "satlib[course]", or pip install optuna'
-        ) from error
+        raise SatlibError('satlib tune needs Optuna; run: pip install "satlib[tune]"') from error
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder.mkdir(parents=True, exist_ok=True)
