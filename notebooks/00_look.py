@@ -141,7 +141,7 @@ drawings.answers_figure(scene.photo(), colours, "purple", tints=tints)
 #
 # satlib's default captioner knows photographs, mostly of people and dogs (Flickr8k). Its encoder was trained along with it, and
 # near the end it had help: boxes that people had drawn told its attention where things are
-# ([model card](../satlib/models/README.md)). This photograph is from another source.
+# ([model card](../models/satlib_models/README.md)). This photograph is from another source.
 
 # %%
 photographer = Captioner.load(shipped.model())

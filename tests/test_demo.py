@@ -111,10 +111,8 @@ def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path, tiny_model):
 
 
 def test_a_missing_model_is_said_before_anything_is_trained(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped, "_MODELS", tmp_path)
-    with pytest.raises(
-        SatlibError, match=r"no model called flickr8k-lite0-boxes comes with satlib .*install satlib again"
-    ):
+    without(monkeypatch, "satlib_models")
+    with pytest.raises(SatlibError, match="the model flickr8k-lite0-boxes is not installed; it is in the package"):
         demo.run(tmp_path / "out", TINY, **SIZES)
     assert not (tmp_path / "out").exists()
 

@@ -57,7 +57,7 @@ def names(extra):
 def test_every_conda_line_is_a_match_spec_and_the_rest_is_pyprojects_in_the_versions_of_constraints():
     """Conda writes the section `pip` into a requirements file beside environment.yml, where pip reads both lines."""
     lines, sections = conda_lines()
-    assert sections == [{"pip": ["-c constraints.txt", "-e .[lab]"]}]
+    assert sections == [{"pip": ["-c constraints.txt", "-e .[lab]", "-e ./models"]}]
     specs = [str(MatchSpec(line)) for line in lines]
     assert {spec.split()[0] for spec in specs} == {"python", "openjdk", "pip"}
     with pytest.raises(InvalidMatchSpecError):
@@ -251,12 +251,12 @@ def test_installs_with_pip_where_there_is_no_uv(installer):
     marks = installer.checkout / ".venv"
     done, log = installer()
     assert done.returncode == 0, done.stderr
-    assert "-m pip install --quiet --constraint constraints.txt -e .[lab]\n" in log
+    assert "-m pip install --quiet --constraint constraints.txt -e .[lab] -e ./models\n" in log
     assert {path.name for path in marks.iterdir() if path.is_file()} == {".installed"}
     done, log = installer("dev")  # a whole environment is brought up to date, not made anew
     assert done.returncode == 0, done.stderr
     assert "-m venv" not in log
-    assert "-m pip install --quiet --constraint constraints.txt -e .[lab,dev]\n" in log
+    assert "-m pip install --quiet --constraint constraints.txt -e .[lab,dev] -e ./models\n" in log
     assert (marks / ".dev").exists()
 
 
@@ -269,7 +269,7 @@ def test_versions_that_are_not_offered_are_let_go_and_one_that_broke_off_is_begu
     assert done.returncode == 0
     assert "-m venv .venv" in log
     assert "constraints.txt are not to be had here" in done.stderr
-    assert log.rstrip().endswith("-m pip install --quiet -e .[lab]")
+    assert log.rstrip().endswith("-m pip install --quiet -e .[lab] -e ./models")
     assert (installer.checkout / ".venv/.installed").exists()
 
 
@@ -289,14 +289,14 @@ def test_without_a_gpu_torch_comes_without_cuda_where_its_index_is_reached(insta
     light = "-m pip install --quiet --no-deps --index-url {} --constraint constraints.txt torch torchvision\n"
     done, log = installer()
     at = log.index(light.format("https://download.pytorch.org/whl/cpu"))
-    assert at < log.index("-e .[lab]")
+    assert at < log.index("-e .[lab] -e ./models")
     assert done.stderr.splitlines() == ["satlib: making .venv; this takes some minutes once"]
     _, log = installer(TORCH_INDEX="file:///mirror")
     assert light.format("file:///mirror") in log
     done, log = installer(NO_INDEX="1")
     assert done.returncode == 0
     assert "torch without CUDA is not to be had from https://download.pytorch.org/whl/cpu" in done.stderr
-    assert log.endswith("-e .[lab]\n")
+    assert log.endswith("-e .[lab] -e ./models\n")
     gpu = Path(installer.path) / "nvidia-smi"
     gpu.write_text("#!/bin/sh\n")
     gpu.chmod(0o755)

@@ -31,8 +31,11 @@ def run_cell(tmp_path, monkeypatch):
         asked.clear()
         exec(compile(cell, "<cell>", "exec"), {})
         (command,) = asked
-        assert command[:-1] == [sys.executable, "-m", "pip", "install", "--quiet"]
-        return command[-1].removeprefix("satlib[course] @ ")
+        assert command[:5] == [sys.executable, "-m", "pip", "install", "--quiet"]
+        address = command[5].removeprefix("satlib[course] @ ")
+        others = [] if address.endswith(".whl") else [f"satlib-models @ {address}#subdirectory=models"]
+        assert command[6:] == others + [path.resolve().as_uri() for path in Path().glob("satlib_models*")]
+        return address
 
     run.asked = asked
     return run
@@ -76,6 +79,11 @@ def test_an_archive_a_wheel_or_a_checkout_beside_the_notebook(run_cell):
         assert run_cell() == Path(name).resolve().as_uri()
         assert " " not in run_cell()  # pip reads an address
         Path(name).unlink()
+    for name in ("satlib-1.0-py3-none-any.whl", "satlib_models-1.0-py3-none-any.whl"):
+        Path(name).touch()
+    assert run_cell() == Path("satlib-1.0-py3-none-any.whl").resolve().as_uri()
+    for name in Path().glob("*.whl"):
+        name.unlink()
     for folder in ("satlib-main", ".."):
         Path(folder).mkdir(exist_ok=True)
         (Path(folder) / "pyproject.toml").touch()
@@ -105,7 +113,7 @@ def test_pip_installs_from_a_real_archive(tmp_path):
     pytest.importorskip("pip", reason="this environment was made without pip")
     pytest.importorskip("hatchling", reason="hatchling is not installed (pip install hatchling)")
     modules = [f"{name}/{path.name}" for name in ("satlib", "satcourse") for path in (ROOT / name).glob("*.py")]
-    files = ["pyproject.toml", "README.md", "LICENSE", "LICENSES", "REUSE.toml", "tools/hatch_hooks.py", *modules]
+    files = ["pyproject.toml", "README.md", "LICENSE", "models", "tools/hatch_hooks.py", *modules]
     archive = str(tmp_path / "satlib-main.zip")
     command = ["git", "archive", "--format=zip", "--prefix=satlib-main/", "-o", archive, "HEAD"]
     made = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True)
@@ -119,4 +127,5 @@ def test_pip_installs_from_a_real_archive(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (target / "satlib" / "__init__.py").is_file()
+    assert (target / "satlib_models" / "flickr8k-lite0-boxes.safetensors").is_file()
     assert len(list(target.glob("satlib-*.dist-info"))) == 1

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 from zipfile import ZipFile
@@ -22,31 +23,51 @@ NON_COMMERCIAL = "LicenseRef-Flickr8k-Models"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel, built from the source archive as for a release."""
+def wheels(tmp_path_factory):
+    """The wheels of satlib and of satlib-models, built from the source archives as for a release."""
     folder = tmp_path_factory.mktemp("distributions")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
+    for project in (ROOT, ROOT / "models"):
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(project)]
+        subprocess.run(command, check=True, capture_output=True)
+    return [next(folder.glob(f"{name}-{__version__}-py3-none-any.whl")) for name in ("satlib", "satlib_models")]
 
 
-def test_the_wheel_has_the_course_the_models_and_the_licences(wheel):
-    names = set(ZipFile(wheel).namelist())
+def test_the_wheel_has_the_course_and_the_models_for_scenes(wheels):
+    names = set(ZipFile(wheels[0]).namelist())
     assert {f"satcourse/_course/{name}" for name in course_files(ROOT)} <= names
     assert "satcourse/_course/notebooks/00_look.ipynb" in names
-    assert "satlib/models/flickr8k-lite0-boxes.safetensors" in names
-    assert f"satlib-{__version__}.dist-info/licenses/LICENSES/{NON_COMMERCIAL}.txt" in names
+    assert {name for name in names if name.endswith(".safetensors")} == {
+        f"satlib/models/scenes-{kind}.safetensors" for kind in ("soft", "hard")
+    }
     assert not [name for name in names if "solutions" in name or "tests" in name]  # answers stay in the repository
 
 
-def test_the_metadata_names_the_licences_and_no_link_fails(wheel):
-    folder = release_check.metadata_of(wheel)
-    assert folder["License-Expression"] == f"MIT AND Apache-2.0 AND {NON_COMMERCIAL}"
-    assert sorted(folder.get_all("License-File")) == ["LICENSES/Apache-2.0.txt", "LICENSES/LicenseRef-Flickr8k-Models.txt", "LICENSES/MIT.txt", "REUSE.toml"]  # fmt: skip
+def test_the_models_for_photographs_are_a_wheel_of_their_own_with_its_terms(wheels):
+    names, about = set(ZipFile(wheels[1]).namelist()), release_check.metadata_of(wheels[1])
+    assert {name for name in names if name.endswith((".safetensors", ".md"))} == {
+        f"satlib_models/{name}"
+        for name in (
+            "README.md",
+            *(f"flickr8k-{kind}.safetensors" for kind in ("hard-reward", "lite0-boxes", "lite0-soft")),
+        )
+    }
+    assert about["License-Expression"] == f"{NON_COMMERCIAL} AND Apache-2.0"
+    assert sorted(about.get_all("License-File")) == ["LICENSES/Apache-2.0.txt", f"LICENSES/{NON_COMMERCIAL}.txt"]
+    (source,) = wheels[0].parent.glob("satlib-*.tar.gz")
+    with tarfile.open(source) as archive:
+        assert not [name for name in archive.getnames() if "flickr8k-lite0-boxes.safetensors" in name]
+    for name in ("Apache-2.0.txt", f"{NON_COMMERCIAL}.txt"):  # those of the repository
+        assert (ROOT / "models/LICENSES" / name).read_bytes() == (ROOT / "LICENSES" / name).read_bytes()
+
+
+def test_the_metadata_names_the_licence_and_no_link_fails(wheels):
+    folder = release_check.metadata_of(wheels[0])
+    assert folder["License-Expression"] == "MIT"
+    assert folder.get_all("License-File") == ["LICENSE"]
     assert folder.get_payload().startswith("# satlib: Show, Attend and Tell")
     assert links_that_fail(folder.get_payload()) == []
-    required = release_check.requirements(wheel)
-    assert {"torch>=2.6", "jupyterlab>=4.2", "scikit-image>=0.25; (python_version >= '3.13')"} <= set(required)
+    required = release_check.requirements(wheels[0])
+    assert {"torch>=2.6", "jupyterlab>=4.2", "nbclient>=0.8", 'numpy>=2.1; python_version >= "3.13"'} <= {*required}
     assert not [line for line in required if "extra" in line or line.startswith(("ruff", "sphinx"))]
 
 
@@ -64,7 +85,9 @@ def licence(path: str) -> str:
 
 def test_each_file_has_its_licence():
     models = {
-        path.name: licence(f"satlib/models/{path.name}") for path in (ROOT / "satlib/models").glob("*.safetensors")
+        path.name: licence(path.relative_to(ROOT).as_posix())
+        for folder in ("satlib/models", "models/satlib_models")
+        for path in (ROOT / folder).glob("*.safetensors")
     }
     assert models == {
         "flickr8k-lite0-boxes.safetensors": f"{NON_COMMERCIAL} AND Apache-2.0",

@@ -1,5 +1,8 @@
 """The captioners that come with satlib: each opens, is what its recipe says, and describes what it was made for."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -43,6 +46,15 @@ def test_the_model_for_photographs_finds_a_person(models):
 def test_a_model_that_does_not_come_with_satlib_is_named_with_those_that_do():
     with pytest.raises(SatlibError, match=r"no model called scenes-softer .*scenes-soft"):
         shipped.model("scenes-softer")
+
+
+def test_without_their_package_the_models_for_photographs_are_named_with_the_command_that_installs_it(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "satlib_models" else find(name))
+    assert shipped.models() == ["scenes-hard", "scenes-soft"]
+    for call in (shipped.model, lambda: shipped.or_shipped(Path("flickr8k-lite0-soft"))):
+        with pytest.raises(SatlibError, match=r"is not installed; .*non-commercial.*pip install \./models"):
+            call()
 
 
 def test_load_and_caption_are_two_calls(tmp_path):

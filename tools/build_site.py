@@ -24,7 +24,7 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE, SOURCE = ROOT / "build" / "site", ROOT / "build" / "site-source"
-MORE = ["benchmarks/README.md", "data/README.md", "satlib/models/README.md", "tests/README.md"]
+MORE = ["benchmarks/README.md", "data/README.md", "models/satlib_models/README.md", "tests/README.md"]
 LEFT_OUT = ("solutions", "satcourse/exercises")  # a learner who looks for a page should not meet the answers
 PICTURE = """\
 [![A drawn scene above its caption; word by word, what the word describes keeps its colours](docs/attention.webp)](

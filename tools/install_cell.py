@@ -16,7 +16,8 @@ import sys
 
 if importlib.util.find_spec("satlib") is None:
     source = os.environ.get("SATLIB_SOURCE", "git+{address}")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"satlib[course] @ {{source}}"], check=True)"""
+    packages = f"satlib[course] @ {{source}}", f"satlib-models @ {{source}}#subdirectory=models"
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *packages], check=True)"""
 FROM_ARCHIVE = """\
 # Where satlib is missing, this cell installs it; otherwise it does nothing. It takes an archive of satlib's repository
 # (satlib*.zip or satlib*.tar.gz) or a checkout that is beside this notebook. On Colab you can upload the archive.
@@ -28,7 +29,7 @@ import sys
 from pathlib import Path
 
 if importlib.util.find_spec("satlib") is None:
-    kinds = "satlib*.whl", "satlib*.zip", "satlib*.tar.gz", "satlib*/pyproject.toml", "../pyproject.toml"
+    kinds = "satlib-*.whl", "satlib*.zip", "satlib*.tar.gz", "satlib*/pyproject.toml", "../pyproject.toml"
     found = [os.environ.get("SATLIB_SOURCE", ""), *(path for kind in kinds for path in sorted(glob.glob(kind)))]
     if not any(found) and "google.colab" in sys.modules:
         from google.colab import files
@@ -39,7 +40,11 @@ if importlib.util.find_spec("satlib") is None:
     if source is None:
         raise FileNotFoundError("put an archive of satlib's repository, satlib*.zip, beside this notebook and run this cell again")
     url = source if "://" in source else Path(source.removesuffix("pyproject.toml")).resolve().as_uri()
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", f"satlib[course] @ {url}"], check=True)"""
+    models = [f"satlib-models @ {url}#subdirectory=models"]
+    if url.endswith(".whl"):
+        models = [path.resolve().as_uri() for path in Path().glob("satlib_models-*.whl")]
+    packages = [f"satlib[course] @ {url}", *models]
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *packages], check=True)"""
 
 
 def address() -> str | None:

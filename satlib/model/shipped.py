@@ -1,32 +1,50 @@
-"""Files that come with satlib: trained captioners for photographs and for drawn scenes, and the evaluations of satlib's results."""
+"""Files that come with satlib: trained captioners, and the evaluations of satlib's results.
 
+The captioners for drawn scenes are in satlib itself. Those for photographs, which are for non-commercial use only, are in the package
+satlib-models of the same repository (models/).
+"""
+
+import importlib.util
 from pathlib import Path
 
 from satlib.errors import SatlibError
 
 PHOTOGRAPHS = "flickr8k-lite0-boxes"
+_FOR_PHOTOGRAPHS = (PHOTOGRAPHS, "flickr8k-lite0-soft", "flickr8k-hard-reward")
 _MODELS = Path(__file__).parent.parent / "models"
 _RESULTS = Path(__file__).parent.parent / "results"
 
 
+def _files() -> dict[str, Path]:
+    """The files of the captioners that are installed, by name."""
+    separate = importlib.util.find_spec("satlib_models")
+    folders = [_MODELS, *map(Path, (separate and separate.submodule_search_locations) or ())]
+    return {path.stem: path for folder in folders for path in folder.glob("*.safetensors")}
+
+
 def models() -> list[str]:
-    """The names of the captioners, which are those of their recipes; `satlib/models/README.md` is their model card."""
-    return sorted(path.stem for path in _MODELS.glob("*.safetensors"))
+    """The names of the captioners that are installed, which are those of their recipes."""
+    return sorted(_files())
 
 
 def model(name: str = PHOTOGRAPHS) -> Path:
     """The file of a captioner; by default, of the one for photographs.
 
     Raises:
-        SatlibError: no captioner of that name comes with satlib.
+        SatlibError: no captioner of that name comes with satlib, or it is not installed.
     """
-    path = _MODELS / f"{name}.safetensors"
-    if not path.is_file():
+    files = _files()
+    if name in files:
+        return files[name]
+    if name in _FOR_PHOTOGRAPHS:
         raise SatlibError(
-            f"no model called {name} comes with satlib (its models: {', '.join(models()) or 'none; install satlib again'}); "
-            "give a run's folder or a model file with --model"
+            f"the model {name} is not installed; it is in the package satlib-models, for non-commercial research and education: "
+            "run pip install ./models in a checkout of satlib's repository, or install the release's wheel satlib_models-*.whl"
         )
-    return path
+    raise SatlibError(
+        f"no model called {name} comes with satlib (its models: {', '.join(sorted(files)) or 'none; install satlib again'}); "
+        "give a run's folder or a model file with --model"
+    )
 
 
 def name_of(path: Path) -> str | None:
@@ -42,7 +60,7 @@ def or_shipped(path: Path) -> Path:
     """
     if path.exists():
         return path
-    if str(path) not in models():
+    if str(path) not in (*models(), *_FOR_PHOTOGRAPHS):
         raise SatlibError(
             f"the model {path} does not exist; train one with: satlib train RECIPE. Or name one that comes with satlib: "
             + ", ".join(models())
