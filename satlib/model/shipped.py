@@ -18,7 +18,8 @@ _RESULTS = Path(__file__).parent.parent / "results"
 def _files() -> dict[str, Path]:
     """The files of the captioners that are installed, by name."""
     separate = importlib.util.find_spec("satlib_models")
-    folders = [_MODELS, *map(Path, (separate and separate.submodule_search_locations) or ())]
+    more = separate.submodule_search_locations if separate else None
+    folders = [_MODELS, *map(Path, more or ())]
     return {path.stem: path for folder in folders for path in folder.glob("*.safetensors")}
 
 
