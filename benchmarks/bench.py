@@ -53,7 +53,7 @@ def peak_memory(action: Callable[[], Any], device: torch.device) -> float | None
         return None
     with suppress(AttributeError):  # a C library without it: freed memory may then count as in use
         ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # resets the peak
     before = _memory("VmRSS")
     action()
     return _memory("VmHWM") - before
@@ -61,7 +61,7 @@ def peak_memory(action: Callable[[], Any], device: torch.device) -> float | None
 
 def _memory(name: str) -> float:
     """The process's memory in bytes, a line of /proc/self/status: VmRSS is now, VmHWM the peak."""
-    match = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    match = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
     return 1024.0 * int(match[1]) if match else 0.0
 
 
