@@ -19,6 +19,7 @@ PATTERNS = (
     "notebooks/INDEX.md",
     "exercises/*.ipynb",
     "exercises/conftest.py",
+    "exercises/AGENTS.md",
     "examples/one_file.py",
     "docs/attention.webp",  # the first picture of notebook 00
 )

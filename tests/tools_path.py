@@ -8,6 +8,7 @@ import jupytext
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
+import autograder  # noqa: F401
 import editions  # noqa: F401
 import install_cell  # noqa: F401
 import release_check  # noqa: F401

@@ -2,7 +2,8 @@
 
 `make` generates exercises/NN_name.ipynb, and solutions/NN_name.ipynb, which it executes. A notebook in which somebody has worked is
 left alone. `compare` writes nothing and fails where what is committed differs from what would be generated. `class FOLDER` writes the
-exercises for a class, without the solutions to unfold; --seed varies the checks' inputs.
+exercises for a class, without the solutions to unfold; --seed varies the checks' inputs, and --learner NAME ... writes a folder for
+each learner, whose inputs differ from the others'.
 
 Their source is that of the notebook itself, notebooks/NN_name.py (editions.py). Where notebooks have not been converted to that yet,
 it is solutions/NN_name.py: there `## 4.2` heads an exercise; satcourse.exercises knows the rest of the heading. The exercise's function
@@ -14,6 +15,7 @@ import argparse
 import hashlib
 import json
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +34,7 @@ import notebooks
 from notebooks import METADATA, ROOT, cells_of, headings, write
 from satcourse.exercises import task
 from satcourse.exercises.engine import explorations
-from satcourse.exercises.task import Task
+from satcourse.exercises.task import Task, learner_seed
 
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
 HEADING = re.compile(r"^## (\d+\.\d+)$", re.MULTILINE)
@@ -163,7 +165,7 @@ def make_exercise(source: Path, folder: Path = EXERCISES) -> str:
 
 
 def make_class(folder: Path, seed: int = 0) -> list[Path]:
-    """Write the exercises for a class into a new or empty folder, with inputs of a class seed.
+    """Write the exercises for a class, and what an assistant should know, into a new or empty folder, with inputs of a class seed.
 
     Raises:
         SystemExit: the folder has something in it.
@@ -174,7 +176,21 @@ def make_class(folder: Path, seed: int = 0) -> list[Path]:
     targets = [folder / f"{source.stem}.ipynb" for source in sources()]
     for source, target in zip(sources(), targets, strict=True):
         write(target, generate(source, with_solutions=False, for_class=True, seed=seed))
+    shutil.copy(EXERCISES / "AGENTS.md", folder)
     return targets
+
+
+def make_for_learners(folder: Path, names: Sequence[str], seed: int = 0) -> None:
+    """Write a folder of exercises for each learner, whose inputs come from the name and the class seed.
+
+    Raises:
+        SystemExit: a name cannot be that of a folder, or the folder has something in it.
+    """
+    for name in names:
+        if name != name.strip() or name.startswith(".") or re.search(r'[\x00-\x1f/\\:*?"<>|]', name) or not name:
+            raise SystemExit(f"{name!r} cannot be the name of a folder; name learners by their logins")
+    for name in names:
+        make_class(folder / name, learner_seed(name, seed))
 
 
 def make_solution(source: Path) -> str:
@@ -222,10 +238,17 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all; with class: the folder")
     parser.add_argument("--exercises", action="store_true", help="exercises alone: no solutions")
     parser.add_argument("--seed", type=int, default=0, help="class: vary the inputs of the checks by this number")
+    parser.add_argument(
+        "--learner", nargs="+", metavar="NAME", help="class: a folder for each, with inputs by the name"
+    )
     arguments = parser.parse_args()
     if arguments.what == "class":
         if len(arguments.names) != 1:
             parser.error("class needs one folder")
+        if arguments.learner:
+            make_for_learners(Path(arguments.names[0]), arguments.learner, arguments.seed)
+            print(f"{len(arguments.learner)} folders in {arguments.names[0]}")
+            return 0
         print(f"{len(make_class(Path(arguments.names[0]), arguments.seed))} notebooks in {arguments.names[0]}")
         return 0
     if arguments.what == "make":

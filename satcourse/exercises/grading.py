@@ -5,13 +5,14 @@ import importlib.util
 import json
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satcourse.exercises.engine import chapter, following, task
+from satcourse.exercises.task import learner_seed
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
 
@@ -124,8 +125,15 @@ def _is_check(exercise: str, source: str) -> bool:
     return "NBVAL_" not in source and does == ast.dump(ast.parse(f'check("{exercise}", {task(exercise).name})'))
 
 
-def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[ExerciseResult], list[str]]:
+def run(
+    paths: Sequence[Path], processes: int = 1, seeds: Mapping[Path, int | None] | None = None
+) -> tuple[list[ExerciseResult], list[str]]:
     """Run notebooks, each in its own kernel, `processes` of them at a time; a progress bar shows where there is a terminal.
+
+    Args:
+        paths: the notebooks.
+        processes: how many run at a time.
+        seeds: the class seeds of notebooks; None, or no entry, leaves it to the notebook.
 
     Returns:
         The result of each exercise, in order, and a line for each error outside the exercises. Exercises of a notebook's
@@ -151,7 +159,7 @@ def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[ExerciseResult]
         ThreadPoolExecutor(max(1, processes)) as pool,
         progress_bar(unit="cell", desc=f"{len(reasons)} notebooks", show=sys.stderr.isatty(), leave=False) as bar,
     ):
-        runs = pool.map(lambda path: running.run_notebook(path, bar.update), reasons)
+        runs = pool.map(lambda path: running.run_notebook(path, bar.update, (seeds or {}).get(path)), reasons)
         for (path, spoilt), outcomes in zip(reasons.items(), runs, strict=True):
             results, errors = judge(str(path), outcomes)
             rows += _with_reasons(str(path), results, spoilt)
@@ -196,7 +204,12 @@ def table(rows: Sequence[ExerciseResult], troubles: Sequence[str] = ()) -> str:
 
 
 def main(
-    files: Sequence[Path], json_file: Path | None = None, processes: int = 2, only: Sequence[str] | None = None
+    files: Sequence[Path],
+    json_file: Path | None = None,
+    processes: int = 2,
+    only: Sequence[str] = (),
+    seed: int | None = None,
+    form: Callable[[Sequence[ExerciseResult], Sequence[str]], str] = table,
 ) -> int:
     """Check notebooks and print the results; return 0 if all exercises are done and there was no other error, otherwise 1.
 
@@ -204,11 +217,20 @@ def main(
         files: notebooks and folders.
         json_file: also write the results there as JSON; `STDOUT` prints them in place of the table.
         processes: the number of notebooks to run at a time.
-        only: the ids of the exercises that count; by default all.
+        only: what counts, as `exercises` takes it: by default all that the notebooks have; any other that is not there is missing.
+        seed: the class seed of the checks, whatever the notebooks say.
+        form: what to print, from the results and the errors outside the exercises.
+
+    Raises:
+        SatlibError: there is no such notebook or exercise.
     """
-    rows, troubles = run(notebooks(files), processes)
-    rows = [row for row in rows if only is None or row.exercise in only]
-    _report(table(rows, troubles), {"exercises": [asdict(row) for row in rows], "troubles": troubles}, json_file)
+    wanted, paths = exercises(only), notebooks(files)
+    rows, troubles = run(paths, processes, dict.fromkeys(paths, seed))
+    if wanted:
+        there = {row.exercise for row in rows}
+        rows = [row for row in rows if row.exercise in wanted]
+        rows += [ExerciseResult("", id, MISSING, "no notebook has it", 0.0) for id in wanted if id not in there]
+    _report(form(rows, troubles), {"exercises": [asdict(row) for row in rows], "troubles": troubles}, json_file)
     return 0 if rows and not troubles and all(row.state == DONE for row in rows) else 1
 
 
@@ -216,12 +238,20 @@ def _report(text: str, results: Mapping[str, Any], json_file: Path | None) -> No
     """Print a table and write its results as JSON, or print these in place of it."""
     written = json.dumps(results, indent=1) + "\n"
     print(written if json_file == STDOUT else text)
-    if json_file not in (None, STDOUT):
+    if json_file is not None and json_file != STDOUT:
         json_file.write_text(written, encoding="utf-8")
     sys.stdout.flush()
 
 
-def main_class(root: Path, due: Sequence[str] = (), json_file: Path | None = None, processes: int = 2) -> int:
+def main_class(
+    root: Path,
+    due: Sequence[str] = (),
+    json_file: Path | None = None,
+    processes: int = 2,
+    seed: int | None = None,
+    by_name: bool = False,
+    form: Callable[[Mapping[str, Mapping[str, ExerciseResult]], Sequence[str]], str] | None = None,
+) -> int:
     """Check a class and print a matrix; return 0 if everybody has done what is due, otherwise 1.
 
     Args:
@@ -229,17 +259,25 @@ def main_class(root: Path, due: Sequence[str] = (), json_file: Path | None = Non
         due: ids of exercises and numbers of chapters; by default everything that somebody's notebooks have.
         json_file: also write all results there, with the checks' messages; `STDOUT` prints them in place of the matrix.
         processes: the number of notebooks to run at a time.
+        seed: the class seed of the checks, whatever the notebooks say.
+        by_name: each learner has a seed, from the folder's name and the class seed (`task.learner_seed`).
+        form: what to print, from the results of each learner and the exercises that are due; by default the matrix.
 
     Raises:
         SatlibError: there is no learner, or no such exercise.
     """
     wanted, paths = exercises(due), learners(root)
-    rows, troubles = run([path for own in paths.values() for path in own], processes)
+    seeds = {path: learner_seed(name, seed or 0) if by_name else seed for name, own in paths.items() for path in own}
+    rows, troubles = run([path for own in paths.values() for path in own], processes, seeds)
     results = {name: best([row for row in rows if Path(row.notebook) in own]) for name, own in paths.items()}
     chapters = {id.split(".")[0] for id in (*wanted, *(row.exercise for row in rows))}
     ids = exercises(sorted(chapters))
     wanted = wanted or ids
-    text = "\n".join([matrix(results, ids), *(f"outside the exercises: {trouble}" for trouble in troubles)])
+    text = (
+        form(results, wanted)
+        if form
+        else "\n".join([matrix(results, ids), *(f"outside the exercises: {trouble}" for trouble in troubles)])
+    )
     people = {name: [asdict(row) for row in own.values()] for name, own in results.items()}
     _report(text, {"learners": people, "due": wanted, "troubles": troubles}, json_file)
     return 0 if all(id in own and own[id].state == DONE for own in results.values() for id in wanted) else 1

@@ -1,6 +1,7 @@
 """Run a learner's notebook cell by cell; a cell that hangs or ends its kernel costs only its own exercise."""
 
 import contextlib
+import os
 import re
 import subprocess
 import time
@@ -16,6 +17,8 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
+
+from satcourse.exercises.task import CLASS_SEED
 
 CELL_SECONDS = 300  # the project's cell trains, which took more than 120 s on a busy machine
 OUTPUT_SECONDS = 120  # how long to wait for a cell's outputs once it has ended
@@ -41,7 +44,7 @@ class CellOutcome:
     seconds: float = 0.0
 
 
-def run_notebook(path: Path, ran: Callable[[], None] = lambda: None) -> list[CellOutcome]:
+def run_notebook(path: Path, ran: Callable[[], object] = lambda: None, seed: int | None = None) -> list[CellOutcome]:
     """Run the code cells of a notebook in a kernel of this Python, in the notebook's folder.
 
     After an error the next cell runs. A cell that hangs or ends its kernel is given up, with the other cells of its exercise; a
@@ -50,15 +53,18 @@ def run_notebook(path: Path, ran: Callable[[], None] = lambda: None) -> list[Cel
     Args:
         path: the notebook; it is not changed.
         ran: called after each cell.
+        seed: the class seed of the checks, whatever the notebook says; None leaves it to the notebook.
     """
-    notebook = nbformat.read(path, 4)
+    notebook: Any = nbformat.read(path, 4)
+    environment = dict(os.environ) if seed is None else {**os.environ, CLASS_SEED: str(seed)}
     outcomes = [
         CellOutcome(place.get("exercise", ""), place.get("role", ""), number)
         for number, cell, place in _code_cells(notebook)
     ]
     done = 0
     while done < len(outcomes):
-        done = _run_from(done, notebook, path.parent, outcomes, ran)
+        with _kernel(notebook, path.parent, environment) as client:
+            done = _run_from(done, client, outcomes, ran)
     return outcomes
 
 
@@ -69,27 +75,24 @@ def _code_cells(notebook: NotebookNode) -> Iterator[tuple[int, NotebookNode, dic
             yield number, cell, cell.metadata.get("satlib", {})
 
 
-def _run_from(
-    first: int, notebook: NotebookNode, folder: Path, outcomes: list[CellOutcome], ran: Callable[[], None]
-) -> int:
+def _run_from(first: int, client: NotebookClient, outcomes: list[CellOutcome], ran: Callable[[], object]) -> int:
     """Run the cells from the `first` on in a new kernel until one of them hangs or ends it; give the number of those done."""
-    with _kernel(notebook, folder) as client:
-        for outcome in outcomes[:first]:
-            if outcome.error not in (HUNG, DIED) and (not outcome.exercise or outcome.role == "catch-up"):
-                _run_cell(client, outcome.number)
-        for index in range(first, len(outcomes)):
-            outcome = outcomes[index]
-            given_up = any(
-                other.exercise == outcome.exercise != "" and other.error in (HUNG, DIED) for other in outcomes[:index]
-            )
-            if given_up and outcome.role != "catch-up":
-                continue
-            began = time.monotonic()
-            outcome.error, outcome.said = _run_cell(client, outcome.number)
-            outcome.seconds = time.monotonic() - began
-            ran()
-            if outcome.error in (HUNG, DIED):
-                return index + 1
+    for outcome in outcomes[:first]:
+        if outcome.error not in (HUNG, DIED) and (not outcome.exercise or outcome.role == "catch-up"):
+            _run_cell(client, outcome.number)
+    for index in range(first, len(outcomes)):
+        outcome = outcomes[index]
+        given_up = any(
+            other.exercise == outcome.exercise != "" and other.error in (HUNG, DIED) for other in outcomes[:index]
+        )
+        if given_up and outcome.role != "catch-up":
+            continue
+        began = time.monotonic()
+        outcome.error, outcome.said = _run_cell(client, outcome.number)
+        outcome.seconds = time.monotonic() - began
+        ran()
+        if outcome.error in (HUNG, DIED):
+            return index + 1
     return len(outcomes)
 
 
@@ -102,7 +105,7 @@ class _ThisPython(KernelSpecManager):
 
 
 @contextlib.contextmanager
-def _kernel(notebook: NotebookNode, folder: Path) -> Iterator[NotebookClient]:
+def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str]) -> Iterator[NotebookClient]:
     """A client for the cells of a notebook, with a kernel of its own that is ended afterwards."""
     client = NotebookClient(
         notebook,
@@ -116,7 +119,7 @@ def _kernel(notebook: NotebookNode, folder: Path) -> Iterator[NotebookClient]:
     )
     # nbclient leaves a kernel alive if it did not make the manager itself, hence cleanup_kc. stderr is that of the kernel itself;
     # what cells print comes as a message.
-    with client.setup_kernel(cleanup_kc=True, stderr=subprocess.DEVNULL):
+    with client.setup_kernel(cleanup_kc=True, stderr=subprocess.DEVNULL, env=environment):
         yield client
 
 

@@ -1,5 +1,6 @@
 """The definition of an exercise: its function, a reference solution, and common mistakes; also of those that are no program."""
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,7 +113,7 @@ _CHOSEN = {"class": 0}
 def class_seed(number: int) -> None:
     """Vary the random inputs of all checks in this session, so that no answer is right by heart.
 
-    The environment variable SATLIB_CLASS_SEED, which `satlib check --seed` sets, goes before it.
+    The environment variable SATLIB_CLASS_SEED, which `satlib check --seed` sets for a notebook's kernel, goes before it.
 
     Args:
         number: 0 or more; 0 gives the inputs that checks have by default.
@@ -120,10 +121,21 @@ def class_seed(number: int) -> None:
     Raises:
         SatlibError: the number is no such whole number.
     """
-    _CHOSEN["class"] = _whole(number)
+    _CHOSEN["class"] = whole_seed(number)
 
 
-def _whole(number: Any) -> int:
+def learner_seed(name: str, number: int = 0) -> int:
+    """A class seed for one learner, from the name, upper or lower case, and the class's own seed."""
+    digest = hashlib.sha256(f"{number} {name.strip().casefold()}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") // 2 or 1
+
+
+def whole_seed(number: Any) -> int:
+    """A class seed that may be a text.
+
+    Raises:
+        SatlibError: it is no such whole number.
+    """
     try:
         whole = int(str(number))
     except ValueError:
@@ -135,7 +147,7 @@ def _whole(number: Any) -> int:
 
 def chosen_class_seed() -> int:
     """The class seed of this session."""
-    return _whole(os.environ.get(CLASS_SEED) or _CHOSEN["class"])
+    return whole_seed(os.environ.get(CLASS_SEED) or _CHOSEN["class"])
 
 
 def generator(seed: int) -> torch.Generator:
