@@ -9,7 +9,7 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from satcourse.exercises.engine import task
@@ -66,7 +66,7 @@ def classroom50(rows: Sequence[ExerciseResult], troubles: Sequence[str]) -> str:
         "commit": os.environ["COMMIT_URL"],
         "release": os.environ["RELEASE_URL"],
         "review": os.environ.get("REVIEW_URL") or os.environ["COMMIT_URL"],
-        "datetime": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),  # the runner puts the commit's in
+        "datetime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),  # the runner puts the commit's in
         "score": sum(test["score"] for test in tests),
         "max-score": sum(test["max-score"] for test in tests),
         "tests": tests,
