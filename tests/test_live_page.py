@@ -344,6 +344,24 @@ def test_the_brush_moves_the_sentence_to_the_other_object(browser, small):
     assert named >= 0.9 * tried, f"{named} of {tried}"
 
 
+def test_a_tap_is_a_stroke_of_one_dab(browser, small):
+    """A tap on the picture makes the model look there, from the chosen word on, as the brush does at one point."""
+    with visit(browser, small, has_touch=True) as page:
+        words, place = page.locator("#words button"), (0.3, 0.6)
+        before = words.all_text_contents()
+        words.nth(2).click()
+        brushed = painted(page, place)
+        page.locator("#clear").click()
+        finished(page)
+        words.nth(2).click()
+        side = page.locator("#picture").bounding_box()["width"]
+        page.locator("#picture").tap(position={"x": place[0] * side, "y": place[1] * side})
+        assert finished(page) == brushed
+        assert words.all_text_contents()[:2] == before[:2]
+        assert page.locator("#words button.given").count() == 2
+        assert page.locator("#clear").is_enabled()
+
+
 def test_everything_by_keyboard(browser, small):
     """The brush too; words before the one that is painted stay."""
     with visit(browser, small) as page:

@@ -31,6 +31,9 @@ PICTURE = """\
 docs/design.md)
 """
 LIVE = """\
+Try it: choose a word under the picture, then tap the picture, and the model looks there. (It runs in your browser; your own
+pictures stay on your device.)
+
 <iframe class="live" src="live/index.html" title="The captioner in your browser" loading="lazy"></iframe>
 <p><a href="live/index.html">Open the captioner on a page of its own</a></p>
 """
@@ -62,10 +65,11 @@ class Pages:
 
     Attributes:
         shown: files and folders that some page links to and that are no pages by themselves, from the repository's root.
+        live: whether the site has the live page.
     """
 
-    def __init__(self, folder: Path, pages: list[str]) -> None:
-        self.folder, self.pages, self.modules = folder, set(pages), sorted(modules())
+    def __init__(self, folder: Path, pages: list[str], live: bool = False) -> None:
+        self.folder, self.pages, self.modules, self.live = folder, set(pages), sorted(modules()), live
         self.shown: set[str] = set()
 
     def write(self, path: str, text: str) -> None:
@@ -81,6 +85,8 @@ class Pages:
             if match[3] is None:
                 return match[0]
             label = self.linked(page, match[2]) if match[2].startswith("[![") else match[2]
+            if self.live and label == "[a web page]":  # not to how such a page is made, but to the page
+                return f'<a href="{relative(page, "live/index.html")}">a web page</a>'
             target = self.target(page, match[2], match[3])
             return f"{label}({target})" if target else label[1:-1]
 
@@ -230,7 +236,7 @@ def write_source(folder: Path, live: bool) -> None:
     books = [path for name in ("notebooks", "exercises") for path in sorted((ROOT / name).glob("[0-9][0-9]_*.ipynb"))]
     books = [path.relative_to(ROOT).as_posix() for path in books]
     texts = ["notebooks/INDEX.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), *MORE]
-    pages = Pages(folder, books + texts)
+    pages = Pages(folder, books + texts, live)
     for path in books:
         pages.notebook(path)
     for path in texts:

@@ -21,6 +21,8 @@ function element(id, type) {
   return found;
 }
 
+document.documentElement.classList.toggle("embedded", self !== top); // the page around it introduces it
+
 const on = {
   about: element("about", HTMLElement),
   again: element("again", HTMLButtonElement),
@@ -264,7 +266,7 @@ async function say(words = [], light = null, remark = "") {
   await asked.answer;
   if (shown.caption !== asked.id) return;
   shown.saying = false;
-  status(`${remark}${unlike || "Done. Choose a word to see where the model looked for it."}`);
+  status(`${remark}${unlike || "Choose a word to see where the model looked for it. Then tap the picture: the model looks there."}`);
   draw();
 }
 
@@ -422,7 +424,18 @@ function mark(inside, value) {
 
 /** @param {PointerEvent} event */
 function brush(event) {
-  if (!painting() || !(event.buttons & 1)) return;
+  if (painting() && event.buttons & 1) dab(event);
+}
+
+/** A tap is a stroke of one dab: the model looks there. @param {PointerEvent} event */
+function tap(event) {
+  if (on.paint.disabled || event.button) return;
+  dab(event);
+  goOn();
+}
+
+/** @param {PointerEvent} event */
+function dab(event) {
   const scale = on.picture.width / on.picture.clientWidth;
   const [left, top] = [event.offsetX * scale - shown.part.left, event.offsetY * scale - shown.part.top];
   const radius = BRUSH * Math.max(shown.part.width, shown.part.height);
@@ -448,7 +461,7 @@ function brushByKey(event) {
   else if (event.key === " ") {
     const middle = Math.floor((row + 0.5) * height) * shown.part.width + Math.floor((column + 0.5) * width);
     mark((x, y) => Math.floor(x / width) === column && Math.floor(y / height) === row, 1 - (shown.painted?.[middle] ?? 0));
-  } else if (event.key === "Enter") return finishPainting();
+  } else if (event.key === "Enter" && shown.painted) return goOn();
   else return;
   event.preventDefault();
   shown.cursor = row * columns + column;
@@ -467,12 +480,11 @@ function lightOf(painted) {
 }
 
 /** Go on from the word on the page, with the light that was painted. */
-function finishPainting() {
+function goOn() {
   const { painted, steps, at } = shown;
-  if (!painting() || !painted) return;
   setPainting(false);
   const kept = steps.slice(0, Math.max(at, 0)).map(({ word }) => word);
-  attempt(() => say(kept, painted.some(Boolean) ? lightOf(painted) : null));
+  attempt(() => say(kept, painted?.some(Boolean) ? lightOf(painted) : null));
 }
 
 /** @param {boolean} begins */
@@ -533,7 +545,10 @@ function listen() {
     brush(event);
   };
   on.picture.onpointermove = brush;
-  on.picture.onpointerup = finishPainting;
+  on.picture.onpointerup = (event) => {
+    if (!painting()) tap(event);
+    else if (shown.painted) goOn();
+  };
   on.picture.onkeydown = brushByKey;
   on.picture.onblur = on.picture.onfocus = draw;
 }
