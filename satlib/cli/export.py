@@ -1,6 +1,7 @@
 """Commands that put models into other files: `satlib export` and `page`."""
 
 import argparse
+import hashlib
 from pathlib import Path
 
 from satlib.cli import inputs
@@ -47,13 +48,13 @@ def export(options: argparse.Namespace) -> int:
     """Write a model as a small file, or as a folder for the Hub."""
     from satlib.evaluation import card
     from satlib.files.atomic import write_json, write_text
-    from satlib.model import familiarity, shipped
+    from satlib.model import familiarity, hub, shipped
     from satlib.model.captioner import Captioner
 
     if options.onnx:
         return _export_onnx(options)
     if options.hub:
-        options.file = _new(options.hub) / "model.safetensors"
+        options.file = _new(options.hub) / hub.MODEL
     if options.file.suffix != ".safetensors":
         raise SatlibError(f"{options.file} must end in .safetensors, the format of the file")
     captioner = Captioner.load(shipped.or_shipped(options.model))
@@ -64,8 +65,11 @@ def export(options: argparse.Namespace) -> int:
     captioner.save(options.file, options.storage)
     print(f"{options.file}: {options.file.stat().st_size / 1e6:.1f} MB, {options.storage}")
     if options.hub:
-        write_json(options.hub / "config.json", {"library_name": "satlib", "recipe": captioner.recipe.to_dict()})
-        write_text(options.hub / "README.md", card.readme(options.model))
+        digest = hashlib.sha256(options.file.read_bytes()).hexdigest()
+        config = {"library_name": "satlib", "sha256": digest, "recipe": captioner.recipe.to_dict()}
+        write_json(options.hub / hub.CONFIG, config)
+        for name, text in card.for_hub(options.model).items():
+            write_text(options.hub / name, text)
         print(f"{options.hub / 'README.md'}: the model card; read it before you share the folder")
     return 0
 

