@@ -203,12 +203,13 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.1), layout="constrain
 left.loglog(np.arange(1, len(seen) + 1), seen, label=f"Flickr8k: {len(seen):,} words")
 drawn = sorted(counts.count(data)["train"].words.values(), reverse=True)
 left.loglog(np.arange(1, len(drawn) + 1), drawn, "C5--", label=f"drawn scenes: {len(drawn)} words")
-left.set(xlabel="rank of the word", ylabel="times it is said", title="Training captions")
+left.set(xlabel="rank of the word", ylabel="times it is said", title="training captions")
 left.legend()
 right.plot(kept, unknown, "o-")
 for number, x, y in zip(least, kept, unknown, strict=True):
     right.annotate(f"{number}", (x, y), xytext=(5, 5), textcoords="offset points")
-right.set(xlabel="words kept", ylabel="unknown dev words, percent", title="words seen at least ... times", ylim=(0, 14))
+right.set(xlabel="words kept", ylabel="unknown dev words, percent", title="words seen at least ... times")
+right.set(xlim=(0, 8500), ylim=(0, 14))
 plt.show()
 once = 100 * (seen == 1).mean()
 reveal("seen once, percent of the words", my_guess_once, once)
@@ -217,7 +218,7 @@ print(f"words kept: {kept[3]:,} of {kept[0]:,}; unknown without a least count: {
 
 # %% [markdown]
 # 41 percent of the words are said once, and together they hardly matter: drop two thirds of the vocabulary, and 3.4 words in 100 are unknown
-# in place of 1.3. On the left, the curve of Flickr8k comes close to a straight line, as it does for the words of any language (Zipf's law). The
+# instead of 1.3. On the left, the curve of Flickr8k comes close to a straight line, as it does for the words of any language (Zipf's law). The
 # grammar's drops like a cliff. It has no rare words, so nothing that we learn from it about rare words is worth anything.
 #
 # One mistake is too easy: to count the words of *all* captions and split the data afterwards. Nothing fails. The unknown words even vanish from
@@ -409,8 +410,8 @@ print("asked for:", targets.tolist()[0])
 #
 # ●○○ · 10 minutes · open
 #
-# Somebody sorts all captions by length and cuts pieces of 64. Compute the padding that is left. It is almost none, and the code is one line
-# shorter. What is wrong with never shuffling across batches, and which single line would mend it?
+# Somebody sorts all captions by length and cuts pieces of 64. Compute the padding that is left. The code is one line shorter, too. What is
+# wrong with never shuffling across batches, and which single line would mend it?
 #
 # ### A leak that raises no error
 #
@@ -442,7 +443,7 @@ assert shuffled == known
 assert len(known) == 62
 assert 41 <= once < 42
 assert 3.3 < unknown[3] < 3.45, "3.4 words in 100"
-assert 1.25 < unknown[0] < 1.35, "in place of 1.3"
+assert 1.25 < unknown[0] < 1.35, "instead of 1.3"
 assert abs(kept[3] / kept[0] - 1 / 3) < 0.01, "drop two thirds of the vocabulary"
 assert 48 < padding < 50, "49 percent"
 assert 0.61 < missed < 0.62, "62 percent"

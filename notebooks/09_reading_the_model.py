@@ -337,17 +337,18 @@ for run, title in RUNS.items():
     print(f"{title:28}" + "".join(f"{stored[run][column]:15.1f}" for column in columns))
 
 figure, axes = plt.subplots(1, 2, figsize=(8.6, 2.4), sharey=True, layout="constrained")
-for axis, measure, control, label in (
-    (axes[0], "mass", "mass even", "an even map"),
-    (axes[1], "peak", "peak centre", "the centre of the picture"),
+for axis, measure, control, style, label in (
+    (axes[0], "mass", "mass even", "C1s", "an even map"),
+    (axes[1], "peak", "peak centre", "C5D", "the centre of the picture"),
 ):
-    for place, each in enumerate(stored.values()):
-        axis.plot(each[measure], place, "o", color="C0", markersize=8, label=None if place else "the word's map")
-        axis.plot(each[control], place, "D", color="C5", markersize=7, label=None if place else label)
+    of_word, of_control = ([each[name] for each in stored.values()] for name in (measure, control))
+    (word_dots,) = axis.plot(of_word, range(len(RUNS)), "C0o", markersize=8)
+    axis.plot(of_control, range(len(RUNS)), style, markersize=7, label=label)
     axis.set(yticks=range(len(RUNS)), yticklabels=list(RUNS.values()), xlim=(0, 100), ylim=(len(RUNS) - 0.5, -0.6))
     axis.set_title(f"{measure} in the boxes (percent)")
     axis.grid()
-    axis.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12), fontsize=9)
+word_dots.set_label("the word's map")
+figure.legend(loc="outside lower center", ncols=3)
 plt.show()
 soft = stored["flickr8k-lite0-soft"]
 reveal("the centre, percent", my_guess_centre, soft["peak centre"])

@@ -109,3 +109,4 @@ def test_each_place_has_its_answer_where_it_lies(size, view):
         assert x == pytest.approx(left + (column + 0.5) * (right - left) / 3)
         assert 448 * size[1] / max(size) - y == pytest.approx(top + (row + 0.5) * (bottom - top) / 2)
     assert [text.get_text() for text in figure.axes[0].texts if text.get_weight() == "bold"] == ["red", "red"]
+    assert len({text.get_fontsize() for text in figure.axes[0].texts}) == 1

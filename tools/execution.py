@@ -40,7 +40,7 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day
         if cell.cell_type == "code":  # progress bars and warnings are of that one run
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = merged([output for output in cell.outputs if output.get("name") != "stderr"])
             for output in cell.outputs:
                 if WIDGET in output.get(
                     "data", {}
@@ -49,6 +49,17 @@ def execute(notebook: NotebookNode) -> tuple[float, float]:
                 # Figures are readable on light and on dark pages, so they need no white one.
                 output.get("metadata", {}).pop("needs_background", None)
     return time.monotonic() - began, peak
+
+
+def merged(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """The outputs, with what was printed in a row as one: the kernel sends it in pieces, at chance moments."""
+    result: list[NotebookNode] = []
+    for output in outputs:
+        if result and output.output_type == "stream" and output.name == result[-1].get("name"):
+            result[-1].text += output.text
+        else:
+            result.append(output)
+    return result
 
 
 def peak_memory(pid: int) -> float:

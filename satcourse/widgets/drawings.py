@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import FancyBboxPatch, Rectangle
+from matplotlib.textpath import TextPath
 from PIL import Image
 from torch import Tensor
 
@@ -138,23 +139,23 @@ def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.
         parts: (name, notebooks) for each part; a notebook is (number, topic in two or three words).
     """
     rows = max(len(notebooks) for _, notebooks in parts)
-    figure = plots.NotebookFigure(figsize=(10, 0.75 + 0.85 * rows))
-    axis = _canvas(figure, 100, 7.5 + 8.5 * rows)
+    figure = plots.NotebookFigure(figsize=(10, 0.55 + 0.85 * rows))
+    axis = _canvas(figure, 100, 5.5 + 8.5 * rows)
     wide, top = 100 / len(parts), 8.5 * rows
     before = None
     for column, (name, notebooks) in enumerate(parts):
-        x, colour = wide * column + 2, _PARTS[column % len(_PARTS)]
-        axis.text(x, top + 3.5, name, fontsize=12, weight="bold", va="center")
+        x, colour = wide * column + 1.5, _PARTS[column % len(_PARTS)]
+        axis.text(x, top + 2.5, name, fontsize=12, weight="bold", va="center")
         for row, (number, topic) in enumerate(notebooks):
             y = top - 8.5 * (row + 1) + 2
-            _box(axis, (x, y, wide - 6, 5.5), f"{number}  {topic}", colour)
+            _box(axis, (x, y, wide - 5, 5.5), f"{number}  {topic}", colour)
             if row:
                 _arrow(axis, (x + 4, y + 8.5), (x + 4, y + 5.5))
             elif before:
-                corner = x - 3
+                corner = x - 2.5
                 axis.plot((before[0], corner, corner), (before[1], before[1], y + 2.75), color=INK, linewidth=1.5)
                 _arrow(axis, (corner, y + 2.75), (x, y + 2.75))
-            before = (x + wide - 6, y + 2.75)
+            before = (x + wide - 5, y + 2.75)
     return figure
 
 
@@ -168,7 +169,8 @@ def gallery_figure(
         columns: images per row.
     """
     rows = -(-len(pictures) // columns)
-    figure = plots.Photographs(figsize=(10, 3.5 * rows * 4 / columns))
+    # 144, as it is displayed: at another resolution words have other widths.
+    figure = plots.Photographs(figsize=(10, 3.5 * rows * 4 / columns), dpi=144)
     wide, high = 100 / columns, 35 * 4 / columns
     axis = _canvas(figure, 100, high * rows)
     for number, (pixels, words, wrong, truth) in enumerate(pictures):
@@ -183,7 +185,7 @@ def gallery_figure(
             if at > x and at + length > x + wide - 2:  # does not fit: continue on the next line
                 at, line = x, line - 2.1
                 text.set_position((at, line))
-            at += length + 0.9
+            at += length + 0.5
         axis.text(x, line - 0.8, truth, fontsize=9, va="top", color=INK, parse_math=False)
     return figure
 
@@ -208,11 +210,15 @@ def answers_figure(
     tints = tints or {word: _CHOSEN}
     pixels = overlay.scaled(photo, 448)
     height, width = pixels.shape[:2]
-    figure = plots.Photographs(figsize=(7.4 * width / max(height, width), 7.4 * height / max(height, width)))
+    figure = plots.Photographs(figsize=(8.4 * width / max(height, width), 8.4 * height / max(height, width)))
     axis = _canvas(figure, width, height)
     _inside(axis, pixels, (0, 0, width, height))
     left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
     high, wide = (bottom - top) / len(answers), (right - left) / len(answers[0])
+    # One size for all: that at which the longest answer fits its place.
+    every = {answer for line in answers for answer in line}
+    widest = max(TextPath((0, 0), answer, size=10).get_extents().width for answer in every)
+    size = min(9.0, 9.0 * 72 * figure.get_figwidth() * wide / width / (widest + 4))
     for row, line in enumerate(answers):
         for column, answer in enumerate(line):
             x, y = left + wide * column, height - top - high * (row + 1)
@@ -220,7 +226,6 @@ def answers_figure(
             tint = tints.get(answer, _ELSE)
             box = {"boxstyle": "round,pad=0.2", "edgecolor": "none", "facecolor": tint}
             ink = {"color": _ON_DARK if _dark(tint) else _ON_PALE, "weight": "bold" if answer == word else "normal"}
-            size = min(10.0, 90 / len(answer) * wide / 64)
             axis.text(
                 x + wide / 2,
                 y + high / 2,
