@@ -234,3 +234,21 @@ def test_what_counts_and_is_not_there_is_missing(tmp_path, monkeypatch):
     said = []
     assert grading.main([path], only=["5", "4.1"], form=lambda rows, _: said.extend(rows) or "") == 1
     assert {row.exercise: row.state for row in said} == {**dict.fromkeys(chapter(5), "done"), "4.1": "missing"}
+
+
+def test_the_plan_for_teachers_adds_up():
+    """The minutes of a week are those that its notebooks state."""
+    root = Path(__file__).parent.parent
+    lines = (root / "docs" / "teachers.md").read_text(encoding="utf-8").splitlines()
+    rows = [re.fullmatch(r"\| \d \| \d+ \| (\d\d(?:, \d\d)*) \| (\d+) \|.*", line) for line in lines]
+    weeks = {row[1]: int(row[2]) for row in rows if row}
+    assert ", ".join(weeks) == ", ".join(f"{number:02}" for number in range(11))
+    for numbers, minutes in weeks.items():
+        stated = []
+        for number in numbers.split(", "):
+            for path in (root / "notebooks").glob(f"{number}_*.py"):
+                text = path.read_text(encoding="utf-8")
+                found = re.search(r"(\d+) (?:minutes )?to read(?:, (\d+) more to write)?", text)
+                stated += [int(found[1]), int(found[2] or 0)]
+        if len(stated) == 2 * len(numbers.split(", ")):
+            assert minutes == sum(stated), numbers
