@@ -16,7 +16,15 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 import refresh  # noqa: E402
 
-OTHERS = ["README.md", "benchmarks/README.md", "data/README.md", "models/satlib_models/README.md", "tests/README.md"]
+ROOTS = ["README.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md"]
+OTHERS = [
+    *ROOTS,
+    "exercises/AGENTS.md",
+    "benchmarks/README.md",
+    "data/README.md",
+    "models/satlib_models/README.md",
+    "tests/README.md",
+]
 PAGES = [*OTHERS, *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 README = TEXT["README.md"]
