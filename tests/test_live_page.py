@@ -78,9 +78,10 @@ class Server:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The page as `satlib page FOLDER` writes it."""
+    """The page as `satlib page FOLDER` writes it, as a Space."""
     folder = tmp_path_factory.mktemp("small") / "page"
-    assert main(["page", str(folder)]) == 0
+    assert main(["page", str(folder), "--space"]) == 0
+    assert (folder / "README.md").is_file()
     return folder
 
 

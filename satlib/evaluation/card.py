@@ -156,14 +156,14 @@ def for_hub(model: Path) -> dict[str, str]:
     path, header, tensors = captioner.read_file(shipped.or_shipped(model))
     used, evaluation = header.recipe, _evaluation(path)
     data, topics = Path(used.data.name).name, _topics(path, header, tensors)
-    free = data == "scenes"
+    free = used.data.name == "scenes"
     metadata: dict[str, Any] = {
         "library_name": "satlib",
         "pipeline_tag": "image-to-text",
         "tags": ["image-captioning", "visual-attention"],
         "language": used.data.language or "en",
-        "license": "mit" if free else "other",
-        **({} if free else {"license_name": f"terms-of-{_slug(data)}", "license_link": LICENSE}),
+        **licence_id(used),
+        **({} if free else {"license_link": LICENSE}),
         "datasets": [data],
     }
     if evaluation is not None:
@@ -186,6 +186,9 @@ def for_hub(model: Path) -> dict[str, str]:
     return {"README.md": card} | ({} if free else {LICENSE: licence})
 
 
-def _slug(name: str) -> str:
-    """A name as the Hub wants that of a licence: small letters and digits, and hyphens between them."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "the-data"
+def licence_id(used: Recipe) -> dict[str, str]:
+    """A model's licence as the Hub's metadata name it: mit for drawn scenes; any other goes by the name of the training data."""
+    if used.data.name == "scenes":
+        return {"license": "mit"}
+    slug = re.sub(r"[^a-z0-9]+", "-", Path(used.data.name).name.lower()).strip("-") or "the-data"
+    return {"license": "other", "license_name": f"terms-of-{slug}"}
