@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from satlib.model import device
+from satlib import cli
+from satlib.model import agreement, device
 
 
 @pytest.fixture
@@ -50,3 +51,57 @@ def test_other_devices_take_float32(name):
 def test_a_name_is_taken_at_its_word(gpu, name, chosen):
     for place in (gpu(True), gpu(False), torch.device("cpu")):
         assert device.precision(name, place) == chosen
+
+
+class TestAuto:
+    """MPS is taken only if it computes what the CPU computes; here its numbers are the CPU's, as they are or with a fault."""
+
+    @pytest.fixture
+    def mac(self, monkeypatch):
+        def made(fault):
+            cpu = agreement.values
+            monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+            monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+            monkeypatch.setattr(agreement, "values", lambda kind: cpu("cpu") if kind == "cpu" else fault(cpu("cpu")))
+            agreement.difference.cache_clear()
+
+        yield made
+        agreement.difference.cache_clear()
+
+    @staticmethod
+    def one_gradient_zero(numbers):
+        numbers[-1].zero_()
+        return numbers
+
+    @staticmethod
+    def one_not_a_number(numbers):
+        numbers[5].view(-1)[0] = torch.nan
+        return numbers
+
+    @staticmethod
+    def not_implemented(numbers):
+        raise NotImplementedError("the operator is not implemented for the MPS device")
+
+    def test_mps_that_agrees_is_taken(self, mac, capsys):
+        mac(lambda numbers: [each * (1 + 1e-4) for each in numbers])
+        assert device.choose("auto").type == "mps"
+        assert capsys.readouterr().err == ""
+        assert cli.main(["info", "--device", "mps"]) == 0
+        assert (
+            "agrees with the CPU: loss and gradients of one batch differ by at most 0.0001 of"
+            in capsys.readouterr().out
+        )
+
+    @pytest.mark.parametrize("fault", ["one_gradient_zero", "one_not_a_number", "not_implemented"])
+    def test_mps_with_a_fault_is_left(self, mac, capsys, fault):
+        mac(getattr(self, fault))
+        assert device.choose("auto").type == "cpu"
+        assert "MPS computes something else than the CPU here" in capsys.readouterr().err
+        assert device.choose("mps").type == "mps"  # who asks for it gets it
+        assert cli.main(["info", "--device", "mps"]) == 0
+        assert "\nmps        does not agree with the CPU: " in capsys.readouterr().out
+
+    def test_the_batch_trains_encoder_attention_and_decoder(self):
+        """A fault in any of them shows: no weight is without a gradient."""
+        assert len(agreement.values("cpu")) == 1 + sum(1 for _ in agreement.model(agreement.WORDS).parameters())
+        assert agreement.difference("cpu") == 0

@@ -76,7 +76,7 @@ def attempt(wheels: Path, python: str, resolution: str, place: Path) -> bool:
     package = [f"satlib[lab] @ {satlib.resolve().as_uri()}", *requirements(satlib)]
     steps: list[tuple[list[str], int]] = [([UV, "venv", "--quiet", "--python", python, "env"], 0)]
     steps += [([*install, *package], 0), *((shlex.split(line), code) for line, code in WITHOUT_MODELS.items())]
-    steps += [([*install, str(models)], 0), *((shlex.split(line), code) for line, code in WITH_MODELS.items())]
+    steps += [([*install, str(models.resolve())], 0), *((shlex.split(line), code) for line, code in WITH_MODELS.items())]
     for command, status in steps:
         print("$", shlex.join(command[:6]), flush=True)
         program = shutil.which(command[0], path=environment["PATH"]) or command[0]
