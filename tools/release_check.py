@@ -68,15 +68,15 @@ def _required(found: list[Requirement], extra: str) -> Iterator[str]:
 
 def attempt(wheels: Path, python: str, resolution: str, place: Path) -> bool:
     """Install the wheels in the empty folder `place` and run the commands; whether each ended as it should."""
-    (satlib,), (models,) = wheels.glob("satlib-*.whl"), wheels.glob("satlib_models-*.whl")
+    (satlib,), (models,) = wheels.resolve().glob("satlib-*.whl"), wheels.resolve().glob("satlib_models-*.whl")
     programs = place / "env" / ("Scripts" if os.name == "nt" else "bin")
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SATLIB_DATA")}
     environment |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(place / "env")}
     install = [UV, "pip", "install", "--quiet", "--resolution", resolution]
-    package = [f"satlib[lab] @ {satlib.resolve().as_uri()}", *requirements(satlib)]
+    package = [f"satlib[lab] @ {satlib.as_uri()}", *requirements(satlib)]
     steps: list[tuple[list[str], int]] = [([UV, "venv", "--quiet", "--python", python, "env"], 0)]
     steps += [([*install, *package], 0), *((shlex.split(line), code) for line, code in WITHOUT_MODELS.items())]
-    steps += [([*install, str(models.resolve())], 0), *((shlex.split(line), code) for line, code in WITH_MODELS.items())]
+    steps += [([*install, str(models)], 0), *((shlex.split(line), code) for line, code in WITH_MODELS.items())]
     for command, status in steps:
         print("$", shlex.join(command[:6]), flush=True)
         program = shutil.which(command[0], path=environment["PATH"]) or command[0]
