@@ -191,7 +191,7 @@ def phone(browser, address):
 def test_equations_are_rendered_and_pages_fit_a_phone(pages, phone, address):
     """Of the pages of the API and of sources, which are many and alike, some; all others."""
     alike = [name for name in pages if name.startswith(("_modules/", "source/", "api/"))]
-    rendered, wide, wrong = 0, {}, []
+    rendered, wide, wrong, stretched = 0, {}, [], {}
     for name in sorted(set(pages) - set(alike)) + sorted(alike)[::12]:
         phone.goto(f"{address}/{name}")
         phone.evaluate("async () => { if (window.MathJax) await MathJax.startup.promise }")
@@ -201,10 +201,16 @@ def test_equations_are_rendered_and_pages_fit_a_phone(pages, phone, address):
         rendered += done
         if width > 360:
             wide[name] = width
+        if (
+            images := phone.evaluate("""() => [...document.images].filter(image => image.naturalWidth
+                && Math.abs(image.clientHeight / image.clientWidth * image.naturalWidth / image.naturalHeight - 1) > 0.1).length""")
+        ):
+            stretched[name] = images
         if errors or asked != done:
             wrong.append(name)
     assert wrong == []
     assert wide == {}
+    assert stretched == {}
     assert rendered > 500
     assert phone.asked == []
 
