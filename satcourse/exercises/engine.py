@@ -218,17 +218,18 @@ def _explain(task: Task, trials: Sequence[_Trial], failing: _Trial) -> str:
     mistake = _known_mistake(task, trials)
     if mistake:
         return mistake
-    if "wrong value" in failing.problem:
+    problem = failing.problem or ""
+    if "wrong value" in problem:
         for invariant in task.invariants:
             with contextlib.suppress(Exception):  # the result is something that the invariant cannot be asked of
                 message = invariant(failing.case, failing.got)
                 if message:
                     return message
-    advice = task.advise and task.advise(failing.got)
+    advice = task.advise(failing.got) if task.advise else None
     if advice:
         return advice
     related = relations.relation([(trial.expected, trial.got) for trial in trials], task.tolerance)
-    return failing.problem + (f"; {related}" if related else "") + _given(task, failing.case)
+    return problem + (f"; {related}" if related else "") + _given(task, failing.case)
 
 
 def _given(task: Task, case: tuple[Any, ...]) -> str:

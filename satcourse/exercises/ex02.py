@@ -131,7 +131,7 @@ def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
 def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     """satlib's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
     _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
-    return satlib_unpool(values, switches, tuple(pooled.shape[2:]))
+    return satlib_unpool(values, switches, (pooled.shape[2], pooled.shape[3]))
 
 
 unpool.says = "each value where its window had its maximum, zeros elsewhere"
@@ -219,7 +219,7 @@ how_many.mistakes = {
 def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
     """What an extraction gives with a new network, which has been trained and is still in its mode of training."""
     torch.manual_seed(seed)
-    network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1))
+    network: Any = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1))
     network[1].running_mean.copy_(torch.randn(4) / 2)
     network[1].running_var.copy_(torch.rand(4) + 0.5)
     with torch.no_grad():
@@ -233,7 +233,7 @@ def _with_gradient(network: nn.Module, photos: Tensor, size: int) -> Tensor:
     return places(network.eval()(photos))
 
 
-def _left_out(network: nn.Module, photos: Tensor, size: int) -> Tensor:
+def _left_out(network: nn.Sequential, photos: Tensor, size: int) -> Tensor:
     """The network without its batch normalisation."""
     return extract(nn.Sequential(network[0], *network[2:]), photos, size)
 

@@ -128,7 +128,7 @@ def _beam(
     living: list[Beginning] = [((), 0.0)]
     finished: list[Beginning] = []
     for _ in range(longest):
-        grown = [
+        grown: list[Beginning] = [
             ((*words, word), add(total, p)) for words, total in living for word, p in next_words(words).items() if p > 0
         ]
         grown = sorted(grown, key=lambda each: each[1], reverse=True)[:width]

@@ -5,7 +5,7 @@ A conftest.py next to the notebooks imports the hooks:
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ _VERDICT = re.compile(r"^(\d+\.\d+) is (blank|wrong): .*", re.MULTILINE | re.DOT
 OUTPUT_SECONDS = 120  # how long nbval waits for a cell's outputs once the cell has ended
 
 
-def verdict(item: pytest.Item, error: BaseException) -> tuple[str, str] | None:
+def verdict(item: Any, error: BaseException) -> tuple[str, str] | None:
     """The exercise of a failed cell and its message; None if the cell belongs to no exercise."""
     trace = _COLOUR.sub("", str(getattr(error, "inner_traceback", None) or "")).strip()
     match = _VERDICT.search(trace)
@@ -31,14 +31,14 @@ def verdict(item: pytest.Item, error: BaseException) -> tuple[str, str] | None:
     return exercise, f"{exercise} is wrong: {last}"
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_itemcollected(item: Any) -> None:
     """Let nbval wait longer than 5 s for a cell's outputs: on a busy machine it would give up, and every later cell would fail."""
     if hasattr(item, "output_timeout"):
         item.output_timeout = OUTPUT_SECONDS
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
+def pytest_runtest_makereport(item: Any, call: Any) -> Generator[None, Any, Any]:
     """Replace a cell's traceback by the exercise's message."""
     report = yield
     place = getattr(getattr(item, "cell", None), "metadata", {}).get("satlib")
