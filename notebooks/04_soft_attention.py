@@ -41,6 +41,7 @@ from satcourse import demo
 from satcourse.exercises import reveal
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons.vectors import Vectors
+from satcourse.widgets.hull import Hull
 from satlib.data import images, scenes
 from satlib.data.batches import SameLengthBatches, pairs
 from satlib.data.features import Pixels
@@ -354,8 +355,7 @@ left.plot(*path[-1], "D", color="C0", markersize=8, fillstyle="none", zorder=4, 
 left.set_title("the context as the map sharpens")
 left.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2)
 right.plot(*here, "o", color="C0", markersize=9, zorder=4)
-for pull in 1.8 * pulls:
-    right.annotate("", (here + pull).tolist(), here.tolist(), arrowprops={"color": "C5", "width": 1, "headwidth": 5})
+right.quiver(*here.expand(6, 2).T, *1.8 * pulls.T, color="C5", width=0.007, angles="xy", scale_units="xy", scale=1)
 right.set_title(r"the pull of each energy: $\alpha_k (a_k - \hat z)$")
 plt.show()
 print(
@@ -367,6 +367,17 @@ print(
 # A weighted mean cannot leave the grey hull of what it averages. As the map sharpens it slides from the plain mean to a single
 # vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest. Places 2 and 5 are farther away, but
 # with a few percent of the weight they hardly pull at all: the rich get richer, and a place without weight gets no gradient.
+#
+# Drag it yourself: there is a slider for each energy (the arrow keys work, too), and the blue square is the context that `attend`
+# makes of them. **Put it onto $a_6$ with next to no weight on place 6.**
+
+# %%
+Hull(attend, corners)
+
+# %% [markdown]
+# It can be done: lower energy 6 as far as it goes, and raise those of places 2 and 3 a little (to 0.3 and 0.2). The decoder gets $\hat z$ and
+# nothing else, so it cannot tell this mean of five places from one look at place 6. Remember that when you see, further down, what a
+# blurred map costs.
 
 # %% [markdown]
 # ## How much of the context to use: the gate
