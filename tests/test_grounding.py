@@ -1,5 +1,6 @@
 """Any model's maps against boxes: measures by hand and by loops over pixels, files that are right or wrong on purpose."""
 
+import dataclasses
 import json
 import math
 import re
@@ -296,6 +297,25 @@ def judged(captioner, data, entities):
     examples = data.examples[:2]
     entries = grounding.entries(captioner, data, Reader(), examples, said(captioner, data), progress=False)
     return entries, grounding.judge(entries, entities)[0]
+
+
+@pytest.mark.parametrize(
+    ("view", "seen"), [("whole", (0.0, 0.0, 1.0, 1.0)), ("crop", (144 / 512, 16 / 256, 368 / 512, 240 / 256))]
+)
+def test_the_part_that_the_maps_cover(world, view, seen):
+    """Of 200 x 100 pixels, "crop" takes the middle 224 x 224 of 512 x 256."""
+    data = CaptionSet("photos", world[1].examples[:1], draw=lambda _: Image.new("RGB", (200, 100)))
+    captioner = world[0](f"encoder.view={view}")
+    found = grounding.entries(captioner, data, Reader(), data.examples, said(captioner, data), progress=False)
+    assert [entry.reference for entry in found] == [True, True, True, False]
+    assert [entry.seen for entry in found] == [pytest.approx(seen)] * 4
+
+
+def test_of_two_equal_references_one_is_measured(world):
+    captioner_with, data, _ = world
+    example = dataclasses.replace(data.examples[0], references=(REFERENCES[0], REFERENCES[1], REFERENCES[0]))
+    found = grounding.entries(captioner_with(), data, Reader(), [example], {}, progress=False)
+    assert [entry.words[:2] for entry in found] == [("a", "child"), ("the", "girl's")]
 
 
 @pytest.mark.parametrize("attention", ["soft", "none"])

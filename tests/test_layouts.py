@@ -91,7 +91,7 @@ class TestKaggle:
 
     def test_other_photographs_are_split_by_the_hash(self, tmp_path, by_thirds):
         lines(tmp_path / "captions.txt", "image,caption", *(f"{name},A dog" for name in NAMES))
-        photos(tmp_path / "Images")
+        photos(tmp_path / "Flicker8k_Dataset")  # as the folder of the official archive is spelt
         assert [split for split, _ in found(tmp_path).values()] == ["train", "dev", "test"]
 
     def test_flickr30k(self, tmp_path, by_thirds):

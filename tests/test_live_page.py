@@ -5,12 +5,10 @@ Needs Chromium and npm (which fetches onnxruntime-web once), and is skipped wher
 
 import base64
 import contextlib
-import http.server
 import io
 import json
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ import PIL
 import pytest
 import torch
 from PIL import Image
+from serving import Server
 
 from satlib.cli import main
 from satlib.data import images, scenes
@@ -54,28 +53,6 @@ ASK = """([what, details]) => new Promise((done) => {
 })"""
 
 
-class Server:
-    """A plain file server, and a record of what it was asked for."""
-
-    def __init__(self, folder):
-        self.sent, record = [], self
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def __init__(self, *arguments):
-                super().__init__(*arguments, directory=str(folder))
-
-            def log_message(self, *_):
-                record.sent.append(self.path)
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}/"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def stop(self):
-        self.server.shutdown()
-        self.server.server_close()
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """The page as `satlib page FOLDER` writes it, as a Space."""
@@ -105,7 +82,7 @@ def visit(browser, folder, wait=True, thrifty=True, **context):
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.server, page.asked = server, asked
     try:
-        page.goto(server.address)
+        page.goto(f"{server.address}/")
         if wait:
             finished(page)
         yield page

@@ -5,16 +5,14 @@ import json
 import shutil
 import sys
 import tarfile
-import threading
 from collections import Counter
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 import tiny
 import torch
 from PIL import Image
+from serving import Server
 
 from satlib import cli
 from satlib.data import datasets, folder, images, scenes, shards
@@ -195,17 +193,10 @@ class TestStreaming:
         assert 12 / 2 <= max(alive) <= 12 + 7 * 3 + 4 + 2
 
     def test_an_address_serves_as_well(self, some):
-        class Handler(SimpleHTTPRequestHandler):
-            def log_message(self, *arguments):
-                pass
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(some))) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            address = f"http://127.0.0.1:{server.server_port}"
-            assert rows(stream(address).epoch(0)) == rows(stream(some).epoch(0))
+        with Server(some) as server:
+            assert rows(stream(server.address).epoch(0)) == rows(stream(some).epoch(0))
             with pytest.raises(SatlibError, match="HTTP 404"):
-                datasets.load(f"{address}/nowhere")
-            server.shutdown()
+                datasets.load(f"{server.address}/nowhere")
 
     def test_a_command_is_not_run(self, tmp_path):
         with pytest.raises(SatlibError, match="neither a data set"):

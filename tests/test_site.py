@@ -3,18 +3,16 @@
 The site is built once, in about a minute. What a browser is needed for is skipped without Chromium or Playwright.
 """
 
-import functools
-import http.server
 import json
 import re
 import sys
-import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import nbformat
 import pytest
+from serving import Server
 from tools_path import editions
 
 pytestmark = pytest.mark.timeout(900)
@@ -157,20 +155,11 @@ def test_no_solution_is_in_it(site, pages):
     ]
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A file server that prints nothing."""
-
-    def log_message(self, *arguments):
-        """Print nothing."""
-
-
 @pytest.fixture(scope="session")
 def address(site):
     """Where the site is served."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    with Server(site) as server:
+        yield server.address
 
 
 @pytest.fixture

@@ -1,0 +1,30 @@
+"""A plain file server on this machine."""
+
+import functools
+import http.server
+import threading
+
+
+class Server:
+    """Serves a folder until the end of a `with` block; `address` ends without a slash, `sent` are the paths that were asked for."""
+
+    def __init__(self, folder):
+        self.sent, record = [], self
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *_):
+                record.sent.append(self.path)
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+        self.address = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.http.shutdown()
+        self.http.server_close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
