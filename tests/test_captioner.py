@@ -45,6 +45,19 @@ class TestFile:
             assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
         assert read_safetensors(tmp_path / "model.safetensors")[0]["card"] == {"data": "tiny"}
 
+    @pytest.mark.parametrize("trained", [False, True])
+    def test_a_frozen_encoder_is_shared_and_a_trained_one_is_the_files(self, tmp_path, trained):
+        """Its weights in the file never go into the encoder that other models use."""
+        captioner, shared = tiny.decided(changes=[f"encoder.train={trained}".lower()]), encoders.create("tiny")
+        if trained:
+            torch.nn.init.ones_(captioner.encoder.body[1].weight)
+        captioner.save(tmp_path / "model.safetensors")
+        before = encoders.weights_hash(shared.body)
+        loaded = Captioner.load(tmp_path, encoder=shared)
+        assert (loaded.encoder is shared) == (not trained)
+        assert encoders.weights_hash(shared.body) == before
+        assert encoders.weights_hash(loaded.encoder.body) == encoders.weights_hash(captioner.encoder.body)
+
     @pytest.mark.parametrize(("storage", "least", "most"), [("float16", 0.45, 0.7), ("int8", 0.2, 0.6)])
     def test_smaller_storage_has_a_bounded_error(self, captioner, tmp_path, storage, least, most):
         captioner.save(tmp_path / "whole.safetensors")

@@ -18,7 +18,7 @@ from satlib import cli, recipe
 from satlib.data import scenes
 from satlib.evaluation import animation, grounding
 from satlib.model import shipped
-from satlib.model.captioner import Caption, Captioner
+from satlib.model.captioner import Caption, Captioner, read_file
 
 
 @pytest.fixture(scope="module")
@@ -181,13 +181,12 @@ class TestTheWholeWay:
         file = run[1] / "model.safetensors"
         assert card["file"].startswith(f"{file}, {file.stat().st_size / 1e6:.1f} MB, ")
         assert card["data"] == Captioner.load(run[1]).recipe.data.name
-        shutil.copy(file, tmp_path / "alone.safetensors")
-        done("info", tmp_path / "alone.safetensors", "--json")
+        other = tmp_path / "flickr8k-lite0-boxes.safetensors"  # only the name is that of a model with scores
+        shutil.copy(file, other)
+        done("info", other, "--json")
         alone = json.loads(capsys.readouterr().out)
-        assert alone.pop("scores") == f"none yet; run: satlib evaluate {tmp_path / 'alone.safetensors'}"
-        assert alone.items() - card.items() == {
-            ("file", card["file"].replace(str(file), str(tmp_path / "alone.safetensors")))
-        }
+        assert alone.pop("scores") == f"none yet; run: satlib evaluate {other}"
+        assert alone.items() - card.items() == {("file", card["file"].replace(str(file), str(other)))}
         assert card["terms"].startswith("those of its training data")
         done("info", "flickr8k-lite0-boxes")
         lines = capsys.readouterr().out.splitlines()
@@ -218,10 +217,16 @@ class TestTheWholeWay:
         assert f"| vocabulary | {len(made.vocabulary.to_json())} words |" in text
         assert "already has files" in mistake(capsys, "export", run[1], "--hub", tmp_path / "hub")
         done("export", "flickr8k-lite0-soft", "--hub", tmp_path / "photographs")
+        kinds = [{value.dtype for value in read_file(tmp_path / name)[2].values()} for name in ("hub", "photographs")]
+        assert kinds == [
+            {torch.float32},
+            {torch.float32, torch.float16, torch.int8},
+        ]  # int8, the default, is for matrices
         text = (tmp_path / "photographs" / "README.md").read_text()
         read = pytest.importorskip("huggingface_hub").ModelCard(text).data
         assert (read.library_name, read.license, read.datasets) == ("satlib", "other", ["flickr8k"])
-        assert [one.metric_value for one in read.eval_results if one.metric_name == "CIDEr"] == [56.4]
+        (cider,) = (one for one in read.eval_results if one.metric_name == "CIDEr")
+        assert (cider.metric_value, cider.dataset_name, cider.dataset_split) == (56.4, "flickr8k", "test")
         assert "CIDEr 56.4 (flickr8k, test split, beam 5), before it was exported |" in text
         assert (read["license_name"], read["license_link"]) == ("terms-of-flickr8k", "LICENSE")
         terms = (tmp_path / "photographs" / "LICENSE").read_text()

@@ -11,7 +11,7 @@ from PIL import Image
 from satlib import recipe
 from satlib.data import folder
 from satlib.data.check import check
-from satlib.data.datasets import CaptionSet, Example, data_root, find_root, load
+from satlib.data.datasets import CaptionSet, Example, data_root, load
 from satlib.errors import SatlibError
 from satlib.training.training_data import training_data
 
@@ -338,18 +338,6 @@ def test_data_root(monkeypatch):
     monkeypatch.setenv("SATLIB_DATA", "/somewhere")
     assert data_root() == Path("/somewhere")
     assert data_root("~/else") == Path.home() / "else"
-
-
-def test_a_set_is_found_below_the_root_or_beside_the_folder_at_hand(monkeypatch, tmp_path):
-    notebooks, elsewhere = tmp_path / "notebooks", tmp_path / "elsewhere"
-    for made in (notebooks, elsewhere / "coco", tmp_path / "data" / "flickr8k"):
-        made.mkdir(parents=True)
-    monkeypatch.chdir(notebooks)
-    monkeypatch.delenv("SATLIB_DATA", raising=False)
-    assert find_root("flickr8k").resolve() == tmp_path / "data"
-    assert find_root("coco") is None
-    monkeypatch.setenv("SATLIB_DATA", str(elsewhere))
-    assert find_root("coco") == elsewhere
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from satlib.model.decoder import State
 
 WORDS = ("a", "red", "circle", "square", "on", "the", "left", "<b>")
 PHOTOS = {f"photo {i}": tiny.draw(example) for i, example in enumerate(tiny.data().examples[:3])}
-WIDE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 320, 3), dtype=np.uint8))
 
 
 @pytest.fixture

@@ -23,14 +23,6 @@ def data_root(option: str | None = None) -> Path:
     return Path(option or os.environ.get("SATLIB_DATA") or "data").expanduser()
 
 
-def find_root(name: str) -> Path | None:
-    """The data root that contains a folder of this name: `data_root()`, or ../data, which a notebook uses.
-
-    None if neither contains it, for code that can also work without the data set.
-    """
-    return next((root for root in (data_root(), Path("..") / "data") if (root / name).is_dir()), None)
-
-
 def load(name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0) -> CaptionSet:
     """Load a caption set.
 

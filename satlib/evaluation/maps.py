@@ -36,7 +36,6 @@ from satlib.model.captioner import Caption, Captioner
 from satlib.model.transformer import TransformerDecoder
 
 TOLERANCE = 15  # pixels: a point this close to an object counts as on it
-MEASURES = ("mass", "pointing", "pointing strict")  # each for the map, the mean map ("_still") and chance ("_chance")
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,9 @@ class Target:
 
 
 def measure(caption: Caption, targets: Iterable[Target]) -> list[Measurement]:
-    """Compare a caption's attention maps with the objects that its words name: `MEASURES`.
+    """Compare a caption's attention maps with the objects that its words name.
+
+    "mass", "pointing" and "pointing strict" are measured of the word's map, of the caption's mean map ("_still") and of chance ("_chance").
 
     Args:
         caption: words and maps (C, h, w), the map of the end mark last.
