@@ -8,8 +8,8 @@
     inventions      how many of the objects that people and models name are in none of the same four references: percent, and the
                     limits of its 95 % interval by the bootstrap over photographs
 
-`python benchmarks/judging.py --inventions` measures only the last, and needs only captions. "teacher forcing" and "likelihood" need
-the features of the models (`satlib features MODEL`), "people" needs Java for METEOR, the mean over captions.
+`python benchmarks/judging.py --captions` measures the first and the last anew, from stored captions. "teacher forcing" and "likelihood"
+need the features of the models (`satlib features MODEL`), "people" needs Java for METEOR, the mean over captions.
 """
 
 import argparse
@@ -122,26 +122,23 @@ def main() -> None:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument(
-        "--inventions", action="store_true", help="only measure how often people and models invent objects"
-    )
+    parser.add_argument("--captions", action="store_true", help='only judge stored captions: "people" and "inventions"')
     args = parser.parse_args()
     root = args.data
     data = datasets.load("flickr8k", root, require_images=False)
     references = {each.image_id: [" ".join(tokenise(line)) for line in each.references] for each in data.split("test")}
-    found: dict[str, Any] = {"inventions": {}}
+    found: dict[str, Any] = {"command": COMMAND, "images": len(references)}
+    if not args.captions:
+        found["teacher forcing"] = teacher_forcing(data, root, references)
+        found["likelihood"] = likelihood(data, root)
+        print(found, flush=True)
+    found |= {"people": {}, "inventions": {}}
     for name, captions in everyone(references):
+        found["people"][name] = against_four(captions, references)
         found["inventions"][name] = [round(value, 3) for value in invented(captions, references)]
-        print("{:24} {:5.1f} % ({:.1f} to {:.1f})".format(name, *found["inventions"][name]), flush=True)
-    if args.inventions:
-        write_json(TARGET, json.loads(TARGET.read_text(encoding="utf-8")) | found)
-        return
-    found |= {"command": COMMAND, "images": len(references)}
-    found["teacher forcing"] = teacher_forcing(data, root, references)
-    found["likelihood"] = likelihood(data, root)
-    print(found, flush=True)
-    people = {name: against_four(captions, references) for name, captions in everyone(references)}
-    write_json(TARGET, found | {"people": people})
+        print(name, found["people"][name], found["inventions"][name], flush=True)
+    earlier = json.loads(TARGET.read_text(encoding="utf-8")) if args.captions else {}
+    write_json(TARGET, earlier | found)
 
 
 if __name__ == "__main__":

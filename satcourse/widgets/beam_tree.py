@@ -37,21 +37,27 @@ def tree_figure(
         style = _BEST if prefix and prefix == best[:x] else _KEPT if prefix in kept or not prefix else _DROPPED
         if prefix:
             before = places[prefix[:-1]]
-            axis.plot([x - 0.78, x - 0.24], [before, y], **style)
+            axis.plot([x - 1, x], [before, y], **style)
             p = next_words(prefix[:-1])[prefix[-1]]
             # On its line, near the word: there the lines to a prefix's words are farthest apart.
             label = {"boxstyle": "round,pad=0.1", "facecolor": "0.95", "edgecolor": "none"}
             style_of_p = {"ha": "center", "va": "center", "fontsize": 8, "color": "0.1", "zorder": 4, "bbox": label}
-            axis.text(x - 0.78 + 0.68 * 0.54, before + 0.68 * (y - before), f"{p:.2f}", **style_of_p)
+            axis.text(x - 0.42, before + 0.58 * (y - before), f"{p:.2f}", **style_of_p)
         box = {
             "boxstyle": "round,pad=0.25",
             "facecolor": "0.95",
             "edgecolor": style["color"],
             "linestyle": style["linestyle"],
         }
-        axis.text(
-            x, y, prefix[-1] if prefix else "(start)", ha="center", va="center", fontsize=9, color="0.1", bbox=box
-        )
+        word = {
+            "ha": "center",
+            "va": "center",
+            "fontsize": 9,
+            "color": "0.1",
+            "zorder": 4,
+            "bbox": box,
+        }  # above the lines
+        axis.text(x, y, prefix[-1] if prefix else "(start)", **word)
     for prefix in ends:
         p = math.prod(next_words(prefix[:t])[prefix[t]] for t in range(len(prefix)))
         weight = "bold" if prefix == best else "normal"
