@@ -435,7 +435,8 @@ def test_the_sheet():
     corners = box.get_x(), box.get_y(), box.get_x() + box.get_width(), box.get_y() + box.get_height()
     assert (np.array(corners) + 0.5) / [width, height, width, height] == pytest.approx([0.1, 0.2, 0.5, 0.6])
     assert box.get_x() <= x <= box.get_x() + box.get_width()
-    assert box.get_y() <= at.get_ydata()[0] <= box.get_y() + box.get_height()
+    peak = (at.get_xdata()[0] + 0.5) / width, (at.get_ydata()[0] + 0.5) / height
+    assert peak == pytest.approx((1.5 / 6, 1.5 / 4), abs=0.01)  # the middle of its cell
     assert f"mass {100 * judgement.values['mass']:.0f} %" in first.get_xlabel()
 
 
