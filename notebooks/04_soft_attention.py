@@ -779,7 +779,7 @@ reveal("all places cost", my_guess_all_places, all_places)
 
 # %% [markdown]
 # ## Where it looks next depends on the words so far
-# <!-- index: claim: where it looks next depends on the words so far | forced words move the maps, from the second word after them on | satcourse.widgets.explorer.read | tests/test_soft_attention.py::test_a_word_moves_the_maps_from_the_second_after_it -->
+# <!-- index: claim: where it looks next depends on the words so far | forced words move the maps, from the second word after them on | satcourse.widgets.reading.read | tests/test_soft_attention.py::test_a_word_moves_the_maps_from_the_second_after_it -->
 #
 # > **Paper, section 3.1.2.** The hidden state varies as the output goes on: *where* the network looks next depends on the sequence of words
 # > already generated.

@@ -43,7 +43,7 @@ from satcourse.figures import use_page_style
 from satcourse.lessons import estimators
 from satcourse.lessons.marginal import every_place
 from satcourse.lessons.vectors import Vectors
-from satcourse.widgets import explorer
+from satcourse.widgets.reading import annotate, read
 from satcourse.widgets.steering import steered
 from satlib.data import scenes
 from satlib.data.batches import SameLengthBatches, pairs
@@ -75,7 +75,7 @@ guess_neglected = ...  # a number in place of the dots, before you run the next 
 # %%
 trained = Captioner.load(shipped.model("scenes-soft"))
 photo = scenes.scene("test-000011").photo()
-reading = explorer.read(trained, explorer.annotate(trained, photo))
+reading = read(trained, annotate(trained, photo))
 table = reading.alphas.flatten(1)  # (C, L)
 C, L = table.shape
 coverage = table.sum(0)

@@ -43,7 +43,8 @@ from satcourse import demo
 from satcourse.exercises import reveal
 from satcourse.figures import use_page_style
 from satcourse.widgets import drawings
-from satcourse.widgets.explorer import Explorer, annotate, read
+from satcourse.widgets.reading import annotate, read
+from satcourse.widgets.scrubber import Scrubber
 from satcourse.widgets.steering import look_again
 from satlib.data import scenes, scenes_paint
 from satlib.data.features import Pixels
@@ -620,22 +621,16 @@ reveal("soft: articles that stay, percent", my_guess_articles, table["soft", "a,
 # it lies on a beautiful circle.
 
 # %% [markdown]
-# ## The explorer
+# ## Force a word
 #
-# Choose a model, a picture, a word (press it) and a temperature for the softmax. Press one of the words after "say instead", or
-# type another: the words before it stay, and the model goes on from there. Where there are no controls, the notebook is not running;
-# the picture shows where they start.
+# You know this widget from notebook 00: drag along the sentence, and click on the picture to move the light. Now press one of the
+# words beside it, or type another: the words before it stay, and the model goes on from there. `Scrubber(models["hard"], shown)`
+# shows the other model, and `Scrubber(photographer, photographs)` the photographs.
 
 # %%
 shown = {"scene 1": data.photo(right[0]), "scene with a mistake": data.photo(blamed[0])}
-show = Explorer(
-    {"soft attention": models["soft"], "hard attention": models["hard"], "photographs": photographer},
-    shown | {f"scene {number}": data.photo(each) for number, each in enumerate(right[1:4], 2)} | photographs,
-)
-show
-
-# %%
-show.figure()
+shown |= {f"scene {number}": data.photo(each) for number, each in enumerate(right[1:4], 2)}
+Scrubber(models["soft"], shown)
 
 # %% [markdown]
 # The same from code. Above, we forced the light and the words followed. Now force a word, and see whether the light follows: the
@@ -651,9 +646,7 @@ other = world[right[0].image_id].objects[1 - number]
 changed = read(models["soft"], a, forced=[*alone.words[:at], other.colour])
 print("alone:", " ".join(alone.words))
 print("now:  ", " ".join(changed.words))
-drawings.reading_figure(
-    shown["scene 1"], changed, shape_at, alone.labels, f"'{other.colour}' by force", models["soft"].view
-)
+plots.attention_figure(shown["scene 1"], changed.words, changed.alphas)
 
 # %% [markdown]
 # The rest of the sentence is word for word the same, and the peak of the shape's map has not moved. Light moved by force took most

@@ -4,13 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from satcourse.widgets import drawings
-from satcourse.widgets.explorer import Reading
 from satlib.data.images import seen_box
-from satlib.evaluation import plots
 
 PARTS = [
     ("One", [("00", "look"), ("01", "before images")]),
@@ -22,16 +19,6 @@ LONG = ["antidisestablishmentarianism", "$5$", "skateboarding", "grasshoppers"]
 
 def photo(width=224, height=224):
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
-def maps(count, grid=(7, 7)):
-    return torch.randn(count, grid[0] * grid[1]).softmax(1).view(count, *grid)
-
-
-def reading(count, forced=0):
-    words = (LONG * 6)[:count]
-    alternatives = [[(word, 0.6), *((f"other{i}", 0.05) for i in range(5))] for word in [*words, plots.END_LABEL]]
-    return Reading(words, forced, [0.6] * (count + 1), maps(count + 1), torch.rand(count + 1), alternatives)
 
 
 def texts(figure):
@@ -48,30 +35,6 @@ def check(figure):
         assert figure.bbox.y0 <= box.y0 <= box.y1 <= figure.bbox.y1, text
         for other, taken in boxes[i + 1 :]:
             assert not box.overlaps(taken), (text, other)
-
-
-@pytest.mark.parametrize("count", [0, 1, 10, 20])
-def test_a_reading_is_whole(count):
-    shown = reading(count, forced=count // 2)
-    figure = drawings.reading_figure(
-        photo(), shown, count // 2, ["another"] * count, "soft   |   scene 1   |   temperature 1"
-    )
-    check(figure)
-    said = [text.get_text() for text in texts(figure)]
-    assert plots.END_LABEL in said
-    assert [f"[{word}]" in said for word in shown.words] == [
-        i < count // 2 or word in shown.words[: count // 2] for i, word in enumerate(shown.words)
-    ]
-
-
-def test_a_given_word_that_is_no_alternative_has_its_bar():
-    shown = reading(2)
-    shown.words[0], shown.probabilities[0] = "rare", 0.001
-    figure = drawings.reading_figure(photo(320, 240), shown, 0)
-    check(figure)
-    names = [label.get_text() for label in figure.axes[1].get_yticklabels()]
-    assert names[-1] == "rare •"
-    assert len(names) == 7
 
 
 def test_the_course_map_is_whole():

@@ -238,8 +238,62 @@ class TestKinds:
                 assert not re.search(rf"(?<![\d.]){re.escape(f'{truth:.4g}')}(?!\.?\d)", said)
 
 
+# No mistake of a task's foresees these; what the results have to do with the right ones explains them.
+RELATED = {
+    "1.1": {
+        "the beginning is right, and then more follows": functools.partial(reference("1.1"), stops=False),
+        "only its last element is missing": lambda *x: tuple(
+            part[:-1] if words[-1] == 0 else part
+            for words in [reference("1.1")(*x)[0]]
+            for part in reference("1.1")(*x)
+        ),
+    },
+    "1.3": {
+        "padding has a weight of 0.5": lambda e, mask: torch.softmax(e, 1),
+        "padding has a weight of 0.2": lambda e, mask: torch.softmax(e * mask, 1),
+    },
+    "2.1": {"axes are exchanged": lambda maps: maps.flatten(2)},
+    "2.2": {"the values are right, in reverse order": lambda *x: reference("2.2")(*x)[::-1]},
+    "2.3": {"every value is 1 too small": lambda layers: reference("2.3")(layers) - 1},
+    "3.4": {
+        "how often each caption comes": lambda *x: reference("3.4")(*x)[1:],
+        "batches that are too large": lambda lengths, size: reference("3.4")(lengths, len(lengths)),
+    },
+    "3.6": {"only the first ones are missing along axis 1": lambda words, E: (E[words[:, :-1]], words[:, 1:])},
+    "4.2": {
+        "do not sum to one over the places: a sum is 0.4": lambda e: torch.softmax(e.flatten(), 0).view(e.shape),
+        "do not sum to one over the places: a sum is 7": torch.exp,
+    },
+    "5.2": {"this is the sum of the expected values": lambda alphas: reference("5.2")(alphas).sum()},
+    "5.4": {"the mean of its values along axis 0": lambda p, a, w: -p.sum(1) + w * reference("5.2")(a)},
+    "5.5": {
+        "do not sum to one over the words": lambda alpha, n: (alpha.unsqueeze(2) * n).sum(1),
+        "the sum of its values along axis 1": lambda alpha, n: alpha.unsqueeze(2) * torch.softmax(n, 2),
+    },
+    "5.6": {"do not sum to one over the words": lambda alpha, n: (torch.softmax(n, 2) ** alpha.unsqueeze(2)).prod(1)},
+    "6.1": {"every value is 1 too large": lambda *x: reference("6.1")(*x) + 1},
+    "6.3": {"every value has the wrong sign": lambda *x: -reference("6.3")(*x)},
+    "6.4": {"constants for autograd": lambda b, log_p: (log_p - b, 0.9 * b + 0.1 * log_p.mean())},
+    "6.6": {"every value has the wrong sign": lambda *x: -reference("6.6")(*x)},
+    "7.1": {"the beginning is right, and then more follows": lambda table, longest: reference("7.1")(table, 50)},
+    "7.3": {"do not sum to one over the words": lambda p, share: p * (reference("7.3")(p, share) > 0)},
+    "7.6": {
+        "every value is 0.01 times the expected one": lambda *x: tuple(share / 100 for share in reference("7.6")(*x)),
+        "the values are right, in reverse order": lambda *x: reference("7.6")(*x)[::-1],
+    },
+    "8.5": {"this is the sum of the expected values": lambda alphas: reference("8.5")(alphas).sum()},
+    "9.2": {"every value is 1 minus the expected one": lambda *x: 1 - reference("9.2")(*x)},
+}
+
+
 class TestWhatIsSaid:
     """Answers of learners that no mistake of a task's foresees."""
+
+    def test_what_is_said_of_related_results(self):
+        said = {(id, words): verdict(id, answer) for id, each in RELATED.items() for words, answer in each.items()}
+        wrong = {place: words for place, words in said.items() if f"{place[0]} is wrong: " not in words}
+        assert wrong == {}
+        assert {place: words for place, words in said.items() if place[1] not in words} == {}
 
     def test_what_cannot_be_looked_into_is_held_against_the_reference(self):
         for id, answer, beginning in (

@@ -3,7 +3,6 @@
 Needs Chromium (apt install chromium) and Playwright (of the dev extra); skipped where one of them is missing.
 """
 
-import base64
 import contextlib
 import os
 import shutil
@@ -23,11 +22,6 @@ from satcourse.exercises.engine import chapter
 
 pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).resolve().parent.parent
-EXPLORER = (
-    "import satlib\nfrom satcourse.widgets.explorer import Explorer\nfrom satlib.data import scenes",
-    'captioners = {name: satlib.load(f"scenes-{name}", "cpu") for name in ("soft", "hard")}',
-    'Explorer(captioners, {name: scenes.scene(name).photo() for name in ("test-000003", "test-000009")})',
-)
 SCRUBBER = (
     "import satlib\nfrom satcourse.widgets.scrubber import Scrubber\nfrom satlib.data import scenes",
     'Scrubber(satlib.load("scenes-soft", "cpu"), {"a drawn scene": scenes.scene("test-000003").photo()})',
@@ -61,9 +55,8 @@ def course(tmp_path_factory):
     shutil.copytree(ROOT / "notebooks", course / "notebooks", ignore=shutil.ignore_patterns("__pycache__", ".*"))
     (course / ".venv" / ".installed").touch()  # newer than what it is made from: nothing is installed
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    for name, sources in (("explorer", EXPLORER), ("scrubber", SCRUBBER)):
-        cells = [nbformat.v4.new_code_cell(source) for source in sources]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), course / "notebooks" / f"{name}.ipynb")
+    cells = [nbformat.v4.new_code_cell(source) for source in SCRUBBER]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), course / "notebooks" / "scrubber.ipynb")
     return course
 
 
@@ -209,31 +202,6 @@ def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, l
     handle.focus()
     page.keyboard.press("ArrowLeft")
     page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'blue'")
-
-
-def test_the_explorers_slider_changes_its_picture(page, lab):
-    _open(page, lab, "notebooks/explorer.ipynb")
-    _run_all(page)
-    explorer = page.locator(".jp-CodeCell", has=page.locator(".widget-dropdown"))
-    image, handle = explorer.locator("img.widget-image"), explorer.locator(".noUi-handle")
-    image.wait_for()
-    chosen = explorer.locator(".widget-toggle-buttons .mod-active")
-    assert chosen.count() == 1
-    assert chosen.inner_text() == explorer.locator(".widget-toggle-buttons button").first.inner_text()
-    assert explorer.locator(".widget-readout").inner_text() == "1.00"  # where it starts, whatever other cells did
-    before, at = base64.b64decode(image.evaluate(BYTES)), handle.get_attribute("aria-valuenow")
-    assert before.startswith(b"\x89PNG")
-    handle.focus()
-    for _ in range(8):
-        page.keyboard.press("ArrowLeft")
-    for _ in range(480):
-        page.wait_for_timeout(500)
-        after = base64.b64decode(image.evaluate(BYTES))
-        if after != before and page.evaluate(IDLE):
-            break
-    assert float(handle.get_attribute("aria-valuenow")) < float(at)
-    assert after.startswith(b"\x89PNG")
-    assert after != before
 
 
 def verdicts(cells):

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from satcourse.widgets import still
-from satcourse.widgets.explorer import annotate
+from satcourse.widgets.reading import annotate
 from satcourse.widgets.scrubber import Scrubber
 from satlib.data import scenes
 from satlib.data.text import END, UNKNOWN
@@ -151,6 +151,38 @@ class TestForcedPlaces:
             assert scrubber.sentence.value.count("box-shadow") == 1
             scrubber.release.click()
         assert changed >= 2
+
+
+class TestForcedWords:
+    def test_a_word_is_pressed_and_taken_back(self, made):
+        own, before = made.own.words, made.image.value
+        made.word.value = 1
+        word = next(word for word, _ in made.reading.alternatives[1] if word != own[1])
+        button = next(button for button in made.alternatives if button.description == word)
+        button.click()
+        assert made.reading.words[:2] == [own[0], word]
+        assert torch.equal(made.reading.alphas[:2], made.own.alphas[:2])  # it looks before it speaks
+        assert made.word.value == 1
+        assert made.sentence.value.count("box-shadow") == 1
+        made.cells[2].click()
+        assert made.reading.words[:2] == [own[0], word]  # what was said stays said
+        assert made.reading.alphas[1].flatten().argmax() == 2
+        made.release.click()
+        made.word.value = 0
+        assert (made.said, made.reading.words, made.image.value) == ([], own, before)
+
+    def test_a_word_is_typed(self, made):
+        made.word.value = 1
+        made.instead.value = "square"
+        assert made.reading.words[1] == "square"
+        assert made.instead.value == ""
+        shown = made.image.value
+        made.instead.value = "<b>zebra"
+        assert "s vocabulary; give one of" in made.note.value
+        assert "<b>" not in made.note.value
+        assert (made.reading.words[1], made.image.value) == ("square", shown)
+        made.word.value = 0
+        assert "vocabulary" not in made.note.value
 
 
 def test_what_it_needs(captioner, monkeypatch):

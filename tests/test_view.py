@@ -9,7 +9,7 @@ import tiny
 import torch
 from PIL import Image
 
-from satcourse.widgets import explorer
+from satcourse.widgets.reading import annotate
 from satlib import cli, recipe
 from satlib.data import images
 from satlib.data.features import Pixels
@@ -48,11 +48,11 @@ class TestEveryPartSeesTheSame:
         data.draw = lambda example: photo
         assert torch.equal(Pixels(data, view).read(["train-0"])[0], self.pixels(photo, view))
 
-    def test_the_explorer(self, photo, view):
+    def test_a_reading(self, photo, view):
         made = captioner(view)
         with torch.inference_mode():
             direct = made.annotations(self.pixels(photo, view)[None])[0]
-        assert torch.equal(explorer.annotate(made, photo), direct)
+        assert torch.equal(annotate(made, photo), direct)
 
     def test_a_model_file_and_an_evaluation_carry_it(self, view, tmp_path, monkeypatch):
         captioner(view).save(tmp_path / "model.safetensors")

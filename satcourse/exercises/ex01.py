@@ -16,12 +16,6 @@ Said = tuple[list[int], list[Tensor]]
 L, D, K = 5, 4, 40
 
 
-def _without_end(step: Speaker, s: Tensor, longest: int) -> Said:
-    words, weights = greedy(step, s, longest)
-    kept = [word for word in words if word != END]
-    return kept, weights[: len(kept)]
-
-
 def _speakers() -> list[tuple[Speaker, Tensor, int]]:
     """Decoders with random weights: one says the end mark as its fifth word, the other never does and has to be stopped."""
 
@@ -71,8 +65,6 @@ greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
     "each step hears that there was no word before: feed it the word that was just said": partial(greedy, hears=False),
     "each step begins with the first state: hand the new state on": partial(greedy, moves=False),
-    "it goes on after the end mark: stop once END has been said": partial(greedy, stops=False),
-    "the end mark is missing at the end: the docstring wants it included": _without_end,
     "it takes the least likely word: argmin in place of argmax": partial(greedy, choose=torch.argmin),
 }
 
@@ -134,13 +126,9 @@ masked_weights.says = "sentences of 5, 3, 2 and 1 words, weights that sum to 1 o
 masked_weights.cases = _masks
 masked_weights.invariants = (_padding_is_left_out, sums_to_one(1, over="the words"))
 masked_weights.mistakes = {
-    "padding not masked: words that are not there get weight": lambda e, mask: torch.softmax(e, 1),
     "masked after the softmax: what is left does not sum to one; mask the energies before": _after,
     "the mask is the wrong way round: only padding has weight, and a sentence without padding gets NaN": lambda e, mask: (
         torch.softmax(e.masked_fill(mask, -torch.inf), 1)
-    ),
-    "padding got an energy of 0, which is a weight like any other: exp(0) = 1; it needs minus infinity": lambda e, mask: (
-        torch.softmax(e * mask, 1)
     ),
     "softmax over the batch axis: each sentence's weights sum to 1 over its words": lambda e, mask: torch.softmax(
         e.masked_fill(~mask, -torch.inf), 0

@@ -41,12 +41,10 @@ places.mistakes = {
     "the numbers are read in the wrong order: reshape mixes places; the channels must become the last axis first": lambda x: (
         x.reshape(x.shape[0], -1, x.shape[1])
     ),
-    "the axes are (B, D, L): one row for each place is wanted, (B, L, D)": lambda x: x.flatten(2),
     "the places go down the columns: place 1 is to the right of place 0": lambda x: (
         x.transpose(2, 3).flatten(2).transpose(1, 2)
     ),
     "the rows of the grid are still an axis of their own: L is all places, h times w": lambda x: x.permute(0, 2, 3, 1),
-    "the places come before the batch: the axes are (B, L, D)": lambda x: places(x).transpose(0, 1),
 }
 
 
@@ -60,7 +58,6 @@ def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
 centre.says = "four places in grids of 14 x 14, 7 x 7 and 2 x 5"
 centre.cases = lambda: [(0, (14, 14), 224), (60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 100)]
 centre.mistakes = {
-    "x and y have changed places: give (y, x), the row first": lambda i, grid, size: centre(i, grid, size)[::-1],
     "this is the upper left corner of the cell: its middle is half a cell farther": lambda i, grid, size: (
         i // grid[1] * size / grid[0],
         i % grid[1] * size / grid[1],
@@ -111,7 +108,6 @@ receptive_field.mistakes = {
         [(kernel + 1, stride) for kernel, stride in layers]
     ),
     "a layer's own stride counts for the layers above it, not for itself": _strided_first,
-    "a place sees itself too: begin with 1 pixel": lambda layers: receptive_field(layers) - 1,
     "each kernel is multiplied by its own stride: what counts are the strides of the layers below": lambda layers: (
         1 + sum((kernel - 1) * stride for kernel, stride in layers)
     ),

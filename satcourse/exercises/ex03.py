@@ -162,12 +162,6 @@ same_length_batches.mistakes = {
     "batches are cut from the captions as they come: captions of several lengths are together": lambda lengths, size: (
         [list(range(start, min(start + size, len(lengths)))) for start in range(0, len(lengths), size)]
     ),
-    "the last captions of a length are lost: a batch may be smaller than the others": lambda lengths, size: (
-        [batch for batch in same_length_batches(lengths, size) if len(batch) == size]
-    ),
-    "all captions of a length are in one batch: the size of a batch has a limit": lambda lengths, size: (
-        same_length_batches(lengths, len(lengths))
-    ),
     "there is an empty batch: leave it out": lambda *x: [[], *same_length_batches(*x)],
 }
 
@@ -232,7 +226,6 @@ inputs_and_targets.mistakes = {
     "before the first word stands word 0, the end mark: there is no word yet, so give zeros": lambda captions, E: (
         inputs_and_targets(captions, E, first=E[0])
     ),
-    "both are shifted: the first word is never asked for": lambda captions, E: (E[captions[:, :-1]], captions[:, 1:]),
     "the end mark is no target: the model could never learn to stop": lambda captions, E: (
         inputs_and_targets(captions, E)[0][:, :-1],
         captions[:, :-1],

@@ -54,9 +54,6 @@ penalty.mistakes = {
     ),
     "averaged over the places: equation 14 sums over them": lambda alphas: (1 - alphas.sum(1)).square().mean(1),
     "the mean over the words in place of the sum": lambda alphas: (1 - alphas.mean(1)).square().sum(1),
-    "summed over the batch too: one number for each caption is wanted": lambda alphas: (
-        (1 - alphas.sum(1)).square().sum()
-    ),
 }
 
 
@@ -102,7 +99,6 @@ objective.mistakes = {
     "the sum over the batch: the mean is wanted, so that lambda does not grow with the batch": (
         lambda log_p, *x: objective(log_p, *x) * len(log_p)
     ),
-    "one number for each caption: take their mean": lambda log_p, a, w: -log_p.sum(1) + w * penalty(a),
 }
 
 
@@ -134,10 +130,6 @@ marginal.mistakes = {
     "softmax over the places: each place has a distribution over the K words": lambda alpha, n: _mean_of(
         torch.softmax(n, 1), alpha
     ),
-    "the pre-activations are averaged: they are no probabilities": lambda alpha, n: _mean_of(n, alpha),
-    "the weighted distributions are there, and their sum over the places is missing": lambda alpha, n: (
-        alpha.unsqueeze(2) * torch.softmax(n, 2)
-    ),
 }
 
 
@@ -161,9 +153,6 @@ nwgm.mistakes = {
     "probabilities of 1e-130 are 0 in float32, and 0/0 is no number: is there a way without the probabilities?": _by_products,
     "this is the arithmetic mean of the distributions: products of powers are wanted": marginal,
     "the places count alike: alpha is the exponent": lambda alpha, n: torch.softmax(n.mean(1), 1),
-    "it is not normalised: a product of powers sums to less than 1 over the words": lambda alpha, n: (
-        torch.softmax(n, 2) ** alpha.unsqueeze(2)
-    ).prod(1),
     "these are logarithms or pre-activations: take exp, and normalise": lambda alpha, n: _mean_of(n, alpha),
 }
 

@@ -40,7 +40,6 @@ draw.mistakes = {
     "this is the place with the largest weight, whatever the dart: a draw hits others too": lambda alpha, darts: (
         alpha.argmax(1)
     ),
-    "one place too far: count the edges at or below the dart": lambda alpha, darts: draw(alpha, darts) + 1,
     "a dart just below 1 flies past the last place: rounded weights sum to a little less; leave the last edge out": lambda alpha, darts: (
         (darts.unsqueeze(1) >= alpha.cumsum(1)).sum(1)
     ),
@@ -98,7 +97,6 @@ score_loss.mistakes = {
     "reward not detached: its own gradient flows back too; it is a number here, not a function of the weights": (
         lambda log_p, reward, b: -((reward - b) * log_p).mean()
     ),
-    "the sign is turned: this makes rewarded places less likely": lambda *x: -score_loss(*x),
     "nothing is left to learn from: only the reward is to be cut off from the graph, not the loss": (
         lambda *x: score_loss(*x).detach()
     ),
@@ -139,7 +137,6 @@ moving_average.mistakes = {
         log_p - b,
         moving_average(b, log_p)[1],
     ),
-    "neither is cut off from the graph: detach log p first": lambda b, log_p: (log_p - b, 0.9 * b + 0.1 * log_p.mean()),
     "0.9 and 0.1 have changed places: the baseline moves slowly": lambda b, log_p: (
         (log_p - b).detach(),
         0.1 * b + 0.9 * log_p.mean().item(),
@@ -217,7 +214,6 @@ estimator.mistakes = {
     "nothing is left to learn from: only the bracket is to be cut off from the graph, not the loss": (
         lambda *x: estimator(*x).detach()
     ),
-    "the sign of all of it: what is maximised must become a loss": lambda *x: -estimator(*x),
 }
 
 

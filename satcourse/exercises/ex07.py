@@ -103,10 +103,6 @@ greedy.mistakes = {
     "every word was chosen as if it were the first: ask what follows the words so far": lambda table, longest: (
         [max(table(()), key=table(()).__getitem__)] * longest
     ),
-    "`longest` is not kept: there are more words than that": lambda table, longest: greedy(table, 50),
-    "it goes on after the end mark: nothing follows it": lambda table, longest: (
-        greedy(table, longest) + [END] * (longest - len(greedy(table, longest)))
-    ),
     "only the word before is asked about: ask what follows all the words so far": lambda table, longest: greedy(
         lambda prefix: table(prefix[-1:]), longest
     ),
@@ -201,9 +197,6 @@ nucleus.cases = lambda: [
 ]
 nucleus.invariants = (sums_to_one(0, "the probabilities", "the words"),)
 nucleus.mistakes = {
-    "it is not normalised: what is left has to sum to 1 again": lambda p, share: (
-        nucleus(p, share) * p[nucleus(p, share) > 0].sum()
-    ),
     "the word that reaches the share is missing: keep words until they have it together": lambda p, share: _only(
         p, p.argsort(descending=True)[p.sort(descending=True).values.cumsum(0) <= share]
     ),
@@ -374,8 +367,6 @@ chair.mistakes = {
     "these are the objects that are there: count those that are not": lambda *x: tuple(
         100 - share for share in chair(*x)
     ),
-    "the two numbers are exchanged: first the share of the objects": lambda *x: chair(*x)[::-1],
-    "shares, not percent: multiply by 100": lambda *x: tuple(share / 100 for share in chair(*x)),
 }
 
 

@@ -216,7 +216,6 @@ precise_penalty.mistakes = {
         (1 - alphas.sum(1)).square().sum(1).float()
     ),
     "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
-    "one number for the whole batch: one for each caption is wanted": lambda alphas: precise_penalty(alphas).sum(),
 }
 
 

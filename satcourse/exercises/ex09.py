@@ -131,7 +131,6 @@ mass_on.mistakes = {
     "this is the part of the picture that the object covers: the map has no part in it": lambda alpha, mask: (
         mask.float().mean().item()
     ),
-    "this is the mass beside the object": lambda *x: 1 - mass_on(*x),
     "a cell counts whole or not at all: count the part that the object covers": lambda alpha, mask: (
         alpha[_cover(mask, *alpha.shape) > 0.5].sum().item()
     ),

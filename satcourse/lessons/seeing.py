@@ -6,7 +6,7 @@ pools: `vgg19` or `alexnet`. Layers are named as in VGG: conv5_4 is the fourth c
 pool4 the max pool that ends the fourth block.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.grad import conv2d_input
 
 from satlib.data.images import centre, with_shortest
 from satlib.errors import SatlibError
@@ -78,26 +79,16 @@ def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
         if layer not in index_of:
             raise SatlibError(f"{encoder.name} has no layer {layer!r}; choose among {', '.join(index_of)}")
         wanted[index_of[layer]] = layer
-    trace = Trace({}, {}, [])
-
-    def keep(index: int) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            height, width = inputs[0].shape[2:]
-            trace.sizes.append((height, width))
-            if isinstance(module, nn.MaxPool2d):
-                geometry = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
-                _, trace.switches[index] = functional.max_pool2d(inputs[0], *geometry, return_indices=True)
-            if index in wanted:
-                trace.maps[wanted[index]] = output
-
-        return hook
-
-    handles = [module.register_forward_hook(keep(index)) for index, module in enumerate(encoder.body.children())]
-    try:
-        encoder.maps(images)
-    finally:
-        for handle in handles:
-            handle.remove()
+    trace, x = Trace({}, {}, []), encoder.normalised(images)
+    for index, module in enumerate(encoder.body.children()):
+        trace.sizes.append((x.shape[2], x.shape[3]))
+        if isinstance(module, nn.MaxPool2d):
+            geometry = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
+            x, trace.switches[index] = functional.max_pool2d(x, *geometry, return_indices=True)
+        else:
+            x = module(x)
+        if index in wanted:
+            trace.maps[wanted[index]] = x
     return trace
 
 
@@ -139,28 +130,9 @@ def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int
         elif isinstance(module, nn.MaxPool2d):
             signal = unpool(signal, trace.switches[index][image : image + 1], size)
         else:
-            signal = _transposed(module, signal, size)
+            geometry = (module.stride, module.padding, module.dilation, module.groups)
+            signal = conv2d_input((1, module.in_channels, *size), module.weight, signal, *geometry)
     return signal[0].flip(0) if encoder.channels == "BGR" else signal[0]
-
-
-def _transposed(convolution: nn.Conv2d, signal: Tensor, size: tuple[int, int]) -> Tensor:
-    """The transposed convolution (B, out, h, w) -> (B, in, *size), padded for the rows that the stride left over."""
-    padding: Any = convolution.padding  # two numbers, as every layer here has
-    reach = [
-        (signal.shape[2 + i] - 1) * convolution.stride[i]
-        + convolution.dilation[i] * (convolution.kernel_size[i] - 1)
-        + 1
-        for i in (0, 1)
-    ]
-    return functional.conv_transpose2d(
-        signal,
-        convolution.weight,
-        stride=convolution.stride,
-        padding=padding,
-        output_padding=[size[i] + 2 * padding[i] - reach[i] for i in (0, 1)],
-        groups=convolution.groups,
-        dilation=convolution.dilation,
-    )
 
 
 def receptive_field(encoder: Encoder, layer: str, place: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""Drawings of the course: what attention replaces, forced attention, the map of the notebooks, the explorer's figure.
+"""Drawings of the course: what attention replaces, forced attention, the map of the notebooks.
 
 Like the figures of `plots`, they are made without pyplot, the same input gives the same bytes, and they are readable without
 colour vision.
@@ -15,7 +15,6 @@ from matplotlib.textpath import TextPath
 from PIL import Image
 from torch import Tensor
 
-from satcourse.widgets.reading import Reading
 from satlib.data.images import seen_box
 from satlib.evaluation import overlay, plots
 from satlib.evaluation.plots import INK
@@ -277,85 +276,3 @@ def _box(axis: Axes, place: tuple[float, float, float, float], text: str, colour
 def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], **style: str) -> None:
     look = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **style}
     axis.annotate("", end, start, arrowprops=look)
-
-
-def reading_figure(
-    photo: Image.Image,
-    reading: Reading,
-    index: int,
-    alone: Sequence[str] = (),
-    title: str = "",
-    view: str = "whole",
-) -> plots.NotebookFigure:
-    """Draw a reading: one word's map large, the alternatives for that word, and the maps of all words below.
-
-    Args:
-        photo: RGB.
-        reading: a reading of it.
-        index: the word to draw large, counted from 0; the end mark is the last.
-        alone: the labels of the model's own caption; words that differ from it are in orange italics.
-        title: printed above.
-        view: the encoder's view of the photograph (`images.square`).
-    """
-    labels = reading.labels
-    rows = -(-len(labels) // _COLUMNS)
-    figure = plots.Photographs(figsize=(9, 3.5 + 1.05 * rows))
-    height = figure.get_figheight()
-    style = {"va": "top", "fontsize": 10, "color": INK, "parse_math": False}
-    figure.text(0.02, 1 - 0.12 / height, title, **style)
-    if reading.forced or list(alone or labels) != labels:
-        figure.text(
-            0.98,
-            1 - 0.12 / height,
-            "[given by you]   orange: differs from the model's own caption",
-            ha="right",
-            **style,
-        )
-    large = figure.add_axes((0.02, 1 - 3.35 / height, 2.95 / 9, 2.95 / height))
-    large.imshow(overlay.lit(photo, reading.alphas[index : index + 1], 336, view)[0])
-    bars = figure.add_axes((0.475, 1 - 3.1 / height, 0.42, 2.2 / height))
-    _draw_alternatives(bars, reading, index)
-    maps = figure.add_axes((0.02, 0.05 / height, 0.96, 1.05 * rows / height))
-    _draw_maps(maps, overlay.lit(photo, reading.alphas, _SMALL, view), reading, index, alone or labels)
-    for axis in (large, maps):
-        axis.set_axis_off()
-    return figure
-
-
-def _draw_alternatives(axis: Axes, reading: Reading, index: int) -> None:
-    """The probabilities of the likeliest words at a step, the word in the caption marked by a dot."""
-    label = reading.labels[index]
-    shown = dict(reading.alternatives[index])
-    shown.setdefault(label, reading.probabilities[index])
-    places = range(len(shown))
-    colours = [_CHOSEN if word == label else _OTHER for word in shown]
-    axis.barh(places, list(shown.values()), color=colours, height=0.7)
-    axis.set_yticks(places, [f"{word} •" if word == label else word for word in shown], fontsize=11, parse_math=False)
-    for place, p in zip(places, shown.values(), strict=True):
-        axis.text(p + 0.02, place, f"{100 * p:.1f} %", va="center", fontsize=10)
-    axis.set_xlim(0, 1)
-    axis.set_ylim(max(len(shown), 6) - 0.5, -0.5)
-    axis.set_xticks([])
-    axis.tick_params(length=0)
-    axis.spines[["top", "right", "bottom"]].set_visible(False)
-    given = "given by you" if index < reading.forced else "chosen by the model"
-    head = f"word {index + 1}: {label}, {given}\ngate β = {reading.betas[index]:.2f}; most probable words here:"
-    axis.set_title(head, fontsize=11, loc="left", x=-0.2, pad=8, parse_math=False)
-
-
-def _draw_maps(axis: Axes, maps: np.ndarray, reading: Reading, index: int, alone: Sequence[str]) -> None:
-    """The small maps of all words, with the chosen one framed."""
-    step, below = _SMALL + 12, _SMALL + 38
-    for i, (label, small) in enumerate(zip(reading.labels, maps, strict=True)):
-        x, y = step * (i % _COLUMNS), below * (i // _COLUMNS)
-        _inside(axis, small, (x, y, _SMALL, _SMALL), zorder=1, downwards=True)
-        changed = i >= len(alone) or alone[i] != label
-        style: dict[str, Any] = {"color": _CHANGED, "style": "italic"} if changed else {"color": INK}
-        name = f"[{label}]" if i < reading.forced else label
-        size = min(14.0, 11.0 * 9 / len(name))
-        axis.text(x + _SMALL / 2, y - 5, name, ha="center", va="bottom", fontsize=size, parse_math=False, **style)
-        if i == index:
-            edge = {"fill": False, "edgecolor": _CHOSEN, "linewidth": 3, "zorder": 2}
-            axis.add_patch(Rectangle((x, y), _SMALL, _SMALL, **edge))
-    axis.set_xlim(-4, step * _COLUMNS)
-    axis.set_ylim(below * (-(-len(maps) // _COLUMNS)) - 22, -24)

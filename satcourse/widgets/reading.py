@@ -15,7 +15,7 @@ from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.model.captioner import Captioner
 
-ALTERNATIVES = 6
+ALTERNATIVES = 6  # words that are listed for each step
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Reading:
 
     Attributes:
         words: without the end mark.
-        forced: the number of given words, counted from the first; the end mark counts.
         probabilities: (C,), of each word and of the end mark, given the words before it.
         alphas: (C, h, w).
         betas: (C,).
@@ -32,7 +31,6 @@ class Reading:
     """
 
     words: list[str]
-    forced: int
     probabilities: list[float]
     alphas: Tensor
     betas: Tensor
@@ -55,27 +53,22 @@ def read(
     captioner: Captioner,
     a: Tensor,
     forced: Sequence[str] = (),
-    temperature: float = 1.0,
-    alternatives: int = ALTERNATIVES,
     given: Tensor | None = None,
 ) -> Reading:
     """Complete a caption greedily after the given words.
 
-    The end mark is forced once the caption has the recipe's `decoding.max_length` words. Hard attention uses the expected
-    context vector at any temperature other than 1 (`steering.Steered`).
+    The end mark is forced once the caption has the recipe's `decoding.max_length` words.
 
     Args:
         captioner: in evaluation mode.
         a: annotation vectors (L, D) of one image.
         forced: the first words of the caption, "(end)" for the end mark.
-        temperature: of the softmax over locations (`steering.tempered`).
-        alternatives: the number of words to list for each step.
         given: attention weights (C, L) for the first C words; a row of zeros leaves the model's own.
 
     Raises:
-        SatlibError: a word is not in the vocabulary, or the temperature is not above 0.
+        SatlibError: a word is not in the vocabulary.
     """
-    decoder = steered(captioner.decoder, temperature, None if given is None else given[None].to(a))
+    decoder = steered(captioner.decoder, given=None if given is None else given[None].to(a))
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
     ids = [_id_of(word, captioner.vocabulary) for word in forced]
     longest = max(captioner.recipe.decoding.max_length, len(ids))
@@ -86,14 +79,14 @@ def read(
         p = torch.softmax(logits[0], dim=0)
         p[UNKNOWN] = 0.0  # never generated
         word = ids[t] if t < len(ids) else END if t == longest else int(p.argmax())
-        best = [(names[i], float(p[i])) for i in p.topk(min(alternatives, len(p))).indices.tolist()]
+        best = [(names[i], float(p[i])) for i in p.topk(min(ALTERNATIVES, len(p))).indices.tolist()]
         history.append((word, float(p[word]), alpha[0].cpu(), beta[0].cpu(), best))
         if word == END:
             break
     words, probabilities, alphas, betas, bests = zip(*history, strict=True)
     maps = torch.stack(alphas).unflatten(1, captioner.encoder.grid)
     decoded = captioner.vocabulary.decode(words)
-    return Reading(decoded, min(len(ids), len(words)), list(probabilities), maps, torch.stack(betas), list(bests))
+    return Reading(decoded, list(probabilities), maps, torch.stack(betas), list(bests))
 
 
 def _id_of(word: str, vocabulary: Vocabulary) -> int:

@@ -1,4 +1,5 @@
-"""A word scrubber: drag along a caption, and the picture shows where the model looked; click on the picture, and it looks there.
+"""A word scrubber: drag along a caption, and the picture shows where the model looked; click on the picture, and it looks there;
+press another word, and the caption goes on from that.
 
 Scrubber(Captioner.load(shipped.model("scenes-soft")), {"a scene": scenes.scene("test-000000").photo()})
 """
@@ -15,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from satcourse.widgets import still
-from satcourse.widgets.explorer import Reading, annotate, read
+from satcourse.widgets.reading import ALTERNATIVES, Reading, annotate, read
 from satlib.data.images import seen_box
 from satlib.errors import SatlibError
 from satlib.evaluation import overlay, plots
@@ -34,19 +35,23 @@ class Scrubber:
     """A caption with a slider below its words, and the picture in its own colours where the model looks at the chosen word.
 
     A click on the picture forces all attention of the chosen word to that place. The words before it stay, and the model
-    continues after it (greedily, as `explorer.read`). A second click on the place lets the word look by itself again.
+    continues after it (greedily, as `reading.read`). A second click on the place lets the word look by itself again. A word that is
+    pressed or typed stands in place of the chosen one.
 
-    It starts at the first picture and the first word, with no place forced. Everything that is shown follows from `picture`,
-    `word` and `places`.
+    It starts at the first picture and the first word, with nothing forced. Everything that is shown follows from `picture`,
+    `word`, `places` and `said`.
 
     Attributes:
         reading: the caption that is shown, with its maps.
         places: word index -> (row, column) of the annotation grid that the word is forced to look at.
+        said: the first words of the caption, up to the last that was pressed or typed.
         picture, word: the controls; setting their values in code acts like a hand. `word` is a slider.
         cells: a transparent button over each place of the annotation grid, row by row.
-        release: the button that removes all forced places.
+        alternatives: a button for each of the likeliest words at the chosen step.
+        instead: a field for any other word.
+        release: the button that takes back all that was forced.
         image: the lit picture, an ipywidgets Image that holds a PNG.
-        sentence, probable: what is written above and beside the picture, as HTML.
+        sentence, note: what is written above and beside the picture, as HTML.
         box: the whole widget, to be displayed.
     """
 
@@ -70,10 +75,19 @@ class Scrubber:
         self._known: dict[str, tuple[Tensor, Reading]] = {}  # annotation vectors and own caption of each picture
         self._busy = False
         self.places: dict[int, tuple[int, int]] = {}
+        self.said: list[str] = []
         self.picture = ipywidgets.Dropdown(options=list(pictures), description="picture", layout={"width": "260px"})
-        self.release = ipywidgets.Button(description="let it look by itself", layout={"width": "190px"})
+        self.release = ipywidgets.Button(description="let it go on by itself", layout={"width": "190px"})
         self.word = ipywidgets.IntSlider(min=0, max=1, readout=False)
-        self.sentence, self.probable = ipywidgets.HTML(), ipywidgets.HTML(layout={"width": "310px"})
+        self.sentence, self.note = ipywidgets.HTML(), ipywidgets.HTML(layout={"width": "310px"})
+        self.alternatives = [ipywidgets.Button(layout={"width": "110px"}) for _ in range(ALTERNATIVES)]
+        for number, button in enumerate(self.alternatives):
+            button.on_click(lambda _, number=number: self.say(self.reading.alternatives[self.word.value][number][0]))
+        self._heading = ipywidgets.HTML()
+        self._bars = [ipywidgets.HTML(layout={"width": "190px"}) for _ in range(ALTERNATIVES)]
+        self.instead = ipywidgets.Combobox(
+            placeholder="or type a word", options=captioner.vocabulary.words[2:], continuous_update=False
+        )
         self.image = ipywidgets.Image(format="png", layout={"margin": "0"})
         self.cells = []
         for row, column in itertools.product(*map(range, self._grid)):
@@ -83,13 +97,15 @@ class Scrubber:
             cell.on_click(lambda _, place=(row, column): self.look_at(place))
             self.cells.append(cell)
         self._over = ipywidgets.GridBox([self.image, *self.cells], layout={"overflow": "hidden"})
-        beside = ipywidgets.VBox([self.probable, self.release], layout={"margin": "0 0 0 24px"})
+        rows = [ipywidgets.HBox(pair) for pair in zip(self.alternatives, self._bars, strict=True)]
+        beside = [self._heading, *rows, self.instead, self.note, self.release]
         head = [self.picture] if len(pictures) > 1 else []
-        body = ipywidgets.HBox([self._over, beside])
+        body = ipywidgets.HBox([self._over, ipywidgets.VBox(beside, layout={"margin": "0 0 0 24px"})])
         self.box = ipywidgets.VBox([*head, self.sentence, self.word, body], layout={"width": f"{_WIDE + 8}px"})
         self.picture.observe(self._start_over, "value")
         self.word.observe(self._redraw, "value")
-        self.release.on_click(lambda _: self._look({}))
+        self.instead.observe(lambda change: change["new"] and self.say(change["new"]), "value")
+        self.release.on_click(lambda _: self._go_on({}, []))
         self._start_over()
 
     def _ipython_display_(self) -> None:
@@ -104,11 +120,20 @@ class Scrubber:
     def look_at(self, place: tuple[int, int]) -> None:
         """Force the chosen word's attention to a place (row, column), or release the word if it is already forced there."""
         places = {index: each for index, each in self.places.items() if index != self.word.value}
-        self._look(places if self.places.get(self.word.value) == place else places | {self.word.value: place})
+        self._go_on(
+            places if self.places.get(self.word.value) == place else places | {self.word.value: place}, self.said
+        )
+
+    def say(self, word: str) -> None:
+        """Put a word in place of the chosen one: the words before it stay, and the model continues after it."""
+        try:
+            self._go_on(self.places, [*self.reading.labels[: self.word.value], word])
+        except SatlibError as error:
+            self.note.value = html.escape(str(error))
 
     @property
     def own(self) -> Reading:
-        """The model's own caption of the picture, with no place forced."""
+        """The model's own caption of the picture, with nothing forced."""
         return self._known[self.picture.value][1]
 
     @property
@@ -125,7 +150,7 @@ class Scrubber:
         self._busy = True
         self.word.value = 0
         self._busy = False
-        self._look({})
+        self._go_on({}, [])
 
     def _arrange(self) -> None:
         """Lay the buttons over the part of the picture that the encoder sees."""
@@ -147,14 +172,18 @@ class Scrubber:
             row, column = (each + 2 for each in divmod(number, columns))
             cell.layout.grid_area = f"{row} / {column} / {row + 1} / {column + 1}"
 
-    def _look(self, places: dict[int, tuple[int, int]]) -> None:
-        """Caption the picture again, with attention forced to these places."""
-        self.places = places
+    def _go_on(self, places: dict[int, tuple[int, int]], said: list[str]) -> None:
+        """Caption the picture again, with attention forced to these places and these first words.
+
+        Raises:
+            SatlibError: a word is not in the vocabulary; nothing has changed.
+        """
         a, own = self._known[self.picture.value]
-        given = torch.zeros(1 + max(places, default=-1), *self._grid)
+        light = torch.zeros(1 + max(places, default=-1), *self._grid)
         for index, (row, column) in places.items():
-            given[index, row, column] = 1
-        self.reading = read(self._captioner, a, given=given.flatten(1)) if places else own
+            light[index, row, column] = 1
+        self.reading = read(self._captioner, a, said, given=light.flatten(1)) if places or said else own
+        self.places, self.said = places, said
         self._pngs: dict[int, bytes] = {}
         self._busy = True
         last = len(self.reading.labels) - 1
@@ -175,8 +204,16 @@ class Scrubber:
             Image.fromarray(lit).save(buffer, "PNG", compress_level=1)
             self._pngs[index] = buffer.getvalue()
         self.image.value = self._pngs[index]
-        self.sentence.value, self.probable.value = self._words(index), self._bars(index)
-        self.release.disabled = not self.places
+        self.sentence.value, self.note.value, self.instead.value = self._words(index), self._changed(), ""
+        where = "where <b>you</b> make it look" if index in self.places else "where it looks by itself"
+        self._heading.value = f"Word {index + 1}, {where}. Say instead:"
+        rows = zip(self.alternatives, self._bars, self.reading.alternatives[index], strict=True)
+        for button, bar, (word, p) in rows:
+            button.description = word
+            button.style.font_weight = "bold" if word == self.reading.labels[index] else "normal"
+            width = f"background:{_BLUE};height:12px;width:{max(120 * p, 1):.0f}px;display:inline-block"
+            bar.value = f'<div style="{width}"></div> {100 * p:.0f} %'
+        self.release.disabled = not (self.places or self.said)
         row, column = self.places.get(index, (-1, -1))
         for number, cell in enumerate(self.cells):
             cell.layout.border = f"3px solid {_ORANGE}" if number == row * self._grid[1] + column >= 0 else "none"
@@ -192,26 +229,14 @@ class Scrubber:
                 style += f"color:{_ORANGE};"
             if label != own.get(number):
                 style += "font-style:italic;font-weight:bold;"
-            if number in self.places:
+            if number in self.places or number == len(self.said) - 1:
                 style += f"box-shadow:inset 0 -3px {_ORANGE};"
             parts.append(f'<span style="{style}">{html.escape(label)}</span>')
         columns = f"display:grid;grid-template-columns:repeat({len(parts)},1fr);align-items:center;text-align:center"
         return f'<div style="width:{_WIDE}px;{columns}">{"".join(parts)}</div>'
 
-    def _bars(self, index: int) -> str:
-        """The likeliest words at a step, with a bar for the probability of each."""
-        label, lines = self.reading.labels[index], []
-        for word, p in self.reading.alternatives[index]:
-            bar = f'<div style="background:{_BLUE};height:12px;width:{max(120 * p, 1):.0f}px"></div>'
-            bold = "font-weight:bold" if word == label else ""
-            row = [
-                f'<td style="text-align:right;{bold}">{html.escape(word)}</td>',
-                f'<td style="width:124px">{bar}</td>',
-            ]
-            lines.append(f"<tr>{''.join(row)}<td>{100 * p:.0f} %</td></tr>")
-        where = "where <b>you</b> make it look" if index in self.places else "where it looks by itself"
+    def _changed(self) -> str:
+        """How to force the light, and what the model says by itself where the caption is another."""
         own = html.escape(" ".join(self.own.words))
-        changed = f"<p>By itself it says:<br><i>{own}</i></p>" if self.reading.labels != self.own.labels else ""
-        head = f"<p>Word {index + 1}, {where}:</p>"
-        hint = "<p>Click on the picture to make it look there.</p>"
-        return f'<div style="line-height:1.4">{head}<table style="border-spacing:6px 1px">{"".join(lines)}</table>{hint}{changed}</div>'
+        changed = f"<br>By itself it says:<br><i>{own}</i>" if self.reading.labels != self.own.labels else ""
+        return f'<div style="line-height:1.4">Click on the picture to make it look there.{changed}</div>'

@@ -86,12 +86,16 @@ class Encoder(nn.Module):
             _, self.dim, *grid = self.maps(torch.zeros(1, 3, SIZE, SIZE)).shape
         self.grid: tuple[int, int] = (grid[0], grid[1])
 
-    def maps(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W) in 0..255 -> the convolutional map (B, D, h, w)."""
+    def normalised(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W) in 0..255 as the body expects them."""
         if self.channels == "BGR":
             images = images.flip(1)
         # In place on a copy: a batch has many pixels, and each pass over them takes time.
-        return self.body(images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std))
+        return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W) in 0..255 -> the convolutional map (B, D, h, w)."""
+        return self.body(self.normalised(images))
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, uint8 or float in 0..255 -> annotation vectors a (B, L, D)."""
