@@ -1,6 +1,8 @@
 """The bench measures like with like: the baseline decoder is satlib's in values and gradients, and words are counted right."""
 
+import ast
 import json
+import re
 from pathlib import Path
 
 import bench
@@ -86,3 +88,20 @@ def test_mistakes_are_named(capsys):
     with pytest.raises(SystemExit):
         bench.main(["speed"])
     assert "no part 'speed'; choose among step" in capsys.readouterr().err
+
+
+def test_the_steps_that_notebook_08_shows_are_those_of_the_files():
+    """The notebook runs where the folder benchmarks is not, so that it has the numbers and not the files."""
+    source = (FOLDER.parent / "notebooks" / "08_training_for_real.py").read_text(encoding="utf-8")
+    shown = ast.literal_eval(re.search(r"^H200 = (\{.*?^\})", source, re.M | re.S)[1])
+    measured = {}
+    for file in ("step.json", "large.json"):
+        for each in json.loads((FOLDER / "gpu" / "nvidia-h200" / file).read_text(encoding="utf-8"))["step"]:
+            for name, result in each["results"].items():
+                if name.startswith("satlib ") and each["sizes"]["D"] == 512:
+                    words, peak = result["words_per_second"]["median"], result["peak_bytes"] / 1e9
+                    measured.setdefault(name.removeprefix("satlib "), {})[each["sizes"]["B"]] = (
+                        round(words),
+                        round(peak, 1),
+                    )
+    assert shown == measured
