@@ -23,7 +23,7 @@
 # - choose the size of a batch and a precision from measurements;
 # - accumulate and clip gradients, resume a run bit for bit, and divide a step among processes without changing what it computes.
 #
-# **Time**: 49 minutes to read, 35 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebooks 03 and 04;
+# **Time**: 47 minutes to read, 35 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebooks 03 and 04;
 # nothing to download.
 
 # %%
@@ -80,7 +80,7 @@ print(f"computing on: {card}")
 # them, and score the captions of 100 test scenes. It takes a GPU if there is one, and then eight times the scenes. As in the paper the
 # encoder is frozen, but ours has an advantage: it learned from captions of scenes, these training scenes among them. The decoder begins
 # with random weights. **Of the words that describe an object, what percentage will have the peak of their map on that object, or at most
-# 15 pixels away? For the mean map of a caption it would be about half.**
+# 15 pixels away?**
 
 # %%
 guess_peak = ...
@@ -118,8 +118,8 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 
 # %% [markdown]
 # In the second caption the maps are as good as in the first, and every word about the two objects is true. Only "above" is wrong: the star
-# is to the left. That is how this model mostly errs: 31 percent of its relations are wrong, and at most 3 percent of sizes, colours,
-# patterns or shapes. To look at the right things is not enough to say the right thing.
+# is to the left. That is how this model mostly errs: about three relations in ten are wrong, but fewer than one in twenty of the sizes,
+# colours, patterns or shapes. Looking at the right things is not enough to say the right thing.
 #
 # ## Runs on other machines
 #
@@ -222,7 +222,8 @@ for name, machine, spent in (
 
 # %% [markdown]
 # Do not compare BLEU between scenes and photographs: captions of scenes follow a small grammar. One epoch of `flickr8k-paper-soft` took 71
-# of its minutes, on a machine that did other work too. The memory of the stored runs was not recorded; that of single steps follows.
+# of its minutes, on a machine that did other work too. (So did the one on which this
+# page was run, so expect fewer minutes in your first row.) The memory of the stored runs was not recorded; that of single steps follows.
 #
 # **Not measured:** any GPU but one H200. What this page says about a T4, or about two GPUs, follows from data sheets and from tests on
 # CPUs. `sh benchmarks/gpu.sh` measures yours.
