@@ -1,7 +1,7 @@
 """An autograder to upload to Gradescope: `python tools/autograder.py autograder.zip --only 4.1,4.2`.
 
-The archive has the two scripts of tools/gradescope, what `satlib check` is told besides, and satlib's wheel, which is built unless
-`--wheel` names wheels, such as a release's. Gradescope needs nothing else.
+The archive has the two scripts of tools/gradescope, what `satlib check` is told besides, and the wheels of satlib and its models,
+which are built unless `--wheel` names others, such as a release's. Gradescope needs nothing else.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def pack(path: Path, wheels: Sequence[Path], options: Sequence[str]) -> None:
 
     Args:
         path: of the archive.
-        wheels: satlib's, with the course, and others that are to be installed.
+        wheels: satlib's, which has the course, and its models'.
         options: what `satlib check` is told besides the notebooks.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -54,7 +54,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         wheels = arguments.wheel
         if not wheels:
-            subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", folder, str(ROOT)], check=True)
+            for package in (ROOT, ROOT / "models"):  # satlib, and the captioners for photographs
+                subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", folder, str(package)], check=True)
             wheels = sorted(Path(folder).glob("*.whl"))
         pack(arguments.archive, wheels, options)
     print(f"{arguments.archive}: {arguments.archive.stat().st_size / 1e6:.1f} MB")

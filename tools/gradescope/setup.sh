@@ -8,7 +8,7 @@ if ! python3 -m venv --clear uv 2>/dev/null; then
     python3 -m venv --clear uv
 fi
 uv/bin/pip install --quiet uv
-uv/bin/uv venv --quiet --clear --python 3.12 venv
+uv/bin/uv venv --quiet --clear --python ">=3.11" venv
 packages=()
 for wheel in source/*.whl; do
     case $wheel in source/satlib-*) wheel+="[course]" ;; esac
