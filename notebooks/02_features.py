@@ -160,11 +160,13 @@ def outline(axis, middle, side, colour="white", **style):
     )
 
 
-figure, axes = plt.subplots(1, 5, figsize=(8.8, 2.0), width_ratios=(1.2, 1.9, 1, 1, 1), layout="constrained")
+figure, axes = plt.subplots(1, 5, figsize=(9.6, 2.0), width_ratios=(1, 1.6, 1, 1, 1), layout="constrained")
 bare(axes[0], squares[names.index("chelsea")], "place 73")
 outline(axes[0], centre(eye, (14, 14), 224), 16)
 axes[1].vlines(range(512), 0, eye_vector, linewidth=1)
 axes[1].set_title("its vector", fontsize=9)
+axes[1].set_xlabel("number of the map", fontsize=9)
+axes[1].tick_params(labelsize=8)
 for axis, channel in zip(axes[2:], eye_vector.topk(3).indices.tolist(), strict=True):
     bare(axis, maps["conv5_4"][names.index("chelsea"), channel], f"map {channel}", cmap="cividis")
 show_photographs(figure)
@@ -239,12 +241,12 @@ weight = gradient.abs().sum(1)  # (5, 224, 224)
 half = [seeing.side_holding(each, 0.5) for each in weight]
 
 figure, axes = plt.subplots(1, 4, figsize=(8.8, 2.4), layout="constrained")
-bare(axes[0], squares[names.index("motorcycle")], "layers can see")
+bare(axes[0], squares[names.index("motorcycle")], "what four layers can see")
 for layer, colour in zip(LAYERS[:-1], ("white", "C1", "C2", "C4"), strict=True):
     outline(axes[0], (120, 120), sides[layer], colour)
 for axis, name in zip(axes[1:], ("motorcycle", "chelsea", "coffee"), strict=True):
     each = weight[names.index(name)]
-    bare(axis, (each / each.quantile(0.998)).clamp(max=1).sqrt(), f"does see: {name}", cmap="cividis")
+    bare(axis, (each / each.quantile(0.998)).clamp(max=1).sqrt(), f"what counts: {name}", cmap="cividis")
     outline(axis, (120, 120), 16, "C1")
     rows, columns = (each.sum(1 - axis_) @ (torch.arange(224.0) + 0.5) / each.sum() for axis_ in (0, 1))
     outline(axis, (float(rows), float(columns)), half[names.index(name)])
@@ -472,13 +474,14 @@ my_guess_linear = ...
 study = json.loads((Path(satlib.__file__).parent / "results" / "vgg19-layers.json").read_text(encoding="utf-8"))
 print(f"{study['objects']} objects; made by: {study['command']}")
 figure, axes = plt.subplots(1, 2, sharey=True, figsize=(8.8, 3), layout="constrained")
+figure.get_layout_engine().set(wspace=0.06)  # between the layers' names
 for axis, question in zip(axes, ("nearest", "linear"), strict=True):
     for attribute, marker in zip(study["attributes"], "Dso", strict=True):
         known = study["attributes"][attribute][question]
         low, share, high = (np.array([known[layer][end] for layer in LAYERS]) for end in ("low", "share", "high"))
         bars = np.maximum(0, [share - low, high - share])
         axis.errorbar(range(5), share, bars, marker=marker, markersize=5, capsize=3, label=attribute)
-    axis.set_xticks(range(5), LAYERS)
+    axis.set_xticks(range(5), LAYERS, fontsize=9)
     axis.set(ylim=(0, 104))
 axes[0].set_title("the nearest object has the same ... (percent)", fontsize=10)
 axes[1].set_title("a linear classifier names the ... (percent)", fontsize=10)
@@ -540,11 +543,11 @@ print(f"with the vector that was two rows higher: {along:.2f}; with the one that
 cat = names.index("chelsea")
 question = high[cat, :, 3, 1]  # the eye, before
 figure, axes = plt.subplots(1, 4, figsize=(8.8, 2.4), layout="constrained")
-for pair, features, shift, row in ((axes[:2], high, 0, 3), (axes[2:], low, 32, 5)):
-    bare(pair[0], seeing.transformed(photos[cat], shift=shift), f"moved by {shift} pixels")
+for pair, features, shift, row, title in ((axes[:2], high, 0, 3, "before"), (axes[2:], low, 32, 5, "32 pixels lower")):
+    bare(pair[0], seeing.transformed(photos[cat], shift=shift), title)
     outline(pair[0], centre(row * 10 + 1, (10, 10), 160), 16)
     similar = cosines(places(features)[cat], question).view(10, 10)
-    bare(pair[1], similar, "cosine with the eye before", cmap="cividis", vmin=0, vmax=1)
+    bare(pair[1], similar, "cosine with the first eye", cmap="cividis", vmin=0, vmax=1)
 show_photographs(figure)
 
 # %% [markdown]
@@ -607,13 +610,16 @@ for name in encoders.names():
 
 bleu = {run: metrics[f"flickr8k-{run}"]["BLEU-4"] for run in ("none", "soft", "lite0-none", "lite0-soft")}
 figure, axis = plt.subplots(figsize=(7, 2.2), layout="constrained")
-for offset, kind, hatch in ((-0.2, "soft", ""), (0.2, "none", "//")):
-    label = {"soft": "soft attention", "none": "mean"}[kind]
-    bars = axis.barh(np.arange(2) + offset, [bleu[kind], bleu[f"lite0-{kind}"]], 0.36, hatch=hatch, label=label)
+for offset, kind, style in (
+    (-0.2, "none", {"label": "mean", "color": "C1", "hatch": "//"}),
+    (0.2, "soft", {"label": "soft attention", "color": "C0"}),
+):
+    bars = axis.barh(np.arange(2) + offset, [bleu[kind], bleu[f"lite0-{kind}"]], 0.36, **style)
     axis.bar_label(bars, fmt="%.1f", padding=3)
 axis.set_yticks(range(2), ["VGG-19", "EfficientNet-Lite0"])
-axis.set(xlim=(0, 35), title="BLEU-4 on Flickr8k, test split")
-axis.legend(loc="lower right")
+axis.invert_yaxis()
+axis.set(xlim=(0, 32), title="BLEU-4 on Flickr8k, test split")
+axis.legend(loc="upper right")
 plt.show()
 reveal("added by the encoder", my_guess_encoder, bleu["lite0-soft"] - bleu["soft"])
 reveal("added by attention", my_guess_attention, bleu["soft"] - bleu["none"])
