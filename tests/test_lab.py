@@ -203,6 +203,9 @@ def test_the_scrubbers_light_follows_a_hand_and_a_click_changes_the_word(page, l
     page.keyboard.press("ArrowLeft")
     page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'blue'")
 
+    page.get_by_role("button", name="green", exact=True).click()  # another word, and the caption goes on from it
+    page.wait_for_function("() => document.querySelector(`span[style*='background']`).innerText === 'green'")
+
 
 def verdicts(cells):
     """What each check says, by its exercise; and what the last cell says of the progress."""

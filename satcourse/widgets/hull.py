@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from satcourse.widgets import still
-from satlib.errors import SatlibError
 
 STILL = "> **Run > Run All Cells**, and here is a slider for each energy, and the context vector that follows them."
 _UNIT, _MARGIN = 110, 45  # pixels
@@ -38,10 +37,7 @@ class Hull:
         Raises:
             SatlibError: ipywidgets is not installed.
         """
-        try:
-            import ipywidgets  # here, because nothing else in satlib needs it
-        except ImportError as error:
-            raise SatlibError("the hull needs ipywidgets; run: pip install 'satlib[course]'") from error
+        ipywidgets = still.ipywidgets()
         self._attend, self._a = attend, a
         self.energies = [
             ipywidgets.FloatSlider(min=-6, max=6, step=0.1, description=f"energy {k}", readout_format=".1f")

@@ -67,10 +67,7 @@ class Scrubber:
         """
         if not pictures:
             raise SatlibError("the scrubber needs at least one picture")
-        try:
-            import ipywidgets  # here, because nothing else in satlib needs it
-        except ImportError as error:
-            raise SatlibError("the scrubber needs ipywidgets; run: pip install 'satlib[course]'") from error
+        ipywidgets = still.ipywidgets()
         self._captioner, self._pictures = captioner, pictures
         self._known: dict[str, tuple[Tensor, Reading]] = {}  # annotation vectors and own caption of each picture
         self._busy = False

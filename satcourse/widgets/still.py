@@ -1,10 +1,25 @@
-"""What stands in a widget's place on a page that nobody runs."""
+"""What widgets are made of, and what stands in their place on a page that nobody runs."""
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
 
+from satlib.errors import SatlibError
+
 ENVIRONMENT = "SATCOURSE_STILL"  # tools/execution.py sets it: what it executes is stored, and read without a kernel
+
+
+def ipywidgets() -> Any:
+    """The package, which nothing but widgets needs.
+
+    Raises:
+        SatlibError: it is not installed.
+    """
+    try:
+        return importlib.import_module("ipywidgets")
+    except ImportError as error:
+        raise SatlibError("this needs ipywidgets; run: pip install 'satlib[course]'") from error
 
 
 def show(widget: Any, line: str, picture: Callable[[], Any] | None = None) -> None:

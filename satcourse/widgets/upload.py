@@ -30,8 +30,7 @@ def photographs(value: Any) -> list[Image.Image]:
 
 def show_upload_button(captioner: Captioner) -> None:
     """Display a button to choose photographs; what was chosen is captioned below it."""
-    import ipywidgets  # here, because nothing else in satlib needs it
-
+    ipywidgets = still.ipywidgets()
     output = ipywidgets.Output()
     button = ipywidgets.FileUpload(accept="image/*", description="a photograph", multiple=True)
 
