@@ -59,6 +59,9 @@ def test_a_later_decision_keeps_the_earlier_one(run, tmp_path):
     choice.write_record("average", shares, data, tmp_path)
     made = choice.choose_decoding(captioner, data, tiny.Reader(), (2,), (0.0, 1.0), progress=False)
     choice.write_decoding(made, captioner, data, tmp_path)
+    (evaluation,) = tmp_path.glob("evaluation-*.json")
+    assert evaluation.name == "evaluation-dev.json"
+    assert json.loads(evaluation.read_text())["split"] == "dev"
     written = json.loads((tmp_path / "choice.json").read_text())
     assert written["average"]["chosen"]["share"] == 0.5
     assert [each["length_normalisation"] for each in written["decoding"]["tried"]] == [0, 1]

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from PIL import Image
 
@@ -236,6 +237,7 @@ class TestBadInput:
         model = Captioner(made, Vocabulary(["a"]), create("small", pretrained=False))
         with pytest.raises(SatlibError, match="only expected ones can be exported"):
             export.export(model, tmp_path / "made")
+        export.require_exportable(tiny.decided(changes=["decoding.look=sample"]))  # which soft attention does not do
 
     def test_files_that_are_not_those_of_an_export(self, soft, tmp_path):
         with pytest.raises(SatlibError, match="holds no exported model; make one with: satlib export MODEL --onnx"):

@@ -212,6 +212,17 @@ def test_intervals_and_differences(tmp_path):
     assert "compared with" not in table.render(table.rows([write(tmp_path, "plain")]))
 
 
+@pytest.mark.parametrize(
+    "other", [{"normaliser": "entmax"}, {"boxes": 1.0}, {"maximised": "reward"}, {"decoder": "transformer"}]
+)
+def test_nothing_is_compared_with_soft_attention_of_another_kind(tmp_path, other):
+    paths = [
+        write(tmp_path, statistics=of_images(53.25), **other),
+        write(tmp_path, "flickr8k-hard", recipe="flickr8k-hard", attention="hard", statistics=of_images(53.25)),
+    ]
+    assert {line[2] for line in table.compare(table.rows(paths))} == {"paper, Soft-Attention", "paper, Hard-Attention"}
+
+
 def test_a_difference_within_its_interval_is_none_and_the_paper_is_compared(tmp_path):
     hard = of_images(53.25)
     shuffled = np.random.default_rng(1).permutation([value for (value,) in hard["images"].values()])
@@ -227,6 +238,8 @@ def test_a_difference_within_its_interval_is_none_and_the_paper_is_compared(tmp_
         ("flickr8k-hard", "paper, Hard-Attention"),
     ]
     assert lines[1][-1].startswith("none (-")
+    paths[1] = write(tmp_path, "flickr8k-hard", recipe="flickr8k-hard", attention="hard", statistics=of_images(53.25))
+    assert table.compare(table.rows(paths))[1][-1] == "none (+0.0 to +0.0)"  # the same captions
     assert lines[1][3] == "-"
 
 
