@@ -256,7 +256,7 @@ reveal("captions of scenes right with the mean, in percent", my_mean_guess, metr
 # EfficientNet-Lite0.
 #
 # Stop at that number. The idea on which today's language models are built is worth about one point on Flickr8k, and only
-# with the older encoder. So why did it win? The course keeps this question, and comes back to it.
+# with the older encoder. So why did it win? The course keeps this question for [its end](10_from_2015_to_now.ipynb).
 #
 # ## The map of the course
 
@@ -267,6 +267,7 @@ drawings.course_map(
         ("What goes in", [("02", "features"), ("03", "captions")]),
         ("Attention", [("04", "soft attention"), ("05", "doubly stochastic"), ("06", "hard attention")]),
         ("What comes out", [("07", "decoding, judging"), ("08", "training for real"), ("09", "reading the model")]),
+        ("And then", [("10", "2015 to now")]),
     ]
 )
 

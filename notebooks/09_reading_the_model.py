@@ -662,6 +662,9 @@ plots.attention_figure(shown["scene 1"], changed.words, changed.alphas)
 #   by 14 places of a trained encoder point there more often.
 # - The mistakes on scenes are mistakes of naming, not of looking. Maps do not say why; experiments do.
 # - For words about an object the light is a cause: move it, and most of them follow. Articles and relations do not need theirs.
+#
+# All this was easy to ask, because each word had one map. Today's models have dozens. [Notebook 10](10_from_2015_to_now.ipynb) asks one of them
+# the same questions, and why attention won.
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a wrong caption, three controls

@@ -470,3 +470,48 @@ def over_by_chunks(mask, h, w):
 
 RIGHT["9.3"] += [lambda *x: parts_covered(*x).flatten() / parts_covered(*x).sum()]
 RIGHT["9.4"] += [lambda: (10, "Circle", "own"), lambda: list(reference("9.4")())]
+
+
+@right("10.1")
+def weights_one_by_one(q, k, heads, visible=None):
+    width = q.shape[2] // heads
+    result = q.new_zeros(len(q), heads, q.shape[1], k.shape[1])
+    for b, head, t in torch.cartesian_prod(*map(torch.arange, result.shape[:3])).tolist():
+        share = slice(head * width, (head + 1) * width)
+        allowed = range(k.shape[1]) if visible is None else visible[t].nonzero().flatten().tolist()
+        e = torch.stack([q[b, t, share].dot(k[b, i, share]) for i in allowed]) / width**0.5
+        result[b, head, t, list(allowed)] = torch.softmax(e, 0)
+    return result
+
+
+@right("10.2")
+def read_by_einsum(alpha, v):
+    shares = v.unflatten(2, (alpha.shape[1], -1))  # (B, L, heads, d / heads)
+    return torch.einsum("bhcl,blhe->bche", alpha, shares).flatten(2)
+
+
+@right("10.3")
+def visible_cell_by_cell(places, words):
+    every = range(places + words)
+    return torch.tensor([[j < places or places <= j <= i for j in every] for i in every])
+
+
+@right("10.4")
+def force_map_by_map(alpha, light, moved):
+    result = alpha.clone()
+    for b, t in (light.sum(2) > 0).nonzero().tolist():
+        for head in moved.nonzero().flatten().tolist():
+            result[b, head, t] = light[b, t]
+    return result
+
+
+RIGHT["10.5"] += [
+    lambda captions, start: torch.cat([torch.full_like(captions[:, :1], start), captions[:, :-1]], 1),
+    lambda captions, start: torch.tensor([[start, *row[:-1]] for row in captions.tolist()]),
+]
+
+
+@right("10.6")
+def described_in_sentences(a):
+    captions, maps = reference("10.6")(a)
+    return [" ".join(words) for words in captions], maps.double()

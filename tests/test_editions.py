@@ -5,8 +5,6 @@ import re
 import pytest
 from tools_path import editions, exercises
 
-import notebooks
-
 SOURCE = '''\
 # %% [markdown]
 # # 5. A notebook
@@ -59,7 +57,6 @@ assert True, "held"
 def texts(tmp_path):
     source = tmp_path / "05_a_notebook.py"
     source.write_text(SOURCE)
-    assert editions.converted(source)
     names = (editions.READ, editions.WORK, editions.SOLVED)
     return {name: [cell.source for cell in editions.cells(source, name)] for name in names}
 
@@ -99,12 +96,16 @@ def test_the_answers_are_the_workbook_with_its_blanks_filled_in(texts):
 
 def test_a_prediction_is_asked_before_its_answer_can_be_seen():
     """The guess is a cell of its own above the one that reveals the truth, and nothing is folded below an output."""
-    for source in filter(editions.converted, notebooks.sources()):
+    for source in exercises.sources():
         cells = [cell.source for cell in editions.cells(source, editions.READ)]
         asked = {
             name: place for place, text in enumerate(cells) for name in re.findall(r"^(\w*guess\w*) = ", text, re.M)
         }
-        told = {name: place for place, text in enumerate(cells) for name in re.findall(r"\breveal\(.*?, (\w+), ", text)}
+        told = {
+            name: place
+            for place, text in enumerate(cells)
+            for name in re.findall(r'\breveal\(f?"[^"]*", (\w+), ', text)
+        }
         assert asked.keys() == told.keys()
         assert all(asked[name] < told[name] for name in asked)
         assert "<summary>Answer" not in "\n".join(cells)

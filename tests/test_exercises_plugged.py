@@ -84,7 +84,7 @@ def test_no_such_file(tmp_path):
     with pytest.raises(SatlibError, match=r"does not exist"):
         plugged.load(f"{tmp_path}/none.py:attend")
     for wrong in ("attend", "mine.txt:attend", "mine.py:", "mine.py"):
-        with pytest.raises(SatlibError, match=r"takes FILE.py:FUNCTION"):
+        with pytest.raises(SatlibError, match=r"given as FILE.py:FUNCTION"):
             plugged.load(wrong)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
+import editions  # noqa: E402
 import install_cell  # noqa: E402
 
 import notebooks  # noqa: E402
@@ -63,7 +64,7 @@ def form(source):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     opening = [cell.source for cell in install_cell.opening(f"notebooks/{source.stem}.ipynb")]
     tree = ast.parse(source.read_text(encoding="utf-8"))
-    if notebooks.converted(source):
+    if editions.has_workbook(source):
         budget, closing = re.search(TIME, first.source), ("What to remember", "References")
         stated = budget and abs(int(budget[1]) - notebooks.minutes_to_read(notebook, seconds_a_line=5)) <= 5
         stated = stated and int(budget[2]) == sum(task.minutes for task in chapter(int(source.stem[:2])).values())

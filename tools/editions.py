@@ -16,7 +16,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from satcourse.exercises import task
-from satcourse.exercises.task import KINDS, Exploration, Task
+from satcourse.exercises.engine import CHAPTERS
+from satcourse.exercises.task import KINDS, Task
 
 READ, WORK, SOLVED = "notebooks", "exercises", "solutions"  # an edition is named by its folder
 FOLDS = {"hint", "pseudocode"}
@@ -33,9 +34,9 @@ write, run the cell, and run the check below it; a hint and the solution are fol
 later cells use. Until then they use satlib's own, so Run All works at any time.*"""
 
 
-def converted(source: Path) -> bool:
-    """Whether a notebook's source is its workbook's too; that of one not converted yet is solutions/NN_name.py."""
-    return 'tags=["task:' in source.read_text(encoding="utf-8")
+def has_workbook(source: Path) -> bool:
+    """Whether the notebook of a source has tasks, and so a workbook: all have but number 00."""
+    return int(source.stem[:2]) in CHAPTERS
 
 
 def cells(source: Path, edition: str, for_class: bool = False, seed: int = 0) -> list[NotebookNode]:
@@ -51,7 +52,8 @@ def cells(source: Path, edition: str, for_class: bool = False, seed: int = 0) ->
         SystemExit: a task lacks its function.
     """
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
-    first.source += "\n\n" + (TO_READ if edition == READ else TO_WRITE).format(name=source.stem)
+    if has_workbook(source):
+        first.source += "\n\n" + (TO_READ if edition == READ else TO_WRITE).format(name=source.stem)
     result = [first, *opening(f"{edition}/{source.stem}.ipynb")]
     if edition == READ:
         result += _to_read(rest)
@@ -134,16 +136,11 @@ def folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
 
 
-def card(each: Task | Exploration) -> str:
+def card(task: Task) -> str:
     """What to expect of a task: difficulty out of three, minutes, kind, and where it is in the paper."""
-    minutes = f"{each.minutes} minutes" if each.minutes > 1 else "1 minute"
-    kind, equation = (KINDS[each.kind], each.equation) if isinstance(each, Task) else ("open", "")
-    return " · ".join(filter(None, [stars(each), minutes, kind, equation]))
-
-
-def stars(each: Task | Exploration) -> str:
-    """A task's difficulty, out of three."""
-    return "●" * each.difficulty + "○" * (3 - each.difficulty)
+    stars = "●" * task.difficulty + "○" * (3 - task.difficulty)
+    minutes = f"{task.minutes} minutes" if task.minutes > 1 else "1 minute"
+    return " · ".join(filter(None, [stars, minutes, KINDS[task.kind], task.equation]))
 
 
 def stub(code: str, id: str) -> str:

@@ -5,10 +5,7 @@ left alone. `compare` writes nothing and fails where what is committed differs f
 exercises for a class, without the solutions to unfold; --seed varies the checks' inputs, and --learner NAME ... writes a folder for
 each learner, whose inputs differ from the others'.
 
-Their source is that of the notebook itself, notebooks/NN_name.py (editions.py). Where notebooks have not been converted to that yet,
-it is solutions/NN_name.py: there `## 4.2` heads an exercise; satcourse.exercises knows the rest of the heading. The exercise's function
-follows, then markdown cells tagged "hint" and, where a function is to be written, "pseudocode". `## Explore: Title` heads an open task
-without a check; a markdown cell tagged "rubric" is folded.
+Their source is that of the notebook itself, notebooks/NN_name.py (editions.py).
 """
 
 import argparse
@@ -21,118 +18,33 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import editions
-import jupytext
 import nbformat
-from editions import SOLVED, WORK, card, closing, converted, numbered, of_task, solved, stub
 from execution import execute
-from install_cell import opening
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell
 
 import notebooks
-from notebooks import METADATA, ROOT, cells_of, headings, write
-from satcourse.exercises import task
-from satcourse.exercises.engine import explorations
-from satcourse.exercises.task import Task, learner_seed
+from notebooks import METADATA, ROOT, cells_of, write
+from satcourse.exercises.task import learner_seed
 
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
-HEADING = re.compile(r"^## (\d+\.\d+)$", re.MULTILINE)
-EXPLORATION = re.compile(r"^## Explore: (.+)$", re.MULTILINE)
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
-    """The sources in order; of some, by the beginnings of their names."""
-    every = [*notebooks.sources(folder=SOLUTIONS), *filter(converted, notebooks.sources())]
-    return notebooks.chosen(names, sorted(every, key=lambda source: source.stem))
+    """The sources of the workbooks in order; of some, by the beginnings of their names."""
+    return list(filter(editions.has_workbook, notebooks.sources(names)))
 
 
-def heading(task: Task) -> str:
-    """An exercise's title, what to expect of it, and the section of the notebook after which to do it."""
-    return f"## {task.id} {task.title}\n\n{card(task)} · {_after(task.id, task.after)}"
-
-
-def _after(id: str, after: str) -> str:
-    """A link to a section: "after [notebook 05, The penalty](...)"."""
-    number, colon, title = after.partition(": ")
-    if not (colon and number.isdigit()):
-        number, title = f"{int(id.split('.')[0]):02}", after
-    places = headings(number)
-    if title not in places:
-        raise SystemExit(f"exercise {id}: notebook {number} has no heading {title!r}; it has {', '.join(places)}")
-    return f"after [notebook {number}, {title}](../notebooks/{places[title]})"
-
-
-def _exploration(source: Path, match: re.Match) -> str:
-    """The heading of an open task, with its card."""
-    chapter = int(source.stem[:2])
-    open_task = next((each for each in explorations(chapter) if each.title == match[1]), None)
-    if open_task is None:
-        raise SystemExit(f"{source.name}: satcourse.exercises has no exploration {match[1]!r}")
-    return f"{match[0]}\n\n{card(open_task)} · {_after(f'{chapter}.0', open_task.after)}"
-
-
-def cells(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> list[NotebookNode]:
-    """The cells of either notebook; those for a class have no solutions to unfold, and may have inputs of their own.
+def generate(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> NotebookNode:
+    """A workbook, not executed; without its solutions, it remembers what its cells were.
 
     Args:
         source: of the notebook.
         with_solutions: whether the answers are filled in.
         for_class: whether solutions to unfold are left out.
         seed: the class seed; 0 gives the inputs that everybody has.
-
-    Raises:
-        SystemExit: the source lacks something that an exercise needs.
     """
-    edition = SOLVED if with_solutions else WORK
-    if converted(source):
-        return editions.cells(source, edition, for_class, seed)
-    first, *rest = jupytext.read(source).cells
-    result = [first, *opening(f"{edition}/{source.stem}.ipynb")]
-    if seed:
-        result.append(new_code_cell(f"from satcourse.exercises import class_seed\n\nclass_seed({seed})"))
-    exercise: Task | None = None
-    code, folds = "", {}
-
-    def finish(later: list[NotebookNode]) -> None:
-        if exercise is not None:
-            result.extend(closing(exercise, code, folds, for_class, later))
-
-    for place, cell in enumerate(rest):
-        tags = set(cell.metadata.get("tags", ()))
-        begins = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
-        if begins:
-            finish(rest[place:])
-            exercise, code, folds = task(begins[1]), "", {}
-            result.append(new_markdown_cell(cell.source.replace(begins[0], heading(exercise))))
-        elif EXPLORATION.search(cell.source):
-            finish(rest[place:])
-            exercise = None
-            result.append(new_markdown_cell(EXPLORATION.sub(lambda match: _exploration(source, match), cell.source)))
-        elif "rubric" in tags:
-            result.append(new_markdown_cell(editions.folded("Rubric", cell.source)))
-        elif tags & {"hint", "pseudocode"}:
-            folds[tags.pop()] = cell.source
-        elif cell.cell_type == "code" and "# BEGIN SOLUTION" in cell.source and exercise is not None:
-            code = cell.source
-            result.append(of_task(solved(code) if with_solutions else stub(code, exercise.id), exercise.id, "answer"))
-        elif exercise is not None and code:  # what follows an exercise: its check comes before
-            finish(rest[place:])
-            exercise = None
-            result.append(cell)
-        else:
-            result.append(cell)
-    finish([])
-    result.append(
-        new_markdown_cell("## How far you are\n\nRun this cell at any time. It counts the checks of this session.")
-    )
-    result.append(new_code_cell(f"from satcourse.exercises import progress\n\nprogress({int(source.stem[:2])})"))
-    return numbered(result, edition[0] + source.stem[:2])
-
-
-def generate(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> NotebookNode:
-    """A notebook, not executed; that of exercises remembers what its cells were. The arguments are those of `cells`."""
-    result = cells(source, with_solutions, for_class, seed)
+    result = editions.cells(source, editions.SOLVED if with_solutions else editions.WORK, for_class, seed)
     notebook = nbformat.v4.new_notebook(cells=result, metadata=nbformat.from_dict(METADATA))
     notebook.nbformat_minor = 5
     if not with_solutions:

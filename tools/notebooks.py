@@ -6,30 +6,24 @@ executes those whose cells differ from their source, or all with --all. The pict
 written to docs/NAME.png (a JPEG to NAME.jpeg), for README.md. `index` writes notebooks/INDEX.md from the marks in the sources.
 `compare` writes nothing and fails where what is committed differs from what would be generated.
 
-A source that holds its tasks (editions.py) gives the workbook too.
+The same source gives the workbook (editions.py, exercises.py).
 """
 
 import argparse
-import importlib
 import re
 import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import editions
-import jupytext
 import nbformat
 import paper_index
 import pictures
-from editions import converted, numbered, parted
 from execution import execute
-from install_cell import opening
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from paper_index import Mark
 
-from satcourse.exercises.task import KINDS, Task
 from satlib.files.atomic import replacing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,21 +35,13 @@ METADATA = {
 }
 
 
-def sources(names: Sequence[str] = (), folder: Path = FOLDER) -> list[Path]:
-    """The sources of a folder's notebooks in order; of some, by the beginnings of their names.
+def sources(names: Sequence[str] = ()) -> list[Path]:
+    """The sources of the notebooks in order; of some, by the beginnings of their names.
 
     Raises:
         SystemExit: no source begins so.
     """
-    return chosen(names, sorted(folder.glob("[0-9][0-9]_*.py")))
-
-
-def chosen(names: Sequence[str], every: Sequence[Path]) -> list[Path]:
-    """Those of the sources whose names begin so; all if there are no names.
-
-    Raises:
-        SystemExit: no source begins so.
-    """
+    every = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
     for name in names:
         if not any(path.name.startswith(name) for path in every):
             raise SystemExit(f"no notebook begins with {name}; there are {', '.join(path.stem for path in every)}")
@@ -63,19 +49,8 @@ def chosen(names: Sequence[str], every: Sequence[Path]) -> list[Path]:
 
 
 def generate(source: Path) -> NotebookNode:
-    """The notebook of a source, not executed: its cells, with the opening after the first, and exercises at the end."""
-    cells = lesson(source)
-    if not converted(source):
-        cells = numbered([*cells, *exercises_cell(source)], source.stem[:2])
-    return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
-
-
-def lesson(source: Path) -> list[NotebookNode]:
-    """A notebook's cells without the links to its exercises."""
-    if converted(source):
-        return editions.cells(source, editions.READ)
-    first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
-    return numbered([first, *opening(f"notebooks/{source.stem}.ipynb"), *rest], source.stem[:2])
+    """The notebook of a source, not executed."""
+    return nbformat.v4.new_notebook(cells=editions.cells(source, editions.READ), metadata=METADATA)
 
 
 def shows_picture(output: NotebookNode) -> bool:
@@ -96,29 +71,6 @@ def minutes_to_read(notebook: NotebookNode, seconds_a_line: float = 1.5) -> floa
     lines = sum(1 for cell in code for line in cell.source.splitlines() if line.strip())
     figures = sum(shows_picture(output) for cell in code for output in cell.get("outputs", ()))
     return words / 200 + lines * seconds_a_line / 60 + figures * 20 / 60
-
-
-PROJECT = "exercises/10_project.ipynb"
-
-
-def exercises_cell(source: Path) -> list[NotebookNode]:
-    """A cell that links to the notebook's exercises, each with its difficulty and minutes; none where there are none."""
-    if not (ROOT / "solutions" / source.name).is_file():
-        return []
-    tasks: list[Task] = importlib.import_module(f"satcourse.exercises.ex{source.stem[:2]}").TASKS
-    page = f"../exercises/{source.stem}.ipynb"
-    cells = nbformat.read(FOLDER / page, 4).cells
-    places = {found[1]: cell.id for cell in cells if (found := re.match(r"## (\d+\.\d+) ", cell.source))}
-    lines = [
-        f"- [{task.id} {task.title}]({page}#cell-id={places[task.id]}), {editions.stars(task)}, "
-        + (f"{KINDS[task.kind]}, " if KINDS[task.kind] else "")
-        + f"{task.minutes} min"
-        for task in tasks
-    ]
-    text = f"## Exercises\n\n[The exercises of this notebook]({page}) check themselves:\n\n" + "\n".join(lines)
-    if source == sources()[-1]:
-        text += f"\n\nIn [the project](../{PROJECT}) you train an attention of your own."
-    return [nbformat.v4.new_markdown_cell(text)]
 
 
 def cells_of(notebook: NotebookNode) -> list[tuple[str, str, str]]:
@@ -186,15 +138,6 @@ def problems(source: Path) -> list[str]:
 def marks(names: Sequence[str] = ()) -> list[Mark]:
     """Every mark of every notebook, or of those whose names begin so: equations first, then sections, then claims."""
     return paper_index.marks({source.stem: generate(source) for source in sources(names)})
-
-
-@cache
-def headings(number: str) -> dict[str, str]:
-    """The headings of a notebook, each with its link from the folder of the notebooks: "04_soft_attention.ipynb#cell-id=04-006"."""
-    (source,) = sources([number])
-    cells = [cell for cell in lesson(source) if cell.cell_type == "markdown"]
-    found = ((cell, re.match(r"#{1,4} (.+)", cell.source)) for cell in cells)
-    return {heading[1].strip(): f"{source.stem}.ipynb#cell-id={cell.id}" for cell, heading in found if heading}
 
 
 def index() -> str:

@@ -3,11 +3,13 @@
 import contextlib
 import dis
 import importlib
+import io
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,11 @@ import torch
 from torch import Tensor
 
 from satcourse.exercises import calls, compare, relations
-from satcourse.exercises.task import Exploration, Task
+from satcourse.exercises.task import Task
 from satlib.errors import SatlibError
+from satlib.training import plugged
 
-CHAPTERS = range(1, 11)  # of the notebooks 01 to 09, and the project
+CHAPTERS = range(1, 11)  # the notebooks with tasks
 RED, GREEN, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 _VERDICTS: dict[str, str] = {}  # of the exercises checked in this process, the latest of each
 _PASSED: dict[str, Callable[..., Any]] = {}  # the functions that have passed their checks in this process
@@ -48,18 +51,9 @@ def chapter(number: int) -> dict[str, Task]:
     Raises:
         SatlibError: the notebook has no exercises.
     """
-    return {task.id: task for task in _module(number).TASKS}
-
-
-def explorations(number: int) -> tuple[Exploration, ...]:
-    """The open tasks of a notebook, which have no check."""
-    return getattr(_module(number), "EXPLORATIONS", ())
-
-
-def _module(number: int) -> Any:
     if number not in CHAPTERS:
         raise SatlibError(f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}")
-    return importlib.import_module(f"satcourse.exercises.ex{number:02}")
+    return {task.id: task for task in importlib.import_module(f"satcourse.exercises.ex{number:02}").TASKS}
 
 
 def task(id: str) -> Task:
@@ -85,6 +79,28 @@ def carry_on(id: str) -> Callable[..., Any]:
     if id not in _PASSED:
         print(f"{exercise.name}() is satlib's own from here on, until yours passes check {id}")
     return _PASSED.get(id, exercise.reference)
+
+
+def bring(id: str) -> Callable[..., Any]:
+    """The learner's function out of another workbook, if it passes its check; else satlib's own. A line says which.
+
+    The workbook is looked for in the running notebook's folder, then in ../exercises; see `plugged.function` for what of it is run.
+    """
+    exercise, number = task(id), int(id.split(".")[0])
+    books = [path for folder in (Path(), Path("../exercises")) for path in sorted(folder.glob(f"{number:02}_*.ipynb"))]
+    try:
+        with calls.fresh(), contextlib.redirect_stdout(io.StringIO()):  # what it prints as it is loaded and checked
+            answer = plugged.function(f"{books[0]}:{exercise.name}")
+            _judge(exercise, answer)
+    except IndexError:
+        reason = f"there is no notebook {number:02} beside this one"
+    except (SatlibError, Wrong) as error:
+        reason = str(error)
+    else:
+        print(f"{exercise.name}() is that of {books[0].name}")
+        return answer
+    print(f"{exercise.name}() is satlib's own: {reason}")
+    return exercise.reference
 
 
 def check(id: str, answer: Callable[..., Any]) -> None:

@@ -1,27 +1,194 @@
-"""The final project: an attention of the learner's own, judged on new scenes by what it says and by where it looks."""
+"""Exercises of notebook 10: attention with heads, who may look at whom, light moved in some heads; and the project."""
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from satcourse.exercises.compare import kind
-from satcourse.exercises.task import Answer, Exploration, Task, chosen_class_seed, explain
+from satcourse.exercises.task import Answer, chosen_class_seed, distribution, exercise, numbers, sums_to_one
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.images import SIZE
-from satlib.model import shipped
+from satlib.model import shipped, transformer
 from satlib.model.captioner import Captioner
 from satlib.model.search import greedy
 
-SCENES = 100  # of the check
+B, C, L, d, HEADS = 2, 3, 5, 8, 2
+SCENES = 100  # of the project's check
 WORDS_BAR, MAPS_BAR = 160, 0.5  # objects of 200 named right; the share of the words whose map peaks on the object
 SEED = 1_000_000  # of the scenes that are drawn for the check: no notebook has seen them
 PASSES = "both bars are passed"
+
+
+@exercise("10.1", "Where the heads look", difficulty=2, minutes=10, equation="Vaswani et al., section 3.2")
+def weights(
+    q: Tensor,
+    k: Tensor,
+    heads: int,
+    visible: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    hide: str = "before",
+    axis: int = -1,
+) -> Tensor:
+    """The maps of all heads: (B, C, d), (B, L, d) -> (B, heads, C, L); energies of hidden keys are set to minus infinity.
+
+    By mistake another `scale` than the root of d / heads, keys hidden "after" the softmax or "never", or another `axis` of it.
+    """
+    q, k = transformer.split(q, heads), transformer.split(k, heads)
+    e = q @ k.mT / (math.sqrt(q.shape[-1]) if scale is None else scale)
+    if visible is not None and hide == "before":
+        e = e.masked_fill(~visible, -torch.inf)
+    alpha = torch.softmax(e, axis)
+    return alpha if visible is None or hide != "after" else alpha * visible
+
+
+weights.says = "two heads and four, with and without a mask, and large energies"
+weights.cases = lambda: [
+    (numbers(B, C, d), numbers(B, L, d, seed=1), HEADS),
+    (numbers(B, 4, d, seed=2), numbers(B, 4, d, seed=3), 4, visible(0, 4)),
+    (numbers(1, 3, 6, seed=4, scale=9), numbers(1, 3, 6, seed=5, scale=9), 1, visible(1, 2)),
+]
+weights.invariants = (sums_to_one(-1, over="the keys"),)
+weights.mistakes = {
+    "the energies are not divided by the square root of d / heads: a dot product has to be scaled": partial(
+        weights, scale=1.0
+    ),
+    "they are divided by the square root of d: each head has d / heads numbers": lambda *x: weights(
+        *x, scale=x[0].shape[2] ** 0.5
+    ),
+    "hidden keys are taken out after the softmax: set their energies to minus infinity before it": partial(
+        weights, hide="after"
+    ),
+    "softmax over the wrong axis: each query's weights sum to 1 over the keys": lambda *x: weights(*x[:3], axis=-2),
+    "nothing is hidden: `visible` is not used": partial(weights, hide="never"),
+}
+
+
+@exercise("10.2", "What the heads read", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2.2")
+def read(alpha: Tensor, v: Tensor) -> Tensor:
+    """What the heads read, next to each other: maps (B, heads, C, L), values (B, L, d) -> (B, C, d)."""
+    return transformer.joined(_shares(alpha, v))
+
+
+def _shares(alpha: Tensor, v: Tensor) -> Tensor:
+    """What each head reads: (B, heads, C, d / heads)."""
+    return alpha @ transformer.split(v, alpha.shape[1])
+
+
+read.says = "two heads and three, each with its share of the values"
+read.cases = lambda: [
+    (distribution(B, HEADS, C, L, sharp=2), numbers(B, L, d, seed=1)),
+    (distribution(1, 3, 4, 4, seed=2, sharp=2), numbers(1, 4, 6, seed=3)),
+]
+read.mistakes = {
+    "the heads' results lie one after the other: transpose back to (B, C, heads, d / heads) before you join them": (
+        lambda alpha, v: _shares(alpha, v).reshape(len(v), -1, v.shape[2])
+    ),
+    "the places are cut into heads, and not the numbers of each: unflatten the last axis, then transpose": (
+        lambda alpha, v: transformer.joined(alpha @ v.reshape(len(v), alpha.shape[1], v.shape[1], -1))
+    ),
+    "all heads read with the mean of their maps: each has a map of its own": lambda alpha, v: alpha.mean(1) @ v,
+    "their numbers are shuffled into one another: joined, the first d / heads numbers are the first head's": (
+        lambda alpha, v: _shares(alpha, v).permute(0, 2, 3, 1).flatten(2)
+    ),
+}
+
+
+@exercise("10.3", "Who may look at whom", difficulty=1, minutes=5, equation="Vaswani et al., section 3.2.3")
+def visible(places: int, words: int, **mistake: bool) -> Tensor:
+    """Rows may look at columns: places at all places, words at all places and at the words up to themselves.
+
+    By mistake `places_at_words`, `words_at_places`, `places_ahead` or `words_ahead` says otherwise.
+    """
+    mask = torch.ones(places + words, places + words).tril() > 0
+    if mistake.get("places_ahead", True):
+        mask[:places, :places] = True
+    mask[:places, places:] = mistake.get("places_at_words", False)
+    mask[places:, :places] = mistake.get("words_at_places", True)
+    if mistake.get("words_ahead", False):
+        mask[places:, places:] = True
+    return mask
+
+
+visible.says = "words alone, and words after places"
+visible.cases = lambda: [(0, 4), (3, 2), (2, 5)]
+visible.mistakes = {
+    "a word may look at itself: the diagonal is True": lambda p, w: (
+        visible(p, w) & ~torch.diag(torch.arange(p + w) >= p)
+    ),
+    "a word sees those after it: that is the caption which it should predict": partial(visible, words_ahead=True),
+    "the places see words: they come before all of them": partial(visible, places_at_words=True),
+    "a word sees no place: it may look at all of them": partial(visible, words_at_places=False),
+    "places see only the places before them: a picture has no order, so they see all": partial(
+        visible, places_ahead=False
+    ),
+}
+
+
+def _lights(*words: int, seed: int = 0) -> Tensor:
+    """Maps (B, C, L) for some words, zero at the others."""
+    light = torch.zeros(B, C, L)
+    light[:, list(words)] = distribution(B, len(words), L, seed=seed, sharp=2)
+    return light
+
+
+@exercise("10.4", "Move the light in some heads", difficulty=2, minutes=8, equation="notebook 09")
+def force(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
+    """The maps (B, heads, C, L) with a light (B, C, L) in the moved heads (heads,); where it is zero, their own."""
+    changed = (light.sum(-1, keepdim=True) > 0).unsqueeze(1) & moved.view(-1, 1, 1)
+    return torch.where(changed, light.unsqueeze(1), alpha)
+
+
+force.says = "some heads and all, some words, and rows of zeros"
+force.cases = lambda: [
+    (distribution(B, 4, C, L), _lights(1), torch.tensor([True, False, False, True])),
+    (distribution(B, 2, C, L, seed=1), _lights(0, 2, seed=2), torch.tensor([False, True])),
+    (distribution(B, 3, C, L, seed=3), _lights(2, seed=4), torch.ones(3, dtype=torch.bool)),
+]
+force.invariants = (sums_to_one(-1),)
+force.mistakes = {
+    "the light is moved in all heads: only in those of `moved`": lambda *x: force(*x[:2], x[2] | True),
+    "the light is moved in the heads that should keep theirs": lambda *x: force(*x[:2], ~x[2]),
+    "words without a light of their own have gone dark: a row of zeros means that the maps stay": (
+        lambda alpha, light, moved: torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
+    ),
+    "the light is added to the head's own: it takes its place": lambda alpha, light, moved: (
+        alpha + light.unsqueeze(1) * moved.view(-1, 1, 1)
+    ),
+}
+
+
+@exercise("10.5", "A loss that is too good", difficulty=2, minutes=5, equation="section 4.3", kind="bug")
+def so_far(captions: Tensor, start: int) -> Tensor:
+    """What a decoder has read when it chooses each word: the words before it, and first the number of "none yet"."""
+    return functional.pad(captions[:, :-1], (1, 0), value=start)
+
+
+def _with_its_own(captions: Tensor, start: int) -> Tensor:
+    return torch.cat([torch.full_like(captions[:, :1], start), captions[:, 1:]], 1)
+
+
+so_far.start = _with_its_own
+so_far.says = "each position holds the word before it, and the first the number of none yet"
+so_far.cases = lambda: [(torch.tensor([[3, 1, 4, 0], [5, 2, 6, 0]]), 7), (torch.tensor([[9, 2, 6, 5, 3, 0]]), 70)]
+so_far.mistakes = {
+    "the words have moved the wrong way: each position should hold the word before it": lambda captions, start: (
+        functional.pad(captions[:, 1:], (0, 1), value=start)
+    ),
+    "the caption's last word has come round to its beginning: there stands the number of none yet": (
+        lambda captions, start: captions.roll(1, 1)
+    ),
+    "it has one word too many: the end mark is never read": lambda captions, start: functional.pad(
+        captions, (1, 0), value=start
+    ),
+}
 
 
 @lru_cache(maxsize=1)
@@ -37,6 +204,7 @@ def _new_scenes(seed: int) -> tuple[list[scenes.Scene], Tensor]:
     return [scenes.scene(each, seed) for each in ids], Vectors(_eyes(), Pixels(data), ids).a
 
 
+@exercise("10.6", "Your captioner", difficulty=3, minutes=30, equation="equations 4 to 6")
 def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
     """Greedy captions by `scenes-soft`, and their maps: a (B, L, D) -> B lists of words, (B, C, L)."""
     captioner = _eyes()
@@ -133,44 +301,19 @@ def _first_object(a: Tensor) -> tuple[list[list[str]], Tensor]:
     return [each[: len(each) // 2] for each in captions], maps
 
 
-TASKS = (
-    Task(
-        id="10.1",
-        name="describe",
-        title="An attention of your own",
-        difficulty=3,
-        minutes=30,
-        equation="equations 4 to 6",
-        after="04: Training from captions and given vectors",
-        reference=describe,
-        cases=lambda: [(_new_scenes(SEED + chosen_class_seed())[1],)],
-        observe=judge,
-        mistakes={
-            "the captions are in another order than the vectors: caption i has to describe scene i": _backwards,
-            "all scenes get the caption of the first: write one for each row of a": _one_for_all,
-            "the words pass, but each caption has one map for all of its words: give each word the map it was chosen with": _one_map,
-            "the captions break off in the middle: go on until the end mark": _first_object,
-        },
-        says=f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes are named right, and the maps lie on what is named",
-        others=(lambda a: ([" ".join(words) for words in describe(a)[0]], describe(a)[1].double()),),
-        advise=lambda got: got[0],
-        seconds=120.0,
-    ),
-    explain(
-        "10.2",
-        "what_shows_it",
-        right="b",
-        wrong={
-            "a": "a loss that falls shows that something was learnt, not that the maps had a part in it",
-            "c": "it shows that size is not enough; it does not show that yours uses its maps",
-            "d": "a map may lie on an object and still not be what the word was chosen by",
-        },
-        title="Was it the attention?",
-        difficulty=2,
-        minutes=5,
-        equation="section 5.4",
-        after="04: Sharpen it, blur it: what does it cost?",
-        says="only there the maps are taken away, and everything else stays",
-    ),
+describe.says = (
+    f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes are named right, and the maps lie on what is named"
 )
-EXPLORATIONS = (Exploration("Make it better", 3, 15, "06: Train it, and train the control"),)
+describe.cases = lambda: [(_new_scenes(SEED + chosen_class_seed())[1],)]
+describe.observe = judge
+describe.advise = lambda got: got[0]
+describe.seconds = 120.0
+describe.mistakes = {
+    "the captions are in another order than the vectors: caption i has to describe scene i": _backwards,
+    "all scenes get the caption of the first: write one for each row of a": _one_for_all,
+    "the words pass, but each caption has one map for all of its words: give each word the map it was chosen with": _one_map,
+    "the captions break off in the middle: go on until the end mark": _first_object,
+}
+
+
+TASKS = (weights, read, visible, force, so_far, describe)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.compare import short
 from satlib.errors import SatlibError
 
 Answer = Callable[..., Any]
@@ -38,8 +37,7 @@ class Task:
         minutes: the time it takes.
         equation: its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
         reference: a right function; satlib's own if it has one. Keywords after its inputs make mistakes.
-        kind: "write", "bug" (find it), "predict" (then run) or "explain" (choose the right sentence).
-        after: of a task that is not in its notebook, the heading of the section after which to do it; with the notebook's number if it is another's: "04: A word comes out".
+        kind: "write", "bug" (find it) or "predict" (then run).
         cases: creates the inputs, a tuple for each call.
         says: what a right answer was checked against, for the message of success.
         mistakes: message -> a function that makes that mistake.
@@ -51,7 +49,6 @@ class Task:
         parts: the names of a result's elements, for the messages: ("h", "c").
         start: of a "bug", the function that the learner is given; an answer with all its results is still blank.
         advise: from a wrong result no mistake explains, what to say in place of the difference, which would give the answer away; None where it does not.
-        others: other right functions, to test the check.
     """
 
     id: str
@@ -62,7 +59,6 @@ class Task:
     equation: str
     reference: Answer
     kind: str = "write"
-    after: str = ""
     cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple
     says: str = ""
     mistakes: Mapping[str, Answer] = field(default_factory=dict)
@@ -74,7 +70,6 @@ class Task:
     parts: Sequence[str] = ()
     start: Answer | None = None
     advise: Callable[[Any], str | None] | None = None
-    others: Sequence[Answer] = ()
 
     def __call__(self, *inputs: Any, **mistake: Any) -> Any:
         """The reference's result."""
@@ -87,23 +82,13 @@ class Task:
 
 
 def exercise(
-    id: str, title: str, difficulty: int, minutes: int, equation: str, kind: str = "write", after: str = ""
+    id: str, title: str, difficulty: int, minutes: int, equation: str, kind: str = "write"
 ) -> Callable[[Answer], Task]:
     """Make a task of its reference: a decorator. The arguments are those attributes of `Task`."""
-    return lambda function: Task(id, function.__name__, title, difficulty, minutes, equation, function, kind, after)
+    return lambda function: Task(id, function.__name__, title, difficulty, minutes, equation, function, kind)
 
 
-@dataclass(frozen=True)
-class Exploration:
-    """An open task without a check: its title, difficulty (1 to 3), minutes, and the section after which to do it."""
-
-    title: str
-    difficulty: int
-    minutes: int
-    after: str
-
-
-KINDS = {"write": "", "bug": "find the bug", "predict": "predict, then run", "explain": "explain"}
+KINDS = {"write": "", "bug": "find the bug", "predict": "predict, then run"}
 
 
 CLASS_SEED = "SATLIB_CLASS_SEED"
@@ -202,33 +187,3 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
         found = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
     pairs = zip(leaves.items(), found, strict=True)
     return {f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
-
-
-def explain(id: str, name: str, right: str, wrong: Mapping[str, str], **card: Any) -> Task:
-    """A task to choose the sentence that explains something.
-
-    Args:
-        id: as `Task.id`.
-        name: as `Task.name`.
-        right: the letter of the right sentence.
-        wrong: each other letter -> why that sentence is wrong, as the check's message.
-        card: the other attributes of `Task`: title, difficulty, minutes, equation, after, says.
-    """
-    letters = sorted([right, *wrong])
-
-    def letter(answer: Callable[[], Any]) -> Any:
-        chosen = answer()
-        return chosen.strip(" .()").lower() if isinstance(chosen, str) else chosen
-
-    return Task(
-        id=id,
-        name=name,
-        kind="explain",
-        reference=lambda: right,
-        cases=lambda: [()],
-        observe=letter,
-        mistakes={reason: lambda wrong=wrong: wrong for wrong, reason in wrong.items()},
-        others=(lambda: f" {right.upper()}", lambda: f"({right})."),
-        advise=lambda got: f"expected one of the letters {', '.join(letters)}, got {short(got)}",
-        **card,
-    )

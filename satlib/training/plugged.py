@@ -35,7 +35,21 @@ class PluggedAttention(SoftAttention):
 
 
 def load(place: str) -> Attend:
-    """Load a function from a Python file or a notebook, and check it on small tensors.
+    """Load an attention from a Python file or a notebook, and check it on small tensors.
+
+    Args:
+        place: FILE:FUNCTION.
+
+    Raises:
+        SatlibError: the file or function does not exist, or its results are not those of an attention.
+    """
+    attend = function(place)
+    _try(attend, place)
+    return attend
+
+
+def function(place: str) -> Callable[..., Any]:
+    """Load a function from a Python file or a notebook.
 
     A Python file is run as a whole. Of a notebook, only imports, definitions and assignments of constants are run; other
     statements, also assignments that call a function or use another name, are left out, and so are checks. The last definition of
@@ -45,32 +59,41 @@ def load(place: str) -> Attend:
         place: FILE:FUNCTION.
 
     Raises:
-        SatlibError: the file or function does not exist, or its results are not those of an attention.
+        SatlibError: the file or function does not exist.
     """
     file, _, name = place.rpartition(":")
     path = Path(file)
     if not file or not name.isidentifier() or path.suffix not in (".py", ".ipynb"):
-        raise SatlibError(f"--attention takes FILE.py:FUNCTION or FILE.ipynb:FUNCTION, not {place!r}")
+        raise SatlibError(f"a function is given as FILE.py:FUNCTION or FILE.ipynb:FUNCTION, not as {place!r}")
     if not path.is_file():
         raise SatlibError(f"{path} does not exist; check the path")
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:
-        exec(compile(_code(path, name), str(path), "exec"), names)
+        _run(path, name, names)
     except SatlibError:
         raise
     except Exception as error:
         raise SatlibError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
-    attend = names.get(name)
-    if not callable(attend):
+    if not callable(names.get(name)):
         raise SatlibError(f"{path} defines no function {name}()")
-    _try(attend, f"{path}:{name}")
-    return attend
+    return names[name]
 
 
-def _code(path: Path, wanted: str) -> str | ast.Module:
-    """The code to run: a Python file's text, or a notebook's definitions and what its catch-up cells say of other functions."""
+def _run(path: Path, wanted: str, names: dict[str, Any]) -> None:
+    """Run a Python file, or a notebook's statements one by one; the names that they define are put into `names`."""
     if path.suffix == ".py":
-        return path.read_text(encoding="utf-8")
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+        return
+    for statement in _statements(path, wanted):
+        try:
+            exec(compile(ast.Module([statement], []), str(path), "exec"), names)
+        except NameError:  # a default value of another function may be something that the notebook has computed
+            if not isinstance(statement, ast.FunctionDef) or statement.name == wanted:
+                raise
+
+
+def _statements(path: Path, wanted: str) -> list[ast.stmt]:
+    """What is run of a notebook: its definitions, and what its catch-up cells say of other functions."""
     body: list[ast.stmt] = []
     notebook = read_json(path, dict[str, Any], "a notebook")
     for cell in notebook["cells"] if isinstance(notebook, dict) and "cells" in notebook else []:
@@ -89,7 +112,7 @@ def _code(path: Path, wanted: str) -> str | ast.Module:
             body += [node for node in statements if not _assigns(node, wanted)]
         else:
             body += [node for node in statements if isinstance(node, _DEFINITIONS) and _is_plain(node)]
-    return ast.Module(body, [])
+    return body
 
 
 def _assigns(statement: ast.stmt, name: str) -> bool:
