@@ -288,7 +288,7 @@ reveal("objects of 200 named right", my_guess_right, right)
 
 # %% [markdown]
 # 193 again, give or take a few. The LSTM is gone, and nobody misses it. Nobody is better off either: the
-# [full trainings](../docs/results.md#a-transformer-in-place-of-the-lstm) agree, with 96 percent of the captions right in everything for
+# [full trainings](../docs/results.md) agree, with 96 percent of the captions right in everything for
 # the one and for the other.
 
 # %% [markdown]
@@ -490,7 +490,7 @@ reveal("the head that points best, alone, percent", my_guess_best, alone[best])
 # points there in 68 percent and moves 1. **A head can have a beautiful map and no vote.** Whoever prints the maps of one head prints a
 # witness who was never asked.
 #
-# Which layer decides? Here it takes both, with 21 and 35 percent. In a [full training](../docs/results.md#a-transformer-in-place-of-the-lstm) of two layers with
+# Which layer decides? Here it takes both, with 21 and 35 percent. In a [full training](../docs/results.md) of two layers with
 # four heads it is the first, 55 percent, and the second moves 4. Nothing in the loss cares who does the work. So "layer 2 finds the
 # colours" is a sentence about one training run.
 #
@@ -650,7 +650,7 @@ reveal("times as long for 12 words", my_guess_12, ratios[0])
 reveal("times as long for 200 words", my_guess_200, ratios[-1])
 
 # %% [markdown]
-# About twice as long for a caption, and five times for a paragraph. (Yours will differ; clocks do.) An LSTM needs $h_{199}$
+# About twice as long for a caption, and four to six times for a paragraph. (Clocks differ from run to run.) An LSTM needs $h_{199}$
 # before it can begin with $h_{200}$: 200 small steps in a row, and a processor that waits. In the Transformer no word waits for another,
 # which is the loop that `forward` did not have. These are two CPU cores, and a GPU has thousands to keep busy. (All this holds in
 # training. When it writes, a Transformer goes word by word like everybody else.)
