@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from satcourse.exercises.compare import same
+
 FEWEST = 3  # distinct numbers: fewer may be related by chance
 
 # Said of a right value x and the learner's y: y = f(x) for all of them.
@@ -42,7 +44,7 @@ def relation(pairs: Sequence[tuple[Any, Any]], tolerance: float = 1e-4) -> str |
         tolerance: for numbers, relative to the largest right one.
     """
     try:
-        differing = [(right, got) for right, got in map(_plain, pairs) if not _equal(right, got, tolerance)]
+        differing = [(right, got) for right, got in map(_plain, pairs) if not same(right, got, tolerance)]
         if not differing:
             return None
         if all(isinstance(value, Tensor) for pair in differing for value in pair):
@@ -63,7 +65,7 @@ def _plain(pair: tuple[Any, Any]) -> tuple[Any, Any]:
     if isinstance(right, list) and isinstance(got, list) and len(right) == len(got):
         parts = [_plain(part) for part in zip(right, got, strict=True)]
         if any(isinstance(part, nested) for part in right):
-            return next((part for part in parts if not _equal(*part, 1e-4)), (0, 0))
+            return next((part for part in parts if not same(*part, 1e-4)), (0, 0))
     return right, got
 
 
@@ -75,12 +77,6 @@ def _value(value: Any) -> Any:
             return torch.tensor(value, dtype=torch.double)
         return list(value)
     return value
-
-
-def _equal(right: Any, got: Any, tolerance: float) -> bool:
-    if isinstance(right, Tensor) and isinstance(got, Tensor):
-        return right.shape == got.shape and _close(right, got, right, tolerance)
-    return type(right) is type(got) and right == got
 
 
 def _close(one: Tensor, other: Tensor, scale: Tensor, tolerance: float) -> bool:
