@@ -12,6 +12,7 @@ import tiny
 import torch
 
 from satlib.beyond import rewards as rewards_module
+from satlib.beyond.loss import caption_loss
 from satlib.data.batches import Batch
 from satlib.data.text import END, PAD
 from satlib.model.captioner import Captioner
@@ -325,3 +326,14 @@ class TestUpdate:
         session.update(batch, a)
         assert session.state.bound.learned.bias.item() != 0
         assert session.progress.sampled == session.progress.captions == B
+
+
+def test_terms_are_applied_one_after_the_other():
+    """And the penalty after them."""
+    decoder, captions = tiny.decided().decoder, torch.tensor([[2, 3, END]] * 2)
+    terms = [lambda loss, output: (2 * loss, {}), lambda loss, output: (loss + 1, {"more": torch.ones(())})]
+    plain, both = (
+        caption_loss(decoder, tiny.Reader().read(["dev-0", "dev-1"]), captions, 1.0, terms=t) for t in ([], terms)
+    )
+    torch.testing.assert_close(both.loss, 2 * plain.means["nll"] + 1 + plain.means["penalty"])
+    assert "more" in both.means

@@ -12,12 +12,12 @@ from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from satlib.beyond import rewards
-from satlib.beyond.rewards import advantages, log_policy, within_caption
+from satlib.beyond.rewards import advantages, log_policy, reward_loss, within_caption
 from satlib.data.datasets import Example
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
-from satlib.model import attention
+from satlib.model import attention, search
 from satlib.model.decoder import Decoder, State
 from satlib.model.search import Rollout, rollout
 from satlib.recipe import DecoderConfig
@@ -104,6 +104,16 @@ class TestConsensus:
     def test_bad_options(self, changes, message):
         with pytest.raises(SatlibError, match=message):
             consensus([["a dog"]], rewards.RewardConfig(**changes))
+
+
+def test_the_greedy_baseline_is_of_greedy_captions():
+    """Whatever the temperature of the samples."""
+    decoder, a, drawn = tiny.decided().decoder, tiny.Reader().read(["dev-0", "dev-1", "dev-2"]), []
+    zeros = lambda rollout: drawn.append(rollout) or torch.zeros(len(rollout.words))  # noqa: E731
+    reward_loss(decoder, a, zeros, samples=2, max_length=12, temperature=5.0, baseline="greedy")
+    _, best = drawn
+    words = [row[: length - 1].tolist() for row, length in zip(best.words, best.lengths.tolist(), strict=True)]
+    assert words == [hypothesis.words for hypothesis in search.greedy(decoder, a, 12)]
 
 
 def test_advantages_by_hand():

@@ -343,6 +343,8 @@ def test_a_run_takes_no_shipped_row_s_place(tmp_path):
         changed_run(tmp_path, lambda number: None, "flickr8k-lite0-soft"),
         changed_run(tmp_path, lambda number: "a", "one-word", recipe="c-soft"),
         changed_run(tmp_path, lambda number: None, "b", recipe="c-hard", attention="hard"),
+        changed_run(tmp_path, lambda number: None, "d", recipe="d-hard", attention="hard", encoder="own"),
+        changed_run(tmp_path, lambda number: None, "e", recipe="e-soft", encoder="own"),
     ]
     stored = table.compare(table.rows(FEW))
     lines = table.compare(table.rows([*runs, *FEW]))
@@ -354,6 +356,8 @@ def test_a_run_takes_no_shipped_row_s_place(tmp_path):
         f"{here}/flickr8k-lite0-soft": "flickr8k-lite0-soft",
         "one-word": "flickr8k-lite0-soft",
         "b": "flickr8k-lite0-soft",
+        "d": "flickr8k-soft",  # rather than with "e", which has its encoder
+        "e": "flickr8k-soft",
     }
 
 
