@@ -224,6 +224,16 @@ class TestCaption:
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
             torch.testing.assert_close(one.alphas, other.alphas, atol=1e-5, rtol=1e-4)
 
+    def test_a_long_list_is_encoded_in_chunks(self, captioner, monkeypatch):
+        """Opened as they are needed: a chunk is encoded before the next is read."""
+        order, encoded, opened = [], captioner.encoded, images.photo_of
+        monkeypatch.setattr(images, "photo_of", lambda photo: (order.append("opened"), opened(photo))[1])
+        monkeypatch.setattr(captioner, "encoded", lambda batch: (order.append(len(batch)), encoded(batch))[1])
+        monkeypatch.setattr(module, "CHUNK", 2)
+        found = captioner.caption([PHOTOS[0]] * 5)
+        assert order == ["opened", "opened", 2, "opened", "opened", 2, "opened", 1]
+        assert len({caption.text for caption in found}) == 1
+
     def test_pixels_and_annotation_vectors_are_the_same_to_it(self, captioner):
         batch = torch.stack([images.to_tensor(photo) for photo in PHOTOS])
         with torch.inference_mode():

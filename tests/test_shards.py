@@ -305,7 +305,7 @@ class TestErrors:
 
     def test_no_webdataset(self, some, monkeypatch):
         monkeypatch.setitem(sys.modules, "webdataset", None)
-        with pytest.raises(SatlibError, match=r"webdataset.*pip install -e '\.\[stream\]'"):
+        with pytest.raises(SatlibError, match=r"webdataset.*pip install 'satlib\[stream\]'"):
             datasets.load(str(some))
 
     def test_an_image_that_is_gone_is_named(self, tmp_path):

@@ -92,7 +92,7 @@ def topics() -> dict[str, str]:
         "MPS": "yes" if torch.backends.mps.is_available() else "none",
         "Java": (metrics.java_available() and shutil.which("java"))
         or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
-        "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install -e '.[course]'",
+        "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install 'satlib[course]'",
         "data": f"{root}: {', '.join(present) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
         "recipes": ", ".join(recipe.names()),
         "encoders": ", ".join((*encoders.names(), "timm:NAME")),

@@ -377,7 +377,9 @@ def _webdataset() -> ModuleType:
     try:
         import webdataset
     except ImportError as error:
-        raise SatlibError("shards need the library webdataset; install it with: pip install -e '.[stream]'") from error
+        raise SatlibError(
+            "shards need the library webdataset; install it with: pip install 'satlib[stream]'"
+        ) from error
     return webdataset
 
 

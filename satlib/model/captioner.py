@@ -38,7 +38,7 @@ from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import LOOKS, Recipe, require_consistent
 
 FORMAT = "satlib captioner 1"
-CHUNK = 32  # photographs that are captioned at once: memory does not grow with their number
+CHUNK = 16  # photographs that are captioned at once: memory does not grow with their number
 
 
 class EncoderHeader(Struct):
