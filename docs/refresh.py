@@ -1,6 +1,10 @@
-"""Write what is generated in docs/: the drawing, the map of rooms in design.md, the tables in results.md. `python docs/refresh.py`."""
+"""Write what is generated: in docs/ the drawing, the map of rooms in design.md and the tables in results.md; in the README the live page.
+
+`python docs/refresh.py`
+"""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import design
@@ -11,6 +15,7 @@ from satlib.model import shipped
 DOCS = Path(__file__).resolve().parent
 MAP = ("<!-- output of docs/refresh.py -->\n", "<!-- end of the output -->")
 TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table -->")
+LIVE = ("<!-- output of docs/refresh.py -->\n", "<!-- end of the live page -->")
 INVENTIONS = ("<!-- output of satlib table --inventions --markdown -->\n", "<!-- end of that table -->")
 # From the bottom to the top: each imports only what is above it in the table.
 ROOMS = (
@@ -47,6 +52,25 @@ def results(inventions: bool = False) -> str:
     return table.render(rows, "markdown", inventions=inventions).strip() + "\n"
 
 
+def live(address: str | None) -> str:
+    """The picture of the live page, which leads to its address where that is known."""
+    picture = (
+        "![A scene, the sentence that a captioner wrote in the browser, and light on what it looked at](docs/live.webp)"
+    )
+    if address is None:
+        page = "The same on [a web page](docs/page.md) without a server: move the light, and the sentence changes."
+        return f"{picture}\n\n*{page}*\n"
+    return (
+        f"[{picture}]({address})\n\n*[Try it in your browser]({address}): move the light, and the sentence changes.*\n"
+    )
+
+
+def address_of_live_page() -> str | None:
+    """`Demo` in [project.urls] of pyproject.toml, the one place for addresses."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project.get("urls", {}).get("Demo")
+
+
 def between(page: str, marks: tuple[str, str]) -> str:
     """What stands between two marks on a page."""
     return page.split(marks[0])[1].split(marks[1])[0]
@@ -62,4 +86,5 @@ if __name__ == "__main__":
     design.draw()
     put(DOCS / "design.md", MAP, rooms())
     put(DOCS / "results.md", TABLE, results())
+    put(DOCS.parent / "README.md", LIVE, live(address_of_live_page()))
     put(DOCS / "results.md", INVENTIONS, results(inventions=True))

@@ -140,6 +140,16 @@ def test_the_figures_of_the_readme_are_those_of_the_evaluations():
         assert f"{row.figures['exact match']} %" in " ".join(README.split())
 
 
+def test_the_live_page_is_on_the_first_screen():
+    """Its picture leads to the page where pyproject.toml has an address for it, as it does in the long description."""
+    written = refresh.between(README, refresh.LIVE)
+    assert written == refresh.live(refresh.address_of_live_page()), "run: python docs/refresh.py"
+    assert README.index(written) < README.index("## Start here")
+    address = "https://h.org/live/"
+    assert refresh.live(address).startswith("[![")
+    assert refresh.live(address).count(f"]({address})") == 2
+
+
 def test_every_function_of_the_design_is_there():
     steps = TEXT["docs/design.md"].split("## Map of the rooms")[0]
     names = re.findall(r"`([a-z_]+\.[a-z_]+)\.([A-Z]\w+|[a-z_]+)(?:\.([a-z_]+))?`", steps)
