@@ -82,7 +82,7 @@ coverage = table.sum(0)
 neglected = coverage < 0.5 * C / L
 
 
-def draw_table(bars, image, maps, labels=None):
+def draw_table(bars, image, maps, labels=()):
     """The maps (C, L) as a table, and over it the sum of each column as a bar, on orange if it is below half of the even share."""
     C, L = maps.shape
     sums = maps.sum(0)
@@ -92,7 +92,7 @@ def draw_table(bars, image, maps, labels=None):
     bars.set(xticks=[], xlim=(-0.5, L - 0.5), ylim=(0, 1.6))
     image.imshow(maps, cmap="Blues", vmin=0, vmax=0.3, aspect="auto", interpolation="nearest")
     image.set(xlabel="place")
-    image.set_yticks(range(C), labels or [""] * C, fontsize=8)
+    image.set_yticks(range(len(labels)), labels, fontsize=8)
 
 
 figure = plt.figure(figsize=(9.2, 4), layout="constrained")
@@ -235,6 +235,7 @@ for (bars, image), maps, title in zip(
 ):
     draw_table(bars, image, maps)
     bars.set_title(f"{title}: H = {entropy(maps).mean():.2f}", fontsize=10)
+axes[1, 0].set_ylabel("word")
 plt.show()
 reveal("mean entropy after", guess_entropy, entropy(shared).mean().item())
 
