@@ -28,7 +28,7 @@
 #
 # The network is that of *Show, Attend and Tell* (Xu et al., 2015), "the paper" from here on.
 #
-# **Minutes**: 16 to read, 0.3 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: satlib, nothing else.
+# **Minutes**: 13 to read, 0.3 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: satlib, nothing else.
 
 # %%
 import json
@@ -259,19 +259,13 @@ reveal("captions of scenes right with the mean, in percent", my_mean_guess, metr
 # with the older encoder. So why did it win? The course keeps this question for [its end](10_from_2015_to_now.ipynb).
 #
 # ## The map of the course
-
-# %%
-drawings.course_map(
-    [
-        ("Begin", [("00", "look"), ("01", "before images")]),
-        ("What goes in", [("02", "features"), ("03", "captions")]),
-        ("Attention", [("04", "soft attention"), ("05", "doubly stochastic"), ("06", "hard attention")]),
-        ("What comes out", [("07", "decoding, judging"), ("08", "training for real"), ("09", "reading the model")]),
-        ("And then", [("10", "2015 to now")]),
-    ]
-)
-
-# %% [markdown]
+#
+# | Begin | What goes in | Attention | What comes out | And then |
+# | --- | --- | --- | --- | --- |
+# | 00 look | [02 features](02_features.ipynb) | [04 soft attention](04_soft_attention.ipynb) | [07 decoding, judging](07_decoding_and_judging.ipynb) | [10 from 2015 to now](10_from_2015_to_now.ipynb) |
+# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [08 training for real](08_training_for_real.ipynb) | |
+# | | | [06 hard attention](06_hard_attention.ipynb) | [09 reading the model](09_reading_the_model.ipynb) | |
+#
 # Go on with [where attention comes from](01_attention_before_images.ipynb), and write: the [workbooks](../exercises/) have blanks, and
 # check what you put there. [The index](INDEX.md) leads from an equation to its place, and [one_file.py](../examples/one_file.py)
 # has the whole system on one page.

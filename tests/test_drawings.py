@@ -9,11 +9,6 @@ from PIL import Image
 from satcourse.widgets import drawings
 from satlib.data.images import seen_box
 
-PARTS = [
-    ("One", [("00", "look"), ("01", "before images")]),
-    ("Two", [("02", "features")]),
-    ("Three", [("03", "more")] * 3),
-]
 LONG = ["antidisestablishmentarianism", "$5$", "skateboarding", "grasshoppers"]
 
 
@@ -35,15 +30,6 @@ def check(figure):
         assert figure.bbox.y0 <= box.y0 <= box.y1 <= figure.bbox.y1, text
         for other, taken in boxes[i + 1 :]:
             assert not box.overlaps(taken), (text, other)
-
-
-def test_the_course_map_is_whole():
-    figure = drawings.course_map(PARTS)
-    check(figure)
-    said = [text.get_text() for text in texts(figure)]
-    assert {"One", "Two", "Three", "00  look", "01  before images", "02  features"} <= set(said)
-    arrows = [text for text in figure.axes[0].texts if getattr(text, "arrow_patch", None) is not None]
-    assert len(arrows) == 5  # one fewer than notebooks
 
 
 def test_a_gallery_is_whole_and_marks_wrong_words():

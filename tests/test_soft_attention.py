@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from satcourse.exercises import ex04
+from satcourse.exercises.engine import chapter
 from satlib.model import attention
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig
@@ -102,7 +102,7 @@ def test_the_notebooks_decoder_is_satlibs(sizes, parts):
     """Weights of any size, logits, maps and gradients: the class on the page and the package compute the same."""
     names = from_the_notebook(*PARTS, "SoftAttentionDecoder")
     if "references" in parts:
-        names |= {task.name: task.reference for task in ex04.TASKS if task.name in PARTS}
+        names |= {task.name: task.reference for task in chapter(4).values() if task.name in PARTS}
     m, n, width = sizes
     torch.manual_seed(3)
     ours = names["SoftAttentionDecoder"](D, K, m, n, width).double()

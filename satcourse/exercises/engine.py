@@ -53,7 +53,8 @@ def chapter(number: int) -> dict[str, Task]:
     """
     if number not in CHAPTERS:
         raise SatlibError(f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}")
-    return {task.id: task for task in importlib.import_module(f"satcourse.exercises.ex{number:02}").TASKS}
+    module = importlib.import_module(f"satcourse.exercises.ex{number:02}")
+    return {each.id: each for each in vars(module).values() if isinstance(each, Task)}
 
 
 def task(id: str) -> Task:

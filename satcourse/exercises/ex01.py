@@ -186,6 +186,3 @@ alignment.mistakes = {
     ).roll(-1, 0),
     "the context asks for the next word: the new state should": partial(alignment, asks="context"),
 }
-
-
-TASKS = (greedy, attend, masked_weights, alignment)

@@ -255,6 +255,3 @@ extract.mistakes = {
     "the batch normalisation is taken out: the network was trained with it": _left_out,
     "no_grad is gone, and every vector would be stored with its graph: only eval was missing": _with_gradient,
 }
-
-
-TASKS = (places, centre, receptive_field, unpool, cosines, how_many, extract)

@@ -235,6 +235,3 @@ inputs_and_targets.mistakes = {
         captions,
     ),
 }
-
-
-TASKS = (words, vocabulary, encode, same_length_batches, word_loss, inputs_and_targets)

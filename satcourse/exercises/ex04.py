@@ -264,6 +264,3 @@ train.mistakes = {
     ),
     "the optimiser is no Adam any more: it was not the bug": partial(train, optimisers=torch.optim.SGD),
 }
-
-
-TASKS = (energies, weights, attend, gated, lstm_step, training_step, train)

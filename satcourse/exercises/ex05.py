@@ -195,6 +195,3 @@ batch_penalty.mistakes = {
     ),
     "nothing is left to learn from: this number has no graph any more": lambda *x: batch_penalty(*x).detach(),
 }
-
-
-TASKS = (least_penalty, penalty, equivalent_lambda, objective, marginal, nwgm, batch_penalty)

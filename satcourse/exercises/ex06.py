@@ -273,6 +273,3 @@ reinforce_loss.mistakes = {
     "everything is detached: nothing learns": lambda *x: reinforce_loss(*x).detach(),
     "the sum over the samples: equation 12 has their mean": lambda log_p, *x: reinforce_loss(log_p, *x) * len(log_p),
 }
-
-
-TASKS = (draw, bound, score_loss, moving_average, leave_one_out, estimator, group_advantage, reinforce_loss)

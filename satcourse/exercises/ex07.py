@@ -462,6 +462,3 @@ lie.mistakes = {
     ),
     "the scenes' grammar has no such sentence: keep it a sentence": lambda references: references[0] + " it",
 }
-
-
-TASKS = (greedy, beam_search, nucleus, clipped_precision, bleu, chair, best_caption, lie)

@@ -217,6 +217,3 @@ precise_penalty.mistakes = {
     ),
     "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
 }
-
-
-TASKS = (best_and_last, shares, clipped, in_two_parts, precise_penalty)

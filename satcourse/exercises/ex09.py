@@ -236,6 +236,3 @@ reading.mistakes = {
         reading()[2],
     ),
 }
-
-
-TASKS = (points_at, mass_on, over, reading)

@@ -314,6 +314,3 @@ describe.mistakes = {
     "the words pass, but each caption has one map for all of its words: give each word the map it was chosen with": _one_map,
     "the captions break off in the middle: go on until the end mark": _first_object,
 }
-
-
-TASKS = (weights, read, visible, force, so_far, describe)

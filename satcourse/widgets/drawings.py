@@ -1,4 +1,4 @@
-"""Drawings of the course: what attention replaces, forced attention, the map of the notebooks.
+"""Drawings of the course: what attention replaces, captions right and wrong, forced attention.
 
 Like the figures of `plots`, they are made without pyplot, the same input gives the same bytes, and they are readable without
 colour vision.
@@ -22,7 +22,6 @@ from satlib.evaluation.plots import INK
 _ON_PALE = "0.1"  # text on a pale box
 _ON_DARK = "1"
 _CHOSEN, _OTHER, _CHANGED, _ELSE = "#0072b2", "#9ecae1", "#d55e00", "#e69f00"
-_PARTS = ("#dcebf7", "#fbe3d0", "#d5efe5", "#fbf3cf")  # pale, all readable under black
 _COLUMNS = 10  # maps in a row
 _SMALL = 112  # pixels of a small map
 
@@ -129,33 +128,6 @@ def _bus(axis: Axes, start: tuple[float, float], height: float, end: float, word
     axis.plot((start[0], start[0], last), (start[1], height, height), color=INK, linewidth=1.5)
     for place in range(words):
         _arrow(axis, (_column(place) + 4.5, height), (_column(place) + 4.5, end))
-
-
-def course_map(parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> plots.NotebookFigure:
-    """Draw the map of the course: a column for each part, a box for each notebook, arrows in reading order.
-
-    Args:
-        parts: (name, notebooks) for each part; a notebook is (number, topic in two or three words).
-    """
-    rows = max(len(notebooks) for _, notebooks in parts)
-    figure = plots.NotebookFigure(figsize=(10, 0.55 + 0.85 * rows))
-    axis = _canvas(figure, 100, 5.5 + 8.5 * rows)
-    wide, top = 100 / len(parts), 8.5 * rows
-    before = None
-    for column, (name, notebooks) in enumerate(parts):
-        x, colour = wide * column + 1.5, _PARTS[column % len(_PARTS)]
-        axis.text(x, top + 2.5, name, fontsize=12, weight="bold", va="center")
-        for row, (number, topic) in enumerate(notebooks):
-            y = top - 8.5 * (row + 1) + 2
-            _box(axis, (x, y, wide - 5, 5.5), f"{number}  {topic}", colour)
-            if row:
-                _arrow(axis, (x + 4, y + 8.5), (x + 4, y + 5.5))
-            elif before:
-                corner = x - 2.5
-                axis.plot((before[0], corner, corner), (before[1], before[1], y + 2.75), color=INK, linewidth=1.5)
-                _arrow(axis, (corner, y + 2.75), (x, y + 2.75))
-            before = (x + wide - 5, y + 2.75)
-    return figure
 
 
 def gallery_figure(
@@ -265,10 +237,10 @@ def _inside(
     axis.imshow(pixels, extent=(left, left + across, *edges), zorder=zorder)
 
 
-def _box(axis: Axes, place: tuple[float, float, float, float], text: str, colour: str = "0.93") -> None:
+def _box(axis: Axes, place: tuple[float, float, float, float], text: str) -> None:
     """A rounded box (left, bottom, width, height) with centred text."""
     x, y, width, height = place
-    style = {"boxstyle": "round,pad=0,rounding_size=0.8", "edgecolor": INK, "facecolor": colour}
+    style = {"boxstyle": "round,pad=0,rounding_size=0.8", "edgecolor": INK, "facecolor": "0.93"}
     axis.add_patch(FancyBboxPatch((x, y), width, height, **style))
     axis.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=11, color=_ON_PALE)
 
