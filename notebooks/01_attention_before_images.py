@@ -305,7 +305,7 @@ reveal("BLEU-4 of 6 to 8 words", my_guess_short, bleu_fixed[0])
 reveal("BLEU-4 of 17 to 20 words", my_guess_long, bleu_fixed[-1])
 
 # %% [markdown]
-# 79 for short sentences, 25 for long ones. Same model, same training; only the length changed. One vector has 128 numbers, whether the
+# 78 for short sentences, 25 for long ones. Same model, same training; only the length changed. One vector has 128 numbers, whether the
 # sentence has six words or twenty.
 #
 # ## What attention computes
@@ -451,7 +451,7 @@ right = sum(" ".join(said) == pair.target for (said, _), pair in zip(test_said, 
 print(f"without a single error: {right} of {len(test_pairs)} sentences")
 
 # %% [markdown]
-# 93. The fixed vector got 25. Of the 460 test sentences, 397 come out without a single error. (Your numbers may differ by a few points:
+# 92.5. The fixed vector got 25. Of the 460 test sentences, 407 come out without a single error. (Your numbers may differ by a few points:
 # rounding differs between machines, and a thousand steps amplify it.)
 #
 # Be fair to the loser, though. After 1,000 steps it still had a loss of 0.17 nats per word, and attention had 0.01. The curve shows what a
@@ -471,7 +471,8 @@ def draw_alignment(axis: plt.Axes, source: str, said: list[str], weights: list[T
     axis.imshow(torch.stack(weights), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for row, (word, true) in enumerate(zip(said, world.translate(source), strict=False)):
         if word == true.text:
-            axis.add_patch(Rectangle((true.source - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="C5", linewidth=1.8))
+            frame = {"fill": False, "edgecolor": "C5", "linewidth": 1.8, "clip_on": False}
+            axis.add_patch(Rectangle((true.source - 0.5, row - 0.5), 1, 1, **frame))
     axis.set_xticks(range(len(words) + 1), [*words, "(end)"], rotation=60, ha="right", rotation_mode="anchor")
     axis.set_yticks(range(len(weights)), [*said, "(end)"][: len(weights)])
     axis.spines[:].set_visible(False)
@@ -531,11 +532,12 @@ for name, (own, noun, diagonal) in shares.items():
     print(f"{name:14} {own:15.0f} % {noun:24.0f} % {diagonal:28.0f} %")
 
 # %% [markdown]
-# On itself for 37 percent, on its noun for 58. Read the rules again: *lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to
-# the noun's class, and the determiner comes first, so whoever is about to say *ma* has to know a noun that has not been said yet. Adjectives
-# take the same ending, but they follow their noun; by then the decoder knows it, and it looks at the noun for only 8 percent.
+# On itself for 40 percent, on its noun for 56. (Here your numbers may differ by more: a run of ours that rounded differently had 47 and 42.) Read
+# the rules again: *lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to the noun's class, and the determiner comes first,
+# so whoever is about to say *ma* has to know a noun that has not been said yet. Adjectives take the same ending, but they follow their noun; by
+# then the decoder knows it, and it looks at the noun for only 12 percent.
 #
-# So the model looks at the noun because the grammar asks for its class. Had we only counted errors (63 percent on the true word, against 32 for
+# So the model looks at the noun because the grammar asks for its class. Had we only counted errors (62 percent on the true word, against 32 for
 # the diagonal, which knows nothing but positions), we would have counted our discovery as one of them.
 #
 # ### Does the light matter, or is it only decoration?
@@ -582,11 +584,11 @@ for name, rows in forced.items():
 # %% [markdown]
 # In 99 percent. It does *not* have to guess, so our explanation, good as it was, is wrong about where the information is.
 #
-# Compare the three lines. With light on a noun of the other class, the ending follows that noun in every sentence: the light matters, move it
-# and the word changes. Within the phrase it hardly matters which word is lit. The encoder reads in both directions, so its state at "my" has
-# heard the noun already, and its state at the noun has heard "my". The grammar explains what the model must *know*, not where it must *look*.
-# A weight says which vector was read, and not where the evidence in that vector came from. Keep that for images, whose vectors have heard
-# their neighbours, too.
+# Compare the three lines. With light on a noun of the other class, the ending follows that noun in practically every sentence: the light matters,
+# move it and the word changes. Within the phrase it hardly matters which word is lit. The encoder reads in both directions, so its state at "my"
+# has heard the noun already, and its state at the noun has heard "my". The grammar explains what the model must *know*, not where it must *look*.
+# A weight says which vector was read, and not where the evidence in that vector came from. Keep that for images, whose vectors have heard their
+# neighbours, too.
 #
 # ## From here to the Transformer
 # <!-- index: claim: keys and values are apart | scores of one vector, the mean of another, as in memory networks and Transformers | satlib.model.attention.SoftAttention | tests/test_translation.py::test_scores_from_one_embedding_and_the_mean_of_another -->
@@ -696,10 +698,11 @@ print(alignment(places, places[0], torch.zeros(4, 1), lambda Ey, z, s: s.roll(1)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
-assert bleu_fixed[0] > 70, "79 for short sentences"
+assert bleu_fixed[0] > 70, "78 for short sentences"
 assert bleu_fixed[-1] < 35, "25 for long ones"
-assert bleu_attention[-1] > 85, "93"
-assert shares["determiner"][1] > 4 * shares["adjective"][1], "determiners look at their noun, adjectives hardly"
+assert bleu_attention[-1] > 85, "92.5"
+assert shares["determiner"][1] > 2 * shares["adjective"][1], "determiners look at their noun, adjectives hardly"
 assert shares["all words"][0] > shares["all words"][2] + 15, "against the diagonal"
 assert right["the determiner"] > 95, "right every time"
-assert not any(same for _, same in forced["a noun of the other class"]), "the ending follows that noun"
+same_ending = [same for _, same in forced["a noun of the other class"]]
+assert sum(same_ending) < 0.03 * len(same_ending), "practically every sentence"
