@@ -797,7 +797,7 @@ reveal("points of BLEU-4 with VGG-19", guess_gain, gains["VGG-19", "BLEU-4"][0])
 # - **The interval** covers the choice of test images, not the seed of the training. In an earlier pair of VGG-19 runs with the same recipes,
 #   [no difference was certain](../docs/results.md).
 #
-# On photographs, then, attention bought a point of BLEU-4 at most; on scenes, where a caption must bind colours to places, 95.6 percent of the
+# On photographs, then, attention bought a point of BLEU-4 at most; on scenes, where a caption must say what lies where, 95.6 percent of the
 # captions are right with it and 36.6 without. So why did attention win everywhere? Keep the question in mind.
 
 # %% [markdown]

@@ -672,7 +672,7 @@ for name, metric in (("flickr8k-lite0", "BLEU-4"), ("flickr8k-lite0", "METEOR"),
 # this table. We see three.
 #
 # **The exam was too easy.** "A dog runs on the grass" can be said by anybody who knows that there is a dog and some grass, and a mean vector
-# knows. Where a sentence has to say what belongs to which, attention takes the captions that are right from 37 to 96 percent. It was not
+# knows. Where a sentence has to say what lies where, attention takes the captions that are right from 37 to 96 percent. It was not
 # that attention had one point to offer. Flickr8k had one point to give.
 #
 # **It does not wait.** In 2015 attention was the part that looks. It was also the only part of the decoder without a memory. Throw out
