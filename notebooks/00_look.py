@@ -165,7 +165,7 @@ drawings.answers_figure(photographs["camera"], labels, "camera")
 #
 # ## Where it fails, and why it cannot know
 #
-# The list above has five more photographs, and none of them is from Flickr8k. How many of the five captions will be true?
+# The list above has four more photographs, and none of them is from Flickr8k. How many of the four captions will be true?
 
 # %%
 my_truth_guess = ...
@@ -174,13 +174,13 @@ my_truth_guess = ...
 described = dict(zip(photographs, photographer.caption(list(photographs.values()), beam=1), strict=True))
 for name, each in described.items():
     print(f"{name:16} {'unlike its training photographs' if each.unlike else '':32} {each.text}")
-reveal("true captions of the five, as we judge", my_truth_guess, 0)
+reveal("true captions of the four, as we judge", my_truth_guess, 0)
 shown = [(overlay.scaled(photographs[name], 336), each.words, (), "") for name, each in described.items()]
-drawings.gallery_figure(shown[1:], columns=5)
+drawings.gallery_figure(shown[1:], columns=4)
 
 # %% [markdown]
-# We would accept none. The astronaut is a woman in an orange suit; the cat is no dog, and eats nothing; nobody rides the
-# motorcycle; the rocket has become a man, and the cup of coffee a child in a tunnel. All five sound like Flickr8k, because that is
+# We would accept none. The astronaut is a woman in an orange suit; the cat is no dog, and eats nothing; the rocket has become
+# a man, and the cup of coffee a child in a tunnel. All four sound like Flickr8k, because that is
 # where the words come from. And the model cannot know better: at each step its probabilities add up to 1 over those
 # words, so some word comes out on top, and "I do not know" is not among them.
 #
@@ -193,8 +193,8 @@ plots.attention_figure(photographs["coffee"], described["coffee"].words, describ
 # At "child", the model looks straight into the cup. A fluent sentence with a bright map can still be wrong.
 #
 # But one can ask it another question: "have you seen anything like this before?" `satlib.model.familiarity` compares a
-# photograph's vectors with those of the training photographs. It warns about the cat, the coffee and the rocket. People and
-# motorcycles are familiar, so about the other two it is silent, and their captions are wrong too. Silence is no promise.
+# photograph's vectors with those of the training photographs. It warns about the cat, the coffee and the rocket. People are
+# familiar, so about the astronaut it is silent, and her caption is wrong too. Silence is no promise.
 #
 # ## Your own photograph
 #

@@ -75,7 +75,7 @@ use_page_style()
 # %%
 LAYERS = ("conv1_2", "conv2_2", "conv3_4", "conv4_4", "conv5_4")  # the last layer of each block
 encoder = encoders.create("vgg19").requires_grad_(False)
-paths = {path.stem.split("_")[0]: path for path in demo.photographs()}
+paths = {path.stem: path for path in [*demo.photographs(), *demo.people()[:1]]}
 names = list(paths)
 photos = [open_photo(path) for path in paths.values()]
 squares = [square(photo, "crop") for photo in photos]  # the paper's view: shortest side to 256, the middle 224 x 224
@@ -174,7 +174,7 @@ print(f"{(eye_vector > 0).sum()} of its 512 numbers are not zero")
 reveal("zeros, percent", my_guess_zeros, 100 * (a == 0).float().mean().item())
 
 # %% [markdown]
-# 92 percent: the ReLU cuts off what is negative, and each place responds to few patterns. The vector of the cat's eye is 19 numbers and 493
+# 93 percent: the ReLU cuts off what is negative, and each place responds to few patterns. The vector of the cat's eye is 19 numbers and 493
 # zeros. On the right are the three maps in which it is largest; yellow is strong. None of them has a name, but look where else all three light up: at
 # the other eye.
 #
@@ -241,10 +241,10 @@ weight = gradient.abs().sum(1)  # (5, 224, 224)
 half = [seeing.side_holding(each, 0.5) for each in weight]
 
 figure, axes = plt.subplots(1, 4, figsize=(8.8, 2.4), layout="constrained")
-bare(axes[0], squares[names.index("motorcycle")], "what four layers can see")
+bare(axes[0], squares[names.index("camera")], "what four layers can see")
 for layer, colour in zip(LAYERS[:-1], ("white", "C1", "C2", "C4"), strict=True):
     outline(axes[0], (120, 120), sides[layer], colour)
-for axis, name in zip(axes[1:], ("motorcycle", "chelsea", "coffee"), strict=True):
+for axis, name in zip(axes[1:], ("camera", "chelsea", "coffee"), strict=True):
     each = weight[names.index(name)]
     bare(axis, (each / each.quantile(0.998)).clamp(max=1).sqrt(), f"what counts: {name}", cmap="cividis")
     outline(axis, (120, 120), 16, "C1")
@@ -395,8 +395,8 @@ show_photographs(figure)
 # <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.lessons.seeing.project | tests/test_seeing.py::TestProject::test_stays_inside_the_receptive_field -->
 #
 # Each row is one feature map, at its peaks in three photographs: the pixels, and what of them the activation came from. The windows are 24, 64 and
-# 120 pixels wide. The photographs in a row differ, and yet what the map took from them is alike: slanted stripes in the first row, a bright spot
-# in the second, wide curves in the third (in its last photograph, with some imagination). And it grows from layer to layer.
+# 120 pixels wide. The photographs in a row differ, and yet what the map took from them is alike: one bright spot in the first row, several
+# close together in the second, rings in the third (an eye, a collar, a spoon). And it grows from layer to layer.
 #
 # ## Similar places have similar vectors
 #
@@ -430,7 +430,7 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
 my_guess_eyes = ...
 
 # %%
-queries = {"eye": ("chelsea", eye), "rear wheel": ("motorcycle", 8 * 14 + 2), "rocket": ("rocket", 10 * 14 + 7)}
+queries = {"eye": ("chelsea", eye), "leg": ("camera", 12 * 14 + 6), "rocket": ("rocket", 10 * 14 + 7)}
 nearest = {}  # query, photograph -> cosine and place
 figure, grid = plt.subplots(3, 7, figsize=(8.8, 4.2), layout="constrained")
 for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
@@ -453,7 +453,7 @@ show_photographs(figure)
 reveal("cosine of the eyes", my_guess_eyes, nearest["eye", "chelsea"][0])
 
 # %% [markdown]
-# 0.88: the eye finds the other eye. The rear wheel finds the front wheel (0.72), and the rocket finds, behind an astronaut, the model of a space
+# 0.88: the eye finds the other eye. A leg of the tripod finds another (0.88), and the rocket finds, behind an astronaut, the model of a space
 # shuttle (0.46). Nobody trained the network to compare places; it only learned to tell a thousand classes apart. And where there is nothing
 # alike, the number says so: the eye's best match in the coffee is a spoon, with 0.07.
 #
@@ -553,8 +553,8 @@ for pair, features, shift, row, title in ((axes[:2], high, 0, 3, "before"), (axe
 show_photographs(figure)
 
 # %% [markdown]
-# Move the cat, and its vectors move with it: a vector resembles the one that *was* at the same part of the picture (0.85), not the one that was
-# in its own cell before (0.46). This is called *equivariance*, and it is why a weight on a cell points at a place in the picture.
+# Move the cat, and its vectors move with it: a vector resembles the one that *was* at the same part of the picture (0.84), not the one that was
+# in its own cell before (0.49). This is called *equivariance*, and it is why a weight on a cell points at a place in the picture.
 #
 # ### What the mean forgets
 # <!-- index: claim: one vector for a picture loses where things are | halves exchanged: the map changes, its mean hardly | satcourse.lessons.seeing.change | tests/test_seeing.py::TestChange::test_a_mirror_image_keeps_the_mean_and_nothing_else -->
@@ -571,8 +571,8 @@ then = encoder.maps(torch.stack([torch.from_numpy(each).permute(2, 0, 1) for eac
 now = maps["conv5_4"]
 noticed = seeing.change({"map": now, "mean": now.mean((2, 3))}, {"map": then, "mean": then.mean((2, 3))})
 figure, axes = plt.subplots(1, 2, figsize=(4.4, 2.3), layout="constrained")
-bare(axes[0], squares[names.index("motorcycle")], "before")
-bare(axes[1], swapped[names.index("motorcycle")], "halves swapped")
+bare(axes[0], squares[names.index("camera")], "before")
+bare(axes[1], swapped[names.index("camera")], "halves swapped")
 show_photographs(figure)
 metrics = {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in shipped.evaluations()}
 for name in ("scenes-soft", "scenes-none"):
@@ -582,7 +582,7 @@ print(f"the map goes {noticed['map'].mean():.2f} of the way to another photograp
 reveal("its mean", my_guess_mean, noticed["mean"].mean().item())
 
 # %% [markdown]
-# The map goes 0.84 of the way, its mean 0.19: the mean hardly knows where anything is. What does that cost? In drawn scenes, satlib's model with
+# The map goes 0.86 of the way, its mean 0.19: the mean hardly knows where anything is. What does that cost? In drawn scenes, satlib's model with
 # soft attention gets 96 percent of the captions completely right. Its sibling without attention, trained on one mean vector, gets 37, and when
 # it says how the two objects lie, it is wrong in 51 cases of 100.
 #
@@ -761,7 +761,7 @@ print(f"largest difference between batches of 2 and of 3: {difference:.4f}")
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.
 assert torch.equal(a[0, 17], maps["conv5_4"][0, :, 1, 3])
-assert 0.915 < (a == 0).float().mean() < 0.93, "92 percent"
+assert 0.925 < (a == 0).float().mean() < 0.935, "93 percent"
 assert abs(int((eye_vector > 0).sum()) - 19) < 3, "19 numbers"
 for layer, side in sides.items():
     top, _, bottom, _ = seeing.receptive_field(encoder, layer, (3, 3))
@@ -776,8 +776,8 @@ assert mask[16 * y : 16 * y + 16, 16 * x : 16 * x + 16].any(), "looks at it"
 activation = "conv4_4", 0, int(maps["conv4_4"][0, :, 14, 14].argmax()), (14, 14)
 torch.testing.assert_close(to_pixels(*activation), seeing.project(encoder, trace, *activation))
 assert abs(nearest["eye", "chelsea"][0] - 0.88) < 0.01 < 3 < nearest["eye", "chelsea"][1] % 14 - 5
-assert abs(nearest["rear wheel", "motorcycle"][0] - 0.72) < 0.01
-assert nearest["rear wheel", "motorcycle"][1] % 14 >= 9, "the front wheel"
+assert abs(nearest["leg", "camera"][0] - 0.88) < 0.01
+assert divmod(nearest["leg", "camera"][1], 14) == (12, 9), "another leg"
 others = {name: nearest["rocket", name][0] for name in names if name != "rocket"}
 assert max(others, key=others.get) == "astronaut"
 assert abs(others["astronaut"] - 0.46) < 0.01
@@ -798,8 +798,8 @@ for title in ("2 pixels down", "5 percent larger", "turned by 5 degrees"):
     assert mean < 0.9 * conv5 < 0.8 * conv2
 assert [round(each, 2) for each in changed["2 pixels down"].values()] == [0.47, 0.12, 0.06]
 assert min(changed["a quarter turn"].values()) > 0.25
-assert [round(along, 2), round(still, 2)] == [0.85, 0.46]
-assert [round(noticed[name].mean().item(), 2) for name in ("map", "mean")] == [0.84, 0.19]
+assert [round(along, 2), round(still, 2)] == [0.84, 0.49]
+assert [round(noticed[name].mean().item(), 2) for name in ("map", "mean")] == [0.86, 0.19]
 assert [round(metrics[f"scenes-{name}"]["exact match"]) for name in ("soft", "none")] == [96, 37]
 assert round(metrics["scenes-none"]["wrong relation"]) == 51
 assert round(bleu["lite0-soft"] - bleu["soft"], 1) == 2.7

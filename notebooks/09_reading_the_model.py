@@ -120,12 +120,12 @@ blamed = list({each.image_id: each for each, _ in mistakes["soft"]}.values())
 drawings.gallery_figure([entry(each) for each in (*right[:4], *blamed[:4])])
 
 # %% [markdown]
-# Now photographs, which nobody chose for the model: they come with scikit-image, and look little like those it was trained on.
+# Now photographs, which nobody chose for the model, and which look little like those it was trained on.
 # Mark the false words yourself.
 
 # %%
 photographer = Captioner.load(shipped.model())
-photographs = {path.stem: open_photo(path) for path in demo.photographs()[:4]}
+photographs = {path.stem: open_photo(path) for path in demo.photographs()}
 described = dict(zip(photographs, photographer.caption(list(photographs.values())), strict=True))
 drawings.gallery_figure(
     [(overlay.scaled(photo, 336), described[name].words, (), "") for name, photo in photographs.items()]

@@ -1,7 +1,7 @@
 """`satlib demo`: training, evaluation and captioning in minutes on a CPU, without a download.
 
 Soft attention is trained on drawn scenes and scored on held-out scenes; then the model that comes with satlib captions
-photographs from installed packages: first those that are like its training photographs, then, so marked, those that are not. For
+free photographs: first those that are like its training photographs, then, so marked, those that are not. For
 each caption, a picture shows where each word looked.
 """
 
@@ -32,14 +32,10 @@ DEV = 100  # scenes that select the epoch
 TEST = 200  # scenes that are scored
 DRAWN = 3  # test scenes whose attention is drawn
 NAME = "demo"
-# The photographs of people that come with installed packages, besides the astronaut below; the model was trained on such.
-PEOPLE = {"skimage": ("camera.png",), "matplotlib": ("grace_hopper.jpg",)}
-# Photographs that come with scikit-image; if that is not installed, the one that comes with matplotlib. docs/data.md has sources.
-PHOTOGRAPHS = {
-    "skimage": ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg"),
-    "matplotlib": ("grace_hopper.jpg",),
-}
-_FOLDERS = {"skimage": "data", "matplotlib": "mpl-data/sample_data"}
+# Free photographs, whose sources docs/data.md names. The model was trained on photographs of people; the astronaut is one.
+PEOPLE = ("camera.png",)
+PHOTOGRAPHS = ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")
+_FOLDER = Path(__file__).parent / "photographs"
 _FAMILIAR = {  # `Caption.unlike`, in the order in which the demo shows photographs
     False: "Like its training photographs, which does not make every caption true:",
     True: "Unlike its training photographs, so expect mistakes:",
@@ -103,28 +99,16 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
 
 
 def photographs() -> list[Path]:
-    """Photographs that come with an installed package, located without importing it.
-
-    Raises:
-        SatlibError: neither scikit-image nor matplotlib has them.
-    """
-    for package, names in PHOTOGRAPHS.items():
-        files = _files_of(package, names)
-        if files:
-            return files
-    raise SatlibError("no photographs were found in scikit-image or matplotlib; run: pip install scikit-image")
+    """Photographs that come with the course: an astronaut, a cat, a cup of coffee and a rocket."""
+    return [_FOLDER / name for name in PHOTOGRAPHS]
 
 
 def people() -> list[Path]:
-    """Photographs of people that come with installed packages (`PEOPLE`)."""
-    return [path for package, names in PEOPLE.items() for path in _files_of(package, names)]
-
-
-def _files_of(package: str, names: Sequence[str]) -> list[Path]:
-    spec = importlib.util.find_spec(package)
-    locations = (None if spec is None else spec.submodule_search_locations) or ()
-    files = [Path(location) / _FOLDERS[package] / name for location in locations for name in names]
-    return [path for path in files if path.is_file()]
+    """More photographs of people: a man with a camera; and Grace Hopper, who comes with matplotlib."""
+    matplotlib = importlib.util.find_spec("matplotlib")
+    locations = (matplotlib.submodule_search_locations if matplotlib else None) or ()
+    others = [Path(location) / "mpl-data" / "sample_data" / "grace_hopper.jpg" for location in locations]
+    return [_FOLDER / name for name in PEOPLE] + [path for path in others if path.is_file()]
 
 
 def _start_over(folder: Path) -> Path:

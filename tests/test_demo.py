@@ -44,8 +44,8 @@ def tiny_model(tmp_path, monkeypatch):
 
 @pytest.fixture
 def two_photographs(monkeypatch):
-    monkeypatch.setattr(demo, "PEOPLE", {"skimage": ("rocket.jpg",)})
-    monkeypatch.setattr(demo, "PHOTOGRAPHS", {"skimage": ("chelsea.png", "rocket.jpg")})
+    monkeypatch.setattr(demo, "people", lambda: [demo._FOLDER / "rocket.jpg"])
+    monkeypatch.setattr(demo, "PHOTOGRAPHS", ("chelsea.png", "rocket.jpg"))
 
 
 def test_the_demo_shows_everything_and_starts_over(tmp_path, tiny_model, two_photographs, monkeypatch, capsys):
@@ -122,14 +122,9 @@ def without(monkeypatch, *packages):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in packages else find(name))
 
 
-def test_photographs_come_from_matplotlib_otherwise(monkeypatch):
-    without(monkeypatch, "skimage")
-    (path,) = demo.photographs()
-    assert path.name == "grace_hopper.jpg"
-    assert images.open_photo(path).mode == "RGB"
-
-
-def test_people_come_from_every_package_that_is_there(monkeypatch):
-    assert [path.name for path in demo.people()] == ["camera.png", "grace_hopper.jpg"]
-    without(monkeypatch, "skimage")
-    assert [path.name for path in demo.people()] == ["grace_hopper.jpg"]
+def test_the_photographs_are_there():
+    paths = demo.people() + demo.photographs()
+    assert [path.name for path in paths[:2]] == ["camera.png", "grace_hopper.jpg"]
+    assert {path.name for path in demo._FOLDER.iterdir()} == {*demo.PEOPLE, *demo.PHOTOGRAPHS}
+    for path in paths:
+        assert images.open_photo(path).mode == "RGB"

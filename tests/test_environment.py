@@ -67,7 +67,7 @@ def test_every_conda_line_is_a_match_spec_and_the_rest_is_pyprojects_in_the_vers
 def test_learners_do_not_get_the_contributors_tools():
     tools = {"playwright", "uv", "py-rattler", "ruff", "hypothesis", "jupytext", "nbval", "scikit-image"}
     assert names("dev") >= tools | names("site")  # the tests build the site
-    assert names("lab") == {*COURSE_MODULES, "scikit-image"}
+    assert names("lab") == {*COURSE_MODULES}
     assert names("course") == names("lab") - {"jupyterlab"}  # Colab and Kaggle have an interface of their own
 
 

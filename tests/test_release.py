@@ -20,6 +20,7 @@ from satlib.errors import SatlibError
 
 ROOT = Path(__file__).resolve().parent.parent
 NON_COMMERCIAL = "LicenseRef-Flickr8k-Models"
+FREE = ("MIT", "CC0-1.0", "LicenseRef-Public-Domain")
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +63,8 @@ def test_the_models_for_photographs_are_a_wheel_of_their_own_with_its_terms(whee
 
 def test_the_metadata_names_the_licence_and_no_link_fails(wheels):
     folder = release_check.metadata_of(wheels[0])
-    assert folder["License-Expression"] == "MIT"
-    assert folder.get_all("License-File") == ["LICENSE"]
+    assert folder["License-Expression"] == "MIT AND CC0-1.0 AND LicenseRef-Public-Domain"
+    assert {*folder.get_all("License-File")} == {"REUSE.toml", *(f"LICENSES/{name}.txt" for name in FREE)}
     assert folder.get_payload().startswith("# satlib: Show, Attend and Tell")
     assert links_that_fail(folder.get_payload()) == []
     required = release_check.requirements(wheels[0])
@@ -80,7 +81,10 @@ def links_that_fail(text: str) -> list[str]:
 def licence(path: str) -> str:
     """A file's licence by REUSE.toml, in which the last table that fits counts."""
     tables = tomllib.loads((ROOT / "REUSE.toml").read_text(encoding="utf-8"))["annotations"]
-    return [table["SPDX-License-Identifier"] for table in tables if fnmatch.fnmatch(path, table["path"])][-1]
+    paths = [(table, [table["path"]] if isinstance(table["path"], str) else table["path"]) for table in tables]
+    return [
+        table["SPDX-License-Identifier"] for table, all_ in paths if any(fnmatch.fnmatch(path, each) for each in all_)
+    ][-1]
 
 
 def test_each_file_has_its_licence():
@@ -96,9 +100,11 @@ def test_each_file_has_its_licence():
         "scenes-soft.safetensors": "MIT",
         "scenes-hard.safetensors": "MIT",
     }
+    photographs = {licence(path.relative_to(ROOT).as_posix()) for path in (ROOT / "satcourse/photographs").iterdir()}
+    assert photographs == {"CC0-1.0", "LicenseRef-Public-Domain"}
     assert {licence(name) for name in ("satlib/model/decoder.py", "notebooks/00_look.ipynb", "README.md")} == {"MIT"}
     assert (ROOT / "LICENSES/MIT.txt").read_bytes() == (ROOT / "LICENSE").read_bytes()
-    assert {path.stem for path in (ROOT / "LICENSES").iterdir()} == {"MIT", "Apache-2.0", NON_COMMERCIAL}
+    assert {path.stem for path in (ROOT / "LICENSES").iterdir()} == {*FREE, "Apache-2.0", NON_COMMERCIAL}
 
 
 class TestLinks:
