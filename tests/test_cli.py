@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -523,3 +524,14 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     status, said = stopped(wrapped, ValueError("no interruption"))
     assert status == 3
     assert "no interruption" in said
+
+
+def test_a_sign_that_the_output_s_encoding_lacks_does_not_stop_a_command():
+    """On Windows, a pipe has the system's encoding: that of Western Europe has no check marks, and ASCII no plus-minus."""
+    done = subprocess.run(
+        [sys.executable, "-m", "satlib", "table", "scenes"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"?: half the width of the 95 % interval" in done.stdout

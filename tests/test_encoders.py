@@ -57,9 +57,7 @@ def made():
 
 
 def photograph(name):
-    (path,) = [path for path in demo.photographs() if path.stem == name] or [None]
-    if path is None:
-        pytest.skip("scikit-image is not installed")
+    (path,) = (path for path in demo.photographs() if path.stem == name)
     return images.open_photo(path)
 
 

@@ -10,6 +10,7 @@ Other packages add commands by the entry-point group "satlib.commands": NAME = "
 import argparse
 import difflib
 import importlib
+import io
 import os
 import signal
 import sys
@@ -130,6 +131,8 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; give its exit status (`EXIT`)."""
     words = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # Windows' own encoding, which a pipe has there, lacks "✓"
     if not words:
         print(FIRST)
         return 0
