@@ -323,8 +323,8 @@ reveal("with 7 x 7, pixels", my_guess_far, far[7])
 # ## Back to pixels
 # <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.lessons.seeing.project | tests/test_seeing.py::TestProject::test_with_relu_it_is_autograd_with_the_gate_moved -->
 #
-# Which pattern of pixels makes an activation large? Zeiler and Fergus (2014) keep one activation, set all others of its layer to zero, and run the
-# network backwards, as a *deconvnet*:
+# So we know how far a place sees. But what does it look for: which pattern of pixels makes one of its numbers large? Zeiler and Fergus (2014) keep
+# one activation, set all others of its layer to zero, and run the network backwards, as a *deconvnet*:
 #
 # | up | down |
 # | --- | --- |
