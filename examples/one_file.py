@@ -102,9 +102,7 @@ def read_flickr8k(folder: Path) -> tuple[list[Example], list[Example]]:
     for line in (texts / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines():
         name, caption = line.split("\t")  # 1000268201_693b08cb0e.jpg#0 <tab> A child in a pink dress is ...
         captions[name[:-2]].append(re.findall(r"[a-z0-9][a-z0-9'-]*", caption.lower()))
-    train, dev = (
-        (texts / f"Flickr_8k.{split}Images.txt").read_text(encoding="utf-8").split() for split in ("train", "dev")
-    )
+    train, dev = ((texts / f"Flickr_8k.{split}Images.txt").read_text("utf-8").split() for split in ("train", "dev"))
     return tuple([Example(vectors[rows[n][0]], photos / n, captions[n]) for n in names] for names in (train, dev))
 
 
