@@ -122,7 +122,7 @@ class TestWriting:
         assert len(datasets.load(str(tmp_path / "shards")).split("dev")) == 3
         assert cli.main(["data", "check", str(tmp_path / "shards")]) == 1
         said = capsys.readouterr().out
-        assert "3 read, 0 missing, 0 unreadable\nno image is in train: " in said
+        assert "3 read, 0 missing, 0 unreadable\nnothing to train on in train: " in said
         assert cli.main([*arguments[:3], str(tmp_path / "other"), "--split", "train"]) == 2
         assert "no images in train" in capsys.readouterr().err
 

@@ -15,6 +15,12 @@ SCORES = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal of 100 columns, wherever the tests run: the table leaves out columns in a narrower one."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def write(root: Path, run: str = "flickr8k-soft", name: str = "test", **changes) -> Path:
     evaluation = {
         "recipe": "flickr8k-soft", "data": "flickr8k", "split": "test", "encoder": "vgg19", "attention": "soft", "beam": 5,
