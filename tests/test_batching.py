@@ -59,7 +59,9 @@ class TestPairs:
         assert found == [Pair("1.jpg", (2, 1, END))]
 
     def test_nothing_left_is_an_error(self):
-        with pytest.raises(SatlibError, match="none of the 1 images has a caption of 1 to 2 words with a known one among them"):
+        with pytest.raises(
+            SatlibError, match="none of the 1 images has a caption of 1 to 2 words with a known one among them"
+        ):
             pairs([self.example("a a a")], self.vocabulary, max_length=2)
 
 
