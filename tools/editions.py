@@ -29,8 +29,8 @@ TO_READ = """\
 *This edition is to be read. In [the workbook](../exercises/{name}.ipynb), the same text with blanks, you write the functions \
 yourself, and a check looks at each.*"""
 TO_WRITE = """\
-*This is the workbook of [this notebook](../notebooks/{name}.ipynb): the same text with blanks. Where a cell says `your code here`, \
-write, run the cell, and run the check below it; a hint and the solution are folded under the check. What passes its check is what \
+*This is {workbook} with blanks. Where a cell says `your code here`, \
+write, run the cell, and run the check below it; {folded} under the check. What passes its check is what \
 later cells use. Until then they use satlib's own, so Run All works at any time.*"""
 
 
@@ -45,7 +45,7 @@ def cells(source: Path, edition: str, for_class: bool = False, seed: int = 0) ->
     Args:
         source: notebooks/NN_name.py.
         edition: `READ`, `WORK` or `SOLVED`.
-        for_class: leave out the solutions to unfold.
+        for_class: leave out the solutions to unfold, and the link to the notebook with the functions written.
         seed: the class seed; 0 gives the inputs that everybody has.
 
     Raises:
@@ -53,7 +53,7 @@ def cells(source: Path, edition: str, for_class: bool = False, seed: int = 0) ->
     """
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
     if has_workbook(source):
-        first.source += "\n\n" + (TO_READ if edition == READ else TO_WRITE).format(name=source.stem)
+        first.source += "\n\n" + _introduction(source.stem, edition, for_class)
     result = [first, *opening(f"{edition}/{source.stem}.ipynb")]
     if edition == READ:
         result += _to_read(rest)
@@ -70,6 +70,16 @@ def cells(source: Path, edition: str, for_class: bool = False, seed: int = 0) ->
             if cell.cell_type == "markdown":
                 cell.source = re.sub(r"\]\((?=\d\d_\w+\.ipynb)", "](../notebooks/", cell.source)
     return numbered(result, ("" if edition == READ else edition[0]) + source.stem[:2])
+
+
+def _introduction(name: str, edition: str, for_class: bool) -> str:
+    """What kind of edition this is, and where the other one is."""
+    if edition == READ:
+        return TO_READ.format(name=name)
+    if for_class:
+        return TO_WRITE.format(workbook="a workbook: a notebook", folded="a hint is folded")
+    workbook = f"the workbook of [this notebook](../notebooks/{name}.ipynb): the same text"
+    return TO_WRITE.format(workbook=workbook, folded="a hint and the solution are folded")
 
 
 def _to_read(cells: list[NotebookNode]) -> Iterator[NotebookNode]:

@@ -111,7 +111,7 @@ attend.mistakes = {
         attend(e, a)[0] / a.shape[1],
         attend(e, a)[1],
     ),
-    "exp of a large energy overflows: take each row's largest energy off first": lambda e, a: _blend(_naive(e), a),
+    "the energies themselves are the weights of the mean: z takes alpha": lambda e, a: (_blend(e, a)[0], weights(e)),
 }
 
 
@@ -186,14 +186,16 @@ def training_step(
     *,
     zero: str = "before",
     step: bool = True,
-    reduction: str = "mean",
+    ahead: int = 0,
 ) -> float:
     """One step: the mean cross-entropy of a batch's words, its gradients, a step of the optimiser; the loss before it.
 
     The gradients are emptied "before" the backward pass; or, wrongly, "between" it and the step, or "never".
+    By mistake the logits are compared with the words so many positions `ahead`.
     """
     logits, _ = model(a, captions)
-    loss = nn.functional.cross_entropy(logits.flatten(0, 1), captions.flatten(), reduction=reduction)
+    logits, words = logits[:, : captions.shape[1] - ahead], captions[:, ahead:]
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten())
     if zero == "before":
         optimiser.zero_grad()
     loss.backward()
@@ -215,8 +217,8 @@ training_step.mistakes = {
     "there are no gradients when the optimiser takes its step: go backwards after they are emptied, and before the step": (
         partial(training_step, zero="between")
     ),
-    "the sum over the words: take the mean, so that a long batch takes no longer step": (
-        partial(training_step, reduction="sum")
+    "the logits at position t are compared with the word after t: by teacher forcing they are those of word t": (
+        partial(training_step, ahead=1)
     ),
     "the loss is given with its graph: return a number, by loss.item()": lambda *x: torch.tensor(
         training_step(*x), requires_grad=True

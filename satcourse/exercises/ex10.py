@@ -1,7 +1,7 @@
 """Exercises of notebook 10: attention with heads, who may look at whom, light moved in some heads; and the project."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -26,6 +26,11 @@ SEED = 1_000_000  # of the scenes that are drawn for the check: no notebook has 
 PASSES = "both bars are passed"
 
 
+def _places_cut(x: Tensor, heads: int) -> Tensor:
+    """The shape that heads want, (B, heads, L, d / heads), by cutting the wrong axis of x (B, L, d)."""
+    return x.reshape(len(x), heads, x.shape[1], -1)
+
+
 @exercise("10.1", "Where the heads look", difficulty=2, minutes=10, equation="Vaswani et al., section 3.2")
 def weights(
     q: Tensor,
@@ -35,17 +40,17 @@ def weights(
     *,
     scale: float | None = None,
     hide: str = "before",
-    axis: int = -1,
+    cut: Callable[[Tensor, int], Tensor] = transformer.split,
 ) -> Tensor:
     """The maps of all heads: (B, C, d), (B, L, d) -> (B, heads, C, L); energies of hidden keys are set to minus infinity.
 
-    By mistake another `scale` than the root of d / heads, keys hidden "after" the softmax or "never", or another `axis` of it.
+    By mistake another `scale` than the root of d / heads, keys hidden "after" the softmax or "never", or another `cut` into heads.
     """
-    q, k = transformer.split(q, heads), transformer.split(k, heads)
+    q, k = cut(q, heads), cut(k, heads)
     e = q @ k.mT / (math.sqrt(q.shape[-1]) if scale is None else scale)
     if visible is not None and hide == "before":
         e = e.masked_fill(~visible, -torch.inf)
-    alpha = torch.softmax(e, axis)
+    alpha = torch.softmax(e, -1)
     return alpha if visible is None or hide != "after" else alpha * visible
 
 
@@ -66,7 +71,9 @@ weights.mistakes = {
     "hidden keys are taken out after the softmax: set their energies to minus infinity before it": partial(
         weights, hide="after"
     ),
-    "softmax over the wrong axis: each query's weights sum to 1 over the keys": lambda *x: weights(*x[:3], axis=-2),
+    "the places are cut into heads, and not the numbers of each: unflatten the last axis, then transpose": (
+        partial(weights, cut=_places_cut)
+    ),
     "nothing is hidden: `visible` is not used": partial(weights, hide="never"),
 }
 
@@ -92,7 +99,7 @@ read.mistakes = {
         lambda alpha, v: _shares(alpha, v).reshape(len(v), -1, v.shape[2])
     ),
     "the places are cut into heads, and not the numbers of each: unflatten the last axis, then transpose": (
-        lambda alpha, v: transformer.joined(alpha @ v.reshape(len(v), alpha.shape[1], v.shape[1], -1))
+        lambda alpha, v: transformer.joined(alpha @ _places_cut(v, alpha.shape[1]))
     ),
     "all heads read with the mean of their maps: each has a map of its own": lambda alpha, v: alpha.mean(1) @ v,
     "their numbers are shuffled into one another: joined, the first d / heads numbers are the first head's": (
@@ -133,9 +140,9 @@ visible.mistakes = {
 
 
 def _lights(*words: int, seed: int = 0) -> Tensor:
-    """Maps (B, C, L) for some words, zero at the others."""
+    """Maps (B, C, L) for some words, dark at their first place; zero at the other words."""
     light = torch.zeros(B, C, L)
-    light[:, list(words)] = distribution(B, len(words), L, seed=seed, sharp=2)
+    light[:, list(words), 1:] = distribution(B, len(words), L - 1, seed=seed, sharp=2)
     return light
 
 
@@ -161,6 +168,11 @@ force.mistakes = {
     ),
     "the light is added to the head's own: it takes its place": lambda alpha, light, moved: (
         alpha + light.unsqueeze(1) * moved.view(-1, 1, 1)
+    ),
+    "a head keeps its own weight where the light is 0: ask whether the word has a light, by the sum of its row": (
+        lambda alpha, light, moved: torch.where(
+            (light > 0).unsqueeze(1) & moved.view(-1, 1, 1), light.unsqueeze(1), alpha
+        )
     ),
 }
 

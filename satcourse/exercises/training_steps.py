@@ -81,8 +81,8 @@ def three_steps(answer: Answer, seed: int) -> Any:
     if not moved.any() and all(isinstance(loss, (float, Tensor)) for loss in losses):
         return "steps without gradients" if taken else "no steps"
     return {
-        "loss of the first step": losses[0],
-        "of the second": losses[1],
-        "of the third": losses[2],
+        "the first step's loss": losses[0],
+        "the second step's loss": losses[1],
+        "the third step's loss": losses[2],
         "weights": moved,
     }
