@@ -136,7 +136,8 @@ def read(alpha: Tensor, v: Tensor) -> Tensor:
 
 # %% [markdown]
 # Now who may look at whom? A word may look at all places, and at the words up to itself. It must not look at those after it: when
-# the caption is written, they do not exist. With no places at all, `visible(0, C)` is the mask that makes a language model.
+# the caption is written, they do not exist. A place looks at all places and at no word: a picture has no order, and it was there
+# before the caption. With no places at all, `visible(0, C)` is the mask that makes a language model.
 
 
 # %% tags=["task:10.3"]
@@ -832,7 +833,8 @@ def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
 
 # %% [markdown] tags=["hint"]
 # `search(table_of(picture), 3, 24)` gives the words, END last, and their log-probability. The decoder's `alphas` for a whole caption
-# come from one call, as in `table_of`. Pad the maps of short captions, so that they can be stacked; a padded map must sum to 1 too.
+# come from one call, as in `by_estimator`; `vocabulary.encode` turns a sentence into ids, without the end mark, which
+# is 0. Pad the maps of short captions, so that they can be stacked; a padded map must sum to 1 too.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
