@@ -116,6 +116,12 @@ def test_what_is_said_of_a_failure(answer, message):
     assert said(answer)[0].startswith(message)
 
 
+def test_a_mask_of_numbers_is_none():
+    """It would fail later, where ~ turns it over."""
+    message = said(lambda places, words: reference("10.3")(places, words).float(), "10.3")[0]
+    assert message.startswith("expected a tensor of torch.bool, got one of torch.float32")
+
+
 @pytest.mark.parametrize(
     "body",
     [

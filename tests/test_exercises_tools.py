@@ -78,6 +78,8 @@ def test_the_edition_for_a_class_has_no_solutions(tmp_path):
         given = nbformat.read(path, 4)
         text = "\n".join(cell.source for cell in given.cells)
         assert "Solution</summary>" not in text
+        assert "the solution" not in given.cells[0].source
+        assert f"notebooks/{source.stem}.ipynb" not in given.cells[0].source  # where the functions are written
         assert text.count("Hint</summary>") > 0
         whole = exercises.generate(source, with_solutions=False)
         code = [[cell.source for cell in each.cells if cell.cell_type == "code"] for each in (given, whole)]

@@ -15,6 +15,7 @@ from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.images import SIZE
+from satlib.evaluation.plots import END_LABEL
 from satlib.model import shipped, transformer
 from satlib.model.captioner import Captioner
 from satlib.model.search import greedy
@@ -282,12 +283,14 @@ def _unusable(result: Any, size: int, places: int) -> str | None:
         return f"expected a list of {size} captions, got {kind(captions)}"
     if not all(isinstance(word, str) for each in captions for word in each):
         return "expected captions of words, as strings, got something else; decode the ids"
+    if any(END_LABEL in each for each in captions):
+        return f"expected captions without the end mark, got {END_LABEL} in some"
     longest = max(len(each.split() if isinstance(each, str) else each) for each in captions)
     shape = (size, longest, places)
     if not isinstance(maps, Tensor) or maps.dim() != 3 or maps.shape[::2] != shape[::2] or maps.shape[1] < longest:
         return f"expected maps of shape {shape}, or with more than {longest} words, got {kind(maps)}"
     if not torch.allclose(maps.double().sum(2), torch.ones(maps.shape[:2], dtype=torch.float64), atol=1e-3):
-        return "expected maps that sum to 1 over the places, got others"
+        return "expected maps that sum to 1 over the places, padded ones too, got others"
     return None
 
 
