@@ -73,7 +73,7 @@ def _not_numbers(expected: Any, got: Any) -> str | None:
     got_shape = tuple(got.shape) if isinstance(got, Tensor) else ()
     if got_shape != shape:
         return f"wrong shape: expected {shape}, got {got_shape}"
-    if shape and expected.dtype == torch.bool != got.dtype:
+    if shape and isinstance(got, Tensor) and expected.dtype == torch.bool != got.dtype:
         return f"expected a tensor of torch.bool, got one of {got.dtype}"
     if isinstance(got, Tensor) and (got.is_sparse or got.device.type != "cpu"):
         return f"expected an ordinary tensor on the CPU, got one with {got.layout} on {got.device}"
