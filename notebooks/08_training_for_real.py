@@ -117,9 +117,9 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
     display(plots.attention_figure(photo, caption.words, caption.alphas))
 
 # %% [markdown]
-# In the second caption the maps are as good as in the first, and every word about the two objects is true. Only "above" is wrong: the star
-# is to the left. That is how this model mostly errs: about three relations in ten are wrong, but fewer than one in twenty of the sizes,
-# colours, patterns or shapes. Looking at the right things is not enough to say the right thing.
+# In the second caption, too, the light goes from one star to the other, and every word about the two is true. Only "above" is wrong: the
+# first star is to the left. That is how this model mostly errs: about three relations in ten are wrong, but fewer than one in twenty of
+# the sizes, colours, patterns or shapes. One can look at the right things and still say the wrong one.
 #
 # ## Runs on other machines
 #
@@ -221,9 +221,9 @@ for name, machine, spent in (
     print(f"{name:22}{machine:22}{spent:8.1f}{'-':>6}{figures['BLEU-4']:>8}{figures['peak in box']:>10}")
 
 # %% [markdown]
-# Do not compare BLEU between scenes and photographs: captions of scenes follow a small grammar. One epoch of `flickr8k-paper-soft` took 71
-# of its minutes, on a machine that did other work too. (So did the one on which this
-# page was run, so expect fewer minutes in your first row.) The memory of the stored runs was not recorded; that of single steps follows.
+# Do not compare BLEU between scenes and photographs: captions of scenes follow a small grammar. One epoch of `flickr8k-paper-soft` took
+# 71 of its minutes, on a machine that did other work too. The 43 minutes are those of faster code that satlib no longer has: expect [a
+# quarter more](../docs/training.md). The memory of the stored runs was not recorded; that of single steps follows.
 #
 # **Not measured:** any GPU but one H200. What this page says about a T4, or about two GPUs, follows from data sheets and from tests on
 # CPUs. `sh benchmarks/gpu.sh` measures yours.
@@ -297,12 +297,12 @@ epoch_seconds = words / H200["float32"][256][0]
 print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_seconds:.1f} s an epoch at this rate")
 
 # %% [markdown]
-# Four times the captions give 3.4 times the words per second: a step with 256 captions takes only a fifth longer than one with 64, because the card
-# mostly waits for Python to hand it the next small operation. That is also why bf16 was no faster here: it speeds up products, and the step
-# was not waiting for products. So on a large card, try a larger batch first.
+# Four times the captions give 3.4 times the words per second: a step with 256 captions takes only a fifth longer than one with 64. Most
+# likely the card spends its time waiting for Python to hand it the next small operation. That would also explain why bf16 was no faster
+# here: it speeds up products, and nobody was waiting for products. So on a large card, try a larger batch first.
 #
-# The price is memory, about 20 MB for each caption: at every word the tanh of the attention MLP is kept at 196 places for the backward pass.
-# 512 captions need 10.6 GB and should fit into a T4's 16.
+# The price is memory, about 20 MB for each caption, mostly the tanh of the attention MLP: 196 places at every word, kept for the backward
+# pass. 512 captions need 10.6 GB and should fit into a T4's 16.
 #
 # At 256 captions an epoch of Flickr8k would take the decoder 2.3 seconds. The run above took 39, since it also trained the encoder and
 # shared its card.
@@ -455,8 +455,9 @@ for what, factors in (("your shares", shares(sizes)), ("a third each", [1 / 3] *
     print(f"{what:15} relative difference to one pass of 64: {apart(accumulated(sizes, factors), once):.1e}")
 
 # %% [markdown]
-# With your shares the gradient is that of one pass, up to the rounding of float64. Without them it is about three times as long, and Adam,
-# which divides by the size of gradients, would hardly complain. That is what makes such bugs last.
+# With your shares the gradient is that of one pass, up to the rounding of float64. With a third each it is 6 percent off, because the
+# last part is smaller. With nothing it is about three times as long, and Adam, which divides by the size of gradients, would hardly
+# complain. That is what makes such bugs last.
 #
 # ### Clipping
 #
@@ -510,8 +511,8 @@ print(
 # With `training.precision = "auto"` satlib takes bf16 where the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on
 # CPUs.
 #
-# Why a *scaled* loss? Gradients are small numbers. Here are those of our small model for one batch. **What percentage of them does float16
-# round to zero?**
+# Why a *scaled* loss? Gradients are small numbers. Here are those of our small model for one batch, without the exact zeros. **What
+# percentage of them does float16 round to zero?**
 
 # %%
 guess_lost = ...
@@ -557,9 +558,9 @@ for _ in range(1000):
 reveal("a thousand ones", guess_count, count.item())
 
 # %% [markdown]
-# At 256: from there on bf16 numbers are 2 apart, and 257 is rounded back. A weight
-# of 1 would not feel a step of 0.001 either. Hence *mixed* precision:
-# weights, Adam's means and losses stay in float32, and `autocast` rounds the inputs of matrix products. A whole step:
+# At 256: from there on bf16 numbers are 2 apart, and 257 is rounded back. You could count for a week. A weight of 1 would not feel a step
+# of 0.001 either. Hence *mixed* precision: weights, Adam's means and losses stay in float32, and `autocast` rounds the inputs of matrix
+# products. A whole step:
 
 # %%
 half = torch.float16 if device.precision("auto", place) == torch.float16 else torch.bfloat16
@@ -745,14 +746,14 @@ print(f"another seed {distance('other seed', 'one'):.0e}")
 #
 # The paper left its encoder as it was, and says that with enough data one could train it, too. `flickr8k-lite0-tuned` did, with
 # `encoder.train = true`: every step runs the encoder on pixels, forward and backward, once for the five captions of a photograph
-# (`training.batches = "images"`). It learns four times as slowly as the decoder, after a warm-up of 400 batches, because a random decoder's
-# gradients would spoil what it knows. Its batch statistics stay frozen: 32 photographs are too few to estimate them again. And
-# the photographs have 448 pixels, which gives $14 \times 14$ places in place of $7 \times 7$.
+# (`training.batches = "images"`). Its learning rate is a quarter of the decoder's, and the first 400 batches are a warm-up, because a
+# random decoder's gradients would spoil what it knows. Its batch statistics stay frozen: 32 photographs are too few to estimate them
+# again. And the photographs have 448 pixels, which gives $14 \times 14$ places in place of $7 \times 7$.
 #
-# Which of it helped? [On dev](../docs/results.md), training the encoder on $7 \times 7$ places raised CIDEr from
-# 52.9 to 56.4, and the larger photographs raised it to 60.2. The peaks of the maps are in the right box
-# for 42.3, 43.6 and 62.3 percent of the phrases. So training improved only the words, and the finer grid both. (One run each, and the grid
-# was not the only difference between the last two.)
+# Which of it helped? [On dev](../docs/results.md), training the encoder on $7 \times 7$ places raised CIDEr from 52.9 to 56.4, and the
+# larger photographs raised it to 60.2. The peaks of the maps are in the right box for 42.3, 43.6 and 62.3 percent of the phrases. So
+# training the encoder improved the words and hardly the maps; with the finer grid both were better. (One run each, and the grid was not
+# the only difference between the last two.)
 
 # %% [markdown]
 # ## A search for hyperparameters
@@ -797,8 +798,9 @@ reveal("points of BLEU-4 with VGG-19", guess_gain, gains["VGG-19", "BLEU-4"][0])
 # - **The interval** covers the choice of test images, not the seed of the training. In an earlier pair of VGG-19 runs with the same recipes,
 #   [no difference was certain](../docs/results.md).
 #
-# On photographs, then, attention bought a point of BLEU-4 at most; on scenes, where a caption must say what lies where, 95.6 percent of the
-# captions are right with it and 36.6 without. So why did attention win everywhere? Keep the question in mind.
+# On photographs, then, attention bought about one point of BLEU-4 with one encoder, and nothing certain with the other. On scenes, where
+# a caption must say what lies where, 95.6 percent of the captions are right with it and 36.6 without. So why did attention win
+# everywhere? Keep the question in mind.
 
 # %% [markdown]
 # ## What changes with the data
