@@ -25,7 +25,7 @@
 # - write BLEU, and build a lie that it likes;
 # - count what captions invent (CHAIR), and distrust a model as the judge in the right places.
 #
-# **Time**: 55 minutes to read, 85 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: notebook 03 for words
+# **Time**: 55 minutes to read, 85 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03 for words
 # and references, 04 for the decoder; nothing to download.
 
 # %%
@@ -38,6 +38,7 @@ from importlib import resources
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.patches import Patch
 from pycocoevalcap.cider.cider import Cider
 from torch import Tensor
 
@@ -55,6 +56,13 @@ from satlib.model.captioner import Captioner
 use_page_style()
 plt.rcParams["figure.constrained_layout.use"] = True
 TRUE, FALSE = {"color": "C0"}, {"facecolor": "none", "edgecolor": "C5", "hatch": "////"}
+
+
+def key(figure, true, false):
+    """A legend below the figure: what full and what hatched bars are."""
+    handles = [Patch(label=true, **TRUE), Patch(label=false, **FALSE)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+
 
 # %% [markdown]
 # # Decoding
@@ -199,8 +207,8 @@ tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 # or ended and lost.
 #
 # Now read the tree again. The captions that mention a property ("brown", "big") have 0.51 of the probability together. Yet "the dog runs"
-# wins. There are many ways to be specific, and they share; there are few ways to be bland. **Search for the likeliest sentence, and
-# you search for blandness.** (You know this from chatbots.)
+# wins. There are many ways to be specific, and they share; there are few ways to be bland. **Search for the likeliest sentence, and you
+# search for blandness.** (We made this table up. But GPT-2's likeliest texts are bland, too, and repeat themselves: Holtzman et al.)
 
 # %% [markdown]
 # ## The same on a captioner that sees
@@ -238,8 +246,8 @@ def model_of(picture):
 
 a = annotations(captioner)
 figure, axes = plt.subplots(1, 3, figsize=(9, 3))
-for axis, i in zip(axes, (0, 5, 7), strict=True):
-    words, log_p = beam_search(model_of(a[i : i + 1]), 3, 24)
+few = {i: beam_search(model_of(a[i : i + 1]), 3, 24) for i in (0, 5, 7)}
+for axis, (i, (words, log_p)) in zip(axes, few.items(), strict=True):
     axis.imshow(data.photo(test[i]))
     half = len(words) // 2
     axis.set_title(f"{' '.join(words[:half])}\n{' '.join(words[half:-1])}\np = {math.exp(log_p):.3f}", fontsize=9)
@@ -247,8 +255,9 @@ for axis, i in zip(axes, (0, 5, 7), strict=True):
 plt.show()
 
 # %% [markdown]
-# Your beam search has captioned three pictures. For 120 at once, satlib's `search.beam_search` takes over. (It also refills the places of
-# captions that have ended, so that a beam of 3 stays one of 3.)
+# Your beam search has captioned three pictures, and all three captions are right. None has even one percent of the probability: there are
+# so many ways to say it. For 120 pictures at once, satlib's `search.beam_search` takes over. (It also refills the places of captions that
+# have ended, so that a beam of 3 stays one of 3.)
 
 # %% [markdown]
 # ## Sampling
@@ -331,8 +340,8 @@ reveal("right at T = 2", my_guess_at_2, right(ways["T = 2"]))
 reveal("right with a nucleus of 0.9", my_guess_nucleus, right(ways["nucleus 0.9"]))
 
 # %% [markdown]
-# 89 percent, 30, and 92. A captioner that has to be right should not sample. Sampling is for variety, and for training methods that reward
-# what was drawn: notebook 06 draws places, `satlib train flickr8k-soft-reward` draws words.
+# 89 percent, 30, and 92.5. A captioner that has to be right should not sample. Sampling is for variety, and for training methods that
+# reward what was drawn: notebook 06 draws places, `satlib train flickr8k-soft-reward` draws words.
 
 # %% [markdown]
 # ## Length, and what a wider beam does to it
@@ -432,7 +441,7 @@ caption, *against = (
         "the small red circle is on the right of a big star",
     )
 )
-figure, axis = plt.subplots(figsize=(8.6, 3.2))
+figure, axis = plt.subplots(figsize=(8.6, 3.5))
 bottom, ticks = 0.0, []
 for n in range(1, 5):
     most = ngrams(against[0], n) | ngrams(against[1], n)
@@ -450,6 +459,7 @@ axis.set(xlim=(0, len(caption) + 1.6), ylim=(bottom - 0.9, -1.3), xticks=[])
 axis.set_yticks(ticks, ["words", "pairs", "triples", "fours"])
 axis.spines[["left", "bottom"]].set_visible(False)
 axis.tick_params(length=0)
+key(figure, "in a reference", "in neither")
 plt.show()
 reveal("4-grams that occur in a reference", my_guess_fours, hits)
 
@@ -578,8 +588,8 @@ def bootstrap(one, other):
 figure, axis = plt.subplots(figsize=(6.5, 2.3))
 leads = {}
 for rival, label, style in (
-    ("flickr8k-lite0-none", "soft attention or none", TRUE),
-    ("flickr8k-soft", "EfficientNet-Lite0 or VGG-19", FALSE),
+    ("flickr8k-lite0-none", "soft attention minus none", TRUE),
+    ("flickr8k-soft", "EfficientNet-Lite0 minus VGG-19", FALSE),
 ):
     lead, resampled = bootstrap("flickr8k-lite0-soft", rival)
     leads[rival] = lead, *np.percentile(resampled, (2.5, 97.5))
@@ -593,9 +603,9 @@ plt.show()
 reveal("lead of attention", my_guess_lead, leads["flickr8k-lite0-none"][0])
 
 # %% [markdown]
-# 0.05 points, and the interval contains 0: BLEU-4 cannot tell attention from no attention here. The newer encoder leads by 2.7, above 0 in
-# all of its interval. (Their recipes differ in a few other settings, too, such as $\gamma$.) The bootstrap has drawn other photographs; it
-# has not trained again with another seed, which moves a score as well.
+# 0.05 points, and the interval contains 0: BLEU-4 cannot tell attention from no attention here. The newer encoder leads by 2.7, above 0
+# in all of its interval. (The recipes of that pair differ in a few other settings, too, such as $\gamma$.) The bootstrap has drawn other
+# photographs; it has not trained again with another seed, which moves a score as well.
 
 # %% [markdown]
 # ## CIDEr: what is said of *this* picture
@@ -682,14 +692,8 @@ SYNONYMS = {"big": "huge", "large": "huge", "small": "tiny", "little": "tiny", "
 SYNONYMS |= {"below": "beneath", "under": "beneath", "dotted": "spotted", "dots": "spots"}
 REVERSED = {"left": "right", "right": "left", "above": "below", "over": "under", "below": "above", "under": "over"}
 REVERSED |= {"beneath": "over", "underneath": "over"}
-METEOR = [
-    44.93,
-    40.31,
-    39.19,
-    40.27,
-    33.08,
-    20.29,
-]  # by its program, for the kinds below in their order; checked at the end
+# by its program, for the kinds below in their order; checked at the end
+METEOR = [44.93, 40.31, 39.19, 40.27, 33.08, 20.29]
 
 
 def swap_colours(line):
@@ -716,7 +720,7 @@ scores = {
     kind: coco_bleu(lines, others) | {"CIDEr": cider(lines).mean(), "METEOR": by_program}
     for (kind, lines), by_program in zip(damaged.items(), METEOR, strict=True)
 }
-figure, axes = plt.subplots(1, 4, figsize=(9, 2.5), sharey=True)
+figure, axes = plt.subplots(1, 4, figsize=(9, 2.8), sharey=True)
 above = {}
 for axis, metric in zip(axes, ("BLEU-1", "BLEU-4", "CIDEr", "METEOR"), strict=True):
     values = {kind: each[metric] for kind, each in scores.items()}
@@ -726,6 +730,7 @@ for axis, metric in zip(axes, ("BLEU-1", "BLEU-4", "CIDEr", "METEOR"), strict=Tr
         axis.bar_label(bar, fmt="%.0f", padding=2, fontsize=8)
     axis.set(title=metric, xlim=(0, 1.25 * max(values.values())))
 axes[0].invert_yaxis()
+key(figure, "true", "not true")
 plt.show()
 reveal("by BLEU-1", my_guess_bleu_1, len(above["BLEU-1"]))
 reveal("by BLEU-4", my_guess_bleu_4, len(above["BLEU-4"]))
@@ -784,9 +789,10 @@ for kind, lines in suspects.items():
     print(f"{kind:22}" + "".join(f"{value:7.1f} %" for value in table[kind]))
 
 # %% [markdown]
-# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. (Why not all? Swap the colours of two stars.) The reversed
-# relation has 0, since nobody has invented an object and CHAIR counts nothing else. And in the last row, captions of four words have the
-# lowest CHAIR$_s$ of all that a model wrote, 0.8 percent, although none of them is right. Say little, and you invent little.
+# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. (Why not all? Swap the colours of two stars.) The
+# reversed relation has 0, since nobody has invented an object and CHAIR counts nothing else. And in the last row, captions of four words
+# have the lowest CHAIR$_s$ of all that a model wrote, 0.8 percent, although none of them is right. Say little, and you invent little.
+# (CHAIR$_i$ is harder to fool: 2.9, where the whole captions of greedy decoding have 2.1.)
 
 # %% [markdown]
 # ### On photographs
@@ -817,16 +823,17 @@ reveal("of people's objects, percent", my_guess_people, judging["inventions"]["p
 
 # %% [markdown]
 # 7.5 percent. People notice different things, and this method counts that as inventing. What a model has above 7.5 is its own: soft
-# attention with EfficientNet-Lite0 has 15.7. And look at the pairs: with or without attention the intervals overlap, while with the older encoder both
-# models invent more. Attention did not reduce the inventing; the newer encoder did. (`satlib table --inventions` has all models.)
+# attention with EfficientNet-Lite0 has 15.7. And look at the pairs: with or without attention the intervals overlap, while with the older
+# encoder both models invent more. Attention did not reduce the inventing; the newer encoder did. (`satlib table --inventions` has all
+# models.)
 
 # %% [markdown]
 # ## A model as the judge
 #
-# Nowadays one hands picture and caption to a large model and asks: is this true? No references, no trouble with synonyms. CLIPScore takes
-# the cosine of CLIP's vectors of picture and caption; an *LLM judge* writes a grade. We can have a small one: give a captioner a picture
-# *and* a caption, and $\log p(y \mid a) / C$ says how well they fit. Let `scenes-hard`, another model, be the judge. Does it put the true
-# caption in other words above the false one? (By tossing a coin it would in 50 %.)
+# Nowadays one hands a picture and a caption to a large model and asks: is this true? No references, no trouble with synonyms. CLIPScore
+# takes the cosine of CLIP's vectors of picture and caption; an *LLM judge* writes a grade. We can have a small one: give a captioner a
+# picture *and* a caption, and $\log p(y \mid a) / C$ says how well they fit. Let `scenes-hard`, another model, be the judge. Does it put
+# the true caption in other words above the false one? (By tossing a coin it would in 50 %.)
 
 
 # %%
@@ -912,11 +919,41 @@ print(f"objects that four references do not mention: people {unseen[0]:.1f} %, {
 reveal("BLEU-4 of the model on scenes", my_guess_model, of_model[0])
 
 # %% [markdown]
-# 71.5 against 54.2, with fewer true captions. The likely reason: the model prefers the common wording, which agrees with many; a reference has
-# its own, and pays for it. On Flickr8k the best of the sixteen models has 22.5 in BLEU-4, and people have 21.4. Is it the better writer?
-# A lead of 1.1 is no more than what chance may do on 1,000 photographs: the bootstrap's interval above, from 1.5 to 3.8, reaches as far to
-# either side of its middle. In CIDEr people are far ahead, 82 against 63, and in METEOR too. And the model names more than twice as many
-# objects that nobody else mentions. Before you call a score superhuman, ask how humans score, and by which measure.
+# 71.5 against 54.2, with fewer true captions. The likely reason: the model prefers the common wording, which agrees with many; a
+# reference has its own, and pays for it. On Flickr8k the best of the sixteen models has 22.5 in BLEU-4, and people have 21.4. Is it the
+# better writer? Chance may do as much on 1,000 photographs (the bootstrap's interval above reaches 1.2 to either side of its middle), and
+# we picked the best of sixteen. In CIDEr people are far ahead, 82 against 63, and in METEOR too. And of the objects that the model names,
+# nobody else mentions 16.5 percent, more than twice people's share. Before you call a score superhuman, ask how humans score, and by
+# which measure.
+
+# %% [markdown]
+# ## Likelihood and BLEU disagree
+# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL | satlib.training.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
+#
+# > **Paper, section 4.3.** Late in training the correlation between log-likelihood and BLEU breaks down, so BLEU on the validation set
+# > chooses the model.
+#
+# How can a model predict the references worse and write captions just as good? Divide all logits by $T = 0.25$: the likeliest word stays
+# the likeliest, so greedy captions and their BLEU are the same. The negative log-likelihood (NLL) of the first references, in nats per
+# word, is 0.60 at $T = 1$. **And at $T = 0.25$?**
+
+# %%
+my_guess_nll = ...
+
+
+# %%
+def nll(T):
+    found, here = log_p(captioner, a, originals, T)
+    return -(found[here].mean().item())
+
+
+surer = nll(0.25)
+print("NLL at T = " + ", ".join(f"{T}: {nll(T):.2f}" for T in (0.25, 0.5, 1.0, 2.0)))
+reveal("NLL at T = 0.25", my_guess_nll, surer)
+
+# %% [markdown]
+# 1.20, twice as much. A model that is too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing. So
+# choose the epoch by what you report, measured on *generated* captions of the dev split (`training.select`).
 
 # %% [markdown]
 # ## Teacher forcing gives a false BLEU
@@ -972,40 +1009,11 @@ reveal("BLEU-4 of forced words", my_guess_forced, forced_scores["forced"][3])
 # BLEU-4, 15.4 beside 22.6. 64.8 with 15.5 is the fingerprint of teacher forcing, and it is what that code does (Sun et al., see notebook 02).
 
 # %% [markdown]
-# ## Likelihood and BLEU disagree
-# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL | satlib.training.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
-#
-# > **Paper, section 4.3.** Late in training the correlation between log-likelihood and BLEU breaks down, so BLEU on the validation set
-# > chooses the model.
-#
-# How can a model predict the references worse and write captions just as good? Divide all logits by $T = 0.25$: the likeliest word stays
-# the likeliest, so greedy captions and their BLEU are the same. The negative log-likelihood (NLL) of the first references, in nats per
-# word, is 0.60 at $T = 1$. **And at $T = 0.25$?**
-
-# %%
-my_guess_nll = ...
-
-
-# %%
-def nll(T):
-    found, here = log_p(captioner, a, originals, T)
-    return -(found[here].mean().item())
-
-
-surer = nll(0.25)
-print("NLL at T = " + ", ".join(f"{T}: {nll(T):.2f}" for T in (0.25, 0.5, 1.0, 2.0)))
-reveal("NLL at T = 0.25", my_guess_nll, surer)
-
-# %% [markdown]
-# 1.20, twice as much. A model that is too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing. So
-# choose the epoch by what you report, measured on *generated* captions of the dev split (`training.select`).
-
-# %% [markdown]
 # ## What to remember
 #
 # - A likelier caption need not be a better one: it tends to be shorter and blander.
 # - A score means nothing without its protocol, nor a difference without its interval.
-# - BLEU, METEOR and CIDEr measure agreement. CHAIR checks the objects against the picture, and likes those who say little. Report one of each kind.
+# - BLEU, METEOR and CIDEr measure agreement. CHAIR checks the objects against the picture, and nothing else. Report one of each kind.
 # - A model may judge, but not in its own cause.
 
 # %% [markdown] tags=["workbook"]
@@ -1124,6 +1132,10 @@ print(f"right {right(lies):.0f} %, BLEU-4 {coco_bleu(lies, references)['BLEU-4']
 assert [round(captions[words], 3) for words in (best, chosen)] == [0.289, 0.144]
 assert round(sum(specific.values()), 2) == 0.51
 assert [round(right(lines)) for lines in ways.values()] == [95, 89, 30, 92]
+assert all(
+    scenes.exact_match(" ".join(words[:-1]), drawn[names[i]]) and log_p < math.log(0.01)
+    for i, (words, log_p) in few.items()
+)
 assert [round(correct[i], 1) for i in (0, -1)] == [95.0, 94.2]
 assert [round(words[0.0][i], 1) for i in (0, -1)] == [12.9, 12.6]
 assert words[1.0][-1] > words[1.0][0]
@@ -1142,6 +1154,7 @@ if metrics.java_available():
         assert abs(np.mean([again[kind, name] for name in names]) - by_program) < 0.05
 assert [round(table["colours swapped"][0]), table["relation reversed"][0]] == [76, 0]
 assert table["four words of the beam"][1] < min(table["greedy"][1], table["sampled at T = 2"][1])
+assert [round(table[kind][0], 1) for kind in ("four words of the beam", "greedy")] == [2.9, 2.1]
 assert [round(judging["inventions"][model][0], 1) for model in list(shown)[:2]] == [7.5, 15.7]
 assert verdicts["scenes-hard"] == [100] * 4
 assert round(verdicts["CIDEr"][1]) == 26
@@ -1149,6 +1162,7 @@ assert [round(partial[name]) for name in ("scenes-soft", "scenes-hard")] == [100
 assert [round(each[0], 1) for each in (of_references, of_model)] == [54.2, 71.5]
 assert leader == "flickr8k-lite0-boxes"
 assert [f"{judging['people'][name]['BLEU-4']:.1f}" for name in (leader, people)] == ["22.5", "21.4"]
+assert round((leads["flickr8k-soft"][2] - leads["flickr8k-soft"][1]) / 2, 1) == 1.2
 assert unseen[1] > 2 * unseen[0]
 assert [round(forced_scores[what][3]) for what in ("generated", "forced")] == [77, 61]
 assert round(forced_scores["forced"][-1]) == 4
