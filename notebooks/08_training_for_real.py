@@ -70,7 +70,9 @@ from satlib.training.validation import describe
 use_page_style()
 work = Path(tempfile.mkdtemp())
 place = device.choose()
-card = torch.cuda.get_device_name() if place.type == "cuda" else f"{place.type}, {torch.get_num_threads()} threads"
+threads = torch.get_num_threads()
+cores = f"{place.type}, {threads} thread{'s' if threads > 1 else ''}"
+card = torch.cuda.get_device_name() if place.type == "cuda" else cores
 print(f"computing on: {card}")
 
 # %% [markdown]
@@ -147,7 +149,7 @@ for (above, below), (name, epochs) in zip(axes.T, logs.items(), strict=True):
     numbers = [each["epoch"] for each in epochs]
     above.plot(numbers, [each["train_nll"] for each in epochs], "C0o-", label="training")
     above.plot(numbers, [each["dev_nll"] for each in epochs], "C1D--", label="dev")
-    above.set(title=name, ylabel="NLL", ylim=(1.8, 5.7))
+    above.set(title=name, ylabel="NLL, nats per word", ylim=(1.8, 5.7))
     above.legend()
     below.plot(numbers, [each["dev_bleu4"] for each in epochs], "C2s-")
     below.set(xlabel="epoch", ylabel="dev BLEU-4", ylim=(9, 23), xticks=numbers[1::2])
@@ -343,7 +345,7 @@ KINDS = {
     "tanh, sigmoid": ("tanh", "sigmoid", "lstm"),
     "optimiser": ("adam", "_foreach", "lerp", "addc", "sqrt"),
     "copies": ("copy", "cat", "memcpy", "fill", "zero", "memset"),
-    "sums, products": ("add", "mul", "sum", "div", "sub", "reduce", "elementwise", "mean"),
+    "other arithmetic": ("add", "mul", "sum", "div", "sub", "reduce", "elementwise", "mean"),
 }
 spent = dict.fromkeys((*KINDS, "other"), 0.0)
 for event in profiler.key_averages():
@@ -535,7 +537,7 @@ for mark, text in ((2**-25, "float16\nrounds to 0"), (2**-14, "float16\nloses bi
     axis.annotate(
         text, (math.log10(mark), axis.get_ylim()[1]), (-5, -2), textcoords="offset points", ha="right", va="top"
     )
-axis.set(xlabel="size of a gradient, power of ten", ylabel="weights", xlim=(-13, 1))
+axis.set(xlabel="size of a gradient, power of ten", ylabel="number of weights", xlim=(-13, 1))
 plt.show()
 for name, share in lost.items():
     print(f"{name:24} rounds {100 * share:5.2f} % of the gradients to zero")
@@ -940,6 +942,7 @@ if place.type == "cpu":
     assert 60 < percent["matrix products"] < 90
 assert whole[-1]["train_nll"] < whole[0]["train_nll"] - 0.5
 assert apart(accumulated(sizes, shares(sizes)), once) < 1e-12
+assert 0.05 < apart(accumulated(sizes, [1 / 3] * 3), once) < 0.07
 assert apart(accumulated(sizes, [1.0] * 3), once) > 1.9
 assert_close(clipped(once, 0.1), [each * min(1, 0.1 / norm) for each in once], rtol=1e-5, atol=1e-9)
 assert norm > 0.1
