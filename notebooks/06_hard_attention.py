@@ -16,8 +16,8 @@
 # Soft attention blends all places. Hard attention throws a dart, reads the one place that it hits, and lives with the consequences.
 # Nobody can differentiate a dart. So how can such a model learn where to look, when its estimate of the gradient is mostly noise? In the
 # first part the case is so small that we can add up every path and hold each estimate against the truth. In the second you train hard
-# attention with your own loss, beside soft attention as a control, and arrive at the methods that train language models today. They are
-# the same function.
+# attention with your own loss, beside soft attention as a control, and arrive at the methods that train language models today. At
+# their heart is the same function.
 #
 # **You will be able to**
 #
@@ -162,7 +162,7 @@ axis.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Now a real decoder with 348 random weights, four places and three words, run along each of its $4^3 = 64$ paths. How large is the
+# Now a real decoder with random weights, four places and three words, run along each of its $4^3 = 64$ paths. How large is the
 # gap? Let $p(s|y,a) = p(s|a)\,p(y|s,a) / p(y|a)$ be the probability of a path for someone who has read the caption. Then
 #
 # $$\log p(y|a) - L_s = \sum_s p(s|a) \log \frac{p(y|a)}{p(y|s,a)} = \sum_s p(s|a) \log \frac{p(s|a)}{p(s|y,a)} = \mathrm{KL}\big(p(s|a)\,\big\|\,p(s|y,a)\big) .$$
@@ -185,9 +185,9 @@ print(f"{len(p)} paths: L_s = {L_s:.3f}, log p(y|a) = {paths.log_likelihood:.3f}
 # <!-- index: claim: the bound is tight where looks are certain or make no difference | the gap against the temperature of alpha and against the weight of the context | satcourse.lessons.estimators.Paths | tests/test_hard.py::TestBound::test_equal_when_alpha_is_one_hot -->
 #
 # The two distributions agree if $\alpha$ is one-hot, so that there is only one path, or if the words do not depend on the looks, so that
-# the caption tells nothing about the path. We approach both, for five decoders: the first by lowering the temperature of $\alpha$, the
-# second by scaling down the weights that read $\hat z$. **When the scale is small, by what factor does the gap shrink if you divide the
-# scale by ten?**
+# the caption tells nothing about the path. We approach both, for five decoders (dotted: as they are): the first by lowering the
+# temperature of $\alpha$, the second by scaling down the weights that read $\hat z$. **When the scale is small, by what factor does the
+# gap shrink if you divide the scale by ten?**
 
 # %%
 my_guess_factor = ...  # a number in place of the dots, before you run the next cell
@@ -368,8 +368,9 @@ reveal("one sample is off by (percent, exactly)", my_guess_error, 100 * noise_wi
 print("in the pictures:", ", ".join(f"{error:.0f} % with N = {N}" for N, error in errors.items()))
 
 # %% [markdown]
-# 715 percent, summed over all paths (the other figures come from the 100 estimates of each picture). The mean is right, every single estimate is
-# hopeless, and four times the samples only halve the error. We need a smaller variance.
+# 715 percent, summed over all paths (the other figures come from the 100 estimates of each picture; with $N = 1$ many of the dots
+# coincide, as there are only 64 paths). The mean is right, every single estimate is hopeless, and four times the samples only halve the
+# error. We need a smaller variance.
 
 # %% [markdown]
 # ## A baseline changes the variance, not the mean
@@ -443,7 +444,8 @@ reveal("the noise falls by a factor of", my_guess_fall, fall)
 # <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
 #
 # The paper rewards every look with the log-likelihood of the whole sentence. But the look for word 3 comes too late to help word 1. The
-# estimate is a sum of products, each word's log-probability times each look's score. **Of these nine, how many have mean zero?**
+# estimate is a sum of products, each word's log-probability times each look's score. **Three words times three looks: how many of the nine
+# have mean zero?**
 
 # %%
 my_guess_zeros = ...
@@ -512,9 +514,9 @@ def leave_one_out(rewards: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# Eight images with a caption of two words each have 16 paths apiece, few enough to sum over all that an estimator can draw. **Without a
-# baseline 13 nats are left of the reward (root mean square). How many does one average for all eight leave, and how many three other
-# samples?**
+# Eight images with a caption of two words each have 16 paths apiece, few enough to sum over all that an estimator can draw. Without a
+# baseline the reward that multiplies the score is 13 nats large (root mean square). **How large is it less one average for all eight captions,
+# and how large less the mean of three other samples?**
 
 # %%
 my_guess_average = ...
@@ -545,7 +547,7 @@ reveal("left by three other samples", my_guess_others, left_over["others"])
 # About 4 nats and 2. Most of what the average leaves is the difference between easy captions and hard ones, which no look can help.
 
 # %% [markdown]
-# ### Bias for noise: the mix and the Gumbel-softmax
+# ### A little bias for less noise: the mix and the Gumbel-softmax
 # <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.model.objective.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
 # <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satcourse.lessons.bounds.mixed | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
 # <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satcourse.lessons.estimators.GumbelAttention | tests/test_hard.py::TestLooking::test_gumbel_gradient_is_that_of_the_relaxed_sample -->
@@ -605,7 +607,8 @@ plt.show()
 # %% [markdown]
 # ## Tighter bounds, and looking with hindsight
 #
-# All these estimate the gradient of $L_s$. But what we want is $\log p(y|a)$, and two ways lead nearer to it.
+# (Part 2 does not need this section.) All these estimate the gradient of $L_s$. But what we want is $\log p(y|a)$, and two ways lead
+# nearer to it.
 #
 # *More paths inside the logarithm.* $L_K = E\big[\log \frac1K \sum_k p(y|s^k,a)\big]$ averages the probabilities of $K$ paths first. $L_1$ is
 # the paper's bound, and with $K$ it climbs to $\log p(y|a)$ (IWAE, 2016; VIMCO is its estimator with a leave-one-out baseline).
@@ -809,6 +812,11 @@ sharper = (entropy(of_hard_.alphas[0]) < entropy(of_soft)).sum().item()
 print(f"the hard map is sharper for {sharper} of {len(words)} words")
 
 # %% [markdown]
+# After 200 steps the two maps are still near twins; what differs is what the decoder gets. Soft attention gets a blend of everything that is lit,
+# hard attention the one vector in the frame. For "with" the frame stands on bare ground below the triangle: it shows which vector was
+# read, and that vector has seen its surroundings ([notebook 02](02_features.ipynb)).
+
+# %% [markdown]
 # ## At test time: expected, most probable, or a sample
 # <!-- index: claim: at test time hard attention may look in three ways | expected context, most probable place, a sample; the official code takes the expected one | satlib.model.captioner.Captioner.looking | tests/test_hard.py::TestTraining::test_evaluated_by_each_look -->
 #
@@ -873,7 +881,9 @@ reveal("percent right with darts", my_guess_darts, with_look["sample"])
 # | the mean of all samples, over their standard deviation | GRPO (Shao et al., 2024) |
 # | starting from soft attention's weights | starting from a pretrained model, with a penalty (KL) for straying from it |
 #
-# (Captioning was early here: Rennie et al., 2017, rewarded sampled captions with CIDEr.) GRPO's change is small:
+# (Captioning was early here: Rennie et al., 2017, rewarded sampled captions with CIDEr. PPO and GRPO also take several steps from the same
+# samples, and then clip the ratio of new to old probabilities; at the first step the ratio is 1, and what is left is `score_loss`.) GRPO's
+# advantage differs little from RLOO's:
 #
 # $$A_n = \frac{r_n - \mathrm{mean}(r_1, \dots, r_N)}{\mathrm{std}(r_1, \dots, r_N)} .$$
 
@@ -908,9 +918,9 @@ print("GRPO     ", group_advantage(r).numpy().round(2).tolist())
 assert_close(r - r.mean(1, keepdim=True), 3 / 4 * (r - leave_one_out(r)))
 
 # %% [markdown]
-# $(N-1)/N$ of it, always: the bias is a scale, and the learning rate does not care. The division is another matter. It inflates groups in
-# which nearly all captions are right, or nearly all wrong, so it is not the gradient of the mean reward any more. A group that agrees
-# teaches nothing either way.
+# $(N-1)/N$ of it, always: the bias is a scale, and the learning rate does not care. The division is another matter. It doubles
+# the first two groups (0.75 becomes 1.5). A group of which half is right has the largest standard deviation and gains least, so this is not
+# the gradient of the mean reward any more. A group that agrees teaches nothing either way.
 #
 # Now run it. The policy is the soft decoder. The judge checks answers, as one can for mathematics and programs, and has taste as well: a
 # caption that is right in everything *and* has at most twelve words earns 1, any other 0. A judge needs no captions, so we practise on
@@ -974,7 +984,7 @@ reveal("please the judge after, percent", my_guess_after, pleasing_after)
 #   percent? Yes, with a baseline, and other samples of the same caption make a good one.
 # - A little bias is a bargain while noise dominates.
 # - Believe no gain without its control, and no map because its caption is good.
-# - RLOO, GRPO and RLHF are `score_loss` with words for places and a reward from outside.
+# - RLOO, GRPO and RLHF build on `score_loss`, with words for places and a reward from outside.
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a bug, a control, a trade
