@@ -109,7 +109,7 @@ reveal(f"of {L} places", guess_neglected, neglected.sum().item())
 print(f"the place with the most has {coverage.max() / (C / L):.0f} times its even share")
 
 # %% [markdown]
-# 132 places, two thirds of the picture, get next to nothing; the most popular one has 17 times its even share. The light is on the two
+# 132 places, two thirds of the picture, get less than half of their share; the most popular one has 17 times its even share. The light is on the two
 # objects, or just beside them, and since the caption mentions nothing else, you may find this sensible.
 
 # %% [markdown]
@@ -123,8 +123,8 @@ print(f"the place with the most has {coverage.max() / (C / L):.0f} times its eve
 # > $$L_d = -\log p(y|a) + \lambda \sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2. \tag{14}$$
 # > The authors saw better scores with it, and richer captions.
 #
-# A table whose rows *and* columns sum to one is called doubly stochastic, hence the name. But think before you program. A caption has
-# $C$ to give away, and $L$ places each want 1. What is the least that the penalty can be?
+# A table whose rows *and* columns sum to one is called doubly stochastic, hence the name. But think before you program. A caption of
+# $C$ words has $C$ units of attention to give away, and each of the $L$ places wants 1. What is the least that the penalty can be?
 
 
 # %% tags=["task:5.1"]
@@ -450,11 +450,11 @@ plt.show()
 # %% [markdown]
 # If coverage is what you want, it works: from 84 percent of the places ignored to none. Of the two ways, our decoders took mostly the first:
 # the entropy of the maps rises from 2.8 to 4.9 nats, and they move less from word to word, 0.25 in place of 0.34. The picture shows how. The
-# peak for the colour word is still there, but a thin layer of light lies on everything else, as if to pay a tax. And the tax is felt: the NLL
+# peak for the colour word is still there, but over the caption a thin layer of light lies on everything, as if to pay a tax. And the tax is felt: the NLL
 # rises by 0.23 nats per word, while two seeds differ by 0.06 at most.
 #
 # So how come the paper's captions got better? Part of the answer you have worked out: their 1 is not our 1. With its batches of 64, the
-# official code trains with a third of our $\lambda$. Then, our captions leave most of the picture unmentioned on purpose, and photographs may
+# official code trains with a third of our $\lambda$. (Does a third cost less? Add `64 / 196` to the weights above, with more than two seeds.) Then, our captions leave most of the picture unmentioned on purpose, and photographs may
 # differ. But there too we could not reproduce the gain: on Flickr8k, our model trained as in the paper with $\lambda = 1$ [has no better BLEU
 # than one with 0.01](../docs/not-reproduced.md), though the two differ in more than $\lambda$. So do not copy a $\lambda$. (Our COCO recipe
 # did copy the official 1, and so asks for three times as much.)
@@ -650,7 +650,7 @@ reveal("soft less marginal", guess_difference, soft_nll - exact_nll)
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
 # - Even coverage can come from broad maps, or from words that share the places out. On scenes, decoders took mostly the first way, and their
 #   NLL rose.
-# - A weight of 1 in a program is anything from 0 to 12 on the paper's scale. Convert it before you copy it.
+# - A weight of 1 in six programs was anything from 0 to 12 on the paper's scale. Convert it before you copy it.
 # - The NWGM is exactly the softmax of the expected pre-activation. The other two links have errors of second order: good where maps are sharp
 #   or places agree.
 # - Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
