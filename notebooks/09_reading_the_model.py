@@ -151,7 +151,8 @@ plots.attention_figure(photographs["coffee"], described["coffee"].words, describ
 # > weights, 14 by 14, are enlarged by the factor $2^4 = 16$ and smoothed with a Gaussian.
 #
 # First, what does the drawing change? In the middle are the weights of one word as they are, each on its square of 16 by 16 pixels,
-# and on the right they are smoothed in the paper's way. **What percentage of the largest weight is left?**
+# and on the right they are smoothed in the paper's way, each bright up to its own maximum. **What percentage of the largest weight is
+# left?**
 
 # %%
 my_guess_left = ...
@@ -277,7 +278,7 @@ reveal("soft, ignoring the word", my_guess_ignoring, game["soft"][1, 0])
 
 # %% [markdown]
 # 91 percent with soft attention and 96 with hard, strictly; within 15 pixels it is nearly every word. Nobody told either model where
-# anything is. The map that ignores the word beats a random cell by far, so it is the stricter control, and the words' own maps
+# to look. The map that ignores the word beats a random cell by far, so it is the stricter control, and the words' own maps
 # beat it by more than forty points. On drawn scenes the paper is right.
 #
 # But a fifth to a quarter of the weight lies beside the object. Read the maps as pointers, not as outlines.
@@ -285,7 +286,8 @@ reveal("soft, ignoring the word", my_guess_ignoring, game["soft"][1, 0])
 # %% [markdown]
 # ### The light is above the object. Why?
 #
-# Look again at the cross in the figure, and then at all of them: the way from the middle of each object to the peak.
+# Look again at the cross in the figure, and then at all of them. Each dot is a word, drawn where its peak lies from the middle of its
+# object, which is where the lines cross; the diamond is the mean.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.5), sharex=True, sharey=True, layout="constrained")
@@ -313,8 +315,8 @@ plt.show()
 #
 # For the photographs of Flickr8k, people drew boxes around what the phrases of each caption name (Flickr30k Entities). The decoder
 # gets the words that a person wrote, and the map of each phrase's last word is measured: its *mass* in the boxes, and whether its
-# *peak* is in one. The controls are an even map, and the centre of the picture, which needs no model at all. We may not ship boxes
-# and photographs, so the results are stored (`satlib ground MODEL --entities PATH` makes them). **For what percentage of the
+# *peak* is in one. The controls are an even map, the caption's mean map, and the centre of the picture, which needs no model at all.
+# We may not ship boxes and photographs, so the results are stored (`satlib ground MODEL --entities PATH` makes them). **For what percentage of the
 # phrases is the centre of the picture in a box? And the peak of soft attention, over 7 by 7 places of a frozen encoder?**
 
 # %%
@@ -323,9 +325,9 @@ my_guess_peak = ...
 
 # %%
 RUNS = {
-    "flickr8k-lite0-soft": "soft, 7x7, encoder frozen",
-    "flickr8k-lite0-hard": "hard, 7x7, encoder frozen",
-    "flickr8k-lite0-tuned": "soft, 14x14, encoder trained",
+    "flickr8k-lite0-soft": "soft, 7×7, encoder frozen",
+    "flickr8k-lite0-hard": "hard, 7×7, encoder frozen",
+    "flickr8k-lite0-tuned": "soft, 14×14, encoder trained",
     "flickr8k-lite0-boxes": "the same, then shown boxes",
 }
 results = Path(satlib.__file__).parent / "results"
@@ -366,7 +368,7 @@ reveal("soft attention, percent", my_guess_peak, soft["peak"])
 # differs between the first row and the third, and the table cannot say how much each of them does.) The last model, satlib's default for photographs,
 # was then shown the boxes of the training photographs for one epoch: 69 percent.
 #
-# So whether maps "agree very strongly with human intuition" is no property of attention. Measure yours.
+# So that maps "agree very strongly with human intuition" is a finding about one model, not a property of attention. Measure yours.
 
 # %% [markdown]
 # ## Mistakes, and what the maps say about them
@@ -488,7 +490,7 @@ reveal("cured by the map, percent", my_guess_map, by_map)
 reveal("cured by the picture, percent", my_guess_picture, by_picture)
 
 # %% [markdown]
-# The better map cures a quarter of the mistakes, 6 of 24. The better picture cures 22.
+# The better map cures a quarter of the mistakes, 6 of 24. The better picture cures 22, and there the whole caption had to be right.
 #
 # So a map tells you *where* the model looked, and with that it tells a mistake of looking from a mistake of naming. It does not
 # tell you why the model misread what is there. A look at the picture suggested a reason, and an experiment confirmed it: change
@@ -513,7 +515,7 @@ EVEN = torch.full((196,), 1 / 196)
 OUTCOMES = ("stays", "says what is true of the other", "says something else")
 outcome, kinds = {}, {}
 for name in models:
-    asked, facts = [], []
+    asked, facts, lights = [], [], {"the other object": [], "its own object": [], "all places": []}
     for each in tests[:100]:
         words, things = captions[name][each.image_id].words, world[each.image_id].objects
         numbers = scenes.mentions(words, world[each.image_id])
@@ -522,18 +524,14 @@ for name in models:
             own, other = (getattr(things[n], target.kind) for n in (number, 1 - number))
             if own != other:
                 asked.append((each, target.index))
-                facts.append((target.kind, own, other, number))
-    there, here = (
-        [
-            over(torch.tensor(masks[it.image_id][abs(n - k)]), 14, 14)
-            for (it, _), (*_, n) in zip(asked, facts, strict=True)
-        ]
-        for k in (1, 0)
-    )
+                facts.append((target.kind, own, other))
+                here, there = (over(torch.tensor(masks[each.image_id][n]), 14, 14) for n in (number, 1 - number))
+                for maps, new in zip(lights.values(), (there, here, EVEN), strict=True):
+                    maps.append(new)
     kinds[name] = [kind for kind, *_ in facts]
-    for light, drawn in (("the other object", there), ("its own object", here), ("even", [EVEN] * len(asked))):
+    for light, drawn in lights.items():
         outcome[name, light] = []
-        for after, (each, index), (kind, own, other, _) in zip(ask(name, asked, drawn), asked, facts, strict=True):
+        for after, (each, index), (kind, own, other) in zip(ask(name, asked, drawn), asked, facts, strict=True):
             stays = after == captions[name][each.image_id].words[index] or means.get(after) == (kind, own)
             outcome[name, light].append(0 if stays else 1 if means.get(after) == (kind, other) else 2)
     followed = np.array(outcome[name, "the other object"]) == 1
@@ -547,7 +545,7 @@ for name in models:
 percent = {key: 100 * np.bincount(found, minlength=3) / len(found) for key, found in outcome.items()}
 
 figure, axis = plt.subplots(figsize=(8, 3), layout="constrained")
-rows = [f"{name}: {light}" for name, light in percent]
+rows = [f"{name}: light on {light}" for name, light in percent]
 edge = np.zeros(len(rows))
 for number, (verdict, colour) in enumerate(zip(OUTCOMES, ("C0", "C5", "C4"), strict=True)):
     widths = np.array([each[number] for each in percent.values()])
@@ -564,15 +562,15 @@ axis.set(xlim=(0, 100), xlabel="percent of the words")
 figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3)
 plt.show()
 reveal("soft: follow the light", my_guess_follow, percent["soft", "the other object"][1])
-reveal("soft: stay under an even map", my_guess_stay, percent["soft", "even"][0])
+reveal("soft: stay under an even map", my_guess_stay, percent["soft", "all places"][0])
 
 # %% [markdown]
 # 61 percent follow with soft attention and 55 with hard, and nothing else happens as often. With the new map on the word's own
 # object, hardly any word changes to what is true of the other (1 and 0 percent). So it matters *where* the light lies, and not only
 # that somebody has touched it. No decoration, then. But mind three limits.
 #
-# - What we have shown is that the vector that is read decides the word. The model would never draw a map as a person does, and even
-#   on the right object 87 and 91 percent of the words stay, not all.
+# - What we have shown is that the vector that is read decides most words. But the model's own maps are no drawings of objects, and
+#   with such a drawing over the right object 87 and 91 percent of the words stay, not all.
 # - Sizes and colours follow much more often than shapes and textures. (Captions may leave a plain texture out, so on a plain object
 #   the model can skip it and say the colour. That does not count.)
 # - Under an even map 38 and 65 percent stay. These words are not explained by their own map. The sentence so far, the contexts of
@@ -616,9 +614,10 @@ reveal("soft: articles that stay, percent", my_guess_articles, table["soft", "a,
 
 # %% [markdown]
 # 95 percent of the articles stay with soft attention and all with hard, and words of relation do nearly as well; of the words about
-# an object only 40 and 72 percent do. The model has to look at something even when it needs nothing, and only the gate can say so:
-# at words of relation it is less than half as open as at words about an object. So do not read meaning into the map of "a", even if
-# it lies on a beautiful circle.
+# an object only 40 and 72 percent do. The model has to look at something even when it needs nothing, and only the gate can say so.
+# It does at words of relation, where it is less than half as open as at words about an object. It does not at the soft model's articles:
+# there it stays at 0.85, wide open for light that hardly any "a" needs. So do not read meaning into the map of "a", even if it lies
+# on a beautiful circle.
 
 # %% [markdown]
 # ## Force a word
@@ -646,7 +645,12 @@ other = world[right[0].image_id].objects[1 - number]
 changed = read(models["soft"], a, forced=[*alone.words[:at], other.colour])
 print("alone:", " ".join(alone.words))
 print("now:  ", " ".join(changed.words))
-plots.attention_figure(shown["scene 1"], changed.words, changed.alphas)
+pairs = [(caption, index) for caption in (alone, changed) for index in (at, shape_at)]
+plots.attention_figure(
+    shown["scene 1"],
+    [caption.words[index] for caption, index in pairs],
+    torch.stack([caption.alphas[index] for caption, index in pairs]),
+)
 
 # %% [markdown]
 # The rest of the sentence is word for word the same, and the peak of the shape's map has not moved. Light moved by force took most
@@ -766,9 +770,10 @@ assert abs(percent["soft", "the other object"][1] - 61) < 2 > abs(percent["hard"
 assert all(percent[name, "the other object"].argmax() == 1 for name in models)
 assert all(percent[name, "its own object"][1] < 2 for name in models)
 assert abs(percent["soft", "its own object"][0] - 87) < 2 > abs(percent["hard", "its own object"][0] - 91)
-assert abs(percent["soft", "even"][0] - 38) < 2 > abs(percent["hard", "even"][0] - 65)
+assert abs(percent["soft", "all places"][0] - 38) < 2 > abs(percent["hard", "all places"][0] - 65)
 assert all(table[name, kind][0] > 91 for name, kind in table if kind != "about an object")
 assert abs(table["soft", "about an object"][0] - 40) < 2 > abs(table["hard", "about an object"][0] - 72)
 assert all(table[name, "of relation"][1] < 0.5 * table[name, "about an object"][1] for name in models)
+assert table["soft", "a, the"][1] > 0.8 > 0.6 > table["hard", "a, the"][1], "the soft model's gate is open at articles"
 assert changed.words[at + 1 :] == alone.words[at + 1 :], "word for word the same"
 assert alone.alphas[shape_at].argmax() == changed.alphas[shape_at].argmax(), "has not moved"
