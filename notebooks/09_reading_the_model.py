@@ -316,8 +316,8 @@ plt.show()
 # For the photographs of Flickr8k, people drew boxes around what the phrases of each caption name (Flickr30k Entities). The decoder
 # gets the words that a person wrote, and the map of each phrase's last word is measured: its *mass* in the boxes, and whether its
 # *peak* is in one. The controls are an even map, the caption's mean map, and the centre of the picture, which needs no model at all.
-# We may not ship boxes and photographs, so the results are stored (`satlib ground MODEL --entities PATH` makes them). **For what percentage of the
-# phrases is the centre of the picture in a box? And the peak of soft attention, over 7 by 7 places of a frozen encoder?**
+# We may not ship boxes and photographs, so the results are stored (`satlib ground MODEL --entities PATH` makes them). **For what
+# percentage of the phrases is the centre of the picture in a box? And the peak of soft attention, over 7 by 7 places of a frozen encoder?**
 
 # %%
 my_guess_centre = ...
@@ -634,6 +634,7 @@ Scrubber(models["soft"], shown)
 # %% [markdown]
 # The same from code. Above, we forced the light and the words followed. Now force a word, and see whether the light follows: the
 # caption's first colour becomes that of the other object, and nothing in the picture has changed. Which shape will it name next?
+# (Drawn are the maps of colour and shape, alone and then forced.)
 
 # %%
 a = annotate(models["soft"], shown["scene 1"])

@@ -70,7 +70,7 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # | know their order | one comes after the other | a vector for each position is added |
 # | decide how much of the picture to use | the gate $\beta_t$ | what is read is *added*, and may be small |
 #
-# The second row is the bold one. An LSTM carries all that it knows of the sentence in one vector. You have met that vector in
+# The second row is the bold one. An LSTM carries all that it knows of the sentence in a state of fixed size. You have met one in
 # [notebook 01](01_attention_before_images.ipynb), and you know the cure: do not carry, look back. So the words will look at the words, by the
 # same function with which they look at the picture.
 
@@ -520,7 +520,7 @@ for name, gone in taken.items():
 # | maps lie on what is named; a map that ignores the word does not | holds for the mean; a single head may point anywhere |
 # | the peak lies above the object | holds, by as much: the encoder does it |
 # | words follow the light | holds if every head is moved; no head alone decides |
-# | an even map over the *right* object changes little | holds less: 73 percent stay, where 87 did |
+# | an even map over the *right* object changes little | holds less: 73 percent stay, where 88 did |
 
 # %% [markdown]
 # ## What a vision-language model changes
@@ -647,7 +647,7 @@ reveal("times as long for 12 words", my_guess_12, ratios[0])
 reveal("times as long for 200 words", my_guess_200, ratios[-1])
 
 # %% [markdown]
-# About twice as long for a caption, and four to six times for a paragraph. (Clocks differ from run to run.) An LSTM needs $h_{199}$
+# About twice as long for a caption, and four to eight times for a paragraph. (Clocks differ from run to run.) An LSTM needs $h_{199}$
 # before it can begin with $h_{200}$: 200 small steps in a row, and a processor that waits. In the Transformer no word waits for another,
 # which is the loop that `forward` did not have. These are two CPU cores, and a GPU has thousands to keep busy. (All this holds in
 # training. When it writes, a Transformer goes word by word like everybody else.)
@@ -672,7 +672,7 @@ for name, metric in (("flickr8k-lite0", "BLEU-4"), ("flickr8k-lite0", "METEOR"),
 # knows. Where a sentence has to say what lies where, attention takes the captions that are right from 37 to 96 percent. It was not
 # that attention had one point to offer. Flickr8k had one point to give.
 #
-# **It does not wait.** In 2015 attention was the part that looks. It was also the only part of the decoder without a memory. Throw out
+# **It does not wait.** In 2015 attention was the part that looks. It was also the part that needs no memory. Throw out
 # what has to wait, and you can train on longer texts, and on more of them. Whoever reads six pages while others read one may well learn less
 # from each.
 #
