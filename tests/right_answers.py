@@ -469,7 +469,7 @@ def over_by_chunks(mask, h, w):
 
 
 RIGHT["9.3"] += [lambda *x: parts_covered(*x).flatten() / parts_covered(*x).sum()]
-RIGHT["9.4"] += [lambda: (10, "Circle", "own"), lambda: list(reference("9.4")())]
+RIGHT["9.4"] += [lambda: (10, "Square", "own"), lambda: list(reference("9.4")())]
 
 
 @right("10.1")

@@ -101,6 +101,9 @@ score_loss.mistakes = {
         lambda *x: score_loss(*x).detach()
     ),
     "the sum over the samples: equation 12 takes their mean": lambda log_p, *x: score_loss(log_p, *x) * len(log_p),
+    "the likelihood term is in it too: this loss is the second term's alone": lambda log_p, reward, b: (
+        score_loss(log_p, reward, b) - reward.mean()
+    ),
 }
 
 
@@ -129,6 +132,10 @@ moving_average.says = "the advantage, the new baseline, and that neither hangs o
 moving_average.cases = lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)]
 moving_average.observe = _baseline
 moving_average.mistakes = {
+    "neither is detached: rewards are numbers here, not functions of the weights": lambda b, log_p: (
+        log_p - b,
+        0.9 * b + 0.1 * log_p.mean(),
+    ),
     "baseline not detached: it hangs on the graph, and so will every later one": lambda b, log_p: (
         (log_p - b).detach(),
         0.9 * b + 0.1 * log_p.mean(),
@@ -177,6 +184,9 @@ def _samples() -> list[tuple[Any, ...]]:
     places = torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])
     first = (-numbers(B, C).abs() - 0.1, distribution(B, C, L, seed=1), places)
     return [
+        (*first, -5.0, 0.0, 0.0),  # each term on its own, so that the message says which one is wrong
+        (*first, -5.0, 1.0, 0.0),
+        (*first, -5.0, 0.0, 0.5),
         (*first, -5.0, 1.0, 0.01),
         (*first, 0.0, 0.1, 0.5),
         (-numbers(1, 2, seed=2).abs() - 0.1, distribution(1, 2, 3, seed=3), places[:1, 2:] % 3, -1.0, 0.5, 0.0),
@@ -205,6 +215,7 @@ def estimator(
 estimator.says = "the loss and both of its gradients, against satlib's VariationalBound"
 estimator.cases = _samples
 estimator.observe = _through
+estimator.given = lambda *x: f"baseline = {x[3]:g}, lambda_r = {x[4]:g}, lambda_e = {x[5]:g}"
 estimator.mistakes = {
     "reward not detached: log p(y|s,a) teaches through the likelihood term alone": partial(estimator, detach=False),
     "baseline not subtracted": lambda p, a, s, b, r, e: estimator(p, a, s, 0.0, r, e),
@@ -234,6 +245,9 @@ group_advantage.mistakes = {
     "not divided by the group's standard deviation": lambda r: r - r.mean(1, keepdim=True),
     "equal rewards give NaN: 0 is divided by 0; keep the divisor above 0": lambda r: (
         (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)
+    ),
+    "the standard deviation divides by N: torch's own, r.std(1), divides by N - 1": lambda r: (
+        (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True, correction=0).clamp(min=1e-8)
     ),
     "the mean of the others is RLOO's baseline: GRPO takes the whole group's": lambda r: (
         (r - leave_one_out(r)) / r.std(1, keepdim=True).clamp(min=1e-8)

@@ -72,10 +72,11 @@ def _game(alpha: Tensor, mask: Tensor, tolerance: float) -> str:
     row, column = divmod(int(alpha.argmax()), alpha.shape[1])
     y, x = _middle(alpha, mask)
     pixels = mask.nonzero().double()
-    near = pixels[(pixels - torch.tensor([y, x])).square().sum(1).argmin()].int().tolist()
+    distances = (pixels - torch.tensor([y, x])).norm(dim=1)
+    near = pixels[distances.argmin()].int().tolist()
     return (
         f"the peak at row {row}, column {column}, whose middle is at ({y:g}, {x:g}), "
-        f"the object's nearest pixel at ({near[0]}, {near[1]}), tolerance = {tolerance:g}"
+        f"the object's nearest pixel at ({near[0]}, {near[1]}), {distances.min():.3g} away, tolerance = {tolerance:g}"
     )
 
 
@@ -107,7 +108,7 @@ def _cover(mask: Tensor, h: int, w: int) -> Tensor:
     return torch.from_numpy(maps.cells(mask.numpy(), (h, w))[0])
 
 
-@exercise("9.2", "How much of a map is on an object?", difficulty=2, minutes=8, equation="notebook 09")
+@exercise("9.2", "How much of a map is on an object?", difficulty=2, minutes=8, equation="Liu et al. (2017)")
 def mass_on(alpha: Tensor, mask: Tensor) -> float:
     """How much of the map lies on an object, each weight spread evenly over its cell."""
     return float((alpha.double() * _cover(mask, *alpha.shape)).sum())
@@ -180,7 +181,7 @@ class WrongCaption(NamedTuple):
 
 
 def wrong_caption() -> WrongCaption:
-    """A true mistake of a scenes-soft model, as it came (beam 3); its maps are stored to 4 places."""
+    """A true mistake of scenes-soft on a scene that the notebook does not show (beam 3); its maps are stored to 4 places."""
     result = _stored()
     return WrongCaption(scenes.scene(result["key"]).photo(), result["words"], torch.tensor(result["alphas"]))
 
