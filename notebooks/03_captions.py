@@ -65,7 +65,8 @@ right.axis("off")
 plt.show()
 
 # %% [markdown]
-# All five are right, and no two are alike. There is no single correct caption, which will haunt us when captions are scored (notebook 07).
+# All five are right, and no two are alike. (None mentions the grey shapes: they are clutter, there to be ignored.) There is no single correct
+# caption, which will haunt us when captions are scored (notebook 07).
 #
 # > **Paper, section 5.1** (in our words, here and below). Flickr8k and Flickr30k have five captions for each picture. Some pictures of COCO
 # > have more; those in excess of five are left out, so that all three have the same number of references.
@@ -74,14 +75,14 @@ plt.show()
 # | --- | --- | --- |
 # | drawn scenes | as many as you like | you |
 # | Flickr8k | 6,000 / 1,000 / 1,000 | its authors |
-# | Flickr30k | 29,000 / 1,014 / 1,000 | Karpathy; it was published without |
+# | Flickr30k | 29,000 / 1,014 / 1,000 | Karpathy; it was published without splits |
 # | COCO 2014 | 113,287 / 5,000 / 5,000 | Karpathy |
 #
 # How to get them, and how to make a data set of your own photographs, is in [docs/data.md](../docs/data.md).
 #
 # ## Words
 #
-# > **Paper, section 5.1.** Only basic tokenization is applied.
+# > **Paper, section 5.1.** COCO gets only basic tokenization, to be consistent with the one that Flickr8k and Flickr30k come with.
 #
 # Everybody says "basic", and everybody does something else. Here it means lower case, and words only: a word has letters and digits, and may have
 # hyphens and apostrophes *inside*. Everything else ends a word.
@@ -178,6 +179,8 @@ shuffled = vocabulary(random.Random(0).sample(training, len(training)), 10_000)
 print("the same from shuffled captions:", shuffled == known)
 
 # %% [markdown]
+# The hippopotamus has become a 1, like everything else that training never mentioned.
+#
 # ### What do you lose when you leave rare words out?
 #
 # Our grammar has 62 words. People have more. The word counts of Flickr8k come with satlib (its captions do not). A rare word is hard to
@@ -203,23 +206,29 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.1), layout="constrain
 left.loglog(np.arange(1, len(seen) + 1), seen, label=f"Flickr8k: {len(seen):,} words")
 drawn = sorted(counts.count(data)["train"].words.values(), reverse=True)
 left.loglog(np.arange(1, len(drawn) + 1), drawn, "C5--", label=f"drawn scenes: {len(drawn)} words")
-left.set(xlabel="rank of the word", ylabel="times it is said", title="training captions")
+left.set(xlabel="rank of the word (1: the most frequent)", ylabel="times it is said", title="training captions")
 left.legend()
 right.plot(kept, unknown, "o-")
 for number, x, y in zip(least, kept, unknown, strict=True):
-    right.annotate(f"{number}", (x, y), xytext=(5, 5), textcoords="offset points")
-right.set(xlabel="words kept", ylabel="unknown dev words, percent", title="words seen at least ... times")
+    label = f"seen {number} times or more" if number == least[-1] else f"{number}"
+    right.annotate(label, (x, y), xytext=(5, 5), textcoords="offset points")
+right.set(xlabel="words kept", ylabel="unknown dev words, percent", title="what leaving words out costs")
 right.set(xlim=(0, 8500), ylim=(0, 14))
 plt.show()
 once = 100 * (seen == 1).mean()
 reveal("seen once, percent of the words", my_guess_once, once)
 reveal("unknown with a least count of 5, percent", my_guess_unknown, unknown[3])
+once_in_text = 100 * (seen == 1).sum() / seen.sum()
+print(f"words said once make up {once_in_text:.1f} percent of the text")
 print(f"words kept: {kept[3]:,} of {kept[0]:,}; unknown without a least count: {unknown[0]:.1f} percent")
+per_caption = dev.total() / flickr8k["dev"].lengths.total()
+print(f"words in a dev caption: {per_caption:.1f}; unknown among them: {per_caption * unknown[3] / 100:.2f}")
 
 # %% [markdown]
-# 41 percent of the words are said once, and together they hardly matter: drop two thirds of the vocabulary, and 3.4 words in 100 are unknown
-# instead of 1.3. On the left, the curve of Flickr8k comes close to a straight line, as it does for the words of any language (Zipf's law). The
-# grammar's drops like a cliff. It has no rare words, so nothing that we learn from it about rare words is worth anything.
+# 41 percent of the words are said once, and together they make up 1 percent of the text. Drop two thirds of the vocabulary, all that is seen
+# fewer than five times, and 3.4 words in 100 are unknown instead of 1.3. That sounds like nothing, but at eleven words a caption it leaves more
+# than one hole in every three captions. On the left, Flickr8k's curve is not far from a straight line, as is usual for a language (Zipf's law).
+# The grammar's drops like a cliff. It has no rare words, so nothing that we learn from it about rare words is worth anything.
 #
 # One mistake is too easy: to count the words of *all* captions and split the data afterwards. Nothing fails. The unknown words even vanish from
 # the test captions, and with them the only sign of how well training covers them.
@@ -444,6 +453,8 @@ assert len(known) == 62
 assert 41 <= once < 42
 assert 3.3 < unknown[3] < 3.45, "3.4 words in 100"
 assert 1.25 < unknown[0] < 1.35, "instead of 1.3"
+assert 0.95 < once_in_text < 1.05, "1 percent of the text"
+assert 10.5 < per_caption < 11.5, "eleven words"
 assert abs(kept[3] / kept[0] - 1 / 3) < 0.01, "drop two thirds of the vocabulary"
 assert 48 < padding < 50, "49 percent"
 assert 0.61 < missed < 0.62, "62 percent"

@@ -64,8 +64,8 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # > vocabulary of $K$.
 #
 # Here is what the paper's encoder, VGG-19, makes of a photograph: $L = 14 \cdot 14 = 196$ places with $D = 512$ numbers each. The
-# decoder never sees a pixel. All that it will ever know of the cat is the table on the right. (You know this grid from vision
-# transformers: patches are the same idea, a picture as a list of vectors.)
+# decoder never sees a pixel. All that it will ever know of the cat is the table on the right. (Vision transformers do the same
+# with patches: a picture becomes a list of vectors.)
 
 # %%
 photographs = {path.stem: path for path in demo.photographs()}
@@ -132,7 +132,8 @@ assert_close(init_h(shuffled.mean(1)), h)
 # > **Paper, equation 4.** A model $f_{att}$, a multilayer perceptron that sees the previous hidden state, scores each place:
 # > $$e_{ti} = f_{att}(a_i, h_{t-1}).$$
 #
-# The state asks a question, and each place answers with one number, its *energy*. The perceptron has one hidden layer:
+# The state asks a question, and each place answers with one number, its *energy*. The perceptron has one hidden layer,
+# as in the translator of notebook 01:
 #
 # $$e_{ti} = v \cdot \tanh(W_a a_i + W_h h_{t-1} + b).$$
 #
@@ -267,8 +268,8 @@ for d in (4, 64, 512):
 
 # %% [markdown]
 # At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*: the rule that
-# you are about to derive has a factor $\alpha_k$ in it, so places without weight get no gradient, and what chance has chosen
-# stays chosen. Divided by $\sqrt d$, they spread by 1 whatever $d$ is, and that is all there is to the Transformer's $QK^\top /
+# you are about to derive has a factor $\alpha_k$ in it, so places without weight get no gradient, and what chance has chosen is
+# hard to undo. Divided by $\sqrt d$, the energies spread by 1 whatever $d$ is, and that is all there is to the Transformer's $QK^\top /
 # \sqrt d$. Our perceptron needs no such help: tanh keeps each hidden unit between -1 and 1, and $v$ learns the scale.
 
 # %% [markdown]
@@ -375,9 +376,14 @@ print(
 Hull(attend, corners)
 
 # %% [markdown]
-# It can be done: lower energy 6 as far as it goes, and raise those of places 2 and 3 a little (to 0.3 and 0.2). The decoder gets $\hat z$ and
-# nothing else, so it cannot tell this mean of five places from one look at place 6. Remember that when you see, further down, what a
-# blurred map costs.
+# <details><summary>How it can be done</summary>
+#
+# Lower energy 6 as far as it goes, and raise those of places 2 and 3 a little (to 0.3 and 0.2).
+#
+# </details>
+#
+# The decoder gets $\hat z$ and nothing else, so it cannot tell such a mean of five places from one look at place 6. Remember that
+# when you see, further down, what a blurred map costs.
 
 # %% [markdown]
 # ## How much of the context to use: the gate
@@ -387,8 +393,8 @@ Hull(attend, corners)
 # > multiplies the context. It lets the decoder weigh, at each word, the language against the image.
 #
 # Weights that sum to one have no way of saying "nothing here helps". The gate has: for "of the" it can close. With $f_\beta(h) =
-# w \cdot h + b$ it is one number for each image. (You know this as Flamingo's tanh gate, which starts closed so that a trained
-# language model is not disturbed.)
+# w \cdot h + b$ it is one number for each image. (Flamingo, a large model that reads pictures, has a tanh gate at this spot. It
+# starts closed, so that the trained language model is not disturbed.)
 
 
 # %% tags=["task:4.4"]
@@ -774,7 +780,7 @@ reveal("all places cost", my_guess_all_places, all_places)
 
 # %% [markdown]
 # Looking at one place costs 0.18 nats per word, looking at everything 0.75. Training has found the bottom of the valley all by
-# itself. One good look is nearly enough. A blurred one is not, probably because the mean of all places no longer knows which
+# itself. Better one good look than a blur of everything, probably because the mean of all places no longer knows which
 # colour goes with which shape.
 
 # %% [markdown]
@@ -873,8 +879,8 @@ print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the u
 # %% [markdown]
 # After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name the upper
 # or the left object first. Only a sentence that begins with its relation may start with either. The decoder has learned that from
-# words alone. By the time a colour comes along, the choice has been made: to the decoder the word describes what it looks at, and is
-# no instruction where to look. A map follows the words where, in the captions that it learned from, the words decided. (You can only
+# words alone. By the time a colour comes along, the choice has been made: to the decoder the word describes what it is looking at and
+# does not tell it where to look. A map follows the words where, in the captions that it learned from, the words decided. (You can only
 # find this in a world whose rules you know, which is why this course draws its own.)
 
 # %% [markdown]
