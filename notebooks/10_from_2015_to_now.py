@@ -258,9 +258,8 @@ schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=EPOC
 for epoch in range(EPOCHS):
     losses = []
     for batch in batches.epoch(epoch):
-        words = functional.pad(
-            batch.captions[:, :-1], (1, 0), value=K
-        )  # one to the right: each position reads the words before it
+        # One to the right: each position reads the words before it.
+        words = functional.pad(batch.captions[:, :-1], (1, 0), value=K)
         logits, _ = decoder(vectors.read(batch.image_ids), words)
         loss = functional.cross_entropy(logits.flatten(0, 1), batch.captions.flatten())
         optimiser.zero_grad()
@@ -393,7 +392,7 @@ print(f"the mean's peak lies {up:.0f} pixels above the middle of the object")
 def force(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
     """The maps of a layer (B, heads, C, L), with a light in place of those of the moved heads, where there is one.
 
-    light: (B, C, L), each row a map, or zeros where the heads keep their own. moved: (heads,) bool.
+    light: (B, C, L), each row a map, or all zeros where the heads keep their own. moved: (heads,) bool.
     """
     # BEGIN SOLUTION
     lit = light.sum(2) > 0  # (B, C)
