@@ -222,7 +222,7 @@ def test_exercises_from_blank_to_done_with_a_mistake_on_the_way(page, lab, cours
     _open(page, lab, f"exercises/{source.stem}.ipynb")
     answers = {
         cell.metadata["satlib"]["exercise"]: cell.source
-        for cell in exercises.cells(source, with_solutions=True)
+        for cell in exercises.generate(source, with_solutions=True).cells
         if cell.metadata.get("satlib", {}).get("role") == "answer"
     }
     tasks = chapter(5)
