@@ -939,7 +939,7 @@ assert round(H200["float32"][256][0] / H200["float32"][64][0], 1) == 3.4
 assert round(epoch_seconds, 1) == 2.3
 assert flickr.lengths.total() == 30_000
 if place.type == "cpu":
-    assert 60 < percent["matrix products"] < 90
+    assert percent["matrix products"] == max(percent.values())
 assert whole[-1]["train_nll"] < whole[0]["train_nll"] - 0.5
 assert apart(accumulated(sizes, shares(sizes)), once) < 1e-12
 assert 0.05 < apart(accumulated(sizes, [1 / 3] * 3), once) < 0.07
