@@ -51,7 +51,7 @@ def model(name: str = PHOTOGRAPHS) -> Path:
 
 def name_of(path: Path) -> str | None:
     """The name of the captioner that comes with satlib in this file; None of any other file."""
-    return path.stem if path.stem in models() and model(path.stem) == path else None
+    return path.stem if _files().get(path.stem) == path else None
 
 
 def or_shipped(path: Path) -> Path:
