@@ -13,21 +13,21 @@
 # %% [markdown]
 # # 6. Hard attention: one place per word
 #
-# Soft attention blends all places. Hard attention throws a dart, reads the one place that it hits, and lives with the consequences.
-# Nobody can differentiate a dart. So how can such a model learn where to look, when its estimate of the gradient is mostly noise? In the
-# first part the case is so small that we can add up every path and hold each estimate against the truth. In the second you train hard
-# attention with your own loss, beside soft attention as a control, and arrive at the methods that train language models today. At
-# their heart is the same function.
+# Soft attention blends all places. Hard attention throws a dart, reads the one place that it hits, and lives with the
+# consequences. Nobody can differentiate a dart. So how can such a model learn where to look, when its estimate of the
+# gradient is mostly noise? Part 1 takes a case so small that we can add up every path and hold each estimate against the
+# truth. In part 2 you train hard attention with your own loss, beside a control, and arrive at the function that lies at
+# the heart of training language models today.
 #
 # **You will be able to**
 #
-# - write down the bound $L_s$, say when it is tight, and name tighter ones;
-# - estimate its gradient from samples, and say what a baseline does to bias and variance;
+# - say what the bound $L_s$ costs, and when it is tight;
+# - estimate its gradient from samples, and lower the variance without a bias;
 # - train a decoder with the paper's rule, beside a control;
 # - say what all this has to do with RLOO, GRPO and RLHF.
 #
-# **Time**: 55 minutes to read, 72 more to write, 75 seconds to run on two CPU cores. **Memory**: 1.9 GB. **Needs**: notebook 04
-# for the decoder; nothing to download.
+# **Time**: 54 minutes to read, 72 more to write, 75 seconds to run on two CPU cores. **Memory**: 1.9 GB. **Needs**:
+# notebook 04 for the decoder; nothing to download.
 
 # %%
 import copy
@@ -64,8 +64,8 @@ use_page_style()
 # <!-- index: equation 9 | z_t = sum_i s_ti a_i: the vector of one place | satlib.model.attention.HardAttention | tests/test_hard.py::TestLooking::test_samples_follow_alpha -->
 # <!-- index: claim: a weight is a probability or an importance | the same alpha, drawn from (hard) or blended with (soft) | satlib.model.attention.HardAttention | tests/test_hard.py::TestLooking::test_outside_of_training -->
 #
-# > **Paper, section 4.1, equations 8 and 9.** The place of word $t$ is a random variable: a one-hot vector $s_t$ over the $L$ places,
-# > distributed according to the attention weights. The context is the annotation vector of the place that was drawn:
+# > **Paper, section 4.1, equations 8 and 9.** The place of word $t$ is a one-hot vector $s_t$, drawn from the attention
+# > weights, and the context is the annotation vector of that place:
 # > $$p(s_{ti} = 1 \mid s_{j<t}, a) = \alpha_{ti}, \qquad \hat z_t = \sum_i s_{ti}\, a_i .$$
 #
 # Only the meaning of $\alpha_t$ changes, from shares of a blend to probabilities of a draw. To draw by hand, lay the weights end to end on
@@ -100,17 +100,17 @@ print(f"different contexts: {len(a[place].unique(dim=0))}; their mean: {a[place]
 print("soft attention's context:", (alpha @ a).numpy().round(2))
 
 # %% [markdown]
-# On average a hard look reads what soft attention reads, and no single look does: it reads one of five vectors, unblurred.
+# On average a hard look reads what soft attention reads, and no single look does: it reads one vector of five, unblurred.
 
 # %% [markdown]
 # ## A lower bound on the likelihood of a caption
 # <!-- index: equation 10 | the bound L_s = sum_s p(s given a) log p(y given s, a) <= log p(y given a) | satcourse.lessons.estimators.Paths.bound | tests/test_hard.py::TestBound::test_never_above_the_log_likelihood -->
 # <!-- index: claim: hard attention maximises a variational lower bound | all paths of a tiny case enumerated; the gap is a Kullback-Leibler divergence | satcourse.lessons.estimators.every_path | tests/test_hard.py::TestPaths::test_every_path_is_there_once_and_equals_a_walk -->
 #
-# The data contain captions, but not the places $s = s_1, \dots, s_C$ that go with the words. Call such a sequence a *path*. A caption's
+# The data contain captions, but not the *path* $s = s_1, \dots, s_C$ of places that goes with the words. A caption's
 # probability is a sum over all $L^C$ paths, which nobody can afford, so the paper maximises something smaller:
 #
-# > **Paper, equation 10.** A lower bound on the log-likelihood of the caption:
+# > **Paper, equation 10.**
 # > $$L_s = \sum_s p(s \mid a) \log p(y \mid s, a) \;\le\; \log \sum_s p(s \mid a)\, p(y \mid s, a) = \log p(y \mid a) .$$
 #
 # (The logarithm bends down, so a mean of logarithms lies below the logarithm of the mean. In an exam, say Jensen.)
@@ -162,8 +162,8 @@ axis.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Now a real decoder with random weights, four places and three words, run along each of its $4^3 = 64$ paths. How large is the
-# gap? Let $p(s|y,a) = p(s|a)\,p(y|s,a) / p(y|a)$ be the probability of a path for someone who has read the caption. Then
+# Now a real decoder with random weights, four places and three words, and so $4^3 = 64$ paths. How large is the gap? Let
+# $p(s|y,a) = p(s|a)\,p(y|s,a) / p(y|a)$ be the probability of a path for someone who has read the caption. Then
 #
 # $$\log p(y|a) - L_s = \sum_s p(s|a) \log \frac{p(y|a)}{p(y|s,a)} = \sum_s p(s|a) \log \frac{p(s|a)}{p(s|y,a)} = \mathrm{KL}\big(p(s|a)\,\big\|\,p(s|y,a)\big) .$$
 
@@ -178,16 +178,16 @@ assert_close(paths.log_likelihood.item() - L_s, kl.item())
 print(f"{len(p)} paths: L_s = {L_s:.3f}, log p(y|a) = {paths.log_likelihood:.3f}, gap = KL = {kl:.3f}")
 
 # %% [markdown]
-# The gap, 1.719 nats, is the distance between looking before one has read the caption and looking afterwards. Keep that in mind.
+# The gap, 1.719 nats, is the distance between looking before one has read the caption and looking afterwards.
 
 # %% [markdown]
 # ### When the bound is tight
 # <!-- index: claim: the bound is tight where looks are certain or make no difference | the gap against the temperature of alpha and against the weight of the context | satcourse.lessons.estimators.Paths | tests/test_hard.py::TestBound::test_equal_when_alpha_is_one_hot -->
 #
-# The two distributions agree if $\alpha$ is one-hot, so that there is only one path, or if the words do not depend on the looks, so that
-# the caption tells nothing about the path. We approach both, for five decoders (dotted: as they are): the first by lowering the
-# temperature of $\alpha$, the second by scaling down the weights that read $\hat z$. **When the scale is small, by what factor does the
-# gap shrink if you divide the scale by ten?**
+# The two agree if $\alpha$ is one-hot, so that there is only one path, or if the looks make no difference to the words. We
+# approach the first by lowering the temperature of $\alpha$ and the second by scaling down the weights that read $\hat z$,
+# for five decoders (dotted: as they are). **When the scale is small, by what factor does the gap shrink if you divide the
+# scale by ten?**
 
 # %%
 my_guess_factor = ...  # a number in place of the dots, before you run the next cell
@@ -219,16 +219,17 @@ factor = gap(0, sight=0.01) / gap(0, sight=0.001)
 reveal("a tenth of the scale divides the gap by", my_guess_factor, factor)
 
 # %% [markdown]
-# A tenth of the scale leaves a hundredth of the gap. So the gap is a price for spreading the probability over looks that matter, and
-# training on the bound may save the price by sharpening the maps. That is a property of the bound, mind, and not of the pictures.
+# A tenth of the scale leaves a hundredth of the gap. So the gap is a price for spreading the probability over looks that
+# matter, and training on the bound can save it by sharpening the maps: a property of the bound, mind, and not of the
+# pictures.
 
 # %% [markdown]
 # ## Why the gradient cannot pass through the sample
 # <!-- index: claim: hard attention needs Monte Carlo gradients | with the sample held, log p(y given s, a) is a staircase in every weight of the attention: its derivative is zero | satlib.model.attention.HardAttention | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
 #
-# Draw a path, compute $\log p(y|s,a)$, call `backward()`: nothing reaches the attention. Hold the dart still and turn one weight of the
-# attention network: the drawn place stays what it is until the border between two places passes the dart, and then everything jumps.
-# Here are three darts, each thrown at all 64 paths laid end to end.
+# Draw a path, compute $\log p(y|s,a)$, call `backward()`: nothing reaches the attention. Here three darts are thrown at all
+# 64 paths laid end to end. Hold a dart still and turn one weight of the attention network: nothing changes until the border
+# between two paths passes the dart, and then everything jumps.
 
 # %%
 other, *case = tiny()
@@ -250,19 +251,20 @@ axis.legend(fontsize=9)
 plt.show()
 
 # %% [markdown]
-# Each staircase is flat wherever it has a derivative. Their mean is smooth and has a slope, so it is the mean that we must differentiate.
+# Each staircase is flat wherever it has a derivative. Their mean is smooth, so it is the mean that we must differentiate.
 
 # %% [markdown]
 # ## The score-function identity
 # <!-- index: equation 11 | gradient of L_s: a likelihood term and a score-function term, summed over paths | satcourse.lessons.estimators.path_gradients | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
 #
-# In $L_s = \sum_s p(s|a) \log p(y|s,a)$ two things depend on the weights $W$, so the product rule gives two terms. In the one that
+# Both factors of $p(s|a) \log p(y|s,a)$ depend on the weights $W$, so the product rule gives two terms. In the one that
 # differentiates $p(s|a)$, the identity $\partial p = p\, \partial \log p$ makes a mean under $p$ again:
 #
 # > **Paper, equation 11.**
 # > $$\frac{\partial L_s}{\partial W} = \sum_s p(s|a) \left[ \frac{\partial \log p(y|s,a)}{\partial W} + \log p(y|s,a)\, \frac{\partial \log p(s|a)}{\partial W} \right] .$$
 #
-# The *likelihood* term teaches the decoder the words, given where it looked. The *score-function* term makes good paths more likely.
+# The first, the *likelihood* term, teaches the words, given where the decoder looked. The *score-function* term makes good
+# paths more likely.
 
 # %%
 names, weights = zip(*decoder.named_parameters(), strict=True)
@@ -293,16 +295,17 @@ for part in ("attention", "gates_state", "output"):
 # <!-- index: claim: hard attention is equivalent to REINFORCE | exactly so for the attention's weights; the others learn from the likelihood, too | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_mean_is_the_exact_gradient_of_the_bound -->
 # <!-- index: claim: the reward is the log-likelihood of the sentence under the sampled path | log p(y given s, a) multiplies the score | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 #
-# Eleven words on 196 places have $196^{11}$ paths. So the mean is estimated from samples.
+# Eleven words on 196 places have $196^{11}$ paths, so the mean has to be estimated from samples.
 #
 # > **Paper, equation 12.** Draw $\tilde s^n_t$ from $\alpha_t$ for $n = 1, \dots, N$ and take
 # > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \log p(y|\tilde s^n,a)\, \frac{\partial \log p(\tilde s^n|a)}{\partial W} \right] .$$
 #
-# Reinforcement learning calls the second term REINFORCE (Williams, 1992). The policy is $\alpha_t$, an action is a place, an episode is a
-# caption, and the reward is $\log p(y|\tilde s,a)$, paid once, at the end. (It depends on $W$ itself, hence the first term.)
+# Reinforcement learning calls the second term REINFORCE. The policy is $\alpha_t$, an action is a place, an episode is a
+# caption, and the reward is $\log p(y|\tilde s,a)$, paid once, at the end. (It depends on $W$ itself, hence the first
+# term.)
 #
-# A framework differentiates losses. Write one whose gradient is *minus* the second term, with the reward less a number $b$ in place of the
-# reward (you will soon see why). The reward counts as a number: no gradient may flow into it.
+# A framework differentiates losses. Write one whose gradient is *minus* the second term, with the reward less a number $b$
+# in place of the reward (you will soon see why). No gradient may flow into the reward.
 
 
 # %% tags=["task:6.3"]
@@ -368,24 +371,23 @@ reveal("one sample is off by (percent, exactly)", my_guess_error, 100 * noise_wi
 print("in the pictures:", ", ".join(f"{error:.0f} % with N = {N}" for N, error in errors.items()))
 
 # %% [markdown]
-# 715 percent, summed over all paths (the other figures come from the 100 estimates of each picture; with $N = 1$ many of the dots
-# coincide, as there are only 64 paths). The mean is right, every single estimate is hopeless, and four times the samples only halve the
-# error. We need a smaller variance.
+# 715 percent. The mean is right, every single estimate is hopeless, and four times the samples only halve the error. (With
+# $N = 1$ many dots coincide, as there are only 64 paths.)
 
 # %% [markdown]
 # ## A baseline changes the variance, not the mean
 # <!-- index: section 4.1 | variance reduction: the moving-average baseline b_k = 0.9 b_{k-1} + 0.1 log p(y given s_k, a) | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 # <!-- index: claim: a moving-average baseline reduces variance | the exact variance against b is a parabola; measured for every baseline | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
-# A reward of -29 pushes down *every* path that is drawn; good ones only recover because bad ones are pushed harder. Subtract a constant
-# $b$ from the reward, and on average nothing changes, because probabilities sum to 1:
+# A reward of -29 pushes down *every* path that is drawn; good ones only recover because bad ones are pushed harder.
+# Subtract a constant $b$, and on average nothing changes, because probabilities sum to 1:
 #
 # $$\sum_s p(s|a)\, b\, \frac{\partial \log p(s|a)}{\partial W} = b\, \frac{\partial}{\partial W} \sum_s p(s|a) = b\, \frac{\partial 1}{\partial W} = 0 .$$
 #
 # > **Paper, section 4.1.** The baseline is a moving average over the minibatches $k$:
 # > $$b_k = 0.9\, b_{k-1} + 0.1 \log p(y \mid \tilde s_k, a) .$$
 #
-# The proof needs a $b$ that does not depend on the path just drawn. So a batch is judged by the *old* baseline, which moves afterwards.
+# The proof needs a $b$ that does not depend on the path just drawn, so a batch is judged by the *old* baseline.
 
 
 # %% tags=["task:6.4"]
@@ -436,16 +438,16 @@ fall = noise_without / noise_with
 reveal("the noise falls by a factor of", my_guess_fall, fall)
 
 # %% [markdown]
-# By a factor of 11, for one subtraction; without it, the same accuracy takes about 127 samples in place of one. The mean reward is nearly
-# at the parabola's lowest point, but from 0 the moving average needs some forty minibatches to get there.
+# By a factor of 11, for one subtraction; without it, the same accuracy takes about 125 samples in place of one. But
+# starting from 0, the moving average needs some forty minibatches to get there.
 
 # %% [markdown]
 # ## Which reward teaches which look
 # <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
 #
-# The paper rewards every look with the log-likelihood of the whole sentence. But the look for word 3 comes too late to help word 1. The
-# estimate is a sum of products, each word's log-probability times each look's score. **Three words times three looks: how many of the nine
-# have mean zero?**
+# The paper rewards every look with the log-likelihood of the whole sentence, but the look for word 3 comes too late to help
+# word 1. The estimate is a sum of products, each word's log-probability times each look's score. **Three words times three
+# looks: how many of the nine have mean zero?**
 
 # %%
 my_guess_zeros = ...
@@ -479,9 +481,8 @@ noise_to_come = ((p @ (samples - exact).square()).sum().sqrt() / exact.norm()).i
 print(f"noise with the sentence's reward {noise_with:.2f}, with the reward to come {noise_to_come:.2f}")
 
 # %% [markdown]
-# Three: those above the diagonal, where the word was out before the look. They teach nothing and add noise. Reward a look with what is
-# *still to come*, and the mean stays while the noise falls from 0.64 to 0.57. (But do not keep the diagonal alone: a look changes later
-# words, too.)
+# Three, above the diagonal, where the word was out before the look. They teach nothing and add noise: reward a look only
+# with what is *still to come*, and the mean stays while the noise falls from 0.64 to 0.57.
 
 # %% [markdown]
 # ## The other samples as a baseline
@@ -492,8 +493,8 @@ print(f"noise with the sentence's reward {noise_with:.2f}, with the reward to co
 #
 # $$b_n = \frac{1}{N - 1} \sum_{k \ne n} r_k .$$
 #
-# The sample itself stays out, for the sake of the proof. (Kool et al., 2019, called their paper "Buy 4 REINFORCE samples, get a baseline
-# for free!" Language models know it as RLOO.)
+# The sample itself stays out, for the sake of the proof. (Kool et al. called their paper of 2019 "Buy 4 REINFORCE samples,
+# get a baseline for free!" Language models know it as RLOO.)
 
 
 # %% tags=["task:6.5"]
@@ -514,9 +515,9 @@ def leave_one_out(rewards: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# Eight images with a caption of two words each have 16 paths apiece, few enough to sum over all that an estimator can draw. Without a
-# baseline the reward that multiplies the score is 13 nats large (root mean square). **How large is it less one average for all eight captions,
-# and how large less the mean of three other samples?**
+# We take eight images, each with a caption of two words and so with 16 paths. Without a baseline the reward that multiplies
+# the score is 13 nats large (root mean square). **How large is it less one average for all eight captions, and how large
+# less the mean of three other samples?**
 
 # %%
 my_guess_average = ...
@@ -552,10 +553,11 @@ reveal("left by three other samples", my_guess_others, left_over["others"])
 # <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satcourse.lessons.bounds.mixed | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
 # <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satcourse.lessons.estimators.GumbelAttention | tests/test_hard.py::TestLooking::test_gumbel_gradient_is_that_of_the_relaxed_sample -->
 #
-# The paper has one more trick. With probability 0.5, for a given image, the sample is replaced by its expectation: soft attention, without
-# noise. On average this is the gradient of another objective, so it is biased. The straight-through *Gumbel-softmax* (2017) adds noise to
-# the energies, takes the largest, and on the way back pretends to have been a softmax: no reward, no baseline, and a bias. Who wins
-# depends on how many paths you can afford, because the error is $\sqrt{\text{bias}^2 + \text{variance} / \text{paths}}$.
+# The paper has one more trick. With probability 0.5, for a given image, it replaces the sample by its expectation: soft
+# attention, which has no noise but follows another objective, and so is biased. The straight-through *Gumbel-softmax*
+# (2017) adds noise to the energies, takes the largest, and on the way back pretends to have been a softmax, which is biased
+# too. Who wins depends on how many paths you can afford, because the error is
+# $\sqrt{\text{bias}^2 + \text{variance} / \text{paths}}$.
 
 # %% tags=["docs:estimators"]
 soft_log_p = [bounds.soft_log_p(decoder, *each) for each in zip(images, captions, strict=True)]
@@ -596,27 +598,25 @@ axis.legend(fontsize=9)
 plt.show()
 
 # %% [markdown]
-# At 64 paths, eight for each caption, the Gumbel-softmax has an error of 0.12, three other samples 0.20, the mix 0.22, the moving average
-# 0.30 and no baseline 0.90: while noise dominates, a little bias is a bargain. But more paths reduce only the noise. From some 300 paths
-# on the other samples are better than the Gumbel-softmax, and at the right end even no baseline is.
+# At 64 paths, eight for each caption, the Gumbel-softmax comes closest: an error of 0.12, against 0.20 with three other
+# samples and 0.90 without a baseline. While noise dominates, a little bias is a bargain. But more paths reduce only the
+# noise, so from some 300 on the other samples win, and at the right end even no baseline beats the Gumbel-softmax.
 #
 # <!-- index: claim: the official code trains a variant of equation 12 | one coin per minibatch, mean per-word reward, a tenth of it, not divided by the batch | satcourse.lessons.estimators.OfficialBound | tests/test_hard.py::TestTerms::test_official_variant -->
-# (The authors' `capgen.py` does something else again. Its score-function term is not divided by the size of the minibatch, on which the
-# objective then depends: `satcourse.lessons.estimators.OfficialBound`.)
+# (The authors' own `capgen.py` trains yet another variant: `satcourse.lessons.estimators.OfficialBound`.)
 
 # %% [markdown]
 # ## Tighter bounds, and looking with hindsight
 #
-# (Part 2 does not need this section.) All these estimate the gradient of $L_s$. But what we want is $\log p(y|a)$, and two ways lead
-# nearer to it.
+# (Part 2 does not need this section.) What we want is $\log p(y|a)$, not $L_s$. Two ways lead nearer to it.
 #
-# *More paths inside the logarithm.* $L_K = E\big[\log \frac1K \sum_k p(y|s^k,a)\big]$ averages the probabilities of $K$ paths first. $L_1$ is
-# the paper's bound, and with $K$ it climbs to $\log p(y|a)$ (IWAE, 2016; VIMCO is its estimator with a leave-one-out baseline).
+# *More paths inside the logarithm.* $L_K = E\big[\log \frac1K \sum_k p(y|s^k,a)\big]$ is the paper's bound for $K = 1$, and
+# climbs to $\log p(y|a)$ with $K$ (IWAE, 2016; VIMCO estimates its gradient).
 #
 # *Looking with hindsight.* In training we *have* the caption. So draw the path from a $q(s|y,a)$ that sees it, and maximise
-# $E_q[\log p(y,s|a) - \log q(s|y,a)]$, a lower bound for any $q$ and exact for the posterior. The paper's bound is the special case in which
-# $q$ has to be the attention itself, and so the attention is pressed to leave no choice. Deng et al. (2018) learn $q$ instead, as a
-# second attention that also sees the word about to be said. **$L_1$ with the attention leaves 0.72 nats. How many does $L_4$ leave?**
+# $E_q[\log p(y,s|a) - \log q(s|y,a)]$, a lower bound too, and tight if $q$ is the posterior. In the paper's bound $q$ has
+# to be the attention itself; Deng et al. (2018) learn it. **$L_1$ with the attention leaves 0.72 nats. How many does $L_4$
+# leave?**
 
 # %%
 my_guess_gap = ...
@@ -668,9 +668,9 @@ gap_of_4 = gaps["paths from the attention"][2]
 reveal("gap of L_4, attention", my_guess_gap, gap_of_4)
 
 # %% [markdown]
-# 0.135 nats. The bias tells the same story: the gradient of $L_s$ is off from the one that we want by 0.33 of its length, however
-# many samples one takes, that of $L_4$ by 0.14, that with a learned posterior by 0.01, and with less noise. (This posterior was fitted to
-# the same eight captions. Fitted to 64 others it leaves a tenth of the gap; the table is in [docs/results.md](../docs/results.md).)
+# 0.135 nats. The bias tells the same story: however many samples one takes, the gradient of $L_s$ is off by 0.33 of its
+# length, that of $L_4$ by 0.14, and that with a learned posterior by 0.01. (It was fitted to the same captions. Fitted to
+# [64 others](../docs/results.md) it leaves a tenth of the gap.)
 
 # %% [markdown]
 # # Part 2. Training
@@ -681,17 +681,17 @@ reveal("gap of L_4, attention", my_guess_gap, gap_of_4)
 # <!-- index: section 4.1 | the learning rule with lambda_r, lambda_e and b: each term a line of VariationalBound | satlib.model.objective.VariationalBound.forward | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 # <!-- index: claim: the doubly stochastic term is for soft attention | on alpha it pays for even maps; the floor of a hard path is a constant and teaches nothing | satlib.model.objective.doubly_stochastic_penalty | tests/test_hard.py::test_the_penalty_is_off_unless_asked_for -->
 #
-# > **Paper, section 4.1.** The entropy $H[s]$ of the looks is added, so that the model does not settle on one place before it has tried
-# > the others. The whole learning rule is then
+# > **Paper, section 4.1.** With the entropy $H[s]$, so that the model does not settle on one place before it has tried the
+# > others, the learning rule is
 # > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \lambda_r \big(\log p(y|\tilde s^n,a) - b\big) \frac{\partial \log p(\tilde s^n|a)}{\partial W} + \lambda_e \frac{\partial H[\tilde s^n]}{\partial W} \right] ,$$
 # > with $\lambda_r$ and $\lambda_e$ chosen on held-out data.
 #
-# Write it as one loss, with one sampled path for each caption. To be *maximised* is
+# As one loss, with one sampled path for each caption, we *maximise*
 #
 # $$\log p(y \mid \tilde s, a) \;+\; \lambda_r\, \big(\log p(y \mid \tilde s, a) - b\big) \sum_t \log \alpha_{t, \tilde s_t} \;+\; \lambda_e \sum_t H[\alpha_t],$$
 #
-# where the bracket is a constant. (The doubly stochastic penalty of [notebook 05](05_doubly_stochastic.ipynb) stays off. It asks $\alpha$
-# for even coverage, which our decoders reached by broad maps, while the bound rewards sharp ones.)
+# where the bracket is a constant. (The penalty of [notebook 05](05_doubly_stochastic.ipynb) stays off: it asks $\alpha$ for
+# even coverage, while the bound rewards sharp maps.)
 
 
 # %% tags=["task:6.6"]
@@ -725,10 +725,9 @@ def estimator(
 # ## Train it, and train the control
 # <!-- index: claim: hard attention is less stable to train than soft | the error of one sampled gradient, and both kinds trained further from the same weights | satcourse.lessons.further.train | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
-# We start from the shipped `scenes-soft`, with its encoder frozen, and train its decoder further on 200 scenes: once with hard attention and
-# your loss, and once, as the control, with soft attention and the ordinary likelihood. Both get the same captions in the same order, for 200
-# steps. Without the control we could not tell what the bound has done from what any 200 steps would have done. (`further.train` is
-# notebook 04's loop, with clipped gradients.)
+# We train the decoder of the shipped `scenes-soft` further on 200 scenes, for 200 steps: once with hard attention and your
+# loss, and once, as the control, with soft attention and the ordinary likelihood. Both get the same captions in the same
+# order, so that we can tell what the bound has done from what any 200 steps would have done.
 
 # %%
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
@@ -750,8 +749,8 @@ def hard_loss(decoder, a, captions):
 
 
 # %% [markdown]
-# On 60 other scenes we measure $\log p(y|\tilde s,a)$ under sampled places, in nats per caption: an estimate of $L_s$. At the start it is -11.1,
-# because the soft model never had to live with darts. **Where will each of the two stand after 200 steps?**
+# On 60 other scenes we estimate $L_s$ from sampled places. It starts at -11.1 nats per caption, because the soft model
+# never had to live with darts. **Where will each of the two stand after 200 steps?**
 
 # %%
 my_guess_hard = ...
@@ -772,18 +771,18 @@ reveal("hard, places sampled", my_guess_hard, of_hard.sampled)
 reveal("soft, places sampled", my_guess_soft, of_control.sampled)
 
 # %% [markdown]
-# Your loss gains a nat, from -11.1 to -10.1. The control gains nothing; it even loses 0.2. So the gain is the bound's work, and not that
-# of 200 more steps. With the expected context, as soft attention reads, neither gains anything. As for the maps, the entropy falls from
-# 1.64 to 1.51 with hard attention and to 1.59 with the control: more than a third of the sharpening would have come anyway. (One seed;
-# two seeds and more objectives are in [docs/results.md](../docs/results.md).)
+# Your loss gains a nat, from -11.1 to -10.1, and the control even loses 0.2, so the gain is the bound's work. With the
+# expected context, as soft attention reads, neither gains anything. And the maps? Their entropy falls from 1.64 to 1.51
+# with hard attention, but also to 1.59 with the control: more than a third of the sharpening would have come anyway. (One
+# seed; two seeds and more objectives are in [docs/results.md](../docs/results.md).)
 
 # %% [markdown]
 # ## Soft and hard on the same picture, word by word
 # <!-- index: claim: hard maps are sharper than soft ones | entropy of both, trained on the same scenes, beside a control, and on photographs | satlib.evaluation.maps.entropy_and_movement | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 # <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.plots.compare_figure | tests/test_plots.py -->
 #
-# As in figure 3 of the paper, soft attention above and hard attention below read the same caption. What the paper does not show is what hard
-# attention *reads* in training: one place, framed, drawn from its map.
+# As in figure 3 of the paper, soft attention above and hard attention below read the same caption. The frame is what the
+# paper does not show: the place that hard attention *reads* in training, drawn from its map.
 
 # %%
 picture = scenes.scene(data.split("test")[0].image_id)
@@ -812,17 +811,17 @@ sharper = (entropy(of_hard_.alphas[0]) < entropy(of_soft)).sum().item()
 print(f"the hard map is sharper for {sharper} of {len(words)} words")
 
 # %% [markdown]
-# After 200 steps the two maps are still near twins; what differs is what the decoder gets. Soft attention gets a blend of everything that is lit,
-# hard attention the one vector in the frame. For "with" the frame stands on bare ground below the triangle: it shows which vector was
-# read, and that vector has seen its surroundings ([notebook 02](02_features.ipynb)).
+# After 200 steps the two maps are still near twins, but from one the decoder gets a blend of everything that is lit, and
+# from the other the one vector in the frame. For "with" the frame stands on bare ground below the triangle: it shows which
+# vector was read, and that vector has seen its surroundings ([notebook 02](02_features.ipynb)).
 
 # %% [markdown]
 # ## At test time: expected, most probable, or a sample
 # <!-- index: claim: at test time hard attention may look in three ways | expected context, most probable place, a sample; the official code takes the expected one | satlib.model.captioner.Captioner.looking | tests/test_hard.py::TestTraining::test_evaluated_by_each_look -->
 #
-# The paper does not say how $s_t$ is chosen when a caption is generated. The official code reads the expected context, like soft
-# attention. It could also read the most probable place, or go on throwing darts. We ask `scenes-hard`, a fully trained model that comes
-# with satlib. **With the expected context 93 percent of its captions are right in everything. How many with darts?**
+# The paper does not say how a place is chosen when a caption is generated. The official code reads the expected context,
+# like soft attention. It could also read the most probable place, or go on throwing darts. **With the expected context 93
+# percent of the captions of the shipped `scenes-hard` are right in everything. How many with darts?**
 
 # %%
 my_guess_darts = ...
@@ -843,32 +842,35 @@ for look in ("expected", "probable", "sample"):
 reveal("percent right with darts", my_guess_darts, with_look["sample"])
 
 # %% [markdown]
-# 88 percent: 53 scenes in place of 56, too few to call it a difference. On photographs it is one. The BLEU-4 of `flickr8k-hard` is 19.7 with
-# the expected context, 15.9 at the most probable place and 15.8 with darts ([docs/results.md](../docs/results.md)).
+# 88 percent: 53 scenes in place of 56, too few to call it a difference. On photographs it is one: the BLEU-4 of
+# `flickr8k-hard` is 19.7 with the expected context, 15.9 at the most probable place and 15.8 with darts
+# ([docs/results.md](../docs/results.md)).
 
 # %% [markdown]
 # ## And on photographs?
 #
-# In the paper hard attention wins: on Flickr8k its BLEU-4 is 21.3, soft attention's 19.5. Ours, from [docs/results.md](../docs/results.md),
-# with one training per row. *In the box*: the share of the light in the boxes around what the words name; *peak*: how often the brightest place lies there.
+# In the paper hard attention wins: on Flickr8k its BLEU-4 is 21.3, soft attention's 19.5. Here is
+# [ours](../docs/results.md), one training per row. *In the box*: the share of the light in the boxes around what the words
+# name; *peak*: how often the brightest place lies there.
 #
-# | recipe | encoder | BLEU-4 | entropy of a map (even) | in the box | peak |
-# | --- | --- | ---: | ---: | ---: | ---: |
-# | `flickr8k-lite0-soft` | EfficientNet-Lite0 | 22.6 | 3.51 (3.89) | 39.8 % | 44.4 % |
-# | `flickr8k-lite0-hard` | EfficientNet-Lite0 | 22.8 | 3.26 (3.89) | 44.7 % | 49.6 % |
-# | `flickr8k-paper-soft` | VGG-19 | 20.0 | 5.01 (5.28) | 39.6 % | 54.2 % |
-# | `flickr8k-paper-hard` | VGG-19 | 19.9 | 5.18 (5.28) | 31.0 % | 32.7 % |
+# | recipe | BLEU-4 | entropy of a map (even) | in the box | peak |
+# | --- | ---: | ---: | ---: | ---: |
+# | `flickr8k-lite0-soft` | 22.6 | 3.51 (3.89) | 39.8 % | 44.4 % |
+# | `flickr8k-lite0-hard` | 22.8 | 3.26 (3.89) | 44.7 % | 49.6 % |
+# | `flickr8k-paper-soft` | 20.0 | 5.01 (5.28) | 39.6 % | 54.2 % |
+# | `flickr8k-paper-hard` | 19.9 | 5.18 (5.28) | 31.0 % | 32.7 % |
 #
-# The first pair shares everything but the attention. Hard attention's captions are no better (the 95 % interval of the difference in BLEU-4 goes
-# from -0.7 to +1.0), but its maps are sharper and lie more often on what the words name. The second pair follows the paper
-# itself, and there hard attention's maps are nearly even: 31.0 % of the light in boxes that hold 31.2 % of an even map. It draws its places
-# almost at random, and still has a BLEU-4 of 19.9. (It was stopped after 18 of 40 epochs.) A good caption is no proof that anybody looked.
+# The first pair shares everything but the attention. Hard attention's captions are no better (the 95 % interval of the
+# difference in BLEU-4 goes from -0.7 to +1.0), but its maps are sharper and lie more often on what the words name. The
+# second pair follows the paper, VGG-19 included, and there hard attention's maps are nearly even: 31.0 % of the light in
+# boxes that hold 31.2 % of an even map. (It was stopped after 18 of 40 epochs.) It draws its places almost at random, and
+# still has a BLEU-4 of 19.9. A good caption is no proof that anybody looked.
 
 # %% [markdown]
 # ## From REINFORCE to RLHF, on one page
 #
-# Put *words* in place of places, and a *reward from outside* in place of the likelihood: the model writes captions, somebody says how good they
-# are, and words that led to good ones become more likely. Nothing in `score_loss` has to change.
+# Put *words* in place of places, and a *reward from outside* in place of the likelihood: the model writes captions,
+# somebody says how good they are, and the words of good ones become more likely. Nothing in `score_loss` has to change.
 #
 # | this notebook | a language model in 2026 |
 # | --- | --- |
@@ -881,9 +883,8 @@ reveal("percent right with darts", my_guess_darts, with_look["sample"])
 # | the mean of all samples, over their standard deviation | GRPO (Shao et al., 2024) |
 # | starting from soft attention's weights | starting from a pretrained model, with a penalty (KL) for straying from it |
 #
-# (Captioning was early here: Rennie et al., 2017, rewarded sampled captions with CIDEr. PPO and GRPO also take several steps from the same
-# samples, and then clip the ratio of new to old probabilities; at the first step the ratio is 1, and what is left is `score_loss`.) GRPO's
-# advantage differs little from RLOO's:
+# (Captioning was early here: Rennie et al., 2017, rewarded sampled captions with CIDEr. PPO and GRPO also take several
+# steps from the same samples; the first of them is `score_loss`.) GRPO's advantage differs little from RLOO's:
 #
 # $$A_n = \frac{r_n - \mathrm{mean}(r_1, \dots, r_N)}{\mathrm{std}(r_1, \dots, r_N)} .$$
 
@@ -907,8 +908,8 @@ def group_advantage(rewards: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# Now the mean includes the sample itself, which the proof forbade. How much harm does it do? First on paper: what is $r_n - \mathrm{mean}$ as
-# a multiple of RLOO's $r_n - b_n$?
+# Now the mean includes the sample itself, which the proof forbade. How much harm does that do? First on paper: what is
+# $r_n - \mathrm{mean}$ as a multiple of RLOO's $r_n - b_n$?
 
 # %%
 r = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.double)  # 1: the caption was right
@@ -918,14 +919,14 @@ print("GRPO     ", group_advantage(r).numpy().round(2).tolist())
 assert_close(r - r.mean(1, keepdim=True), 3 / 4 * (r - leave_one_out(r)))
 
 # %% [markdown]
-# $(N-1)/N$ of it, always: the bias is a scale, and the learning rate does not care. The division is another matter. It doubles
-# the first two groups (0.75 becomes 1.5). A group of which half is right has the largest standard deviation and gains least, so this is not
-# the gradient of the mean reward any more. A group that agrees teaches nothing either way.
+# $(N-1)/N$ of it, always: the bias is a scale, and the learning rate does not care. The division is another matter: it
+# doubles the first two groups (0.75 becomes 1.5), and a group of which half is right, with the largest standard deviation,
+# gains least. This is not the gradient of the mean reward any more. A group that agrees teaches nothing either way.
 #
-# Now run it. The policy is the soft decoder. The judge checks answers, as one can for mathematics and programs, and has taste as well: a
-# caption that is right in everything *and* has at most twelve words earns 1, any other 0. A judge needs no captions, so we practise on
-# 300 scenes that the model has never seen, and test on the same 60 as before. **24 percent of its sampled captions please the judge.
-# How many after 50 steps? And will it be right more often, or less?**
+# Now run it. The policy is the soft decoder. The judge checks answers, as one can for mathematics and programs, and has
+# taste as well: a caption that is right in everything *and* has at most twelve words earns 1, any other 0. A judge needs no
+# captions, so we practise on 300 new scenes and test on the same 60 as before. **24 percent of its sampled captions please
+# the judge. How many after 50 steps? And will it be right more often, or less?**
 
 # %%
 my_guess_after = ...
@@ -972,16 +973,16 @@ print(f"are right:        {right_before:.0f} percent before, {right_after:.0f} a
 reveal("please the judge after, percent", my_guess_after, pleasing_after)
 
 # %% [markdown]
-# 87 percent. That is as many as are right at all (89 percent before, 87 after): it has learned to be brief, and being brief has hardly
-# cost it the truth. In these 50 steps nobody showed it a single caption. It tried, was paid or was not, and moved; which is what hard
+# 87 percent, as many as are right at all (89 before): it has learned to be brief, and being brief has hardly cost it the
+# truth. In these 50 steps nobody showed it a single caption. It tried, was paid or was not, and moved; which is what hard
 # attention did with places, and what a language model does with proofs.
 
 # %% [markdown]
 # ## What to remember
 #
-# - $L_s$ is a lower bound, and its gap is $\mathrm{KL}(p(s|a)\,\|\,p(s|y,a))$: the price of looking before one knows the caption.
-# - The score-function identity turns the gradient into a mean, which samples estimate without bias. Can it learn with an error of 715
-#   percent? Yes, with a baseline, and other samples of the same caption make a good one.
+# - $L_s$ is a lower bound, and its gap is the price of looking before one knows the caption.
+# - Samples estimate the gradient without bias. Can one learn with an error of 715 percent? Yes, with a baseline, and other
+#   samples of the same caption make a good one.
 # - A little bias is a bargain while noise dominates.
 # - Believe no gain without its control, and no map because its caption is good.
 # - RLOO, GRPO and RLHF build on `score_loss`, with words for places and a reward from outside.
@@ -1049,17 +1050,17 @@ def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float) -> Te
 # %% [markdown]
 # ## References
 #
-# - K. Xu et al. *Show, Attend and Tell.* ICML 2015, section 4.1. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044); code:
-#   [kelvinxu/arctic-captions](https://github.com/kelvinxu/arctic-captions).
-# - R. J. Williams, Machine Learning 8, 1992: REINFORCE. V. Mnih et al., NIPS 2014, and J. Ba et al., ICLR 2015: where the bound comes from.
-# - T. Salimans, D. Knowles, 2014, [arXiv:1401.1022](https://arxiv.org/abs/1401.1022); W. Kool et al., 2019: leave one out.
-# - Y. Burda et al. *Importance Weighted Autoencoders.* 2016. [arXiv:1509.00519](https://arxiv.org/abs/1509.00519); A. Mnih, D. Rezende. VIMCO. 2016.
-#   [arXiv:1602.06725](https://arxiv.org/abs/1602.06725)
-# - E. Jang et al. *Categorical Reparameterization with Gumbel-Softmax.* 2017. [arXiv:1611.01144](https://arxiv.org/abs/1611.01144)
-# - Y. Deng et al. *Latent Alignment and Variational Attention.* 2018. [arXiv:1807.03756](https://arxiv.org/abs/1807.03756)
-# - S. Rennie et al. *Self-critical Sequence Training.* 2017. [arXiv:1612.00563](https://arxiv.org/abs/1612.00563)
-# - A. Ahmadian et al. *Back to Basics.* 2024: RLOO. [arXiv:2402.14740](https://arxiv.org/abs/2402.14740)
-# - Z. Shao et al. *DeepSeekMath.* 2024: GRPO. [arXiv:2402.03300](https://arxiv.org/abs/2402.03300)
+# - K. Xu et al. *Show, Attend and Tell.* ICML 2015, section 4.1. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044);
+#   [code](https://github.com/kelvinxu/arctic-captions).
+# - The bound: V. Mnih et al., NIPS 2014; J. Ba et al., ICLR 2015. REINFORCE: R. J. Williams, Machine Learning 8, 1992.
+# - Leave one out: T. Salimans, D. Knowles, [arXiv:1401.1022](https://arxiv.org/abs/1401.1022); W. Kool et al., 2019.
+# - Gumbel-softmax: E. Jang et al., [arXiv:1611.01144](https://arxiv.org/abs/1611.01144)
+# - Tighter bounds: Y. Burda et al. (IWAE), [arXiv:1509.00519](https://arxiv.org/abs/1509.00519); A. Mnih, D. Rezende
+#   (VIMCO), [arXiv:1602.06725](https://arxiv.org/abs/1602.06725); Y. Deng et al.,
+#   [arXiv:1807.03756](https://arxiv.org/abs/1807.03756)
+# - Rewards from outside: S. Rennie et al., [arXiv:1612.00563](https://arxiv.org/abs/1612.00563); A. Ahmadian et al. (RLOO),
+#   [arXiv:2402.14740](https://arxiv.org/abs/2402.14740); Z. Shao et al. (GRPO),
+#   [arXiv:2402.03300](https://arxiv.org/abs/2402.03300)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
