@@ -13,19 +13,19 @@
 # %% [markdown]
 # # 4. Soft attention: an LSTM that looks before every word
 #
-# This is the heart of *Show, Attend and Tell*. Before each word, the decoder gives every place of the image a weight, and reads the
-# weighted mean of the vectors at those places. That is the whole trick, and it fits into five short functions. You build them
-# from the paper's equations, train them on this page, watch a map come into being, and then ask the uncomfortable question: do
-# the maps mean what they seem to mean?
+# This is the heart of *Show, Attend and Tell*. Before each word, the decoder gives every place of the image a weight, and
+# reads the weighted mean of the vectors there. That is the whole trick, and it fits into five short functions. You build
+# them from the paper's equations, train them, watch a map come into being, and then ask the uncomfortable question: do the
+# maps mean what they seem to mean?
 #
 # **You will be able to**
 #
 # - write down and compute every equation of the decoder (1 to 7, and 13);
-# - train it until it names what it sees, and say how it learns where to look when nobody shows it a place;
+# - train it, and say how it learns where to look when nobody shows it a place;
 # - say why a dot product is divided by the square root of its length;
-# - read attention maps, and test whether they mean what they seem to mean.
+# - read attention maps, and test what they seem to say.
 #
-# **Time**: 50 minutes to read, 46 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 02 for
+# **Time**: 49 minutes to read, 46 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 02 for
 # what annotation vectors are; nothing to download.
 
 # %%
@@ -63,9 +63,9 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # > so that the decoder can favour some parts of the image over others. The caption is $y = \{y_1, \dots, y_C\}$, words out of a
 # > vocabulary of $K$.
 #
-# Here is what the paper's encoder, VGG-19, makes of a photograph: $L = 14 \cdot 14 = 196$ places with $D = 512$ numbers each. The
-# decoder never sees a pixel. All that it will ever know of the cat is the table on the right. (Vision transformers do the same
-# with patches: a picture becomes a list of vectors.)
+# Here is what the paper's encoder, VGG-19, makes of a photograph: $L = 14 \cdot 14 = 196$ places with $D = 512$ numbers
+# each. The decoder never sees a pixel: all that it will ever know of the cat is the table on the right. (A vision
+# transformer's table has a row for each patch.)
 
 # %%
 photographs = {path.stem: path for path in demo.photographs()}
@@ -92,8 +92,8 @@ right.set(title="a: a row for each place (light: large)", xlabel="D = 512 dimens
 show_photographs(figure)
 
 # %% [markdown]
-# Nobody can follow 196 × 512 numbers by hand, so every part is first tried at toy size, with random weights: two images of six
-# places. The functions that work on the toy are the ones that are trained later; they only meet larger tensors.
+# Nobody can follow 196 × 512 numbers by hand, so we try every part at toy size first, with random weights: two images of
+# six places.
 
 # %%
 B, L, D, m, n, K = 2, 6, 5, 3, 4, 7
@@ -213,13 +213,13 @@ def weights(e: Tensor) -> Tensor:
 # %% [markdown]
 # ### Sharp and even maps
 #
-# Divide all energies by a number $T$, the *temperature*. At a high one every place gets a weight near $1/L$; at a low one the
-# best place gets nearly all of it, and the softmax comes close to an argmax that still has a derivative. The entropy $H = -\sum_i
-# \alpha_i \ln \alpha_i$ tells where a map stands: $\ln L$ if it is even, 0 if one place has everything.
+# Divide all energies by a number $T$, the *temperature*. At a high one every place gets a weight near $1/L$; at a low one
+# the best place gets nearly all of it, as from an argmax that still has a derivative. The entropy
+# $H = -\sum_i \alpha_i \ln \alpha_i$ says how even a map is, from $\ln L$ down to 0 where one place has everything.
 #
-# Try it on the cat, without any training. Let the energy of a place be its likeness to the framed eye: the cosine of the two
-# annotation vectors, between 0 and 1 because they come after a ReLU. **How even is the map at $T = 1$, in percent of the $\ln
-# 196$ of a perfectly even one?**
+# Try it on the cat, without any training. Let the energy of a place be its likeness to the framed eye: the cosine of the
+# two annotation vectors, which lies between 0 and 1 after a ReLU. **How even is the map at $T = 1$, in percent of the
+# $\ln 196$ of a perfectly even one?**
 
 # %%
 my_guess = ...  # percent: a number in place of the dots, before you run the next cell
@@ -246,8 +246,8 @@ evenness = 100 * entropy(cat_maps[0]).item() / np.log(196)
 reveal("percent of ln 196", my_guess, evenness)
 
 # %% [markdown]
-# 99.6 percent: energies that differ by less than 1 hardly tell 196 places apart, and the decoder would read nearly the plain
-# mean. At $T = 0.1$ the eyes stand out, at $T = 0.03$ only the framed one is left.
+# 99.6 percent: energies that differ by less than 1 hardly tell 196 places apart. At $T = 0.1$ the eyes stand out, at
+# $T = 0.03$ only the framed one is left.
 #
 # The last picture is the plain dot product, and it has gone blind: one place at the *other* eye has all the weight, because a dot
 # product rewards long vectors too.
@@ -267,10 +267,10 @@ for d in (4, 64, 512):
     print(f"d = {d:3}: spread {noise.std():4.1f}; largest weight {plain:.2f}, after division by sqrt(d) {scaled:.2f}")
 
 # %% [markdown]
-# At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*: the rule that
-# you are about to derive has a factor $\alpha_k$ in it, so places without weight get no gradient, and what chance has chosen is
-# hard to undo. Divided by $\sqrt d$, the energies spread by 1 whatever $d$ is, and that is all there is to the Transformer's $QK^\top /
-# \sqrt d$. Our perceptron needs no such help: tanh keeps each hidden unit between -1 and 1, and $v$ learns the scale.
+# At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*: as you are
+# about to derive, places without weight get no gradient, so what chance has chosen is hard to undo. Divided by $\sqrt d$,
+# the energies spread by 1 whatever $d$ is, and that is all there is to the Transformer's $QK^\top / \sqrt d$. Our
+# perceptron needs no such help: tanh keeps each hidden unit between -1 and 1, and $v$ learns the scale.
 
 # %% [markdown]
 # ## Weights become one vector: the context
@@ -329,8 +329,8 @@ print("mean of 50,000 drawings:", a[0, places].mean(0).numpy().round(2))
 #
 # $$\frac{\partial \ell}{\partial e_k} = \alpha_k\, (a_k - \hat z) \cdot \frac{\partial \ell}{\partial \hat z} .$$
 #
-# If a context more like $a_k$ would have made the next word likelier, training raises the energy of place $k$. So the words alone
-# teach the decoder where to look.
+# If a context more like $a_k$ would have made the next word likelier, training raises the energy of place $k$. The words
+# alone teach the decoder where to look.
 
 # %%
 jacobian = torch.autograd.functional.jacobian(lambda e: attend(e, a[:1])[0][0], e[:1])[:, 0]  # (D, L)
@@ -365,12 +365,12 @@ print(
 )
 
 # %% [markdown]
-# A weighted mean cannot leave the grey hull of what it averages. As the map sharpens it slides from the plain mean to a single
-# vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest. Places 2 and 5 are farther away, but
-# with a few percent of the weight they hardly pull at all: the rich get richer, and a place without weight gets no gradient.
+# A weighted mean cannot leave the grey hull of what it averages. As the map sharpens it slides from the plain mean to a
+# single vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest, while places 2 and 5,
+# though farther away, hardly pull at all with their few percent of the weight: the rich get richer.
 #
-# Drag it yourself: there is a slider for each energy (the arrow keys work, too), and the blue square is the context that `attend`
-# makes of them. **Put it onto $a_6$ with next to no weight on place 6.**
+# Now you: the blue square is the context that `attend` makes of your energies. **Put it onto $a_6$ with next to no weight
+# on place 6.**
 
 # %%
 Hull(attend, corners)
@@ -382,8 +382,8 @@ Hull(attend, corners)
 #
 # </details>
 #
-# The decoder gets $\hat z$ and nothing else, so it cannot tell such a mean of five places from one look at place 6. Remember that
-# when you see, further down, what a blurred map costs.
+# The decoder gets $\hat z$ and nothing else, so it cannot tell such a mean of five places from one look at place 6.
+# Remember that when you see what a blurred map costs.
 
 # %% [markdown]
 # ## How much of the context to use: the gate
@@ -392,9 +392,9 @@ Hull(attend, corners)
 # > **Paper, section 4.2.1.** From the previous state the model also predicts a scalar gate, $\beta_t = \sigma(f_\beta(h_{t-1}))$, which
 # > multiplies the context. It lets the decoder weigh, at each word, the language against the image.
 #
-# Weights that sum to one have no way of saying "nothing here helps". The gate has: for "of the" it can close. With $f_\beta(h) =
-# w \cdot h + b$ it is one number for each image. (Flamingo, a large model that reads pictures, has a tanh gate at this spot. It
-# starts closed, so that the trained language model is not disturbed.)
+# Weights that sum to one have no way of saying "nothing here helps". The gate has: for "of the" it can close. With
+# $f_\beta(h) = w \cdot h + b$ it is one number for each image. (Flamingo has a tanh gate at this spot, which starts closed
+# so as not to disturb its trained language model.)
 
 
 # %% tags=["task:4.4"]
@@ -424,9 +424,9 @@ def gated(z: Tensor, h: Tensor, w: Tensor, b: Tensor) -> Tensor:
 # > **Paper, equations 1 to 3.** With $E y_{t-1}$ the embedding of the word before,
 # > $$\begin{pmatrix} i_t \\ f_t \\ g_t \\ o_t \end{pmatrix} = \begin{pmatrix} \sigma \\ \sigma \\ \tanh \\ \sigma \end{pmatrix} (W E y_{t-1} + U h_{t-1} + Z \hat z_t + b), \qquad c_t = f_t \odot c_{t-1} + i_t \odot g_t, \qquad h_t = o_t \odot \tanh(c_t).$$
 #
-# The paper has one large matrix where we have $W$, $U$ and $Z$, and $o$ before $g$; ours is PyTorch's order. Three sources go in
-# (word, state, image), and four pieces of $n$ numbers come out: what to write into the memory ($i$, $g$), what to keep ($f$), and
-# what of it to show ($o$).
+# (This is PyTorch's order; the paper has $o$ before $g$, and one large matrix.) Word, state and image go in, and four
+# pieces of $n$ numbers come out: what to write into the memory ($i$, $g$), what to keep ($f$), and what of it to show
+# ($o$).
 
 
 # %% tags=["task:4.5"]
@@ -544,9 +544,9 @@ assert not unreached, f"no gradient reaches {unreached}: is something detached o
 # ## Training from captions and given vectors
 # <!-- index: claim: the attention network is trained together with encoder and decoder | the error of the words reaches every part | satlib.training.loop.train | tests/test_decoder.py::test_every_weight_learns -->
 #
-# Now images: drawn scenes of two objects among clutter. The captions say what the two are and where one lies relative to the
-# other. No caption names a place, let alone a pixel. The loss is the negative log-likelihood of the true words, $-\sum_t \log
-# p(y_t | a, y_1, \dots, y_{t-1})$, here as a mean over the words of a batch.
+# Now images: drawn scenes of two objects among clutter. The captions say what the two are and where one lies relative to
+# the other, but no caption names a place, let alone a pixel. The loss is the negative log-likelihood of the true words,
+# $-\sum_t \log p(y_t | a, y_1, \dots, y_{t-1})$, here as a mean over the words of a batch.
 
 
 # %% tags=["task:4.6"]
@@ -576,10 +576,9 @@ def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor,
 # ```
 
 # %% [markdown]
-# We have to be honest about the encoder. The paper's was trained on ImageNet, to classify. Ours was trained *on captions*,
-# together with the decoder of satlib's scenes model, and our 500 training scenes were among its own. Its vectors are made to be
-# read; what follows shows how a new decoder learns to read them. The encoder stays frozen and so runs only once, and the 100 test
-# scenes are new to both.
+# We have to be honest about the encoder: the paper's was trained to classify ImageNet, ours *on captions*, those of our 500
+# training scenes among them. Its vectors are made to be read, and what follows is how a new decoder learns to read them.
+# The 100 test scenes are new to both.
 
 # %%
 trained = Captioner.load(shipped.model("scenes-soft"))
@@ -643,13 +642,13 @@ axis.legend()
 show_photographs(figure)
 
 # %% [markdown]
-# Read it from top to bottom. At first every map is even, at $\ln 196 = 5.3$ nats. By step 50 the loss is down from 4.2 to 1.7,
-# and yet much the same light serves all words but the first: the decoder has found out that objects are worth looking at, but not
-# which one when. By step 100 the light walks from the square to the triangle as the words do. Nothing in the loss asks for sharp
-# maps. They sharpen anyway, to 2.3 nats, because it pays to look at few places.
+# Read it from top to bottom. At first every map is even, at $\ln 196 = 5.3$ nats. By step 50 the loss is down from 4.2 to
+# 1.7, and yet much the same light serves all words but the first: the decoder has found out that objects are worth looking
+# at, but not which one when. By step 100 the light walks from the square to the triangle as the words do. Nothing in the
+# loss asks for sharp maps, yet they sharpen to 2.3 nats, because it pays to look at few places.
 #
-# To write a caption of its own, the decoder gets its own last word. The simplest way is *greedy*: take the likeliest word, every
-# time. An object counts as named if a phrase has both its colour and its shape. To estimate luck, each caption is also compared
+# To write a caption of its own, the decoder reads its own last word. The simplest way is *greedy*: take the likeliest word,
+# every time. An object counts as named if a phrase has both its colour and its shape. For luck, we compare each caption
 # with the *next* scene.
 
 
@@ -687,11 +686,11 @@ reveal("by luck", my_guess_luck, luck)
 print(f"captions right in size, colour, pattern, shape and relation: {sum(whole)} of 100")
 
 # %% [markdown]
-# About 193 of 200, and luck would give 19. (Your run may differ by a few, because rounding differs between machines.) Two
-# captions in three are right in everything. Not bad for a minute of training and five short functions.
+# About 193 of 200 (rounding differs a little between machines), and luck would give 19. Two captions in three are right in
+# everything. Not bad for a minute of training and five short functions.
 #
-# Here are the first caption that is right in every word, and the one that is worst. For each word, the picture keeps its colours
-# where the weight was high *when that word was chosen*; the thin line encloses what has at least half of the map's maximum.
+# Here are the first caption that is right in every word, and the worst of all. The picture keeps its colours where the
+# weight was high *when the word was chosen*; the thin line encloses what has at least half of the map's maximum.
 
 # %%
 worst = int(np.argmin(np.array(hits) + whole))
@@ -701,16 +700,16 @@ for number in (whole.index(True), worst):
     display(plots.attention_figure(photo, words, maps[number, : len(words)].unflatten(1, (14, 14))))
 
 # %% [markdown]
-# Look at the second one again, at "square". The light is at the edge of the correct object, a blue circle partly hidden by a grey
+# Look at "square" in the second. The light is at the edge of the correct object, a blue circle partly hidden by a grey
 # triangle, and the word is wrong all the same. A fluent sentence with a bright map can still be wrong.
 
 # %% [markdown]
 # ## Reading the maps
 # <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.evaluation.maps.measure_all | tests/test_maps.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
-# Two pictures are no evidence. Take every word of the decoder's captions that says something true of an object: is the peak of
-# its map on that object? Strictly first (the brightest pixel of the enlarged map is one of the object's), then leniently (within
-# 15 pixels, about a cell). Two baselines: the caption's mean map, which ignores the word, and a random place.
+# Two pictures are no evidence. Take every word of the decoder's captions that says something true of an object: is the peak
+# of its map on that object? We count strictly (the brightest pixel of the enlarged map is one of the object's) and
+# leniently (within 15 pixels, about a cell), against the caption's mean map, which ignores the word, and a random place.
 
 # %%
 by_image = {
@@ -737,20 +736,20 @@ down, across = np.mean(beside, 0)
 print(f"from the middle of the object to the peak: {-down:.0f} pixels up, {across:.0f} to the right")
 
 # %% [markdown]
-# 92 percent strictly on the object, 99 within 15 pixels, against 48 and 52 for a map that ignores the word. Yet nobody ever told
-# the decoder where an object is.
+# 92 percent strictly on the object, 99 within 15 pixels, against 48 and 52 for a map that ignores the word, and nobody ever
+# told the decoder where an object is.
 #
-# Now the last line: on average the peak is 12 pixels *above* the middle of the object, most of a cell. Nothing in the loss says
-# that the vector of place $i$ must describe what is at place $i$. A convolution sees further than its own cell, so the encoder
-# may put the news of an object a little to the side, as long as the decoder finds it. A map tells you which vector was read, not
-# where the evidence in it came from. Read the maps as pointers, not as outlines.
+# But on average the peak is 12 pixels *above* the middle of the object, most of a cell. Nothing in the loss says that the
+# vector of place $i$ must describe what is at place $i$. A convolution sees further than its own cell, so the encoder may
+# put the news of an object a little to the side, as long as the decoder finds it. A map tells you which vector was read,
+# not where the evidence in it came from. Read the maps as pointers, not as outlines.
 
 # %% [markdown]
 # ## Sharpen it, blur it: what does it cost?
 #
-# Divide the trained energies by a temperature, change nothing else, and ask how likely the true captions of 30 test scenes still
-# are. At $T = 0.01$ each look returns one place; at $T = 100$, the mean of all. **How many nats per word does each of them
-# cost?** (At $T = 1$ the loss is about 0.7.)
+# Divide the trained energies by a temperature, change nothing else, and ask how likely the true captions of 30 test scenes
+# still are. At $T = 0.01$ each look returns one place; at $T = 100$, the mean of all. **How many nats per word does each of
+# them cost?** (At $T = 1$ the loss is about 0.7.)
 
 # %%
 my_guess_one_place = ...
@@ -790,10 +789,10 @@ reveal("all places cost", my_guess_all_places, all_places)
 # > **Paper, section 3.1.2.** The hidden state varies as the output goes on: *where* the network looks next depends on the sequence of words
 # > already generated.
 #
-# On which of them? Follow a word through your class. `step` computes $\alpha_t$ from $h_{t-1}$, which has read $y_{t-2}$. The
-# last word, $y_{t-1}$, enters in equation 1, *after* the decoder has looked. So a word can move the second map after it, and no
-# earlier one. We change the second word of a caption and measure how far each map moves (the total variation: 0 for the same map,
-# 1 for two maps without a place in common).
+# On which? In your class, `step` computes $\alpha_t$ from $h_{t-1}$, which has read $y_{t-2}$. The last word, $y_{t-1}$,
+# enters in equation 1, *after* the decoder has looked, so a word can move the second map after it, and no earlier one. We
+# change the second word of a caption and measure how far each map moves (the total variation: 0 for the same map, 1 for two
+# maps without a place in common).
 
 
 # %%
@@ -810,11 +809,11 @@ lag, _ = moved(a_tests[:1], ["a big red star above a blue square"], ["a small re
 print("each map moves by", " ".join(f"{each:.4f}" for each in lag[0]))
 
 # %% [markdown]
-# Three maps stand still. The fourth is the first that can move, and it does, by very little. So which words move the light? You
-# might expect those that decide something. "Above a star there is ..." begins with the lower object, "below a star ..." with the
-# upper one. After "a big ...", a colour decides which object is meant, if both are big. If only one is big, that is settled, and
-# the other's colour is simply wrong: our control, the same kind of word at the same place in the sentence. **How far, between 0
-# and 1, does the light move for "above" or "below"? And for a colour that decides?**
+# The first map that can move is the fourth, and it does, by very little. So which words move the light? You might expect
+# those that decide something. "Above a star there is ..." begins with the lower object, "below a star ..." with the upper
+# one. If both objects are big, a colour after "a big ..." decides which one is meant; if only one is, the other's colour is
+# simply wrong: our control. **How far, between 0 and 1, does the light move for "above" or "below"? And for a colour that
+# decides?**
 
 # %%
 my_guess_relation = ...
@@ -851,8 +850,8 @@ reveal("a colour that decides", my_guess_colour, by_colour)
 # "Above" and "below" move the light from one object to the other, 0.84. A colour moves it by 0.08 where it decides and by 0.09
 # where it is wrong: deciding makes no difference. This surprised us; we had expected a deciding colour to lead the light.
 #
-# Perhaps the matter was settled earlier. Which object does the light choose before any colour is spoken? And which one do the
-# captions name first?
+# Perhaps the matter was settled earlier. Which object does the light choose before any colour is spoken, and which one do
+# the captions name first?
 
 # %%
 stacked = [number for number, _, _ in kinds["above | below"]]
@@ -877,26 +876,23 @@ for example in data.split("train"):
 print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the upper or the left object first')
 
 # %% [markdown]
-# After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name the upper
-# or the left object first. Only a sentence that begins with its relation may start with either. The decoder has learned that from
-# words alone. By the time a colour comes along, the choice has been made: to the decoder the word describes what it is looking at and
-# does not tell it where to look. A map follows the words where, in the captions that it learned from, the words decided. (You can only
-# find this in a world whose rules you know, which is why this course draws its own.)
+# After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name
+# the upper or the left object first. Only a sentence that begins with its relation may start with either. By the time a
+# colour comes along, the choice has been made: to the decoder the word describes what it is looking at and does not tell it
+# where to look. A map follows the words where, in the captions that it learned from, the words decided. (You can only find
+# this in a world whose rules you know, which is why this course draws its own.)
 
 # %% [markdown]
 # ## What to remember
 #
-# - Before each word, the decoder computes energies from the state and each place on its own (equation 4), a softmax (5), a
-#   weighted mean (6, 13) and a gate. An ordinary LSTM step (1 to 3) and the word (7) follow.
-# - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: a place gains weight if more of its vector would have made the
-#   true word likelier. That is how the decoder learns where to look from words alone.
-# - The scale of the energies decides between a blurred map and a sharp one. A perceptron learns it; a dot product has to be
-#   divided by $\sqrt d$ first.
-# - The map for a word can depend on all the words before it except the last one. Whether it does depends on what the captions
-#   taught.
-# - A map shows which vectors were read. To find out whether the peaks are on the named objects, count. To find out whether a
-#   place mattered for a word, move the light elsewhere and see if the word changes (notebooks [00](00_look.ipynb) and
-#   [09](09_reading_the_model.ipynb)).
+# - Before each word: energies from the state and each place on its own (equation 4), a softmax (5), a weighted mean (6, 13)
+#   and a gate. Then an ordinary LSTM step (1 to 3) and the word (7).
+# - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: a place gains weight if more of its vector would have made
+#   the true word likelier.
+# - The scale of the energies decides how sharp a map is; a dot product is divided by $\sqrt d$.
+# - A map can depend on all words before it but the last. Whether it does depends on the captions.
+# - A map shows which vectors were read. To find out whether a place mattered for a word, move the light and see if the word
+#   changes (notebooks [00](00_look.ipynb) and [09](09_reading_the_model.ipynb)).
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a bug, a break, a control
@@ -986,11 +982,12 @@ print(f"loss at the first step {pointer_losses[0]:.2f}, at the fortieth {pointer
 # %% [markdown]
 # ## References
 #
-# - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio. *Show, Attend and Tell: Neural Image Caption Generation with Visual Attention.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - D. Bahdanau, K. Cho, Y. Bengio. *Neural Machine Translation by Jointly Learning to Align and Translate.* ICLR 2015. [arXiv:1409.0473](https://arxiv.org/abs/1409.0473)
-# - A. Vaswani et al. *Attention Is All You Need.* NIPS 2017: the scaled dot product, section 3.2.1. [arXiv:1706.03762](https://arxiv.org/abs/1706.03762)
-# - J.-B. Alayrac et al. *Flamingo: a Visual Language Model for Few-Shot Learning.* NeurIPS 2022. [arXiv:2204.14198](https://arxiv.org/abs/2204.14198)
-# - J. Zhang, Z. Lin, J. Brandt, X. Shen, S. Sclaroff. *Top-down Neural Attention by Excitation Backprop.* ECCV 2016: the pointing game, with its 15 pixels. [arXiv:1608.00507](https://arxiv.org/abs/1608.00507)
+# - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - The perceptron: D. Bahdanau et al., ICLR 2015. [arXiv:1409.0473](https://arxiv.org/abs/1409.0473)
+# - The scaled dot product: A. Vaswani et al. *Attention Is All You Need.* NIPS 2017.
+#   [arXiv:1706.03762](https://arxiv.org/abs/1706.03762)
+# - Flamingo: J.-B. Alayrac et al., NeurIPS 2022. [arXiv:2204.14198](https://arxiv.org/abs/2204.14198)
+# - The pointing game, with its 15 pixels: J. Zhang et al., ECCV 2016. [arXiv:1608.00507](https://arxiv.org/abs/1608.00507)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
