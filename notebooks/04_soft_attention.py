@@ -739,10 +739,9 @@ print(f"from the middle of the object to the peak: {-down:.0f} pixels up, {acros
 # 92 percent strictly on the object, 99 within 15 pixels, against 48 and 52 for a map that ignores the word, and nobody ever
 # told the decoder where an object is.
 #
-# But on average the peak is 12 pixels *above* the middle of the object, most of a cell. Nothing in the loss says that the
-# vector of place $i$ must describe what is at place $i$. A convolution sees further than its own cell, so the encoder may
-# put the news of an object a little to the side, as long as the decoder finds it. A map tells you which vector was read,
-# not where the evidence in it came from. Read the maps as pointers, not as outlines.
+# But on average the peak is 12 pixels *above* the middle of the object, most of a cell. A convolution sees further than its
+# own cell, so the encoder may put the news of an object a little to the side, as long as the decoder finds it: a map tells
+# you which vector was read, not where the evidence in it came from. Read the maps as pointers, not as outlines.
 
 # %% [markdown]
 # ## Sharpen it, blur it: what does it cost?

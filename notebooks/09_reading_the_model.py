@@ -13,15 +13,14 @@
 # %% [markdown]
 # # 9. Reading the model
 #
-# A captioner with attention shows you where it looked. What may you conclude from that? We look at captions and maps, then we
-# count, and then we take hold of the light, put it somewhere else, and watch the words. Does the light matter, or is it only
-# decoration?
+# A captioner with attention shows you where it looked. What may you conclude from that? We look, then we count, and then we
+# take hold of the light, put it somewhere else, and watch the words. Does the light matter, or is it only decoration?
 #
 # **You will be able to**
 #
 # - measure whether words look at what they name, against chance and against a map that ignores the word;
-# - compare maps on photographs with the laziest of all rules, which points at the centre of the picture;
-# - tell a mistake of looking from a mistake of naming, and find the cause of either by an experiment;
+# - compare maps on photographs with the laziest of all rules: point at the centre;
+# - tell a mistake of looking from a mistake of naming, and find its cause by an experiment;
 # - test whether a map causes its word.
 #
 # **Time**: 43 minutes to read, 29 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: notebook 04
@@ -60,8 +59,8 @@ use_page_style()
 # ## A gallery: right and wrong
 # <!-- index: section 5.4 | captions right and wrong, with their maps, in the manner of figures 3 to 5 | satcourse.widgets.drawings.gallery_figure | tests/test_drawings.py::test_a_gallery_is_whole_and_marks_wrong_words -->
 #
-# Two models of drawn scenes come with satlib, one with soft attention and one with hard. Here they caption 400 scenes that are new to
-# them. A caption is right if it names both objects with all their attributes (a plain texture may go unnamed) and says how they are
+# The two models of drawn scenes that come with satlib, one with soft attention and one with hard, caption 400 new scenes. A
+# caption is right if it names both objects with all their attributes (a plain texture may go unnamed) and says how they are
 # placed. **What percentage of its captions does the model with soft attention get completely right?**
 
 # %%
@@ -89,8 +88,9 @@ reveal("soft attention, percent completely right", my_guess_right, right_of["sof
 print(f"hard attention: {right_of['hard']:.3g}")
 
 # %% [markdown]
-# 96 percent, and 95 with hard attention. Here are four right captions above four wrong ones. A phrase is taken to be about the object
-# that fits more of its words; those that are false of it are in orange italics. Can you see a reason in the picture?
+# 96 percent, and 95 with hard attention. Here are four right captions above four wrong ones. We take a phrase to be about
+# the object that fits more of its words; those that are false of it are in orange italics. Can you see a reason in the
+# picture?
 
 # %% tags=["docs:mistakes"]
 mistakes = {
@@ -120,8 +120,7 @@ blamed = list({each.image_id: each for each, _ in mistakes["soft"]}.values())
 drawings.gallery_figure([entry(each) for each in (*right[:4], *blamed[:4])])
 
 # %% [markdown]
-# Now photographs, which nobody chose for the model, and which look little like those it was trained on.
-# Mark the false words yourself.
+# Now photographs that look little like those the model was trained on. Mark the false words yourself.
 
 # %%
 photographer = Captioner.load(shipped.model())
@@ -139,20 +138,19 @@ drawings.gallery_figure(
 plots.attention_figure(photographs["coffee"], described["coffee"].words, described["coffee"].alphas)
 
 # %% [markdown]
-# They do not. Every word lights up some place, true or false: there is no girl in this cup. The figures of papers show examples that
-# somebody has chosen. From here on we count.
+# They do not. Every word lights up some place, true or false: there is no girl in this cup. And the figures in papers were
+# chosen by somebody. From here on we count.
 
 # %% [markdown]
 # ## The pointing game
 # <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.evaluation.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 # <!-- index: claim: alignments agree with human intuition | the peak of a word's map on what it names, against chance and against a map that ignores the word | satlib.evaluation.maps.measure | tests/test_maps.py::test_measures_by_hand -->
 #
-# > **Paper, section 5.4.** The alignments that the model learns agree very strongly with human intuition. To draw a map, its
-# > weights, 14 by 14, are enlarged by the factor $2^4 = 16$ and smoothed with a Gaussian.
+# > **Paper, section 5.4.** The learned alignments agree very strongly with human intuition. To draw a map, its 14 by 14
+# > weights are enlarged by the factor $2^4 = 16$ and smoothed with a Gaussian.
 #
-# First, what does the drawing change? In the middle are the weights of one word as they are, each on its square of 16 by 16 pixels,
-# and on the right they are smoothed in the paper's way, each bright up to its own maximum. **What percentage of the largest weight is
-# left?**
+# First, what does the drawing change? In the middle are the weights of one word as they are, on the right smoothed in the
+# paper's way, each bright up to its own maximum. **What percentage of the largest weight is left?**
 
 # %%
 my_guess_left = ...
@@ -181,7 +179,7 @@ left = 100 * float(smooth.max() / squares.max())
 reveal("percent of the peak left", my_guess_left, left)
 
 # %% [markdown]
-# 17 percent. The smooth map is prettier and says less. So draw it smooth, and measure on the grid.
+# 17 percent. The smooth map is prettier and says less, so draw it smooth and measure on the grid.
 #
 # The *pointing game* (Zhang et al., 2016) asks whether the peak of a word's map is on what the word names. "On" needs a rule: the
 # middle of the heaviest cell, and a tolerance in pixels. Here pixel 0 has its own middle at 0, so with $h$ rows on $H$ pixels the
@@ -237,9 +235,10 @@ def mass_on(alpha: Tensor, mask: Tensor) -> float:
 # ```
 
 # %% [markdown]
-# A hit rate on its own means nothing. Large objects are hit by chance, and a map that stays on both objects hits without following
-# the words. So two controls play along: a random cell, and the mean of the caption's own maps, which ignores the word. **Of the words that say something true of an object, for what percentage is the peak on it, strictly (within a pixel)?
-# And the peak of the map that ignores the word?**
+# A hit rate on its own means nothing: large objects are hit by chance, and a map that stays on both objects hits without
+# following the words. So two controls play along, a random cell, and the mean of the caption's own maps, which ignores the
+# word. **Of the words that say something true of an object, for what percentage is the peak on it, strictly (within a
+# pixel)? And the peak of the map that ignores the word?**
 
 # %%
 my_guess_on_it = ...
@@ -277,17 +276,15 @@ reveal("soft, peak on the object", my_guess_on_it, game["soft"][0, 0])
 reveal("soft, ignoring the word", my_guess_ignoring, game["soft"][1, 0])
 
 # %% [markdown]
-# 91 percent with soft attention and 96 with hard, strictly; within 15 pixels it is nearly every word. Nobody told either model where
-# to look. The map that ignores the word beats a random cell by far, so it is the stricter control, and the words' own maps
-# beat it by more than forty points. On drawn scenes the paper is right.
-#
-# But a fifth to a quarter of the weight lies beside the object. Read the maps as pointers, not as outlines.
+# 91 percent with soft attention and 96 with hard, strictly; within 15 pixels it is nearly every word. Nobody told either
+# model where to look. The map that ignores the word is the stricter control, and the words' own maps beat it by more than
+# forty points. On drawn scenes the paper is right.
 
 # %% [markdown]
 # ### The light is above the object. Why?
 #
-# Look again at the cross in the figure, and then at all of them. Each dot is a word, drawn where its peak lies from the middle of its
-# object, which is where the lines cross; the diamond is the mean.
+# Look again at the cross in the figure, and then at all of them. Each dot is the peak of a word's map, seen from the middle
+# of its object, where the lines cross; the diamond is the mean.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.5), sharex=True, sharey=True, layout="constrained")
@@ -303,21 +300,21 @@ axes[0].set_ylabel("pixels down")
 plt.show()
 
 # %% [markdown]
-# With either model the peaks lie 13 pixels above the middle of the object, most of a cell. One model leans to the right and the
-# other to the left. This is no noise, since four peaks in five are above; they are hits all the same, because the objects are larger
-# than that. It is no bug either. Nothing in the loss says that the vector of place $i$ must describe what is at place $i$. A
-# vector of these encoders sees 58 of 224 pixels, nearly four cells (notebook 02), so the encoder may put the news of an object a
-# little to the side, as long as the decoder finds it there. **A map says which vector was read, and not where the evidence in it
-# lies.**
+# With either model the peaks lie 13 pixels above the middle of the object, most of a cell; one model leans to the right and
+# the other to the left. This is no noise, since four peaks in five are above, and no bug either. Nothing in the loss says
+# that the vector of place $i$ must describe what is at place $i$, and a vector of these encoders sees 58 of 224 pixels,
+# nearly four cells ([notebook 02](02_features.ipynb)). The news of an object may lie a little to the side, as long as the
+# decoder finds it there. **A map says which vector was read, and not where the evidence in it lies.**
 
 # %% [markdown]
 # ## The same on photographs
 #
-# For the photographs of Flickr8k, people drew boxes around what the phrases of each caption name (Flickr30k Entities). The decoder
-# gets the words that a person wrote, and the map of each phrase's last word is measured: its *mass* in the boxes, and whether its
-# *peak* is in one. The controls are an even map, the caption's mean map, and the centre of the picture, which needs no model at all.
-# We may not ship boxes and photographs, so the results are stored (`satlib ground MODEL --entities PATH` makes them). **For what
-# percentage of the phrases is the centre of the picture in a box? And the peak of soft attention, over 7 by 7 places of a frozen encoder?**
+# For the photographs of Flickr8k, people drew boxes around what the phrases of each caption name (Flickr30k Entities). The
+# decoder reads the words that a person wrote, and we measure the map of each phrase's last word: its *mass* in the boxes,
+# and whether its *peak* is in one. The controls are an even map, the caption's mean map, and the centre of the picture,
+# which needs no model at all. (We may not ship boxes and photographs, so the results are stored;
+# `satlib ground MODEL --entities PATH` makes them.) **For what percentage of the phrases is the centre of the picture in a
+# box? And the peak of soft attention, over 7 by 7 places of a frozen encoder?**
 
 # %%
 my_guess_centre = ...
@@ -358,15 +355,15 @@ reveal("the centre, percent", my_guess_centre, soft["peak centre"])
 reveal("soft attention, percent", my_guess_peak, soft["peak"])
 
 # %% [markdown]
-# The centre is in a box for 55 percent of the phrases, the peak of soft attention for 44, and that of hard attention on the same
-# encoder for 50. **Both lose to somebody who points at the middle of the picture with closed eyes.** They are not deaf to the word,
-# since each beats a map that ignores it by five or six points. And do not be impressed by their mass, 40 and 45 percent against 31
-# for an even map: with the named things in the middle so often, a map that merely leans that way beats an even one.
+# The centre is in a box for 55 percent of the phrases, the peak of soft attention for 44, and that of hard attention on the
+# same encoder for 50. **Both lose to somebody who points at the middle of the picture with closed eyes.** They are not deaf
+# to the word, since each beats a map that ignores it by five or six points. And do not be impressed by their mass, 40 and
+# 45 percent against 31 for an even map: one that merely leans towards the middle beats that.
 #
-# Then the surprise. With 14 by 14 places and an encoder that was trained with the decoder, *on captions alone*, the peak of soft attention is
-# in a box for 64 percent, nine points above the centre. So attention as such was not the trouble. (More than one thing
-# differs between the first row and the third, and the table cannot say how much each of them does.) The last model, satlib's default for photographs,
-# was then shown the boxes of the training photographs for one epoch: 69 percent.
+# Then the surprise. With 14 by 14 places and an encoder that was trained with the decoder, *on captions alone*, the peak of
+# soft attention is in a box for 64 percent, nine points above the centre. So attention as such was not the trouble. (The
+# rows differ in more than one thing, and the table cannot say how much each does.) The last model, satlib's default for
+# photographs, was then shown the boxes of the training photographs for one epoch: 69 percent.
 #
 # So that maps "agree very strongly with human intuition" is a finding about one model, not a property of attention. Measure yours.
 
@@ -376,8 +373,8 @@ reveal("soft attention, percent", my_guess_peak, soft["peak"])
 #
 # > **Paper, section 5.4 and figure 5.** The maps of captions with mistakes give an intuition of why the mistakes were made.
 #
-# Back to scenes. A false word can have two causes. Either the model *looked wrong*: no pixel of the object that the phrase is about
-# is near the peak. Or it *looked right and named wrong*. **For what percentage of the false words did it look right?**
+# Back to scenes. Before a false word the model either *looked wrong*, with the peak nowhere near the object that the phrase
+# is about, or it *looked right and named wrong*. **For what percentage of the false words did it look right?**
 
 # %%
 my_guess_looked_right = ...
@@ -415,8 +412,8 @@ for axis in axes.flat:
 figure
 
 # %% [markdown]
-# Every single one. The models look at the object and take a circle for a square. Now look at the outlines: each of these objects is
-# partly covered. Is the map to blame, or the picture? Two cures, one for either suspicion.
+# Every single one. The models look at the object and take a circle for a square. But look at the outlines: each of these
+# objects is partly covered. Is the map to blame, or the picture? Two cures, one for either suspicion.
 #
 # - **A better map.** `look_again` replaces the map of one word and leaves everything else as it is. The new map is the one that a
 #   person might draw: even over the object, zero elsewhere. You write it.
@@ -492,19 +489,20 @@ reveal("cured by the picture, percent", my_guess_picture, by_picture)
 # %% [markdown]
 # The better map cures a quarter of the mistakes, 6 of 24. The better picture cures 22, and there the whole caption had to be right.
 #
-# So a map tells you *where* the model looked, and with that it tells a mistake of looking from a mistake of naming. It does not
-# tell you why the model misread what is there. A look at the picture suggested a reason, and an experiment confirmed it: change
-# one thing, leave the rest as it is, and see whether the mistake goes.
+# So a map tells a mistake of looking from a mistake of naming, but not why the model misread what is there. A look at the
+# picture suggested a reason, and an experiment confirmed it: change one thing, leave the rest as it is, and see whether the
+# mistake goes.
 
 # %% [markdown]
 # ## Is attention an explanation?
 # <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satcourse.widgets.steering.look_again | tests/test_steering.py::TestLookAgain::test_one_step_written_out -->
 #
-# A map beside a word could be mere decoration. Jain and Wallace (2019) found text classifiers that give the same answer under very
-# different attention; Wiegreffe and Pinter (2019) replied that it depends on what you call an explanation. So ask the captioner.
-# Take a word that is true of one object and false of the other, and replace only its map: by one over *the other* object, over *its
-# own* object, or *even* over all places. (You know this as activation patching, or steering.) **When the light moves to the other
-# object, what percentage of the words say what is true there? And what percentage stay as they are under an even map?**
+# A map beside a word could be mere decoration: Jain and Wallace (2019) found text classifiers that give the same answer
+# under very different attention; Wiegreffe and Pinter (2019) replied that it depends on what you call an explanation. So
+# ask the captioner. Take a word that is true of one object and false of the other, and replace only its map: by one over
+# *the other* object, over *its own*, or *even* over all places. (You know this as activation patching, or steering.) **When
+# the light moves to the other object, what percentage of the words say what is true there? And what percentage stay as they
+# are under an even map?**
 
 # %%
 my_guess_follow = ...
@@ -565,23 +563,23 @@ reveal("soft: follow the light", my_guess_follow, percent["soft", "the other obj
 reveal("soft: stay under an even map", my_guess_stay, percent["soft", "all places"][0])
 
 # %% [markdown]
-# 61 percent follow with soft attention and 55 with hard, and nothing else happens as often. With the new map on the word's own
-# object, hardly any word changes to what is true of the other (1 and 0 percent). So it matters *where* the light lies, and not only
-# that somebody has touched it. No decoration, then. But mind three limits.
+# 61 percent follow with soft attention and 55 with hard. With the new map on the word's own object, hardly any word does (1
+# and 0 percent), so it matters *where* the light lies, and not only that somebody has touched it. No decoration, then. But
+# mind three limits.
 #
-# - What we have shown is that the vector that is read decides most words. But the model's own maps are no drawings of objects, and
-#   with such a drawing over the right object 87 and 91 percent of the words stay, not all.
-# - Sizes and colours follow much more often than shapes and textures. (Captions may leave a plain texture out, so on a plain object
-#   the model can skip it and say the colour. That does not count.)
-# - Under an even map 38 and 65 percent stay. These words are not explained by their own map. The sentence so far, the contexts of
-#   earlier words, which the LSTM remembers, or the mean of all vectors is enough for them.
+# - The model's own maps are no drawings of objects: with such a drawing over the right object 87 and 91 percent of the
+#   words stay, not all.
+# - Sizes and colours follow much more often than shapes and textures. (Over a plain object the model may leave the texture
+#   out and say the colour. That does not count.)
+# - Under an even map 38 and 65 percent stay. For these words the sentence so far, what the LSTM remembers of earlier looks,
+#   or the mean of all vectors is enough.
 
 # %% [markdown]
 # ## Words that name nothing
 # <!-- index: claim: attention can look at non-object regions | where "a", "is", "to the left of" look, and whether they need to | satcourse.widgets.steering.look_again | tests/test_steering.py::TestLookAgain::test_where_it_looks_by_itself_it_says_the_same -->
 #
-# At every word $\alpha_t$ sums to 1, so the model has to look somewhere, for "is" as for "circle". Does "is" need its light? Give
-# each word an even map and see whether it stays. **What percentage of the articles do?**
+# At every word $\alpha_t$ sums to 1, so the model has to look somewhere, for "is" as for "circle". Does "is" need its
+# light? **What percentage of the articles stay under an even map?**
 
 # %%
 my_guess_articles = ...
@@ -613,18 +611,18 @@ for name in models:
 reveal("soft: articles that stay, percent", my_guess_articles, table["soft", "a, the"][0])
 
 # %% [markdown]
-# 95 percent of the articles stay with soft attention and all with hard, and words of relation do nearly as well; of the words about
-# an object only 40 and 72 percent do. The model has to look at something even when it needs nothing, and only the gate can say so.
-# It does at words of relation, where it is less than half as open as at words about an object. It does not at the soft model's articles:
-# there it stays at 0.85, wide open for light that hardly any "a" needs. So do not read meaning into the map of "a", even if it lies
-# on a beautiful circle.
+# 95 percent of the articles stay with soft attention and all with hard, and words of relation do nearly as well; of the
+# words about an object only 40 and 72 percent do. The model has to look at something even when it needs nothing, and only
+# the gate can say so. It does at words of relation, where it is less than half as open as at words about an object, but not
+# at the soft model's articles: there it stays at 0.85, wide open for light that hardly any "a" needs. So do not read
+# meaning into the map of "a", even if it lies on a beautiful circle.
 
 # %% [markdown]
 # ## Force a word
 #
-# You know this widget from notebook 00: drag along the sentence, and click on the picture to move the light. Now press one of the
-# words beside it, or type another: the words before it stay, and the model goes on from there. `Scrubber(models["hard"], shown)`
-# shows the other model, and `Scrubber(photographer, photographs)` the photographs.
+# You know this widget from notebook 00: drag along the sentence, and click on the picture to move the light. Now press one
+# of the words beside it, or type another: the words before it stay, and the model goes on from there.
+# (`Scrubber(photographer, photographs)` shows the photographs.)
 
 # %%
 shown = {"scene 1": data.photo(right[0]), "scene with a mistake": data.photo(blamed[0])}
@@ -632,9 +630,9 @@ shown |= {f"scene {number}": data.photo(each) for number, each in enumerate(righ
 Scrubber(models["soft"], shown)
 
 # %% [markdown]
-# The same from code. Above, we forced the light and the words followed. Now force a word, and see whether the light follows: the
-# caption's first colour becomes that of the other object, and nothing in the picture has changed. Which shape will it name next?
-# (Drawn are the maps of colour and shape, alone and then forced.)
+# Above, we forced the light and the words followed. Now force a word, and see whether the light follows: the caption's
+# first colour becomes that of the other object. Which shape will it name next? (Drawn are the maps of colour and shape,
+# alone and then forced.)
 
 # %%
 a = annotate(models["soft"], shown["scene 1"])
@@ -660,16 +658,15 @@ plots.attention_figure(
 # %% [markdown]
 # ## What to remember
 #
-# - A map shows which vectors were read for a word, on a coarse grid. It does not outline the object, it does not say where the
-#   evidence in the vector came from, and it does not prove that the word is true.
+# - A map shows which vectors were read for a word. It does not outline the object, say where the evidence came from, or
+#   prove that the word is true.
 # - Count, and with controls: chance, the centre of the picture, a map that ignores the word.
-# - On photographs, 7 by 7 places of a frozen encoder point at the named thing less often than the centre of the picture does; 14
-#   by 14 places of a trained encoder point there more often.
+# - On photographs, our maps over a frozen encoder lose to the centre of the picture, and those over a trained one beat it.
 # - The mistakes on scenes are mistakes of naming, not of looking. Maps do not say why; experiments do.
-# - For words about an object the light is a cause: move it, and most of them follow. Articles and relations do not need theirs.
+# - For words about an object the light is a cause: move it, and most follow. Articles and relations do not need theirs.
 #
-# All this was easy to ask, because each word had one map. Today's models have dozens. [Notebook 10](10_from_2015_to_now.ipynb) asks one of them
-# the same questions, and why attention won.
+# All this was easy to ask, because each word had one map. Today's models have dozens, and
+# [notebook 10](10_from_2015_to_now.ipynb) asks one of them the same questions.
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a wrong caption, three controls
@@ -740,8 +737,8 @@ def reading() -> tuple[int, str, str]:
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell.* ICML 2015, sections 4.2.1 and 5.4. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - J. Zhang, Z. Lin, J. Brandt, X. Shen, S. Sclaroff. *Top-down Neural Attention by Excitation Backprop.* ECCV 2016: the pointing game. [arXiv:1608.00507](https://arxiv.org/abs/1608.00507)
-# - C. Liu, J. Mao, F. Sha, A. Yuille. *Attention Correctness in Neural Image Captioning.* AAAI 2017: the mass. [arXiv:1605.09553](https://arxiv.org/abs/1605.09553)
+# - The pointing game: J. Zhang et al., ECCV 2016. [arXiv:1608.00507](https://arxiv.org/abs/1608.00507)
+# - The mass: C. Liu et al., AAAI 2017. [arXiv:1605.09553](https://arxiv.org/abs/1605.09553)
 # - S. Jain, B. C. Wallace. *Attention is not Explanation.* NAACL 2019. [arXiv:1902.10186](https://arxiv.org/abs/1902.10186)
 # - S. Wiegreffe, Y. Pinter. *Attention is not not Explanation.* EMNLP 2019. [arXiv:1908.04626](https://arxiv.org/abs/1908.04626)
 
