@@ -13,15 +13,15 @@
 # %% [markdown]
 # # 10. From 2015 to now: attention without the LSTM
 #
-# Notebook 00 left a question open. Attention, the idea on which today's language models are built, was worth about one point of
-# BLEU on Flickr8k, and only with the older encoder. So why did it win? To find out, we keep the annotation vectors, throw the LSTM
-# away, and put attention in its place. Then we ask the new decoder everything that notebook 09 asked the old one, and some of the
-# answers change.
+# Notebook 00 left a question open. Attention, the idea on which today's language models are built, was worth about one
+# point of BLEU on Flickr8k, and only with the older encoder. So why did it win? To find out, we keep the annotation
+# vectors, throw the LSTM away, and put attention in its place. Then we ask the new decoder what notebook 09 asked the old
+# one, and some of the answers change.
 #
 # **You will be able to**
 #
 # - write scaled dot-product attention with heads and a mask, and train a Transformer that captions;
-# - find out which of its eight maps means anything, and why "the" attention map of a Transformer does not exist;
+# - find out which of its eight maps means anything;
 # - read the drawings of today's vision-language models: patches, projector, gate;
 # - say why attention won.
 #
@@ -70,9 +70,9 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # | know their order | one comes after the other | a vector for each position is added |
 # | decide how much of the picture to use | the gate $\beta_t$ | what is read is *added*, and may be small |
 #
-# The second row is the bold one. An LSTM carries all that it knows of the sentence in a state of fixed size. You have met one in
-# [notebook 01](01_attention_before_images.ipynb), and you know the cure: do not carry, look back. So the words will look at the words, by the
-# same function with which they look at the picture.
+# The second row is the bold one. A state of fixed size that has to carry a sentence: you have met one in
+# [notebook 01](01_attention_before_images.ipynb), and you know the cure. Do not carry, look back. So the words will look at
+# the words, by the same function with which they look at the picture.
 
 # %% [markdown]
 # ## Where to look, with several heads
@@ -80,11 +80,12 @@ plt.rcParams["figure.constrained_layout.use"] = True
 #
 # > **Vaswani et al. (2017), section 3.2.** Queries $Q$ ask, keys $K$ are asked, values $V$ are read:
 # > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\Big(\frac{QK^\top}{\sqrt{d_k}}\Big)\,V .$$
-# > Several *heads* do this side by side. Each has its own share, $d_k = d / \text{heads}$ of the $d$ numbers, and what they have
-# > read is put next to each other again.
+# > Several *heads* do this side by side, each with its share of $d_k = d / \text{heads}$ numbers, and what they have read
+# > is put next to each other again.
 #
-# That is equations 4 to 6 of our paper with a dot product for the perceptron (notebook 04 shows what the root is for). Heads are new:
-# one softmax can hold one opinion about where to look, and four can hold four. Where a mask is False, a query may not look.
+# That is equations 4 to 6 of our paper with a dot product for the perceptron ([notebook 04](04_soft_attention.ipynb) shows
+# what the root is for). Heads are new: one softmax can hold one opinion about where to look, and four can hold four. Where
+# a mask is False, a query may not look.
 
 
 # %% tags=["task:10.1"]
@@ -136,9 +137,9 @@ def read(alpha: Tensor, v: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# Now who may look at whom? A word may look at all places, and at the words up to itself. It must not look at those after it: when
-# the caption is written, they do not exist. A place looks at all places and at no word: a picture has no order, and it was there
-# before the caption. With no places at all, `visible(0, C)` is the mask that makes a language model.
+# Now who may look at whom? A word may look at all places, and at the words up to itself: when a caption is written, those
+# after it do not exist. A place looks at all places and at no word: a picture has no order, and it was there before the
+# caption. With no places at all, `visible(0, C)` is the mask that makes a language model.
 
 
 # %% tags=["task:10.3"]
@@ -228,8 +229,8 @@ class TransformerDecoder(nn.Module):
 
 
 # %% [markdown]
-# Look at what is *not* in `forward`: a loop over the words. Each position gets the true words before it, and all of them are done at
-# once. Keep that in mind; it will turn out to be the answer.
+# Look at what is *not* in `forward`: a loop over the words. All positions are done at once. Keep that in mind; it will turn
+# out to be the answer.
 #
 # ## Train it
 #
@@ -288,9 +289,8 @@ with torch.no_grad():
 reveal("objects of 200 named right", my_guess_right, right)
 
 # %% [markdown]
-# 193 again, give or take a few. The LSTM is gone, and nobody misses it. Nobody is better off either: the
-# [full trainings](../docs/results.md) agree, with 96 percent of the captions right in everything for
-# the one and for the other.
+# 193 again, give or take a few. The LSTM is gone, and nobody misses it. Nobody is better off either: in
+# [full trainings](../docs/results.md) both get 96 percent of the captions right in everything.
 
 # %% [markdown]
 # ## Eight maps for "blue"
@@ -322,10 +322,10 @@ print(" ".join(captions[number]))
 show_photographs(figure)
 
 # %% [markdown]
-# The mean is a clean picture of the blue triangle, and it is the one that gets printed. The heads behind it do as they please: one also
-# lights the purple circle, another an empty corner. So count, as in [notebook 09](09_reading_the_model.ipynb). Take every word that tells the two
-# objects of a scene apart, true of one and false of the other. **For what percentage of them is the peak of the mean map on the
-# object's own pixels? And for the worst of the eight heads?**
+# The mean is a clean picture of the blue triangle, and it is the one that gets printed. The heads behind it do as they
+# please: one also lights the purple circle, another an empty corner. So count, as in
+# [notebook 09](09_reading_the_model.ipynb), every word that tells the two objects of a scene apart. **For what percentage
+# of them is the peak of the mean map on the object's own pixels? And for the worst of the eight heads?**
 
 # %%
 my_guess_mean = ...
@@ -374,18 +374,18 @@ up = np.mean(middles) - (mean_map.argmax(1) // 14 * 16 + 8).float().mean().item(
 print(f"the mean's peak lies {up:.0f} pixels above the middle of the object")
 
 # %% [markdown]
-# The mean points nearly as well as the LSTM did, 90 percent. No head does: they range from 41, worse than a map that ignores the word, to
-# 86. Eight witnesses, most of them mediocre, and together they find the object. (Do not bank on it: in three
-# [full trainings](../docs/results.md) the mean reached 76 to 87 percent, and the LSTM 92 to 95.)
+# The mean points nearly as well as the LSTM did, 91 percent. No head does: they range from 39, worse than a map that
+# ignores the word, to 87. Eight witnesses, most of them mediocre, and together they find the object. (Do not bank on it: in
+# three [full trainings](../docs/results.md) the mean reached 76 to 87 percent, and the LSTM 92 to 95.)
 #
-# And the peak lies 12 pixels *above* the middle of the object, as in notebooks 04 and 09. There we blamed the encoder. Now we have
-# exchanged the whole decoder and kept the encoder, and the shift has stayed. Case closed.
+# And the peak lies 12 pixels *above* the middle of the object, as in notebook 09. There we blamed the encoder. Now we have
+# exchanged the whole decoder, and the shift has stayed. Case closed.
 
 # %% [markdown]
 # ## Move the light, head by head
 #
-# Pointing proves nothing, as notebook 09 insisted; move the light and see whether the word follows. There, 61 percent of all words
-# did, and on the words that we ask about here it is 72. But which light do you move, if there are eight?
+# Pointing proves nothing, as notebook 09 insisted; move the light and see whether the word follows. There, 61 percent did,
+# and of the words that we ask about here it is 72. But which light do you move, if there are eight?
 
 
 # %% tags=["task:10.4"]
@@ -483,18 +483,18 @@ reveal("all heads moved: follow, percent", my_guess_all, table["other object, al
 reveal("the head that points best, alone, percent", my_guess_best, alone[best])
 
 # %% [markdown]
-# All heads together move 57 percent of the words. The head that points best, at the object in 86 percent of cases, moves 7. Another
-# points there in 68 percent and moves 1. **A head can have a beautiful map and no vote.** Whoever prints one head's map calls a
-# witness who was never heard.
+# All heads together move 57 percent of the words. The head that points best, at the object in 87 percent of cases, moves 7.
+# Another points there in 69 percent and moves 1. **A head can have a beautiful map and no vote.** Whoever prints one head's
+# map calls a witness who was never heard.
 #
-# Which layer decides? Here it takes both, with 21 and 35 percent. In a [full training](../docs/results.md) of two layers with
-# four heads it is the first, 55 percent, and the second moves 4. Nothing in the loss cares who does the work. So "layer 2 finds the
-# colours" is a sentence about one training run.
+# Which layer decides? Here it takes both, with 21 and 36 percent. In a [full training](../docs/results.md) it is the first,
+# 55 percent, and the second moves 4. Nothing in the loss cares who does the work, so "layer 2 finds the colours" is a
+# sentence about one training run.
 #
 # ### Take the place away
 #
-# The fairest test of all heads gives them nothing foreign: all get their own mean map, without the places of the object and
-# around it. The control takes away the *other* object.
+# The fairest test gives the heads nothing foreign: all get their own mean map, without the places on and around the object.
+# The control takes away the *other* object.
 
 # %%
 near = functional.max_pool2d((covers > 0).float().view(-1, 1, 14, 14), 3, 1, 1).view(
@@ -511,20 +511,20 @@ for name, gone in taken.items():
     print(f"taken away: {name:18} {taken[name][0]:3.0f} % follow, {taken[name][1]:3.0f} % stay")
 
 # %% [markdown]
-# Without its own object 13 percent of the words stay, without the other one 87. So the places under the peaks do matter, and the control
-# changes nothing. Where does that leave the findings of notebook 09?
+# Without its own object 12 percent of the words stay, without the other one 88. So the places under the peaks do matter.
+# Where does that leave the findings of notebook 09?
 #
 # | with one map | with eight |
 # | --- | --- |
 # | maps lie on what is named; a map that ignores the word does not | holds for the mean; a single head may point anywhere |
 # | the peak lies above the object | holds, by as much: the encoder does it |
 # | words follow the light | holds if every head is moved; no head alone decides |
-# | an even map over the *right* object changes little | holds less: 73 percent stay, where 88 did |
+# | an even map over the *right* object changes little | holds less: 74 percent stay, where 88 did |
 
 # %% [markdown]
 # ## What a vision-language model changes
 #
-# Less than you would think. Here is the exchange, part by part.
+# Less than you would think.
 #
 # | here | there |
 # | --- | --- |
@@ -533,13 +533,13 @@ for name, gone in taken.items():
 # | `places` in each layer, trained together with the rest | Flamingo puts such layers between those of a *frozen* language model, each behind a gate $\tanh(g)$ that starts at $g = 0$ |
 # | keys and values made of $a$ | LLaVA has no `places` at all: a *projector*, one or two linear layers, makes a "word" of each patch, and the words look at them as they look at each other |
 #
-# A Vision Transformer with patches of 16 pixels makes 14 by 14 vectors of a 224-pixel picture. That is exactly the paper's grid.
+# A Vision Transformer with patches of 16 pixels makes 14 by 14 vectors of a 224-pixel picture: exactly the paper's grid.
 #
 # ### A gate that starts closed
 #
-# With its gates shut, Flamingo *is* the language model that it was built from, so training begins from something that can talk. Ours has
-# read nothing but captions. **With its eyes shut, how many different captions will it write for 100 scenes, and how
-# many of the 200 objects will it name right?**
+# With its gates shut, Flamingo *is* the language model that it was built from, so training begins from something that can
+# talk. Ours has read nothing but captions. **With its eyes shut, how many different captions will it write for 100 scenes,
+# and how many of the 200 objects will it name right?**
 
 # %%
 my_guess_captions = ...
@@ -559,8 +559,8 @@ reveal("objects of 200 named right", my_guess_blind, blind_right)
 #
 # ### Patches that are words
 #
-# Your `visible` had an argument that has not been used yet: places in front of the words, in one sequence. That is LLaVA's way. In each row
-# of this picture somebody asks; the coloured cells may be looked at.
+# Your `visible` had an argument that has not been used yet: places in front of the words, in one sequence. That is LLaVA's
+# way. In each row somebody asks, and may look at the coloured cells.
 
 # %%
 P, W = 6, 5
@@ -586,9 +586,10 @@ for axis, (name, mask) in zip(axes, wirings.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# On the right nothing is left of cross-attention: one softmax over places and words alike. (PaliGemma wires them so; in LLaVA the patches look only
-# back, too.) The price is length. LLaVA-1.5 puts 576 patches in front of your question; Flamingo makes 64 summaries of
-# them first, and BLIP-2 32.
+# On the right nothing is left of cross-attention: one softmax over places and words alike.
+# ([PaliGemma](https://arxiv.org/abs/2407.07726) wires them so; in LLaVA the patches look only back, too.) The price is
+# length: [LLaVA-1.5](https://arxiv.org/abs/2310.03744) puts 576 patches in front of your question, while Flamingo makes 64
+# summaries of them first, and [BLIP-2](https://arxiv.org/abs/2301.12597) 32.
 
 # %% [markdown]
 # ## Ten years on one page
@@ -605,7 +606,7 @@ plt.show()
 # | 2022 | [Alayrac et al.](https://arxiv.org/abs/2204.14198), Flamingo | a language model's words at a picture, through gates | training the language model |
 # | 2023 | [Liu et al.](https://arxiv.org/abs/2304.08485), LLaVA | everything at everything before it | cross-attention |
 #
-# Read the last column from top to bottom. It is a list of things that everybody had thought necessary.
+# Read the last column from top to bottom: a list of things that everybody had thought necessary.
 
 # %% [markdown]
 # ## How long does it have to wait?
@@ -646,14 +647,14 @@ reveal("times as long for 12 words", my_guess_12, ratios[0])
 reveal("times as long for 200 words", my_guess_200, ratios[-1])
 
 # %% [markdown]
-# About twice as long for a caption, and four to eight times for a paragraph. (Clocks differ from run to run.) An LSTM needs $h_{199}$
-# before it can begin with $h_{200}$: 200 small steps in a row, and a processor that waits. In the Transformer no word waits for another,
-# which is the loop that `forward` did not have. These are two CPU cores, and a GPU has thousands to keep busy. (All this holds in
-# training. When it writes, a Transformer goes word by word like everybody else.)
+# About twice as long for a caption, and four to eight times for a paragraph (clocks differ). An LSTM needs $h_{199}$ before
+# it can begin with $h_{200}$: 200 small steps in a row, and a processor that waits. In the Transformer no word waits for
+# another; that is the loop that `forward` did not have. And these are two CPU cores, where a GPU has thousands to keep
+# busy. (In training, that is. When it writes, a Transformer goes word by word like everybody else.)
 #
 # ## So why did it win?
 #
-# First, what was it worth? Here are the figures of 2015, and ours.
+# First, what was it worth, in 2015 and here?
 
 # %%
 stored = {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in shipped.evaluations()}
@@ -663,31 +664,31 @@ for name, metric in (("flickr8k-lite0", "BLEU-4"), ("flickr8k-lite0", "METEOR"),
     print(f"{name}, {metric}:", ", ".join(figures))
 
 # %% [markdown]
-# Nothing on COCO for soft attention and 0.7 for hard (beside another model, so take it as a hint); 0.1 on
-# our Flickr8k (1.2 with the paper's encoder, notebook 00). And if you bet on the Transformer, look again: by METEOR it is *worse* than
-# the LSTM on these 6,000 photographs. So the reasons why attention won are not in this table. We see three.
+# On COCO nothing for soft attention and 0.7 for hard, beside a different model; on our Flickr8k 0.1 (1.2 with the paper's
+# encoder, notebook 00). And if you bet on the Transformer, look again: by METEOR it is *worse* than the LSTM on these 6,000
+# photographs. So the reasons why attention won are not in this table. We see three.
 #
-# **The exam was too easy.** "A dog runs on the grass" can be said by anybody who knows that there is a dog and some grass, and a mean vector
-# knows. Where a sentence has to say what lies where, attention takes the captions that are right from 37 to 96 percent. It was not
-# that attention had one point to offer. Flickr8k had one point to give.
+# **The exam was too easy.** "A dog runs on the grass" can be said by anybody who knows that there is a dog and some grass,
+# and a mean vector knows. Where a sentence has to say what lies where, attention takes the captions that are right from 37
+# to 96 percent. It was not that attention had one point to offer: Flickr8k had one point to give.
 #
-# **It does not wait.** In 2015 attention was the part that looks. It was also the part that needs no memory. Throw out
-# what has to wait, and you can train on longer texts, and on more of them. Whoever reads six pages while others read one may well learn less
-# from each.
+# **It does not wait.** In 2015 attention was the part that looks. It was also the part that needs no memory. Throw out what
+# has to wait, and you can train on longer texts, and on more of them. Whoever reads six pages while others read one may
+# well learn less from each.
 #
 # **It does not care.** Your `weights` and `read` have worked on words and on places, and nobody told them which was which. A part that does
 # not know what it reads fits wherever something can be cut into a list of vectors. That is how the last column of the history got so long.
 #
-# And the price? The paper was loved for its pictures: at last one could *see* where a network looks. That is what got lost. Now there are
-# eight maps, no single one has a vote, and the clean one is a mean; in LLaVA's model of 7 billion weights there are a thousand. **Attention
-# was invited for its eyes, and hired for its arithmetic.**
+# And the price? The paper was loved for its pictures: at last one could *see* where a network looks. That is what got lost.
+# Now there are eight maps, no single one has a vote, and the clean one is a mean; in LLaVA's model of 7 billion weights
+# there are a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
 #
 # This is a reading, not a proof. The strongest argument, that more data went on helping, does not fit into a notebook.
 
 # %% [markdown]
 # ## What to remember
 #
-# - Attention with heads is the attention of 2015 with a scaled dot product, several times side by side, each with its share of the numbers.
+# - Attention with heads is the attention of 2015 with a scaled dot product, several times side by side.
 # - A mask decides who may look at whom. Words at words gives a language model; patches in front of the words, a model that sees.
 # - The mean of the heads points better than any head. A single head may point and have no vote: move it.
 # - Which layer or head does a job is up to the training run.
@@ -899,15 +900,8 @@ show_photographs(figure)
 # %% [markdown]
 # ## References
 #
-# - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044); the rest of the table above:
-#   [1409.0473](https://arxiv.org/abs/1409.0473), [1612.01887](https://arxiv.org/abs/1612.01887), [1707.07998](https://arxiv.org/abs/1707.07998),
-#   [2010.11929](https://arxiv.org/abs/2010.11929), [2103.00020](https://arxiv.org/abs/2103.00020).
-# - A. Vaswani et al. *Attention Is All You Need.* NIPS 2017. [arXiv:1706.03762](https://arxiv.org/abs/1706.03762)
-# - J.-B. Alayrac et al. *Flamingo: a Visual Language Model for Few-Shot Learning.* NeurIPS 2022. [arXiv:2204.14198](https://arxiv.org/abs/2204.14198)
-# - J. Li et al. *BLIP-2.* ICML 2023. [arXiv:2301.12597](https://arxiv.org/abs/2301.12597)
-# - H. Liu et al. *Visual Instruction Tuning.* NeurIPS 2023: LLaVA. [arXiv:2304.08485](https://arxiv.org/abs/2304.08485); LLaVA-1.5:
-#   [arXiv:2310.03744](https://arxiv.org/abs/2310.03744)
-# - L. Beyer et al. *PaliGemma.* 2024. [arXiv:2407.07726](https://arxiv.org/abs/2407.07726)
+# The history above links to its papers. *Attention Is All You Need* (Vaswani et al., NIPS 2017) is the one to read next:
+# [arXiv:1706.03762](https://arxiv.org/abs/1706.03762).
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.
