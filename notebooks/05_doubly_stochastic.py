@@ -13,18 +13,18 @@
 # %% [markdown]
 # # 5. Doubly stochastic attention, and what soft attention approximates
 #
-# The paper makes two brief remarks about soft attention. The first adds a penalty: by the end of a caption, every place should have had
-# its share of the light. The second says why soft attention, which reads a weighted *mean* of places, comes close to averaging the
-# *predictions* over randomly chosen places. You will build both and test both.
+# The paper makes two brief remarks about soft attention. The first adds a penalty: by the end of a caption, every place
+# should have had its share of the light. The second says why soft attention, which reads a *mean* of places, comes close to
+# a mean of *predictions* over randomly chosen places. You will build both and test both.
 #
-# One question stays open until the middle of the page. The authors' code multiplies the penalty by $\lambda = 1$, and the paper reports
-# better captions. We multiply ours by $\lambda = 1$, and the true captions become less likely. How come?
+# One question stays open until the middle of the page. The authors multiply the penalty by $\lambda = 1$, and report better
+# captions. We multiply ours by $\lambda = 1$, and the true captions become less likely. How come?
 #
 # **You will be able to**
 #
 # - say what equation 14 really asks for, and what $\tau$ has to do with it (a surprise);
 # - translate a $\lambda$ from one program to another, and say what it does to the maps and to the likelihood;
-# - derive the NWGM of section 4.2, and measure how far soft attention is from the exact marginal.
+# - derive the NWGM of section 4.2, and measure how far soft attention is from what it approximates.
 #
 # **Time**: 38 minutes to read, 37 more to write, 70 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
 # nothing to download.
@@ -62,12 +62,12 @@ use_page_style()
 # %% [markdown]
 # ## Two sums
 #
-# The maps of a caption form a table, with a row for each word and a column for each place. Each row sums to one, because a softmax made
-# it. What do the columns sum to? $m_i = \sum_t \alpha_{ti}$ is all the attention that place $i$ gets during the caption, its *coverage*.
-# Together the columns sum to $C$, so an even share is $C/L$.
+# The maps of a caption form a table, with a row for each word and a column for each place. Each row sums to one, because a
+# softmax made it. Column $i$ sums to $m_i = \sum_t \alpha_{ti}$, all the attention that place $i$ gets during the caption,
+# its *coverage*. Together the columns sum to $C$, so an even share is $C/L$.
 #
-# Here is a caption by satlib's scenes model, which was trained without any penalty. **How many of the 196 places get less than half of an
-# even share?**
+# Here is a caption by satlib's scenes model, which never knew a penalty. **How many of the 196 places get less than half of
+# an even share?**
 
 # %%
 guess_neglected = ...  # a number in place of the dots, before you run the next cell
@@ -109,22 +109,24 @@ reveal(f"of {L} places", guess_neglected, neglected.sum().item())
 print(f"the place with the most has {coverage.max() / (C / L):.0f} times its even share")
 
 # %% [markdown]
-# 132 places, two thirds of the picture, get less than half of their share; the most popular one has 17 times its even share. The light is on the two
-# objects, or just beside them, and since the caption mentions nothing else, you may find this sensible.
+# 132 places, two thirds of the picture, get less than half of their share, and the most popular one gets 17 times an even
+# share. The light is on the two objects, or just beside them, and since the caption mentions nothing else, you may find
+# this sensible.
 
 # %% [markdown]
 # ## The penalty
 # <!-- index: equation 14 | L_d = -log p(y given a) + lambda sum_i (1 - sum_t alpha_ti)^2 | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 # <!-- index: section 4.2.1 | doubly stochastic attention: sum_t alpha_ti near tau | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_at_uniform_attention -->
 #
-# > **Paper, section 4.2.1** (in our words). Over places the weights sum to one by construction; over words nothing constrains them, so the
-# > decoder may ignore parts of the image. To discourage that, training asks for $\sum_t \alpha_{ti} \approx \tau$, with $\tau \ge L/D$,
-# > and $\tau$ simply set to 1 ($D$ is the size of an annotation vector). The loss is
+# > **Paper, section 4.2.1** (in our words). Over words nothing constrains the weights, so the decoder may ignore parts of
+# > the image. To discourage that, training asks for $\sum_t \alpha_{ti} \approx \tau$, with $\tau \ge L/D$, and $\tau$
+# > simply set to 1 ($D$ is the size of an annotation vector). The loss is
 # > $$L_d = -\log p(y|a) + \lambda \sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2. \tag{14}$$
 # > The authors saw better scores with it, and richer captions.
 #
-# A table whose rows *and* columns sum to one is called doubly stochastic, hence the name. But think before you program. A caption of
-# $C$ words has $C$ units of attention to give away, and each of the $L$ places wants 1. What is the least that the penalty can be?
+# A table whose rows *and* columns sum to one is called doubly stochastic, hence the name. But think before you program: a
+# caption of $C$ words has $C$ units of attention to give away, and each of the $L$ places wants 1. What is the least that
+# the penalty can be?
 
 
 # %% tags=["task:5.1"]
@@ -165,16 +167,16 @@ print(f"the caption above: {penalty(table[None])[0]:.1f}; it cannot go below {le
 # %% [markdown]
 # ## What it asks for
 #
-# Look at the last line. Our neglectful caption pays 174, and a perfect one would pay 169. Most of the bill is a fixed charge.
-# To see why, put $\tau$ in place of 1 and expand the square. Whatever the decoder does, $\sum_i m_i = C$:
+# Our neglectful caption pays 174, and a perfect one would pay 169: most of the bill is a fixed charge. To see why, put
+# $\tau$ in place of 1 and expand the square. Whatever the decoder does, $\sum_i m_i = C$:
 #
 # $$\sum_i (\tau - m_i)^2 = L\tau^2 - 2\tau C + \sum_i m_i^2 = \underbrace{L \big(\tau - \tfrac{C}{L}\big)^2}_{\text{a constant}} + \sum_i \big(m_i - \tfrac{C}{L}\big)^2 .$$
 #
 # Three things follow.
 #
 # 1. **It asks for even coverage, not for ones.** The decoder can only change the second part, the distance from the even share.
-# 2. **$\tau$ does nothing.** It appears only in the constant. $\tau = 1$, $\tau = L/D$ and $\tau = 0$ give the same gradient, and train
-#    the same model.
+# 2. **$\tau$ does nothing.** It appears only in the constant, so $\tau = 1$, $\tau = L/D$ and $\tau = 0$ train the same
+#    model.
 # 3. **There are two ways to please it.** $\sum_i m_i^2 = \sum_t \lVert \alpha_t \rVert^2 + \sum_{t \ne u} \alpha_t \cdot \alpha_u$: the
 #    first sum is small if each map is broad, the second if different words look at different places.
 
@@ -190,9 +192,9 @@ for tau in (0, L / D):  # 2
     assert_close(to_tau, to_one)
 
 # %% [markdown]
-# *You may know this as load balancing.* Left alone, a mixture of experts sends nearly all tokens to the same few experts. Shazeer et al.
-# (2017) add the squared coefficient of variation of the experts' totals to the loss. Read "place" for "expert" and "word" for "token", and
-# it is this penalty, up to constants:
+# *You may know this as load balancing.* Left alone, a mixture of experts sends nearly all tokens to the same few experts,
+# so Shazeer et al. (2017) add the squared coefficient of variation of the experts' totals to the loss. Read "place" for
+# "expert" and "word" for "token", and it is this penalty, up to constants:
 
 # %%
 assert_close(unevenness, C**2 / L * (m.std(correction=0) / m.mean()) ** 2)
@@ -200,8 +202,8 @@ assert_close(unevenness, C**2 / L * (m.std(correction=0) / m.mean()) ** 2)
 # %% [markdown]
 # ### Only the penalty, no decoder
 #
-# Which of the two ways does the penalty itself prefer? Take the energies as parameters, without decoder or caption, and go downhill on
-# your penalty alone, with 14 words and 49 places, once from sharp maps and once from nearly even ones. The sharp maps begin with a mean
+# Which of the two ways does the penalty itself prefer? Take the energies as parameters and go downhill on your penalty
+# alone, with 14 words and 49 places, once from sharp maps and once from nearly even ones. The sharp maps begin with a mean
 # entropy of 1.37 nats (an even map has 3.89). **What is it when the penalty has reached its floor?**
 
 # %%
@@ -240,17 +242,18 @@ plt.show()
 reveal("mean entropy after", guess_entropy, entropy(shared).mean().item())
 
 # %% [markdown]
-# The penalty falls to its floor, 25, and every place gets its even share. (Only 49 words on 49 places reach 0 and become doubly stochastic.)
-# But the sharp maps stay fairly sharp, 2.24 nats: the words share the picture out among themselves. The maps that began even stay even. So
-# the penalty is content with *look at everything at every word*, and just as content with *look somewhere else at each word*. What will a
-# decoder do that has a caption to write as well?
+# The sharp maps stay fairly sharp, 2.24 nats: the words share the picture out among themselves. (Only 49 words on 49 places
+# reach 0 and become doubly stochastic.) The maps that began even stay even. So the penalty is content with *look at
+# everything at every word*, and just as content with *look somewhere else at each word*. What will a decoder do that has a
+# caption to write as well?
 
 # %% [markdown]
 # ## Its scale
 #
-# First, how strong is $\lambda = 1$? Take a model that knows nothing yet: even maps, and the probability $1/K$ for each of the paper's $K =
-# 10{,}000$ words. The cross-entropy of a caption is then $C \ln K$, and the penalty is your least one. A caption of Flickr8k has $C = 11.8$
-# words on average, with the end mark. **How many times the cross-entropy is the penalty?**
+# How strong is $\lambda = 1$? Take a model that knows nothing yet: even maps, and the probability $1/K$ for each of the
+# paper's $K = 10{,}000$ words. The cross-entropy of a caption is then $C \ln K$, and the penalty is your least one. A
+# caption of Flickr8k has $C = 11.8$ words on average, with the end mark. **How many times the cross-entropy is the
+# penalty?**
 
 # %%
 guess_times = ...
@@ -260,10 +263,10 @@ times = least_penalty(11.8, 196) / (11.8 * math.log(10_000))
 reveal("penalty / cross-entropy", guess_times, times)
 
 # %% [markdown]
-# 1.59: at the start, the penalty is the *larger* part of the loss. That looks alarming and means nothing, because all of it is the
-# constant. What counts is the gradient, and that depends on how a program writes its loss. Somebody's program takes means, over words for the
-# cross-entropy and over places for the penalty. (All captions of a batch have $C$ words.) It says `weight = 1`. Which $\lambda$ in equation 14
-# would train the same model?
+# 1.59: at the start, the penalty is the *larger* part of the loss. That looks alarming and means nothing, because all of it
+# is the constant. What counts is the gradient, and that depends on how a program writes its loss. Somebody's program takes
+# means, over words for the cross-entropy and over places for the penalty, and says `weight = 1`. (All captions of a batch
+# have $C$ words.) Which $\lambda$ in equation 14 would train the same model?
 
 
 # %% tags=["task:5.3"]
@@ -278,8 +281,8 @@ def equivalent_lambda(weight: float, C: int, L: int) -> float:
 # Write down both losses. A loss times a constant trains the same model (up to the learning rate, which Adam makes up for).
 
 # %% [markdown]
-# We can measure this for any loss: take the gradient of its penalty at some energies, divide by that of its cross-entropy at a word, and
-# compare with equation 14.
+# We can measure this for any loss: divide the gradient of its penalty by that of its cross-entropy, and compare with
+# equation 14.
 
 # %%
 B, K = 64, 10_000
@@ -323,22 +326,22 @@ for name, (cross_entropy, of_maps) in FORMS.items():
 assert_close(same_as["means over words and places"], equivalent_lambda(1, C, L))
 
 # %% [markdown]
-# The first column is what a training log shows at the start, and it is worthless. The second is what trains, and a weight of 1 can mean
+# The first column is what a training log shows, and it is worthless. The second is what trains, and a weight of 1 can mean
 # anything from 0 to 12:
 #
-# - with both means, $12/196 = 0.061$ of the paper's; with the cross-entropy alone averaged, 12 times the paper's; both change with the length
-#   of the captions;
+# - with both means, $12/196 = 0.061$; with the cross-entropy alone averaged, 12; both change with the length of the
+#   captions;
 # - the official code sums over the images of a batch and averages over places, $64/196 = 0.33$: double the batch, and you have doubled
 #   $\lambda$;
-# - the gentler goal looks gentle, because its penalty starts at almost nothing. It trains the same model: $\tau$ does nothing;
-# - the last one does nothing at all, since over the places the maps sum to one already. No error, and a reassuring zero in the log. So make
-#   one check in anybody's code, your own included: *does the penalty change when the maps do?*
+# - the gentler goal looks gentle and trains the same model: $\tau$ does nothing;
+# - the last one does nothing at all, since over the places the maps sum to one already. No error, and a reassuring zero in
+#   the log. So check in anybody's code, your own included: *does the penalty change when the maps do?*
 
 # %% [markdown]
 # ## With and without
 # <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of training runs with lambda = 0 and 1 | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 #
-# Equation 14, then, in its original form. This is the loss that we train with, so it is yours.
+# Equation 14, then, in its original form: the loss that we train with, and it is yours.
 
 
 # %% tags=["task:5.4"]
@@ -354,12 +357,12 @@ def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
 # `penalty` gives one number for each caption, and so does the sum of its words' log-probabilities. The mean over the captions comes last.
 
 # %% [markdown]
-# We train decoders that differ only in $\lambda$, each from two random seeds, to know which differences are chance. The encoder is that of the
-# scenes model, frozen. On the true captions of 60 other scenes we measure
+# We train decoders that differ only in $\lambda$, each from two random seeds, to know which differences are chance. On the
+# true captions of 60 other scenes we measure
 #
 # - *ignored*: the percentage of places with less than half of the even share;
-# - the maps' *entropy* in nats (an even one has $\ln 196 = 5.28$), and their *movement* from word to word, the total variation between
-#   neighbours (0: it stands still, 1: nothing in common);
+# - the maps' *entropy* in nats (an even one has $\ln 196 = 5.28$), and their *movement* from word to word, the total
+#   variation between neighbours;
 # - *NLL*: negative log-likelihood in nats per word.
 #
 # **Without the penalty about 84 percent of the places are ignored. What percentage at $\lambda = 1$? And by how many nats per word does the
@@ -448,23 +451,24 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# If coverage is what you want, it works: from 84 percent of the places ignored to none. Of the two ways, our decoders took mostly the first:
-# the entropy of the maps rises from 2.8 to 4.9 nats, and they move less from word to word, 0.25 in place of 0.34. The picture shows how. The
-# peak for the colour word is still there, but over the caption a thin layer of light lies on everything, as if to pay a tax. And the tax is felt: the NLL
-# rises by 0.23 nats per word, while two seeds differ by 0.06 at most.
+# If coverage is what you want, it works: from 84 percent of the places ignored to none. Of the two ways, our decoders took
+# mostly the first: the entropy of the maps rises from 2.8 to 4.9 nats, and they move less from word to word. The peak for
+# the colour word is still there, but over the caption a thin layer of light lies on everything, as if to pay a tax. And the
+# tax is felt: the NLL rises by 0.23 nats per word, while two seeds differ by 0.06 at most.
 #
-# So how come the paper's captions got better? Part of the answer you have worked out: their 1 is not our 1. With its batches of 64, the
-# official code trains with a third of our $\lambda$. (Does a third cost less? Add `64 / 196` to the weights above, with more than two seeds.) Then, our captions leave most of the picture unmentioned on purpose, and photographs may
-# differ. But there too we could not reproduce the gain: on Flickr8k, our model trained as in the paper with $\lambda = 1$ [has no better BLEU
-# than one with 0.01](../docs/not-reproduced.md), though the two differ in more than $\lambda$. So do not copy a $\lambda$. (Our COCO recipe
-# did copy the official 1, and so asks for three times as much.)
+# So how come the paper's captions got better? Part of the answer you have worked out: their 1 is not our 1. With its
+# batches of 64, the official code trains with a third of our $\lambda$. (Does a third cost less? Add `64 / 196` to the
+# weights above, with more than two seeds.) Then, our captions leave most of the picture unmentioned on purpose. But on
+# photographs too we could not reproduce the gain: on Flickr8k, $\lambda = 1$
+# [has no better BLEU than 0.01](../docs/not-reproduced.md), in two models that differ in more than $\lambda$. So do not
+# copy a $\lambda$. (Our COCO recipe did, and so asks for three times as much.)
 
 # %% [markdown]
 # ## What soft attention approximates
 #
-# In hard attention (notebook 06) the place $s_t$ is random, drawn from $\alpha_t$, and the probability of a word is a mean over places, the
-# *marginal*. That takes one run of the decoder for each of $L$ places. Soft attention runs once, with the mean of their vectors. So when is
-# the output for a mean input close to the mean of the outputs?
+# In hard attention (notebook 06) the place $s_t$ is drawn from $\alpha_t$, and the probability of a word is a mean over
+# places, the *marginal*. That takes a run of the decoder for each of $L$ places, where soft attention runs once, with the
+# mean of their vectors. So when is the output for a mean input close to the mean of the outputs?
 #
 # > **Paper, section 4.2** (in our words). To first order, $\mathbb{E}[h_t]$ is what one forward pass with $\mathbb{E}[\hat z_t]$ gives.
 # > Let $n_{t,i}$ be $n_t = L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)$ with $\hat z_t$ set to $a_i$. The normalised weighted geometric mean
@@ -473,11 +477,11 @@ plt.show()
 # > and by a result of Baldi and Sadowski (2014) it approximates the expectation. So soft attention approximately maximises the marginal
 # > likelihood.
 #
-# That is a chain of three links, and each can be measured:
+# A chain of three links, each of which can be measured:
 #
 # $$\underbrace{\mathrm{softmax}(n_t(\mathbb{E}[\hat z_t]))}_{\text{soft attention}} \;\overset{1}{\approx}\; \mathrm{softmax}(\mathbb{E}[n_t]) \;\overset{2}{=}\; \mathrm{NWGM} \;\overset{3}{\approx}\; \underbrace{\mathbb{E}[\mathrm{softmax}(n_t)]}_{\text{marginal}}$$
 #
-# Start at its end, with what would be exact.
+# Start at the end, with what would be exact.
 
 
 # %% tags=["task:5.5"]
@@ -495,9 +499,10 @@ def marginal(alpha: Tensor, n: Tensor) -> Tensor:
 # ### The exact link: NWGM is a softmax of a mean
 # <!-- index: section 4.2 | NWGM of the words' distributions = softmax of the expected n_t | satcourse.lessons.marginal.nwgm | tests/test_marginal.py::test_nwgm_is_the_softmax_of_the_expected_pre_activation -->
 #
-# A geometric mean multiplies: $\prod_i p_{ik}^{\alpha_i}$, where $p_i = \mathrm{softmax}(n_i)$. Over the words $k$ these products sum to less
-# than one, so they are normalised. Taken literally, that breaks down as soon as one place is sure enough to round a probability to 0. There is
-# a way in one line. Find it on paper: write $\ln p_{ik}$ in terms of $n_{ik}$, and see what depends on $k$ and what does not.
+# A geometric mean multiplies: $\prod_i p_{ik}^{\alpha_i}$, where $p_i = \mathrm{softmax}(n_i)$. Over the words $k$ these
+# products sum to less than one, so they are normalised. Taken literally, that breaks down as soon as a probability rounds
+# to 0, but there is a way in one line. Find it on paper: write $\ln p_{ik}$ in terms of $n_{ik}$, and see what depends on
+# $k$ and what does not.
 
 
 # %% tags=["task:5.6"]
@@ -537,10 +542,10 @@ to_geometric, to_exact = ((soft - other).abs().sum().item() / 2 for other in (ge
 print(f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to_exact:.3f} from the marginal")
 
 # %% [markdown]
-# Link 2 holds to twelve decimal places, and soft attention is ten times closer to the NWGM than to the marginal. The two means differ where
-# places disagree. If one place with a large weight rules a word out, in the product the word is almost gone; the arithmetic mean takes away
-# only that place's share. (*You know this as* `model.eval()`: dropout at test time runs one network with the mean of all masks, and for a
-# single softmax layer that is the NWGM of all thinned networks.)
+# Link 2 holds to twelve decimal places, and soft attention is ten times closer to the NWGM than to the marginal. The two
+# means differ where places disagree: if one place with a large weight rules a word out, it is almost gone from the product,
+# while the arithmetic mean takes away only that place's share. (*You know this as* `model.eval()`: dropout at test time
+# runs one network with the mean of all masks, and for a single softmax layer that is the NWGM of all thinned networks.)
 #
 # ### The first link: the state at the mean
 # <!-- index: claim: soft attention approximates the marginal over places | to second order in the spread of the annotation vectors | satcourse.lessons.marginal.every_place | tests/test_marginal.py::test_each_place_equals_a_look_forced_there -->
@@ -574,17 +579,15 @@ plt.show()
 reveal("slope of soft attention and marginal", guess_slope, slopes["soft and marginal"])
 
 # %% [markdown]
-# Slope 2, all four of them: the first order is gone and the second is left. Halve the distances between the places, and the error is a
-# quarter. So soft attention is a good approximation if the places that share the weight say similar things, or if one place has all the
-# weight.
+# Slope 2, all four of them: halve the distances between the places, and the error is a quarter. So soft attention is a good
+# approximation if the places that share the weight say similar things, or if one place has all the weight.
 #
 # ### In a trained model, word by word
 #
-# And in a trained model? At every word of 15 true captions we let the scenes model look at each of its 196 places in turn, at several
-# temperatures of the softmax. A fourth quantity joins in, the *bound* $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, which hard attention maximises.
-# By Jensen's inequality it cannot exceed the logarithm of the marginal, nor that of the NWGM, because normalising only raises products that
-# sum to less than one. **As trained, by how many nats per word does soft attention's NLL differ from the marginal's?** (Plus, if it is
-# higher.)
+# At every word of 15 true captions we let the scenes model look at each of its 196 places in turn, at several temperatures
+# of the softmax. A fourth quantity joins in, the *bound* $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, which hard attention
+# maximises. By Jensen's inequality it cannot exceed the logarithm of the marginal. **As trained, by how many nats per word
+# does soft attention's NLL differ from the marginal's?** (Plus, if it is higher.)
 
 # %%
 guess_difference = ...
@@ -636,21 +639,21 @@ print("total variation between the two, by temperature:", *(f"{value:.3f}" for v
 reveal("soft less marginal", guess_difference, soft_nll - exact_nll)
 
 # %% [markdown]
-# Soft attention is *better* than what it approximates, by 0.012 nats (0.592 against 0.605, both rounded). No paradox: training made soft
-# attention's NLL small, not the marginal's. It gives the true word more probability than the marginal at 86 percent of the words and less at
-# the others, so it is no bound, neither upper nor lower. The bound lies 0.11 nats off, nine times as far.
+# Soft attention is *better* than what it approximates, by 0.012 nats. No paradox: training made soft attention's NLL small,
+# not the marginal's. It gives the true word more probability than the marginal at 86 percent of the words and less at the
+# others, so it is no bound. The bound lies 0.11 nats off, nine times as far.
 #
-# Sharpen the maps, and all four agree: where one place has nearly all the weight, there is nothing left to average. Blur them to $T = 2.5$,
-# and soft attention is three times as far from the marginal as at $T = 1$ (0.10 in total variation). With even maps the marginal is far
-# better. So the approximation explains how soft and hard attention are related. It does not say which of them to train.
+# Sharpen the maps, and all four agree: where one place has nearly all the weight, there is nothing left to average. With
+# even maps the marginal is far better. So the approximation explains how soft and hard attention are related, and not which
+# of them to train.
 
 # %% [markdown]
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Even coverage can come from broad maps, or from words that share the places out. On scenes, decoders took mostly the first way, and their
-#   NLL rose.
-# - A weight of 1 in six programs was anything from 0 to 12 on the paper's scale. Convert it before you copy it.
+# - Even coverage can come from broad maps, or from words that share the places out. Our decoders took mostly the first way,
+#   and their NLL rose.
+# - A weight of 1 can be anything from 0 to 12 on the paper's scale. Convert it before you copy it.
 # - The NWGM is exactly the softmax of the expected pre-activation. The other two links have errors of second order: good where maps are sharp
 #   or places agree.
 # - Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
@@ -732,11 +735,10 @@ for weight in (0.0, 0.1, 1.0):
 # %% [markdown]
 # ## References
 #
-# - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio. *Show, Attend and Tell: Neural Image Caption Generation with Visual Attention.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - The official code, in Theano: [github.com/kelvinxu/arctic-captions](https://github.com/kelvinxu/arctic-captions)
-# - N. Shazeer et al. *Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer.* ICLR 2017: section 4, balancing expert utilization. [arXiv:1701.06538](https://arxiv.org/abs/1701.06538)
-# - P. Baldi, P. Sadowski. *The Dropout Learning Algorithm.* Artificial Intelligence 210, 2014: the NWGM, there for dropout.
-# - N. Srivastava, G. Hinton, A. Krizhevsky, I. Sutskever, R. Salakhutdinov. *Dropout: A Simple Way to Prevent Neural Networks from Overfitting.* JMLR 15, 2014.
+# - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044);
+#   [code](https://github.com/kelvinxu/arctic-captions), in Theano.
+# - Load balancing: N. Shazeer et al., ICLR 2017, section 4. [arXiv:1701.06538](https://arxiv.org/abs/1701.06538)
+# - The NWGM: P. Baldi, P. Sadowski. *The Dropout Learning Algorithm.* Artificial Intelligence 210, 2014.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
