@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 1. Attention before images
 #
-# *Show, Attend and Tell* did not invent its attention. It took it from a translator: in September 2014 Bahdanau, Cho and Bengio let a
-# network look back at the sentence that it was translating. Here you build that translator, see it lose long sentences without attention
-# and keep them with it, and then catch it looking at the wrong word, for a very good reason.
+# *Show, Attend and Tell* took its attention from a translator: in September 2014 Bahdanau, Cho and Bengio let a network
+# look back at the sentence that it was translating. Here you build that translator, see it lose long sentences without
+# attention and keep them with it, and then catch it looking at the wrong word, for a very good reason.
 #
 # **You will be able to**
 #
@@ -73,8 +73,8 @@ figure, axis = plt.subplots(figsize=(9, 1.7), layout="constrained")
 draw_lines(axis, sentence)
 
 # %% [markdown]
-# Where lines cross, nobody can translate word by word from left to right. Two words have no line: Orrish has nothing for "a", and "does not" is
-# one word. We train on 5,000 sentences of 3 to 20 English words and test on 460 others.
+# Where lines cross, nobody can translate word by word from left to right. (Orrish has nothing for "a", and one word for
+# "does not".) We train on 5,000 sentences of 3 to 20 English words and test on 460 others.
 
 # %%
 everything = world.pairs(5460, seed=0, shortest=3, longest=20)
@@ -94,9 +94,9 @@ print(train_pairs[0].source, "->", data[0][0].tolist())
 # ## A sentence in one vector
 # <!-- index: claim: a fixed vector loses long sentences | one vector for the whole sentence, z_t = [h_L forward; h_1 backward] | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
 #
-# The first neural translators (Sutskever et al., 2014; Cho et al., 2014) had two recurrent networks. The **encoder** reads the sentence
-# $x_1 \dots x_L$, and its last state has to stand for all of it. From this one vector the **decoder** writes the translation $y_1 \dots y_C$.
-# Our encoder reads in both directions, and the decoder gets both last states at each step:
+# The first neural translators (Sutskever et al., 2014; Cho et al., 2014) had two recurrent networks. The **encoder** reads
+# the sentence $x_1 \dots x_L$, and its last state has to stand for all of it. From this one vector the **decoder** writes
+# the translation $y_1 \dots y_C$. Our encoder reads in both directions, and the decoder gets both last states at each step:
 #
 # $$ z = [\overrightarrow{h}_L ; \overleftarrow{h}_1], \qquad s_t = \mathrm{GRU}([E y_{t-1}; z],\, s_{t-1}), \qquad p(y_t) \propto \exp\left(W [E y_{t-1}; s_t; z]\right) $$
 #
@@ -123,7 +123,8 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# The decoder asks a small module, `look`, for its vector $z$. For now it always gets the same one. Later we change this module and nothing else.
+# The decoder asks a small module, `look`, for its vector $z$. For now it always gets the same one; later we change this
+# module and nothing else.
 
 
 # %%
@@ -214,8 +215,9 @@ fixed = fit(OneVector)
 # %% [markdown]
 # ### Word by word
 #
-# In training the decoder is told the true word before, whatever it would have said (*teacher forcing*). To translate it must listen to itself:
-# it says the likeliest word, is fed that word, says the next one, and so on until it says the end mark. This is *greedy* decoding.
+# In training the decoder is told the true word before, whatever it would have said (*teacher forcing*). To translate it
+# must listen to itself: it says the likeliest word, is fed that word, and so on until it says the end mark. This is
+# *greedy* decoding.
 
 
 # %% tags=["task:1.1"]
@@ -305,14 +307,14 @@ reveal("BLEU-4 of 6 to 8 words", my_guess_short, bleu_fixed[0])
 reveal("BLEU-4 of 17 to 20 words", my_guess_long, bleu_fixed[-1])
 
 # %% [markdown]
-# 78 for short sentences, 25 for long ones. Same model, same training; only the length changed. One vector has 128 numbers, whether the
-# sentence has six words or twenty.
+# 78 for short sentences, 25 for long ones; only the length changed. One vector has 128 numbers, whether the sentence has
+# six words or twenty.
 #
 # ## What attention computes
 # <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, context); the output is the inputs' weighted mean | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 #
-# Bahdanau, Cho and Bengio throw nothing away. They keep all the encoder's states, and before each word the decoder decides anew which of
-# them matter. Attention takes **inputs** $y_1 \dots y_n$ and a **context** $c$, which says what is wanted now, and
+# Bahdanau, Cho and Bengio keep all the encoder's states, and before each word the decoder decides anew which of them
+# matter. Attention takes **inputs** $y_1 \dots y_n$ and a **context** $c$, which says what is wanted now, and
 #
 # 1. scores each input against the context on its own, $e_i = \mathrm{score}(y_i, c)$;
 # 2. turns the scores into weights that are positive and sum to one, a **softmax**: $\alpha_i = e^{e_i} / \sum_j e^{e_j}$;
@@ -348,9 +350,10 @@ def attend(y: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 # ```
 
 # %% [markdown]
-# The simplest score is a dot product, $e_i = y_i \cdot c$: large where input and context point the same way. Below are four inputs in the plane
-# (dots, larger with more weight), the direction of a context (the arrow) and $z$ (the star). We multiply the context, and so all scores, by a
-# number. **How much weight has the best input if that number is 0, and if it is 30?**
+# The simplest score is a dot product, $e_i = y_i \cdot c$: large where input and context point the same way. Here are four
+# inputs in the plane (dots, larger with more weight), the direction of a context (the arrow) and $z$ (the star). We
+# multiply the context, and so all scores, by a number. **How much weight has the best input if that number is 0, and if it
+# is 30?**
 
 # %%
 my_guess_0 = ...
@@ -376,13 +379,14 @@ reveal("times 0", my_guess_0, largest[0])
 reveal("times 30", my_guess_30, largest[30])
 
 # %% [markdown]
-# With 0 all four have 0.25, and $z$ is the plain mean. With 30 the best input has 0.999, and $z$ lies on it. In between they share, smoothly,
-# and that is why a network can learn where to look: the gradient of an argmax is zero almost everywhere, that of a softmax is not.
+# With 0 all four have 0.25, and $z$ is the plain mean; with 30 the best has 0.999, and $z$ lies on it. In between they
+# share, smoothly, and that is why a network can learn where to look: the gradient of an argmax is zero almost everywhere,
+# that of a softmax is not.
 #
 # ### Words that are not there
 #
-# Sentences in a batch differ in length, and the short ones are padded. A softmax would look at the padding as well. (The captioner of this
-# course is spared this: all its images have the same number of places.)
+# Sentences in a batch differ in length, the short ones are padded, and a softmax would look at the padding as well. (Images
+# spare us this: all have the same number of places.)
 
 
 # %% tags=["task:1.3"]
@@ -451,17 +455,17 @@ right = sum(" ".join(said) == pair.target for (said, _), pair in zip(test_said, 
 print(f"without a single error: {right} of {len(test_pairs)} sentences")
 
 # %% [markdown]
-# 92.5. The fixed vector got 25. Of the 460 test sentences, 407 come out without a single error. (Your numbers may differ by a few points:
-# rounding differs between machines, and a thousand steps amplify it.)
+# 92.5, where the fixed vector got 25. Of the 460 test sentences, 407 come out without a single error. (Yours may differ by
+# a few points: rounding differs between machines, and a thousand steps amplify it.)
 #
-# Be fair to the loser, though. After 1,000 steps it still had a loss of 0.17 nats per word, and attention had 0.01. The curve shows what a
-# single vector costs with *this much training*; the workbook lets you ask whether more of it would help.
+# Be fair to the loser, though: its loss was still at 0.17 nats per word, and attention's at 0.01. The curve shows what a
+# single vector costs with *this much training*; the workbook lets you ask whether more would help.
 #
 # ## The alignment matrix
 # <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satcourse.lessons.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->
 #
-# Each row shows the weights before one Orrish word, dark where they are large. Nobody told the model which word belongs to which. We know, so
-# we frame the true place.
+# Each row shows the weights before one Orrish word, dark where they are large. Nobody told the model which word belongs to
+# which, but we know, and frame the true place.
 
 
 # %%
@@ -504,10 +508,10 @@ plt.show()
 print(f"before {said[0]!r} the largest weight is on {words[int(weights[0].argmax())]!r}; it translates {words[0]!r}")
 
 # %% [markdown]
-# Every word of this translation is right. Yet before the first one the model looked at the noun more than at the determiner, which is what it was
-# about to translate. Why? We picked this sentence because it does so, which proves nothing; so count before you read on. Take all determiners
-# ("my", "the", "our", "every") of the test sentences. **For what percentage of them is the largest weight on the English determiner itself, and for
-# what percentage on its noun?**
+# Every word of this translation is right. Yet before the first one the model looked at the noun more than at the determiner
+# that it was about to translate. Why? We picked this sentence because it does so, which proves nothing; so count, over all
+# determiners ("my", "the", "our", "every") of the test sentences. **For what percentage of them is the largest weight on
+# the English determiner itself, and for what percentage on its noun?**
 
 # %%
 my_guess_itself = ...
@@ -533,20 +537,20 @@ for name, (own, noun, diagonal) in shares.items():
     print(f"{name:14} {own:15.0f} % {noun:24.0f} % {diagonal:28.0f} %")
 
 # %% [markdown]
-# On itself for 40 percent, on its noun for 56. (Here your numbers may differ by more: a run of ours that rounded differently had 47 and 42.) Read
-# the rules again: *lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to the noun's class, and the determiner comes first,
-# so whoever is about to say *ma* has to know a noun that has not been said yet. Adjectives take the same ending, but they follow their noun; by
-# then the decoder knows it, and it looks at the noun for only 12 percent.
+# On itself for 40 percent, on its noun for 56. (Yours may differ by more: a run that rounded differently had 47 and 42.)
+# Read the rules again: *lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to the noun's class, and
+# the determiner comes first, so whoever is about to say *ma* has to know a noun that has not been said yet. Adjectives take
+# the same ending, but they follow their noun; by then the decoder knows it, and it looks at the noun for only 12 percent.
 #
-# So the model looks at the noun because the grammar asks for its class. Had we only counted errors (62 percent on the true word, against 32 for
-# the diagonal, which knows nothing but positions), we would have counted our discovery as one of them. (On the "other" words, "that" and "not"
-# among them, it is no better than the diagonal, 20 percent against 23. That we cannot explain.)
+# So the model looks at the noun because the grammar asks for its class. Had we only counted errors, we would have counted
+# our discovery as one of them. (On the "other" words, "that" and "not" among them, it is no better than the diagonal, which
+# knows nothing but positions. That we cannot explain.)
 #
 # ### Does the light matter, or is it only decoration?
 #
-# An explanation that fits is not yet a test. If the model looks at the noun because *only* the noun knows the ending, then a model that may look at
-# nothing but "my" has to guess it. So we take the choice away: before the first word, all the weight (the *light* of notebook 00) goes to one
-# English word of our choice. **If it is the determiner itself, in what percentage of the sentences is the first Orrish word right?**
+# An explanation that fits is not yet a test. If *only* the noun knows the ending, then a model that may look at nothing but
+# "my" has to guess it. So before the first word, all the weight (the *light* of notebook 00) goes to one English word of
+# our choice. **If it is the determiner itself, in what percentage of the sentences is the first Orrish word right?**
 
 # %%
 my_guess_forced = ...
@@ -586,19 +590,20 @@ for name, rows in forced.items():
 # %% [markdown]
 # In 99 percent. It does *not* have to guess, so our explanation, good as it was, is wrong about where the information is.
 #
-# Compare the three lines. With light on a noun of the other class, the ending follows that noun in practically every sentence: the light matters,
-# move it and the word changes. Within the phrase it hardly matters which word is lit. The encoder reads in both directions, so its state at "my"
-# has heard the noun already, and its state at the noun has heard "my". The grammar explains what the model must *know*, not where it must *look*.
-# A weight says which vector was read, and not where the evidence in that vector came from. Keep that for images, whose vectors have heard their
-# neighbours, too.
+# With light on a noun of the other class, the ending follows that noun in practically every sentence: the light matters.
+# But within the phrase it hardly matters which word is lit. The encoder reads in both directions, so its state at "my" has
+# heard the noun already, and its state at the noun has heard "my". The grammar explains what the model must *know*, not
+# where it must *look*. A weight says which vector was read, and not where the evidence in that vector came from. Keep that
+# for images, whose vectors have heard their neighbours, too.
 #
 # ## From here to the Transformer
 # <!-- index: claim: keys and values are apart | scores of one vector, the mean of another, as in memory networks and Transformers | satlib.model.attention.SoftAttention | tests/test_translation.py::test_scores_from_one_embedding_and_the_mean_of_another -->
 #
-# Three years later Vaswani et al. (2017) kept the three lines and changed what is around them. The score is a dot product, so all words ask at
-# once in one multiplication of matrices; it is divided by $\sqrt d$, and notebook 04 shows what happens without. Each input gives two vectors,
-# a *key* to be compared and a *value* to be read, as in memory networks (Sukhbaatar et al., 2015). And the recurrent networks go: words look at
-# each other, again and again, with several *heads* side by side. Here is PyTorch's function for it, next to yours:
+# Three years later Vaswani et al. (2017) kept the three lines and changed what is around them. The score is a dot product,
+# so all words ask at once in one multiplication of matrices, and it is divided by $\sqrt d$
+# ([notebook 04](04_soft_attention.ipynb) shows what happens without). Each input gives two vectors, a *key* to be compared
+# and a *value* to be read. And the recurrent networks go: words look at each other, again and again, with several *heads*
+# side by side. Here is PyTorch's function for it, next to yours:
 
 # %%
 torch.manual_seed(0)
@@ -608,12 +613,12 @@ yours = torch.stack([attend(values, keys @ query / 16**0.5)[0] for query in quer
 assert_close(theirs, yours)
 
 # %% [markdown]
-# They agree. What has changed since 2014 is who looks at whom, and how often; the three lines are the same. Notebook 04 brings them to images,
+# They agree. What has changed since 2014 is who looks at whom, and how often. Notebook 04 brings the three lines to images,
 # and [notebook 10](10_from_2015_to_now.ipynb) then lets them do all the work.
 #
 # ## What to remember
 #
-# - One fixed vector has to hold the whole sentence. Attention reads the sentence again before each word.
+# - One fixed vector has to hold the whole sentence; attention reads it again before each word.
 # - It scores each input against a context, applies a softmax, and returns the weighted mean. Mask padding before the softmax.
 # - The weights show which vectors were read, and a vector in a sentence knows its neighbours. Where a weight looks wrong, ask what the next
 #   word depends on; then move the light and see whether the word changes.
@@ -692,12 +697,12 @@ print(alignment(places, places[0], torch.zeros(4, 1), lambda Ey, z, s: s.roll(1)
 # %% [markdown]
 # ## References
 #
-# - I. Sutskever, O. Vinyals, Q. V. Le. *Sequence to sequence learning with neural networks.* NIPS 2014. [arXiv:1409.3215](https://arxiv.org/abs/1409.3215)
-# - K. Cho, B. van Merrienboer, D. Bahdanau, Y. Bengio. *On the properties of neural machine translation: encoder-decoder approaches.* SSST-8, 2014. [arXiv:1409.1259](https://arxiv.org/abs/1409.1259)
-# - D. Bahdanau, K. Cho, Y. Bengio. *Neural machine translation by jointly learning to align and translate.* ICLR 2015. [arXiv:1409.0473](https://arxiv.org/abs/1409.0473)
-# - S. Sukhbaatar, A. Szlam, J. Weston, R. Fergus. *End-to-end memory networks.* NIPS 2015. [arXiv:1503.08895](https://arxiv.org/abs/1503.08895)
+# - One vector: I. Sutskever et al., NIPS 2014, [arXiv:1409.3215](https://arxiv.org/abs/1409.3215); K. Cho et al., 2014,
+#   [arXiv:1409.1259](https://arxiv.org/abs/1409.1259)
+# - D. Bahdanau, K. Cho, Y. Bengio. *Neural machine translation by jointly learning to align and translate.* ICLR 2015.
+#   [arXiv:1409.0473](https://arxiv.org/abs/1409.0473)
 # - A. Vaswani et al. *Attention is all you need.* NIPS 2017. [arXiv:1706.03762](https://arxiv.org/abs/1706.03762)
-# - K. Xu et al. *Show, attend and tell: neural image caption generation with visual attention.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - K. Xu et al. *Show, attend and tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
