@@ -17,7 +17,7 @@ _UNIT, _MARGIN = 110, 45  # pixels
 
 
 class Hull:
-    """Sliders for energies, and the vectors of a plane: larger with more weight, with their weighted mean and its way so far.
+    """Sliders for energies, and the vectors of a plane, each a dot with its weight as area, with their weighted mean and its way so far.
 
     Attributes:
         energies: a slider for each vector; setting their values in code acts like a hand.
@@ -82,8 +82,8 @@ class Hull:
         # All triangles of vectors together fill their convex hull.
         corners = (" L ".join(f"{u:.1f} {v:.1f}" for u, v in three) for three in itertools.combinations(vectors, 3))
         dots = "".join(
-            f'<circle cx="{u:.1f}" cy="{v:.1f}" r="{4 + 14 * weight**0.5:.1f}" fill="#e69f00"/>'
-            f'<text x="{u:.1f}" y="{v - 10 - 14 * weight**0.5:.1f}" text-anchor="middle"><tspan font-style="italic">a</tspan>'
+            f'<circle cx="{u:.1f}" cy="{v:.1f}" r="{max(3, 22 * weight**0.5):.1f}" fill="#e69f00"/>'
+            f'<text x="{u:.1f}" y="{v - 8 - 22 * weight**0.5:.1f}" text-anchor="middle"><tspan font-style="italic">a</tspan>'
             f'<tspan font-size="10" dy="3">{k}</tspan><tspan dy="-3" dx="4">{weight:.2f}</tspan></text>'
             for k, ((u, v), weight) in enumerate(zip(vectors, weights, strict=True), 1)
         )
