@@ -428,7 +428,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8.8, 3.1), width_ratios=(1.2
 left.plot(constants, [noise(b) ** 2 for b in constants])
 left.plot((0, L_s), (noise_without**2, noise_with**2), "o", color="C5", markersize=8)
 left.annotate(f"no baseline: {noise_without**2:.1f} ", (-2, noise_without**2), ha="right", va="center")
-left.annotate(f"mean reward: {noise_with**2:.2f}", (L_s, 4), ha="center")
+left.annotate(f"mean reward: {noise_with**2:.2f}", (L_s, 13), ha="center")
 left.set(xlabel="baseline $b$", ylabel="variance of one sample\n(noise squared)")
 right.plot(averages, color="C2", label="$b_k$")
 right.axhline(L_s, color=plots.INK, linestyle="--", label="mean reward ($= L_s$)")
