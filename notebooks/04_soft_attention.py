@@ -22,7 +22,6 @@
 #
 # - write down and compute every equation of the decoder (1 to 7, and 13);
 # - train it, and say how it learns where to look when nobody shows it a place;
-# - say why a dot product is divided by the square root of its length;
 # - read attention maps, and test what they seem to say.
 #
 # **Time**: 49 minutes to read, 46 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 02 for
@@ -58,14 +57,12 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # %% [markdown]
 # ## What the decoder is given
 #
-# > **Paper, section 3.1.1** (in our words, here and below). The encoder turns an image into $L$ annotation vectors of $D$ dimensions,
-# > one for each part of the image: $a = \{a_1, \dots, a_L\}$. They come from a convolutional layer and not from a fully connected one,
-# > so that the decoder can favour some parts of the image over others. The caption is $y = \{y_1, \dots, y_C\}$, words out of a
-# > vocabulary of $K$.
+# > **Paper, section 3.1.1** (in our words, here and below). The encoder turns an image into $L$ annotation vectors of $D$
+# > dimensions, one for each part of the image: $a = \{a_1, \dots, a_L\}$. The caption is $y = \{y_1, \dots, y_C\}$, words
+# > out of a vocabulary of $K$.
 #
 # Here is what the paper's encoder, VGG-19, makes of a photograph: $L = 14 \cdot 14 = 196$ places with $D = 512$ numbers
-# each. The decoder never sees a pixel: all that it will ever know of the cat is the table on the right. (A vision
-# transformer's table has a row for each patch.)
+# each. The decoder never sees a pixel: all that it will ever know of the cat is the table on the right.
 
 # %%
 photographs = {path.stem: path for path in demo.photographs()}
@@ -107,7 +104,8 @@ a = 2 * torch.randn(B, L, D)  # the annotation vectors of two images
 # > **Paper, section 3.1.2.** Two networks predict the LSTM's first memory and state from the average annotation vector:
 # > $$c_0 = f_{init,c}\Big(\frac1L \sum_{i=1}^L a_i\Big), \qquad h_0 = f_{init,h}\Big(\frac1L \sum_{i=1}^L a_i\Big).$$
 #
-# The paper says "MLP" and leaves it at that. The official code has a hidden layer with a ReLU, and a tanh at the end; so do we.
+# The paper says "MLP" and leaves it at that. Like the official code, we take a hidden layer with a ReLU, and a tanh at the
+# end.
 
 
 # %%
@@ -137,7 +135,7 @@ assert_close(init_h(shuffled.mean(1)), h)
 #
 # $$e_{ti} = v \cdot \tanh(W_a a_i + W_h h_{t-1} + b).$$
 #
-# Each hidden unit adds evidence from the place to evidence from the state, and $v$ says how much that unit counts. The same
+# Each hidden unit adds evidence from the place to evidence from the state, and $v$ says how much it counts. The same
 # weights serve all places and all words.
 
 
@@ -393,8 +391,8 @@ Hull(attend, corners)
 # > multiplies the context. It lets the decoder weigh, at each word, the language against the image.
 #
 # Weights that sum to one have no way of saying "nothing here helps". The gate has: for "of the" it can close. With
-# $f_\beta(h) = w \cdot h + b$ it is one number for each image. (Flamingo has a tanh gate at this spot, which starts closed
-# so as not to disturb its trained language model.)
+# $f_\beta(h) = w \cdot h + b$ it is one number for each image. (You meet such a gate again in Flamingo,
+# [notebook 10](10_from_2015_to_now.ipynb).)
 
 
 # %% tags=["task:4.4"]
@@ -485,8 +483,8 @@ assert_close(cell(torch.cat([Ey, z], 1), (h, c)), (h_1, c_1))
 # The context comes in twice, through the LSTM and directly: what the decoder sees can raise a word's logit at once. Then the new
 # state scores the places for the next word, and so on, from $h_0$ and a zero embedding (there is no start word) to the end mark.
 #
-# All of it in one class, which holds the weights; the functions above do the work. `forward` is *teacher forcing*: the decoder
-# gets the true word before, even if it would have chosen another one itself.
+# All of it in one class, which holds the weights; the functions above do the work. `forward` is *teacher forcing*: the
+# decoder gets the true word before, whatever it would have said itself.
 
 
 # %%
@@ -577,8 +575,8 @@ def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor,
 
 # %% [markdown]
 # We have to be honest about the encoder: the paper's was trained to classify ImageNet, ours *on captions*, those of our 500
-# training scenes among them. Its vectors are made to be read, and what follows is how a new decoder learns to read them.
-# The 100 test scenes are new to both.
+# training scenes among them. Its vectors are made to be read. It stays frozen, and what follows is how a new decoder learns
+# to read them; the 100 test scenes are new to both.
 
 # %%
 trained = Captioner.load(shipped.model("scenes-soft"))
@@ -642,10 +640,10 @@ axis.legend()
 show_photographs(figure)
 
 # %% [markdown]
-# Read it from top to bottom. At first every map is even, at $\ln 196 = 5.3$ nats. By step 50 the loss is down from 4.2 to
-# 1.7, and yet much the same light serves all words but the first: the decoder has found out that objects are worth looking
-# at, but not which one when. By step 100 the light walks from the square to the triangle as the words do. Nothing in the
-# loss asks for sharp maps, yet they sharpen to 2.3 nats, because it pays to look at few places.
+# Read it from top to bottom. At first every map is even, at $\ln 196 = 5.3$ nats. By step 50 much the same light serves all
+# words but the first: the decoder has found out that objects are worth looking at, but not which one when. By step 100 the
+# light walks from the square to the triangle as the words do. Nothing in the loss asks for sharp maps, yet they sharpen to
+# 2.3 nats, because it pays to look at few places.
 #
 # To write a caption of its own, the decoder reads its own last word. The simplest way is *greedy*: take the likeliest word,
 # every time. An object counts as named if a phrase has both its colour and its shape. For luck, we compare each caption
@@ -792,8 +790,8 @@ reveal("all places cost", my_guess_all_places, all_places)
 #
 # On which? In your class, `step` computes $\alpha_t$ from $h_{t-1}$, which has read $y_{t-2}$. The last word, $y_{t-1}$,
 # enters in equation 1, *after* the decoder has looked, so a word can move the second map after it, and no earlier one. We
-# change the second word of a caption and measure how far each map moves (the total variation: 0 for the same map, 1 for two
-# maps without a place in common).
+# change the second word of a caption and measure how far each map moves (by total variation: 0 for the same map, 1 for maps
+# without a place in common).
 
 
 # %%
@@ -850,8 +848,8 @@ reveal("above or below", my_guess_relation, by_relation)
 reveal("a colour that decides", my_guess_colour, by_colour)
 
 # %% [markdown]
-# "Above" and "below" move the light from one object to the other, 0.84. A colour moves it by 0.08 where it decides and by 0.09
-# where it is wrong: deciding makes no difference. This surprised us; we had expected a deciding colour to lead the light.
+# "Above" and "below" move the light from one object to the other, 0.84. A colour moves it by 0.08 where it decides and by
+# 0.09 where it is wrong. This surprised us; we had expected a deciding colour to lead the light.
 #
 # Perhaps the matter was settled earlier. Which object does the light choose before any colour is spoken, and which one do
 # the captions name first?
@@ -892,7 +890,6 @@ print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the u
 #   and a gate. Then an ordinary LSTM step (1 to 3) and the word (7).
 # - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: a place gains weight if more of its vector would have made
 #   the true word likelier.
-# - The scale of the energies decides how sharp a map is; a dot product is divided by $\sqrt d$.
 # - A map can depend on all words before it but the last. Whether it does depends on the captions.
 # - A map shows which vectors were read. To find out whether a place mattered for a word, move the light and see if the word
 #   changes (notebooks [00](00_look.ipynb) and [09](09_reading_the_model.ipynb)).
@@ -997,7 +994,6 @@ print(f"loss at the first step {pointer_losses[0]:.2f}, at the fortieth {pointer
 # - The perceptron: D. Bahdanau et al., ICLR 2015. [arXiv:1409.0473](https://arxiv.org/abs/1409.0473)
 # - The scaled dot product: A. Vaswani et al. *Attention Is All You Need.* NIPS 2017.
 #   [arXiv:1706.03762](https://arxiv.org/abs/1706.03762)
-# - Flamingo: J.-B. Alayrac et al., NeurIPS 2022. [arXiv:2204.14198](https://arxiv.org/abs/2204.14198)
 # - The pointing game, with its 15 pixels: J. Zhang et al., ECCV 2016. [arXiv:1608.00507](https://arxiv.org/abs/1608.00507)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
