@@ -59,9 +59,11 @@ use_page_style()
 def draw_lines(axis: plt.Axes, source: str) -> None:
     """Two rows of words, and a line between those that translate each other."""
     words, said = source.split(), world.translate(source)
-    for row, texts in ((1, words), (0, [word.text for word in said])):
+    for row, language, texts in ((1, "English", words), (0, "Orrish", [word.text for word in said])):
+        style = {"va": "bottom" if row else "top", "fontsize": 11}
+        axis.text(-0.01, row, language, ha="right", style="italic", **style)
         for i, text in enumerate(texts):
-            axis.text((i + 0.5) / len(texts), row, text, ha="center", va="bottom" if row else "top", fontsize=11)
+            axis.text((i + 0.5) / len(texts), row, text, ha="center", **style)
     for i, word in enumerate(said):
         axis.plot([(word.source + 0.5) / len(words), (i + 0.5) / len(said)], [0.97, 0.03], color="C0", linewidth=1.6)
     axis.set(xlim=(0, 1), ylim=(-0.3, 1.3))
@@ -311,19 +313,19 @@ reveal("BLEU-4 of 17 to 20 words", my_guess_long, bleu_fixed[-1])
 # six words or twenty.
 #
 # ## What attention computes
-# <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, context); the output is the inputs' weighted mean | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
+# <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, query); the output is the inputs' weighted mean | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 #
 # Bahdanau, Cho and Bengio keep all the encoder's states, and before each word the decoder decides anew which of them
-# matter. Attention takes **inputs** $y_1 \dots y_n$ and a **context** $c$, which says what is wanted now, and
+# matter. Attention takes **inputs** $a_1 \dots a_n$ and a **query** $q$, which says what is wanted now, and
 #
-# 1. scores each input against the context on its own, $e_i = \mathrm{score}(y_i, c)$;
+# 1. scores each input against the query on its own, $e_i = \mathrm{score}(a_i, q)$;
 # 2. turns the scores into weights that are positive and sum to one, a **softmax**: $\alpha_i = e^{e_i} / \sum_j e^{e_j}$;
-# 3. returns the weighted mean $z = \sum_i \alpha_i y_i$.
+# 3. returns the weighted mean $z = \sum_i \alpha_i a_i$.
 #
 # | here | in a translator | in the captioner of this course | in a Transformer |
 # | --- | --- | --- | --- |
-# | input $y_i$ | $a_i$, the encoder's state at word $i$ | $a_i$, the features of place $i$ | two vectors of token $i$: its *key* is scored, its *value* is averaged |
-# | context $c$ | $s_{t-1}$, the decoder's state | $h_{t-1}$, the decoder's state | the *query* of token $t$ |
+# | input $a_i$ | the encoder's state at word $i$ | the features of place $i$ | two vectors of token $i$: its *key* is scored, its *value* is averaged |
+# | query $q$ | $s_{t-1}$, the decoder's state | $h_{t-1}$, the decoder's state | a vector of token $t$ |
 # | score $e_i$ | $e_{ti}$, a small network | $e_{ti}$, a small network | $q_t \cdot k_i / \sqrt d$ |
 # | output $z$ | context vector $z_t$ (Bahdanau et al. write $c$) | context vector $\hat z_t$ | what one head adds at token $t$ |
 #
@@ -331,11 +333,11 @@ reveal("BLEU-4 of 17 to 20 words", my_guess_long, bleu_fixed[-1])
 
 
 # %% tags=["task:1.2"]
-def attend(y: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """One vector z (D,) from inputs y (n, D) and their scores (n,); and the weights (n,)."""
+def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """One vector z (D,) from scores e (n,) and inputs a (n, D); and the weights (n,)."""
     # BEGIN SOLUTION
-    alpha = scores.exp() / scores.exp().sum()
-    return alpha @ y, alpha
+    alpha = e.exp() / e.exp().sum()
+    return alpha @ a, alpha
     # END SOLUTION
 
 
@@ -344,16 +346,15 @@ def attend(y: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# alpha = exp(scores) / sum of exp(scores)
-# z = sum over i of alpha_i y_i
+# alpha = exp(e) / sum of exp(e)
+# z = sum over i of alpha_i a_i
 # return z, alpha
 # ```
 
 # %% [markdown]
-# The simplest score is a dot product, $e_i = y_i \cdot c$: large where input and context point the same way. Here are four
-# inputs in the plane (dots, larger with more weight), the direction of a context (the arrow) and $z$ (the star). We
-# multiply the context, and so all scores, by a number. **How much weight has the best input if that number is 0, and if it
-# is 30?**
+# The simplest score is a dot product, $e_i = a_i \cdot q$: large where input and query point the same way. Here are four
+# inputs in the plane (dots, larger with more weight), a query (the arrow) and $z$ (the star). We multiply the query, and so
+# all scores, by a number. **How much weight has the best input if that number is 0, and if it is 30?**
 
 # %%
 my_guess_0 = ...
@@ -361,19 +362,21 @@ my_guess_30 = ...
 
 # %%
 inputs = torch.tensor([[1.0, 0.2], [0.3, 1.0], [-0.9, 0.5], [-0.2, -0.8]])
-context = torch.tensor([0.9, 0.5])
+query = torch.tensor([0.9, 0.5])
 figure, axes = plt.subplots(1, 4, figsize=(10, 2.6), layout="constrained", sharey=True)
 largest = {}
 for axis, factor in zip(axes, (0, 1, 3, 30), strict=True):
-    z, alpha = attend(inputs, inputs @ (factor * context))
+    z, alpha = attend(inputs @ (factor * query), inputs)
     largest[factor] = float(alpha.max())
     axis.scatter(*inputs.T, s=30 + 500 * alpha, color="C0", alpha=0.8)
-    for y_i, weight in zip(inputs.tolist(), alpha, strict=True):
-        axis.annotate(f"{weight:.2f}", y_i, xytext=(0, -22), textcoords="offset points", ha="center")
-    axis.annotate("", (0.6 * context).tolist(), (0, 0), arrowprops={"arrowstyle": "->", "linewidth": 1.8})
+    for a_i, weight in zip(inputs.tolist(), alpha, strict=True):
+        axis.annotate(f"{weight:.2f}", a_i, xytext=(0, -22), textcoords="offset points", ha="center")
+    axis.annotate("", (0.6 * query).tolist(), (0, 0), arrowprops={"arrowstyle": "->", "linewidth": 1.8})
     axis.scatter(*z, marker="*", s=170, color="C5", edgecolor="black", linewidth=0.6, zorder=3)
-    axis.set(title=f"context times {factor}", xlim=(-1.4, 1.5), ylim=(-1.4, 1.4), aspect="equal", xticks=[], yticks=[])
+    axis.set(title=f"query times {factor}", xlim=(-1.4, 1.5), ylim=(-1.4, 1.4), aspect="equal", xticks=[], yticks=[])
     axis.spines[:].set_visible(False)
+axes[0].annotate("$q$", (0.6 * query).tolist(), xytext=(3, 3), textcoords="offset points")
+axes[0].annotate("$z$", inputs.mean(0).tolist(), xytext=(-6, 11), textcoords="offset points")
 plt.show()
 reveal("times 0", my_guess_0, largest[0])
 reveal("times 30", my_guess_30, largest[30])
@@ -391,7 +394,7 @@ reveal("times 30", my_guess_30, largest[30])
 
 # %% tags=["task:1.3"]
 def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
-    """Weights (B, L) that are 0 at padding and sum to 1 over the words, from energies e (B, L) and a mask (B, L), True at words."""
+    """Weights (B, L) that are 0 at padding and sum to 1 over the words, from scores e (B, L) and a mask (B, L), True at words."""
     # BEGIN SOLUTION
     e = e.masked_fill(~mask, -torch.inf)
     return torch.softmax(e, dim=1)
@@ -399,7 +402,7 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# What energy does a softmax turn into a weight of exactly 0? `masked_fill(where, value)` gives a copy.
+# What score does a softmax turn into a weight of exactly 0? `masked_fill(where, value)` gives a copy.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -409,7 +412,7 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 
 # %% [markdown]
 # ## The translator with attention
-# <!-- index: claim: dot and additive scores | y_i . c against v . tanh(W_a y_i + W_h c + b) | satlib.model.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
+# <!-- index: claim: dot and additive scores | a_i . q against v . tanh(W_a a_i + W_h q + b) | satlib.model.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
 #
 # Before each word the decoder scores all the encoder's states $a_i = [\overrightarrow{h}_i; \overleftarrow{h}_i]$ against its own and takes their
 # weighted mean. The score is a network with one hidden layer; the captioner has the same, and in notebook 04 you write it.
@@ -459,13 +462,13 @@ print(f"without a single error: {right} of {len(test_pairs)} sentences")
 # a few points: rounding differs between machines, and a thousand steps amplify it.)
 #
 # Be fair to the loser, though: its loss was still at 0.17 nats per word, and attention's at 0.01. The curve shows what a
-# single vector costs with *this much training*; the workbook lets you ask whether more would help.
+# single vector costs with *this much training*. Would more of it help? The workbook asks.
 #
 # ## The alignment matrix
 # <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satcourse.lessons.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->
 #
-# Each row shows the weights before one Orrish word, dark where they are large. Nobody told the model which word belongs to
-# which, but we know, and frame the true place.
+# Each row shows the weights before one Orrish word. Nobody told the model which word belongs to which, but we know, and
+# frame the true place.
 
 
 # %%
@@ -479,6 +482,11 @@ def draw_alignment(axis: plt.Axes, source: str, said: list[str], weights: list[T
             axis.add_patch(Rectangle((true.source - 0.5, row - 0.5), 1, 1, **frame))
     axis.set_xticks(range(len(words) + 1), [*words, "(end)"], rotation=60, ha="right", rotation_mode="anchor")
     axis.set_yticks(range(len(weights)), [*said, "(end)"][: len(weights)])
+    axis.set(
+        xlabel="where it looks (English)",
+        ylabel="what it says (Orrish)",
+        title="dark: large weight; framed: the true place",
+    )
     axis.spines[:].set_visible(False)
 
 
@@ -609,7 +617,7 @@ for name, rows in forced.items():
 torch.manual_seed(0)
 queries, keys, values = torch.randn(3, 16), torch.randn(6, 16), torch.randn(6, 16)
 theirs = scaled_dot_product_attention(queries[None], keys[None], values[None])[0]
-yours = torch.stack([attend(values, keys @ query / 16**0.5)[0] for query in queries])
+yours = torch.stack([attend(keys @ query / 16**0.5, values)[0] for query in queries])
 assert_close(theirs, yours)
 
 # %% [markdown]
@@ -619,14 +627,12 @@ assert_close(theirs, yours)
 # ## What to remember
 #
 # - One fixed vector has to hold the whole sentence; attention reads it again before each word.
-# - It scores each input against a context, applies a softmax, and returns the weighted mean. Mask padding before the softmax.
+# - It scores each input against a query, applies a softmax, and returns the weighted mean. Mask padding before the softmax.
 # - The weights show which vectors were read, and a vector in a sentence knows its neighbours. Where a weight looks wrong, ask what the next
 #   word depends on; then move the light and see whether the word changes.
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a bug, a break, a control
-#
-# ### One row late
 #
 # This function collects the alignment matrix of one sentence. Before each word the decoder's state asks all places, $\alpha_t =
 # \mathrm{softmax}(a\, s_{t-1})$, and then `step` gives the next state. But the first two rows of every matrix are alike, and each later row

@@ -152,12 +152,14 @@ def bare(axis, picture, title="", **style):
     axis.set_title(title, fontsize=9)
 
 
+DARK_EDGE = [withStroke(linewidth=2.6, foreground="black")]
+
+
 def outline(axis, middle, side, colour="white", **style):
     """A square about (y, x), seen on bright and on dark."""
     corner = middle[1] - side / 2 - 0.5, middle[0] - side / 2 - 0.5  # imshow has the first pixel's middle at 0
-    effects = [withStroke(linewidth=3.5, foreground="black")]
     axis.add_patch(
-        Rectangle(corner, side, side, fill=False, edgecolor=colour, linewidth=2, path_effects=effects, **style)
+        Rectangle(corner, side, side, fill=False, edgecolor=colour, linewidth=1.4, path_effects=DARK_EDGE, **style)
     )
 
 
@@ -247,6 +249,9 @@ figure, axes = plt.subplots(1, 4, figsize=(8.8, 2.4), layout="constrained")
 bare(axes[0], squares[names.index("camera")], "what four layers can see")
 for layer, colour in zip(LAYERS[:-1], ("white", "C1", "C2", "C4"), strict=True):
     outline(axes[0], (120, 120), sides[layer], colour)
+    if sides[layer] > 16:  # else there is no room
+        style = {"fontsize": 7, "ha": "center", "va": "top", "bbox": {"facecolor": "white", "linewidth": 0, "pad": 1}}
+        axes[0].text(120, 125 + sides[layer] / 2, layer, **style)
 for axis, name in zip(axes[1:], ("camera", "chelsea", "coffee"), strict=True):
     each = weight[names.index(name)]
     bare(axis, (each / each.quantile(0.998)).clamp(max=1).sqrt(), f"what counts: {name}", cmap="cividis")
@@ -344,6 +349,7 @@ def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     """Undo a max pooling of 2 x 2: each value where its window had its maximum, zeros elsewhere.
 
     values: (B, C, h, w). pooled: (B, C, 2h, 2w), the map that had been pooled. Returns (B, C, 2h, 2w).
+    Where a window has several maxima, as one of four zeros has, the value goes to the first of them.
     """
     # BEGIN SOLUTION
     _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
@@ -352,12 +358,11 @@ def unpool(values: Tensor, pooled: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `functional.max_pool2d` with `return_indices=True` gives you the switches, and PyTorch has the way back, too. Or by hand: `repeat_interleave(2, dim)`
-# writes each number twice in a row; where the spread maximum of a window equals `pooled` is its switch.
+# `functional.max_pool2d` with `return_indices=True` gives you the switches, and PyTorch has the way back, too.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# switches = where each window of pooled has its maximum
+# switches = where each window of pooled has its first maximum
 # result = zeros like pooled; at the switches, the values
 # ```
 

@@ -39,8 +39,8 @@ def greedy_recursive(step, s, longest, y=None):
 
 
 RIGHT["1.2"] += [
-    lambda y, s: (sum(w * each for w, each in zip(torch.softmax(s, 0), y, strict=True)), torch.softmax(s, 0)),
-    lambda y, s: (torch.einsum("l,ld->d", torch.softmax(s.double(), 0), y.double()), s.softmax(0)),
+    lambda e, a: (sum(w * each for w, each in zip(torch.softmax(e, 0), a, strict=True)), torch.softmax(e, 0)),
+    lambda e, a: (torch.einsum("l,ld->d", torch.softmax(e.double(), 0), a.double()), e.softmax(0)),
 ]
 
 
@@ -99,11 +99,10 @@ def unpool_by_loop(values, pooled):
 
 
 @right("2.4")
-def unpool_by_comparing(values, pooled):
-    values, maxima = (
-        each.repeat_interleave(2, 2).repeat_interleave(2, 3) for each in (values, functional.max_pool2d(pooled, 2))
-    )
-    return torch.where(pooled == maxima, values, 0.0)
+def unpool_by_windows(values, pooled):
+    windows = functional.pixel_unshuffle(pooled, 2).unflatten(1, (-1, 4))
+    switches = functional.one_hot(windows.argmax(2), 4).movedim(-1, 2)
+    return functional.pixel_shuffle((switches * values.unsqueeze(2)).flatten(1, 2), 2)
 
 
 RIGHT["2.5"] += [

@@ -23,6 +23,8 @@ def _speakers() -> list[tuple[Speaker, Tensor, int]]:
         E, U, W, a = (numbers(*shape, seed=seed + i) for i, shape in enumerate(((K, D), (D, D), (K, D), (L, D))))
 
         def step(y: int | None, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            if isinstance(y, Tensor):  # later cells look up its embedding
+                raise TypeError("step takes the word before as an int, not a tensor: use int(...)")
             said = s[-1]  # the number of words so far
             new = torch.tanh(U @ s[:D] + (0 if y is None else E[y]))
             logits = W @ new
@@ -37,7 +39,7 @@ def _speakers() -> list[tuple[Speaker, Tensor, int]]:
     ]
 
 
-@exercise("1.1", "Word by word", difficulty=2, minutes=10, equation="Bahdanau et al., section 3")
+@exercise("1.1", "Greedy decoding", difficulty=2, minutes=10, equation="Bahdanau et al., section 3")
 def greedy(
     step: Speaker,
     s: Tensor,
@@ -46,15 +48,17 @@ def greedy(
     hears: bool = True,
     moves: bool = True,
     stops: bool = True,
-    choose: Callable[[Tensor], Tensor] = torch.argmax,
+    keeps_end: bool = True,
 ) -> Said:
     """The words that a decoder says, the end mark included, and the weights before each of them."""
     words, weights, y = [], [], None
     while len(words) < longest and not (stops and words[-1:] == [END]):
         logits, new, alpha = step(y, s)
-        words.append(int(choose(logits)))
+        words.append(int(logits.argmax()))
         weights.append(alpha)
         y, s = (words[-1] if hears else None), (new if moves else s)
+    if words[-1] == END and not keeps_end:
+        return words[:-1], weights[:-1]
     return words, weights
 
 
@@ -65,34 +69,35 @@ greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
     "each step hears that there was no word before: feed it the word that was just said": partial(greedy, hears=False),
     "each step begins with the first state: hand the new state on": partial(greedy, moves=False),
-    "it takes the least likely word: argmin in place of argmax": partial(greedy, choose=torch.argmin),
+    "it goes on after the end mark: stop there, or at the longest": partial(greedy, stops=False),
+    "the end mark is missing: it is a word like the others, with weights of its own": partial(greedy, keeps_end=False),
 }
 
 
 @exercise("1.2", "Scores, weights, one mean", difficulty=1, minutes=4, equation="Bahdanau et al., section 3.1")
-def attend(y: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """One softmax and one weighted mean: y (n, D), scores (n,) -> z (D,) and the weights (n,)."""
-    alpha = torch.softmax(scores, 0)
-    return alpha @ y, alpha
+def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """One softmax and one weighted mean: scores e (n,), inputs a (n, D) -> z (D,) and the weights (n,)."""
+    alpha = torch.softmax(e, 0)
+    return alpha @ a, alpha
 
 
 attend.says = "z and the weights of 5 and of 2 inputs"
-attend.cases = lambda: [(numbers(L, D), numbers(L, seed=1)), (numbers(2, 3, seed=2), numbers(2, seed=3, scale=4))]
+attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (numbers(2, seed=3, scale=4), numbers(2, 3, seed=2))]
 attend.parts = ("z", "the weights")
 attend.mistakes = {
-    "the scores have no part in it: this is the plain mean of the inputs": lambda y, s: (
-        y.mean(0),
-        torch.full_like(s, 1 / len(s)),
+    "the scores have no part in it: this is the plain mean of the inputs": lambda e, a: (
+        a.mean(0),
+        torch.full_like(e, 1 / len(e)),
     ),
-    "the scores weigh the inputs as they are: a softmax comes first": lambda y, s: (s @ y, s),
-    "the weights do not sum to one: exp is there, and the division by the sum is missing": lambda y, s: (
-        s.exp() @ y,
-        s.exp(),
+    "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
+    "the weights do not sum to one: exp is there, and the division by the sum is missing": lambda e, a: (
+        e.exp() @ a,
+        e.exp(),
     ),
-    "z and the weights are in the wrong order: give back (z, alpha)": lambda y, s: attend(y, s)[::-1],
-    "z is divided by the number of inputs: the weights sum to 1 already": lambda y, s: (
-        attend(y, s)[0] / len(s),
-        attend(y, s)[1],
+    "z and the weights are in the wrong order: give back (z, alpha)": lambda e, a: attend(e, a)[::-1],
+    "z is divided by the number of inputs: the weights sum to 1 already": lambda e, a: (
+        attend(e, a)[0] / len(e),
+        attend(e, a)[1],
     ),
 }
 
@@ -112,11 +117,11 @@ def _padding_is_left_out(inputs: Sequence[Any], result: Any) -> str | None:
     """Padding has a weight of exactly 0."""
     weight = result[~inputs[1]].max().item()
     if 0 < weight < 1:
-        return f"padding has a weight of {weight:.2g}: it must be 0, for which its energy is minus infinity"
+        return f"padding has a weight of {weight:.2g}: it must be 0, for which its score is minus infinity"
     return None
 
 
-@exercise("1.3", "Words that are not there", difficulty=2, minutes=8, equation="notebook 01, masked softmax")
+@exercise("1.3", "A softmax with a mask", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2.3")
 def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     """Softmax over the words alone: e (B, L), mask (B, L), True at words -> (B, L), 0 at padding."""
     return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
@@ -126,7 +131,7 @@ masked_weights.says = "sentences of 5, 3, 2 and 1 words, weights that sum to 1 o
 masked_weights.cases = _masks
 masked_weights.invariants = (_padding_is_left_out, sums_to_one(1, over="the words"))
 masked_weights.mistakes = {
-    "masked after the softmax: what is left does not sum to one; mask the energies before": _after,
+    "masked after the softmax: what is left does not sum to one; mask the scores before": _after,
     "the mask is the wrong way round: only padding has weight, and a sentence without padding gets NaN": lambda e, mask: (
         torch.softmax(e.masked_fill(mask, -torch.inf), 1)
     ),

@@ -70,7 +70,15 @@ def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
     return side
 
 
-@exercise("2.3", "What a place can see", difficulty=2, minutes=8, equation="notebook 02")
+def _last_stride(layers: Sequence[tuple[int, int]]) -> int:
+    side, jump = 1, 1
+    for kernel, stride in layers:
+        side += (kernel - 1) * jump
+        jump = stride
+    return side
+
+
+@exercise("2.3", "The receptive field", difficulty=2, minutes=8, equation="section 5.4")
 def receptive_field(layers: Sequence[tuple[int, int]]) -> int:
     """Side of what one activation sees, from the kernels and strides of the layers, from pixels upwards."""
     side, jump = 1, 1
@@ -99,6 +107,7 @@ receptive_field.mistakes = {
     "each kernel is multiplied by its own stride: what counts are the strides of the layers below": lambda layers: (
         1 + sum((kernel - 1) * stride for kernel, stride in layers)
     ),
+    "only the last stride counts: strides multiply, and behind two poolings of 2 neighbours are 4 pixels apart": _last_stride,
 }
 
 
@@ -106,9 +115,8 @@ def _spread(values: Tensor) -> Tensor:
     return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
 
 
-def _tiled(values: Tensor, pooled: Tensor) -> Tensor:
-    maxima = functional.max_pool2d(pooled, 2)
-    return values.repeat(1, 1, 2, 2) * (pooled == maxima.repeat(1, 1, 2, 2))
+def _at_every_maximum(values: Tensor, pooled: Tensor) -> Tensor:
+    return _spread(values) * (pooled == _spread(functional.max_pool2d(pooled, 2)))
 
 
 @exercise("2.4", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
@@ -118,16 +126,17 @@ def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     return satlib_unpool(values, switches, (pooled.shape[2], pooled.shape[3]))
 
 
-unpool.says = "each value where its window had its maximum, zeros elsewhere"
+unpool.says = "each value where its window had its first maximum, zeros elsewhere, in windows of four zeros, too"
 unpool.cases = lambda: [
     (numbers(1, 1, 2, 2), numbers(1, 1, 4, 4, seed=1)),
     (numbers(2, 3, 1, 3, seed=2), numbers(2, 3, 2, 6, seed=3)),
+    (numbers(1, 4, 3, 3, seed=4), (numbers(1, 4, 6, 6, seed=5) - 0.7).relu()),
 ]
 unpool.mistakes = {
     "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: _spread(v),
     "the maxima themselves came back: put the given values there": lambda v, p: unpool(functional.max_pool2d(p, 2), p),
     "the values were multiplied by what had been pooled: they only move": lambda v, p: unpool(v, p) * p,
-    "the grid is repeated as a whole: each number has to be repeated beside itself, to fill its window": _tiled,
+    "a value is at several places of its window: behind a ReLU many are four zeros, and the first of equals counts": _at_every_maximum,
     "the values are compared with pooled: the switch is where the window's maximum equals pooled": lambda v, p: (
         _spread(v) * (p == _spread(v))
     ),
@@ -139,7 +148,7 @@ def _lopsided() -> Tensor:
     return numbers(8, 5, seed=12) * torch.arange(1.0, 9.0)[:, None] * torch.tensor([1.0, 1.0, 1.0, 1.0, 20.0])
 
 
-@exercise("2.5", "How alike two places are", difficulty=1, minutes=5, equation="notebook 02")
+@exercise("2.5", "How alike two places are", difficulty=1, minutes=5)
 def cosines(a: Tensor, q: Tensor) -> Tensor:
     """The cosine of each vector (L, D) with q (D,): (L,)."""
     return functional.cosine_similarity(a, q.unsqueeze(0), dim=1)
@@ -164,7 +173,7 @@ cosines.mistakes = {
 }
 
 
-@exercise("2.6", "One pixel changes", difficulty=2, minutes=3, equation="notebook 02", kind="predict")
+@exercise("2.6", "One pixel changes", difficulty=2, minutes=3, kind="predict")
 def how_many() -> int:
     """How many vectors of a small network with random weights change with one pixel."""
     torch.manual_seed(0)

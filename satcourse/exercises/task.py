@@ -35,7 +35,7 @@ class Task:
         title: a title of a few words.
         difficulty: 1 to 3.
         minutes: the time it takes.
-        equation: its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
+        equation: its source, if it has one: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
         reference: a right function; satlib's own if it has one. Keywords after its inputs make mistakes.
         kind: "write", "bug" (find it) or "predict" (then run).
         cases: creates the inputs, a tuple for each call.
@@ -82,7 +82,7 @@ class Task:
 
 
 def exercise(
-    id: str, title: str, difficulty: int, minutes: int, equation: str, kind: str = "write"
+    id: str, title: str, difficulty: int, minutes: int, equation: str = "", kind: str = "write"
 ) -> Callable[[Answer], Task]:
     """Make a task of its reference: a decorator. The arguments are those attributes of `Task`."""
     return lambda function: Task(id, function.__name__, title, difficulty, minutes, equation, function, kind)
