@@ -23,7 +23,7 @@
 # **You will be able to**
 #
 # - say what equation 14 really asks for, and what $\tau$ has to do with it (a surprise);
-# - translate a $\lambda$ from one program to another, and say what it does to the maps and to the likelihood;
+# - translate a $\lambda$ from one program to another, and say what it does;
 # - derive the NWGM of section 4.2, and measure how far soft attention is from what it approximates.
 #
 # **Time**: 38 minutes to read, 37 more to write, 70 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
@@ -66,8 +66,8 @@ use_page_style()
 # softmax made it. Column $i$ sums to $m_i = \sum_t \alpha_{ti}$, all the attention that place $i$ gets during the caption,
 # its *coverage*. Together the columns sum to $C$, so an even share is $C/L$.
 #
-# Here is a caption by satlib's scenes model, which never knew a penalty. **How many of the 196 places get less than half of
-# an even share?**
+# Here is a caption by satlib's scenes model, trained without any penalty. **How many of the 196 places get less than half
+# of an even share?**
 
 # %%
 guess_neglected = ...  # a number in place of the dots, before you run the next cell
@@ -341,7 +341,7 @@ assert_close(same_as["means over words and places"], equivalent_lambda(1, C, L))
 # ## With and without
 # <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of training runs with lambda = 0 and 1 | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 #
-# Equation 14, then, in its original form: the loss that we train with, and it is yours.
+# Equation 14, then, in its original form.
 
 
 # %% tags=["task:5.4"]
@@ -458,10 +458,9 @@ plt.show()
 #
 # So how come the paper's captions got better? Part of the answer you have worked out: their 1 is not our 1. With its
 # batches of 64, the official code trains with a third of our $\lambda$. (Does a third cost less? Add `64 / 196` to the
-# weights above, with more than two seeds.) Then, our captions leave most of the picture unmentioned on purpose. But on
-# photographs too we could not reproduce the gain: on Flickr8k, $\lambda = 1$
-# [has no better BLEU than 0.01](../docs/not-reproduced.md), in two models that differ in more than $\lambda$. So do not
-# copy a $\lambda$. (Our COCO recipe did, and so asks for three times as much.)
+# weights above.) Then, our captions leave most of the picture unmentioned on purpose. But on photographs too we could not
+# reproduce the gain: on Flickr8k, $\lambda = 1$ [has no better BLEU than 0.01](../docs/not-reproduced.md), in two models
+# that differ in more than $\lambda$. So do not copy a $\lambda$.
 
 # %% [markdown]
 # ## What soft attention approximates
@@ -584,10 +583,10 @@ reveal("slope of soft attention and marginal", guess_slope, slopes["soft and mar
 #
 # ### In a trained model, word by word
 #
-# At every word of 15 true captions we let the scenes model look at each of its 196 places in turn, at several temperatures
-# of the softmax. A fourth quantity joins in, the *bound* $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, which hard attention
-# maximises. By Jensen's inequality it cannot exceed the logarithm of the marginal. **As trained, by how many nats per word
-# does soft attention's NLL differ from the marginal's?** (Plus, if it is higher.)
+# At every word of 15 true captions the scenes model looks at each of its 196 places in turn, at several temperatures of the
+# softmax. A fourth quantity joins in, the *bound* $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, which hard attention maximises and
+# which cannot exceed the logarithm of the marginal. **As trained, by how many nats per word does soft attention's NLL
+# differ from the marginal's?** (Plus, if it is higher.)
 
 # %%
 guess_difference = ...
@@ -640,8 +639,8 @@ reveal("soft less marginal", guess_difference, soft_nll - exact_nll)
 
 # %% [markdown]
 # Soft attention is *better* than what it approximates, by 0.012 nats. No paradox: training made soft attention's NLL small,
-# not the marginal's. It gives the true word more probability than the marginal at 86 percent of the words and less at the
-# others, so it is no bound. The bound lies 0.11 nats off, nine times as far.
+# not the marginal's. It gives the true word more probability at 86 percent of the words and less at the others, so it is no
+# bound. The bound lies 0.11 nats off, nine times as far.
 #
 # Sharpen the maps, and all four agree: where one place has nearly all the weight, there is nothing left to average. With
 # even maps the marginal is far better. So the approximation explains how soft and hard attention are related, and not which
@@ -652,10 +651,9 @@ reveal("soft less marginal", guess_difference, soft_nll - exact_nll)
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
 # - Even coverage can come from broad maps, or from words that share the places out. Our decoders took mostly the first way,
-#   and their NLL rose.
+#   and it cost them.
 # - A weight of 1 can be anything from 0 to 12 on the paper's scale. Convert it before you copy it.
-# - The NWGM is exactly the softmax of the expected pre-activation. The other two links have errors of second order: good where maps are sharp
-#   or places agree.
+# - The NWGM is exactly a softmax of a mean. The other two links are good where maps are sharp or places agree.
 # - Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
 
 # %% [markdown] tags=["workbook"]

@@ -18,7 +18,7 @@
 #
 # **You will be able to**
 #
-# - measure whether words look at what they name, against chance and against a map that ignores the word;
+# - measure whether words look at what they name, against controls;
 # - compare maps on photographs with the laziest of all rules: point at the centre;
 # - tell a mistake of looking from a mistake of naming, and find its cause by an experiment;
 # - test whether a map causes its word.
@@ -88,9 +88,8 @@ reveal("soft attention, percent completely right", my_guess_right, right_of["sof
 print(f"hard attention: {right_of['hard']:.3g}")
 
 # %% [markdown]
-# 96 percent, and 95 with hard attention. Here are four right captions above four wrong ones. We take a phrase to be about
-# the object that fits more of its words; those that are false of it are in orange italics. Can you see a reason in the
-# picture?
+# 96 percent, and 95 with hard attention. Here are four right captions above four wrong ones. Words that are false of the
+# object that their phrase fits best are in orange italics. Can you see a reason in the picture?
 
 # %% tags=["docs:mistakes"]
 mistakes = {
@@ -236,7 +235,7 @@ def mass_on(alpha: Tensor, mask: Tensor) -> float:
 
 # %% [markdown]
 # A hit rate on its own means nothing: large objects are hit by chance, and a map that stays on both objects hits without
-# following the words. So two controls play along, a random cell, and the mean of the caption's own maps, which ignores the
+# following the words. So two controls play along: a random cell, and the mean of the caption's own maps, which ignores the
 # word. **Of the words that say something true of an object, for what percentage is the peak on it, strictly (within a
 # pixel)? And the peak of the map that ignores the word?**
 
@@ -302,9 +301,9 @@ plt.show()
 # %% [markdown]
 # With either model the peaks lie 13 pixels above the middle of the object, most of a cell; one model leans to the right and
 # the other to the left. This is no noise, since four peaks in five are above, and no bug either. Nothing in the loss says
-# that the vector of place $i$ must describe what is at place $i$, and a vector of these encoders sees 58 of 224 pixels,
-# nearly four cells ([notebook 02](02_features.ipynb)). The news of an object may lie a little to the side, as long as the
-# decoder finds it there. **A map says which vector was read, and not where the evidence in it lies.**
+# that the vector of place $i$ must describe what is at place $i$, and it sees 58 of 224 pixels, nearly four cells
+# ([notebook 02](02_features.ipynb)). The news of an object may lie a little to the side, as long as the decoder finds it
+# there. **A map says which vector was read, and not where the evidence in it lies.**
 
 # %% [markdown]
 # ## The same on photographs
@@ -358,7 +357,7 @@ reveal("soft attention, percent", my_guess_peak, soft["peak"])
 # The centre is in a box for 55 percent of the phrases, the peak of soft attention for 44, and that of hard attention on the
 # same encoder for 50. **Both lose to somebody who points at the middle of the picture with closed eyes.** They are not deaf
 # to the word, since each beats a map that ignores it by five or six points. And do not be impressed by their mass, 40 and
-# 45 percent against 31 for an even map: one that merely leans towards the middle beats that.
+# 45 percent against 31 for an even map: a map that merely leans towards the middle beats that.
 #
 # Then the surprise. With 14 by 14 places and an encoder that was trained with the decoder, *on captions alone*, the peak of
 # soft attention is in a box for 64 percent, nine points above the centre. So attention as such was not the trouble. (The
@@ -373,8 +372,8 @@ reveal("soft attention, percent", my_guess_peak, soft["peak"])
 #
 # > **Paper, section 5.4 and figure 5.** The maps of captions with mistakes give an intuition of why the mistakes were made.
 #
-# Back to scenes. Before a false word the model either *looked wrong*, with the peak nowhere near the object that the phrase
-# is about, or it *looked right and named wrong*. **For what percentage of the false words did it look right?**
+# Back to scenes. Before a false word the model either *looked wrong*, with its peak nowhere near the object, or it *looked
+# right and named wrong*. **For what percentage of the false words did it look right?**
 
 # %%
 my_guess_looked_right = ...
@@ -569,8 +568,7 @@ reveal("soft: stay under an even map", my_guess_stay, percent["soft", "all place
 #
 # - The model's own maps are no drawings of objects: with such a drawing over the right object 87 and 91 percent of the
 #   words stay, not all.
-# - Sizes and colours follow much more often than shapes and textures. (Over a plain object the model may leave the texture
-#   out and say the colour. That does not count.)
+# - Sizes and colours follow much more often than shapes and textures.
 # - Under an even map 38 and 65 percent stay. For these words the sentence so far, what the LSTM remembers of earlier looks,
 #   or the mean of all vectors is enough.
 
@@ -622,7 +620,6 @@ reveal("soft: articles that stay, percent", my_guess_articles, table["soft", "a,
 #
 # You know this widget from notebook 00: drag along the sentence, and click on the picture to move the light. Now press one
 # of the words beside it, or type another: the words before it stay, and the model goes on from there.
-# (`Scrubber(photographer, photographs)` shows the photographs.)
 
 # %%
 shown = {"scene 1": data.photo(right[0]), "scene with a mistake": data.photo(blamed[0])}
@@ -660,8 +657,8 @@ plots.attention_figure(
 #
 # - A map shows which vectors were read for a word. It does not outline the object, say where the evidence came from, or
 #   prove that the word is true.
-# - Count, and with controls: chance, the centre of the picture, a map that ignores the word.
-# - On photographs, our maps over a frozen encoder lose to the centre of the picture, and those over a trained one beat it.
+# - Count, and with controls: a map that ignores the word, the centre of the picture. On photographs, our maps over a frozen
+#   encoder lose to it.
 # - The mistakes on scenes are mistakes of naming, not of looking. Maps do not say why; experiments do.
 # - For words about an object the light is a cause: move it, and most follow. Articles and relations do not need theirs.
 #
