@@ -234,9 +234,9 @@ class TransformerDecoder(nn.Module):
 #
 # ## Train it
 #
-# Everything else is as in [notebook 04](04_soft_attention.ipynb): 500 drawn scenes, the vectors of the frozen encoder, four epochs. (That
-# encoder was trained with an LSTM, so if the vectors favour anybody, it is the old decoder.) Notebook 04's LSTM named 193 of 200
-# objects right. **How many will the Transformer name?**
+# Everything else is as in [notebook 04](04_soft_attention.ipynb): 500 drawn scenes, the vectors of the frozen encoder, four
+# epochs. (That encoder was trained with an LSTM: if the vectors favour anybody, it is the old decoder.) Notebook 04's LSTM
+# named 193 of 200 objects right. **How many will the Transformer name?**
 
 # %%
 my_guess_right = ...  # a number in place of the dots, before you run the next cell
@@ -532,8 +532,6 @@ for name, gone in taken.items():
 # | a decoder that has read 2,500 captions | a language model that has read much of the web |
 # | `places` in each layer, trained together with the rest | Flamingo puts such layers between those of a *frozen* language model, each behind a gate $\tanh(g)$ that starts at $g = 0$ |
 # | keys and values made of $a$ | LLaVA has no `places` at all: a *projector*, one or two linear layers, makes a "word" of each patch, and the words look at them as they look at each other |
-#
-# A Vision Transformer with patches of 16 pixels makes 14 by 14 vectors of a 224-pixel picture: exactly the paper's grid.
 #
 # ### A gate that starts closed
 #
