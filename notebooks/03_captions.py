@@ -231,7 +231,7 @@ print(f"words in a dev caption: {per_caption:.1f}; unknown among them: {per_capt
 # The grammar's drops like a cliff. It has no rare words, so nothing that we learn from it about rare words is worth anything.
 #
 # One mistake is too easy: to count the words of *all* captions and split the data afterwards. Nothing fails. The unknown words even vanish from
-# the test captions, and with them the only sign of how well training covers them.
+# the test captions, and so does the only sign of what training has missed.
 #
 # ## Batches of one length
 # <!-- index: section 4.3 | batches of captions of one length | satlib.data.batches.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
@@ -265,8 +265,8 @@ reveal("padding, percent of all steps", my_guess_padding, padding)
 # %% [markdown]
 # Nearly half of all steps, 49 percent, so the same words take about twice as many of them.
 #
-# So group the captions by length, and cut each group into batches. The paper draws a length for each update; cut instead, and every caption
-# comes once an epoch, at the price of at most one small batch for each length. (Then shuffle the batches, which is no puzzle and left out here.)
+# So group the captions by length, and cut each group into batches: every caption comes once an epoch, at the price of at most one small batch
+# for each length. (Shuffling the batches afterwards is no puzzle and left out here.)
 
 
 # %% tags=["task:3.4"]
@@ -319,8 +319,8 @@ print(
 )
 
 # %% [markdown]
-# 62 percent. Most captions would not be seen at all, while each of the longest ones would come along 15 times. One word in a paper, "evenly" or
-# not, and such an epoch has fewer than 12,000 of the 30,000 captions.
+# 62 percent: most captions would not be seen at all, while each of the longest ones would come along 15 times. All this hangs on one word that
+# the paper leaves out.
 #
 # ### Padding lies about the loss
 #
@@ -362,7 +362,7 @@ for _ in range(40):
     optimiser.zero_grad()
     losses.mean().backward()  # the mistake: padding is learned, too
     optimiser.step()
-honest = word_loss(losses.detach(), torch.tensor([len(caption) for caption in two])).item()
+honest = float(word_loss(losses.detach(), torch.tensor([len(caption) for caption in two])))
 print(f"nats per word: {losses.mean():.2f} with padding counted as words, {honest:.2f} without")
 
 # %% [markdown]
@@ -370,8 +370,8 @@ print(f"nats per word: {losses.mean():.2f} with padding counted as words, {hones
 #
 # ## What goes in, what should come out
 #
-# The last step before the decoder. In training it is fed the true words and asked for each of them before it sees it (*teacher forcing*): what
-# goes in is what should come out, one place later.
+# In training the decoder is fed the true words and asked for each of them before it sees it (*teacher forcing*): what goes in is what should
+# come out, one place later.
 
 
 # %% tags=["task:3.6"]

@@ -435,13 +435,13 @@ for number, (weight, (decoder, _)) in enumerate(decoders.items()):
         shares = torch.cat([decoder(vectors.read(batch.image_ids), batch.captions).alphas.mean(1) for batch in tests])
     maps = torch.stack([alphas.sum(0), alphas[colour]]).unflatten(1, trained.encoder.grid)
     for panel, picture, title in zip(
-        panels[2 * number :],
+        panels[number::2],
         overlay.lit(data.photo(example), maps, 224),
         ("coverage", f'"{kind.colour}"'),
         strict=False,
     ):
         panel.imshow(picture)
-        panel.set_title(f"λ = {weight}: {title}", fontsize=9)
+        panel.set_title(f"{title}, λ = {weight}", fontsize=9)
         panel.set_axis_off()
     ranked = 196 * shares.sort(1, descending=True).values.mean(0)
     axis.plot(range(1, 197), ranked, ("-", "--")[number], color=f"C{number}", label=f"λ = {weight}")
@@ -620,12 +620,13 @@ words = [torch.cat([word_by_word(steered(precise, T), batch) for batch in captio
 means = torch.stack([values.mean(0) for values in words])  # (temperatures, 6)
 as_trained = temperatures.index(1)
 
-figure, axis = plt.subplots(figsize=(6.8, 3.4), layout="constrained")
-for column, name, style in ((5, "bound", "-.s"), (4, "marginal", "--^"), (3, "NWGM", ":D"), (2, "soft", "-o")):
-    axis.plot(means[:, 0], means[:, column], style, label=name)
-axis.axvline(means[as_trained, 0], color="k", linestyle=":", linewidth=1)
-axis.annotate("as trained", (means[as_trained, 0], 0.2), (5, 0), textcoords="offset points")
-axis.set(xlabel="mean entropy of the maps, nats", ylabel="NLL, nats per word", ylim=(0, None))
+figure, axis = plt.subplots(figsize=(6.8, 3.6), layout="constrained")
+for column, name, style in ((5, "bound", "-.s"), (3, "NWGM", ":D"), (2, "soft", "-o")):
+    axis.plot(means[:, 0], means[:, column] - means[:, 4], style, label=name)
+axis.axhline(0, color="k", linewidth=1, label="marginal")
+axis.set(xlabel="mean entropy of the maps, nats", ylabel="NLL above the marginal's,\nnats per word")
+top = axis.secondary_xaxis("top", xlabel="temperature (1: as trained, 100: even maps)")
+top.set_xticks(means[:, 0].tolist(), [str(T) for T in temperatures])
 axis.legend()
 plt.show()
 soft_nll, nwgm_nll, exact_nll, bound_nll = means[as_trained, 2:].tolist()

@@ -27,9 +27,7 @@ def words(caption: str) -> list[str]:
     return tokenise(caption)
 
 
-words.says = (
-    "capital letters, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption"
-)
+words.says = "capital letters, accents, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption"
 words.cases = lambda: [
     ("A dog runs.",),
     ("Two dogs, one BALL!",),
@@ -38,6 +36,7 @@ words.cases = lambda: [
     ("2 dogs - one 'big'",),
     ("a merry-go-round",),
     ("a dog,a cat",),
+    ("a dog at a café",),
     ("",),
 ]
 words.mistakes = {
@@ -163,6 +162,12 @@ same_length_batches.mistakes = {
         [list(range(start, min(start + size, len(lengths)))) for start in range(0, len(lengths), size)]
     ),
     "there is an empty batch: leave it out": lambda *x: [[], *same_length_batches(*x)],
+    "the batches hold lengths: the numbers of the captions are wanted": lambda lengths, size: (
+        [[lengths[i] for i in batch] for batch in same_length_batches(lengths, size)]
+    ),
+    "what is left of a length, fewer than `size`, is dropped: it makes a smaller batch": lambda lengths, size: (
+        [batch for batch in same_length_batches(lengths, size) if len(batch) == size]
+    ),
 }
 
 
@@ -170,7 +175,7 @@ def _masked(losses: Tensor, lengths: Tensor) -> Tensor:
     return losses * (torch.arange(losses.shape[1]) < lengths[:, None])
 
 
-@exercise("3.5", "A loss that does not count padding", difficulty=2, minutes=4, equation="notebook 03")
+@exercise("3.5", "A loss that does not count padding", difficulty=2, minutes=4, equation="section 4.3")
 def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
     """The mean over true words: losses (B, C), lengths (B,) -> ()."""
     return sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True)) / lengths.sum()

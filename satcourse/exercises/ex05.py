@@ -27,7 +27,9 @@ least_penalty.mistakes = {
     "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
         float(max(0, L - C))
     ),
-    "this is the worst case, all of it at one place": lambda C, L: float((1 - C) ** 2 + L - 1),
+    "C places with 1 and the others with 0 cost L - C, and an even share costs less (nor can squares sum to less than 0)": (
+        lambda C, L: float(L - C)
+    ),
     "this is what one place costs: sum over the L places": lambda C, L: (1 - C / L) ** 2,
     "words and places are swapped: a place gets C/L": lambda C, L: C * (1 - L / C) ** 2,
 }
