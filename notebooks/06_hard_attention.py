@@ -372,8 +372,7 @@ reveal("one sample is off by (percent, exactly)", my_guess_error, 100 * noise_wi
 print("in the pictures:", ", ".join(f"{error:.0f} % with N = {N}" for N, error in errors.items()))
 
 # %% [markdown]
-# 715 percent. The mean is right, every single estimate is hopeless, and four times the samples only halve the error. (With
-# $N = 1$ many dots coincide, as there are only 64 paths.)
+# 715 percent. The mean is right, every single estimate is hopeless, and four times the samples only halve the error.
 
 # %% [markdown]
 # ## A baseline changes the variance, not the mean
@@ -439,8 +438,8 @@ fall = noise_without / noise_with
 reveal("the noise falls by a factor of", my_guess_fall, fall)
 
 # %% [markdown]
-# By a factor of 11, for one subtraction; without it, the same accuracy takes about 125 samples in place of one. But
-# starting from 0, the moving average needs some forty minibatches to get there.
+# By a factor of 11, for one subtraction; without it, the same accuracy takes about 125 samples in place of one. But from 0
+# the moving average takes some forty minibatches to get there.
 
 # %% [markdown]
 # ## Which reward teaches which look
@@ -599,9 +598,9 @@ axis.legend(fontsize=9)
 plt.show()
 
 # %% [markdown]
-# At 64 paths, eight for each caption, the Gumbel-softmax comes closest: an error of 0.12, against 0.20 with three other
-# samples and 0.90 without a baseline. While noise dominates, a little bias is a bargain. But more paths reduce only the
-# noise, so from some 300 on the other samples win, and at the right end even no baseline beats the Gumbel-softmax.
+# At 64 paths the Gumbel-softmax comes closest: an error of 0.12, against 0.20 with three other samples and 0.90 without a
+# baseline. While noise dominates, a little bias is a bargain. But more paths reduce only the noise, so from some 300 on the
+# other samples win, and at the right end even no baseline beats the Gumbel-softmax.
 #
 # <!-- index: claim: the official code trains a variant of equation 12 | one coin per minibatch, mean per-word reward, a tenth of it, not divided by the batch | satcourse.lessons.estimators.OfficialBound | tests/test_hard.py::TestTerms::test_official_variant -->
 # (The authors' own `capgen.py` trains yet another variant: `satcourse.lessons.estimators.OfficialBound`.)
@@ -726,9 +725,9 @@ def estimator(
 # ## Train it, and train the control
 # <!-- index: claim: hard attention is less stable to train than soft | the error of one sampled gradient, and both kinds trained further from the same weights | satcourse.lessons.further.train | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
-# We train the decoder of the shipped `scenes-soft` further on 200 scenes, for 200 steps: once with hard attention and your
-# loss, and once, as the control, with soft attention and the ordinary likelihood. Both get the same captions in the same
-# order, so that we can tell what the bound has done from what any 200 steps would have done.
+# We train the decoder of the shipped `scenes-soft` for 200 more steps: once with hard attention and your loss, and once, as
+# the control, with soft attention and the ordinary likelihood. Both get the same captions in the same order, so that we can
+# tell what the bound has done from what any 200 steps would have done.
 
 # %%
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
@@ -773,9 +772,9 @@ reveal("soft, places sampled", my_guess_soft, of_control.sampled)
 
 # %% [markdown]
 # Your loss gains a nat, from -11.1 to -10.1, and the control even loses 0.2, so the gain is the bound's work. With the
-# expected context, as soft attention reads, neither gains anything. And the maps? Their entropy falls from 1.64 to 1.51
-# with hard attention, but also to 1.59 with the control: more than a third of the sharpening would have come anyway. (One
-# seed; two seeds and more objectives are in [docs/results.md](../docs/results.md).)
+# expected context, as soft attention reads, neither gains anything. The entropy of the maps falls from 1.64 to 1.51 with
+# hard attention, but to 1.59 with the control: more than a third of the sharpening would have come anyway. (One seed; two
+# seeds and more objectives are in [docs/results.md](../docs/results.md).)
 
 # %% [markdown]
 # ## Soft and hard on the same picture, word by word
