@@ -13,20 +13,21 @@
 # %% [markdown]
 # # 7. Decoding and judging
 #
-# A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and somebody has
-# to say whether the sentence is any good. Neither is a formality.
+# A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and
+# somebody has to say whether the sentence is any good. Neither is a formality.
 #
-# Take a riddle with you. A public re-implementation of the paper reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5; a model of ours has 64.7
-# and 22.6. Something is wrong with the first pair of numbers, and it is not the model. By the end of this page you will see it at a glance.
+# Take a riddle with you. A public re-implementation of the paper reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5; a model of ours
+# has 64.7 and 22.6. Something is wrong with the first pair, and it is not the model. By the end of this page you will see it at
+# a glance.
 #
 # **You will be able to**
 #
-# - write greedy decoding, beam search and nucleus sampling, and say why likelier captions need not be better ones;
+# - write greedy decoding, beam search and nucleus sampling, and say why likelier captions need not be better;
 # - write BLEU, and build a lie that it likes;
-# - count what captions invent (CHAIR), and distrust a model as the judge in the right places.
+# - count what captions invent (CHAIR), and know when to distrust a model as the judge.
 #
-# **Time**: 55 minutes to read, 85 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03 for words
-# and references, 04 for the decoder; nothing to download.
+# **Time**: 54 minutes to read, 85 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03
+# for words and references, 04 for the decoder; nothing to download.
 
 # %%
 import json
@@ -69,8 +70,9 @@ def key(figure, true, false):
 #
 # ## A model is a table of next words
 #
-# A captioner gives $p(y_t \mid a, y_1, \dots, y_{t-1})$; the probability of a caption is the product over its words and its end mark.
-# Decoding needs nothing else. So we start with a captioner that you can read: one photograph, a dog, and a table of next words.
+# A captioner gives $p(y_t \mid a, y_1, \dots, y_{t-1})$; the probability of a caption is the product over its words and its end
+# mark. Decoding needs nothing else, so we start with a captioner that you can read: one photograph, a dog, and a table of next
+# words.
 
 # %%
 TABLE = {
@@ -109,9 +111,9 @@ print(f"{len(captions)} captions; the likeliest: {' '.join(best)}, p = {captions
 # %% [markdown]
 # ## Greedy decoding
 #
-# With nine captions one can try everything. With 2,500 words one cannot, and the simplest way out is greed: take the likeliest word, then
-# the likeliest after it, until the end mark, or until there are `longest` words. A model is a function here: `next_words(prefix)` takes a
-# tuple of words, `()` at the beginning, and returns a dict from word to probability.
+# With nine captions one can try everything. With 2,500 words one cannot, and the simplest way out is greed: the likeliest word,
+# then the likeliest after it, until the end mark, `END`, or until there are `longest` words. A model is a function here:
+# `next_words(prefix)` takes a tuple of words, `()` at the beginning, and returns a dict from word to probability.
 
 
 # %% tags=["task:7.1"]
@@ -128,13 +130,6 @@ def greedy(next_words, longest: int) -> list[str]:
 
 # %% [markdown] tags=["hint"]
 # `max(d, key=d.get)` is the key of a dict with the largest value. A model wants a tuple: `tuple(words)`.
-
-# %% [markdown] tags=["pseudocode"]
-# ```
-# words = nothing
-# as long as there are fewer than `longest` and END is not among them:
-#     add the likeliest word after them
-# ```
 
 # %% [markdown]
 # Greedy decoding starts with "a". Follow it through the table: **what is the probability of the caption that it returns?** (The
@@ -154,9 +149,10 @@ tree_figure(story, best=chosen)
 # %% [markdown]
 # ## Beam search
 #
-# So keep several beginnings in the race. At each step, extend every living one by every word that may follow, and keep the `width` best
-# of all these. Those that end with the end mark are finished and grow no more. In the end the likeliest *finished* caption wins. It has at
-# most `longest` words, END included; if none is finished by then, return an empty list and minus infinity. Add logarithms.
+# So keep several beginnings in the race. At each step, extend every living one by every word that may follow, and keep the
+# `width` best of all these. Those that end with the end mark are finished and grow no more. In the end the likeliest *finished*
+# caption wins; if none is finished within `longest` words, END included, return an empty list and minus infinity. Add
+# logarithms.
 
 
 # %% tags=["task:7.2"]
@@ -190,7 +186,7 @@ def beam_search(next_words, width: int, longest: int) -> tuple[list[str], float]
 # ```
 
 # %% [markdown]
-# Which beginnings does a beam go on with? Those that it asks the model about. So we listen at the door.
+# Which beginnings does a beam keep? Those that it asks the model about. So we listen at the door.
 
 # %%
 asked = []
@@ -203,18 +199,18 @@ print(f"captions with a property: {sum(specific.values()):.2f} together, the bes
 tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 
 # %% [markdown]
-# With a width of two, "the" survives the first step, and the beam finds the likeliest caption. Dotted paths were dropped, never reached,
-# or ended and lost.
+# With a width of two, "the" survives the first step, and the beam finds the likeliest caption. Dotted paths were dropped, never
+# reached, or ended and lost.
 #
-# Now read the tree again. The captions that mention a property ("brown", "big") have 0.51 of the probability together. Yet "the dog runs"
-# wins. There are many ways to be specific, and they share; there are few ways to be bland. **Search for the likeliest sentence, and you
-# search for blandness.** (We made this table up. But GPT-2's likeliest texts are bland, too, and repeat themselves: Holtzman et al.)
+# Now read the tree again. The captions that mention a property ("brown", "big") have 0.51 of the probability together. Yet "the
+# dog runs" wins. There are many ways to be specific, and they share; there are few ways to be bland. **Search for the likeliest
+# sentence, and you search for blandness.** (We made this table up. But GPT-2's likeliest texts are bland, too: Holtzman et al.)
 
 # %% [markdown]
 # ## The same on a captioner that sees
 #
-# Your functions know nothing of pictures, and need not: with a picture given, any captioner is such a table. Here is satlib's soft
-# attention for drawn scenes, where a program can check whether a caption is right, in both objects, all their properties and the relation.
+# With a picture given, any captioner is such a table. Here is satlib's soft attention for drawn scenes, where a program can
+# check whether a caption is right: both objects, all their properties and the relation.
 
 # %%
 captioner = Captioner.load(shipped.model("scenes-soft"))
@@ -255,9 +251,8 @@ for axis, (i, (words, log_p)) in zip(axes, few.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# Your beam search has captioned three pictures, and all three captions are right. None has even one percent of the probability: there are
-# so many ways to say it. For 120 pictures at once, satlib's `search.beam_search` takes over. (It also refills the places of captions that
-# have ended, so that a beam of 3 stays one of 3.)
+# Your beam search has captioned three pictures, and all three captions are right. None has even one percent of the probability:
+# there are so many ways to say it. For 120 pictures at once, satlib's `search.beam_search` takes over.
 
 # %% [markdown]
 # ## Sampling
@@ -340,16 +335,16 @@ reveal("right at T = 2", my_guess_at_2, right(ways["T = 2"]))
 reveal("right with a nucleus of 0.9", my_guess_nucleus, right(ways["nucleus 0.9"]))
 
 # %% [markdown]
-# 89 percent, 30, and 92.5. A captioner that has to be right should not sample. Sampling is for variety, and for training methods that
-# reward what was drawn: notebook 06 draws places, `satlib train flickr8k-soft-reward` draws words.
+# 89 percent, 30, and 92.5. A captioner that has to be right should not sample. Sampling is for variety, and for training
+# methods that reward what was drawn.
 
 # %% [markdown]
 # ## Length, and what a wider beam does to it
 # <!-- index: claim: a wider beam finds likelier captions, not better ones | beam width against log p, length and exact match | satlib.model.search.beam_search | tests/test_decoding.py::test_a_full_beam_is_exhaustive_search -->
 #
-# Each further word multiplies the probability by a number below 1, so long captions have a handicap. The usual remedy ranks captions by
-# $\log p(y \mid a) / C^{\gamma}$, where $C$ counts the words and the end mark. With a beam of width 1 our captions have 12.9 words, and
-# 95.0 % are right. **What percentage is right with a width of 10?**
+# Each further word multiplies the probability by a number below 1, so long captions have a handicap. The usual remedy ranks
+# captions by $\log p(y \mid a) / C^{\gamma}$, where $C$ counts the words, END included. Greedy captions have 12.9 words, and
+# 95.0 % are right. **What percentage is right with a beam of 10?**
 
 # %%
 my_guess_wide = ...
@@ -360,33 +355,34 @@ searched = {
     gamma: [[hits[0] for hits in search.beam_search(decoder, a, width, 24, gamma)] for width in beams]
     for gamma in (0.0, 1.0)
 }
-words = {gamma: [np.mean([len(each.words) for each in found]) for found in every] for gamma, every in searched.items()}
+lengths = {
+    gamma: [np.mean([len(each.words) for each in found]) for found in every] for gamma, every in searched.items()
+}
 likely = [np.mean([each.log_probability for each in found]) for found in searched[0.0]]
 by_beam = [as_lines([each.words for each in found]) for found in searched[0.0]]
 correct = [right(lines) for lines in by_beam]
 
-figure, (left, middle, last) = plt.subplots(1, 3, figsize=(9, 2.6))
-left.plot(beams, likely, marker="o")
-left.set(title="log p(y|a), mean", xlabel="width of the beam")
-middle.plot(beams, words[0.0], marker="o", label="$\\gamma$ = 0")
-middle.plot(beams, words[1.0], color="C5", marker="s", linestyle="--", label="$\\gamma$ = 1")
-middle.set(title="words in a caption, mean", xlabel="width of the beam")
+figure, (left, middle, last) = plt.subplots(1, 3, figsize=(9, 2.8))
+left.plot(beams, np.subtract(likely, likely[0]), marker="o")
+left.set(title="gain in log p over greedy", ylim=(-0.01, 0.5))
+for gamma, style in ((0.0, "C0o-"), (1.0, "C5s--")):
+    middle.plot(beams, np.subtract(lengths[gamma], lengths[gamma][0]), style, label=f"$\\gamma$ = {gamma:.0f}")
+middle.axhline(0, color=INK, linewidth=1, zorder=0)
+middle.set(title="gain in words over greedy", ylim=(-0.5, 0.5))
 middle.legend()
 last.plot(beams, correct, marker="o")
-last.set(title="right captions, percent", xlabel="width of the beam", ylim=(0, 100))
+last.set(title="right captions, percent", ylim=(0, 100))
 for axis in (left, middle, last):
-    axis.set_xticks(beams)
+    axis.set(xlabel="width of the beam", xticks=beams)
 plt.show()
 print("width", *(f"{width:6}" for width in beams), "\nlog p", *(f"{value:6.2f}" for value in likely))
-print("words", *(f"{value:6.2f}" for value in words[0.0]), "\nright", *(f"{value:6.1f}" for value in correct))
+print("words", *(f"{value:6.2f}" for value in lengths[0.0]), "\nright", *(f"{value:6.1f}" for value in correct))
 reveal("right with a beam of 10", my_guess_wide, correct[-1])
 
 # %% [markdown]
-# ### Why a wider beam need not give a better caption
-#
-# The wider the beam, the likelier the captions, and the shorter: 12.6 words (with $\gamma = 1$ they grow instead). They are not better:
-# 94.2 %, one scene of 120 fewer. Specific captions share their probability, every word costs, and where the model is wrong a better search
-# finds its errors more reliably. In translation the likeliest sentence of all is often the empty one. So choose the width on the dev split.
+# The wider the beam, the likelier the captions, and the shorter (with $\gamma = 1$, in the end longer). They are not better:
+# 94.2 %, one scene of 120 fewer. Every word costs, and where the model is wrong a better search finds its errors more reliably.
+# In translation the likeliest sentence of all is often the empty one. So choose the width on the dev split.
 
 # %% [markdown]
 # # Judging
@@ -415,8 +411,8 @@ def clipped_precision(caption: list[str], references: list[list[str]], n: int) -
 
 
 # %% [markdown] tags=["hint"]
-# A `Counter` gives 0 for what it has not seen. For each n-gram of the caption: the smaller of its own count and the largest count in one
-# reference. (Or look up what `|` and `&` do to two Counters.)
+# A `Counter` gives 0 for what it has not seen. For each n-gram of the caption: the smaller of its own count and the largest
+# count in one reference. (Or look up `|` and `&` of two Counters.)
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -426,8 +422,9 @@ def clipped_precision(caption: list[str], references: list[list[str]], n: int) -
 # ```
 
 # %% [markdown]
-# In the picture, each brick is an $n$-gram of "a big star is to the left of a small red circle". The references are "a big star sits to
-# the left of a small red disc" and "the small red circle is on the right of a big star". **How many of the nine 4-grams occur in one?**
+# Each brick below is an $n$-gram of "a big star is to the left of a small red circle". The references are "a big star sits to
+# the left of a small red disc" and "the small red circle is on the right of a big star". **How many of the nine 4-grams occur
+# in one?**
 
 # %%
 my_guess_fours = ...
@@ -464,7 +461,7 @@ plt.show()
 reveal("4-grams that occur in a reference", my_guess_fours, hits)
 
 # %% [markdown]
-# Four. Every word is found somewhere, so $p_1 = 12/12$; the longer runs ask for the order, too. BLEU-$N$ is the geometric mean of such
+# Four. Every word is found somewhere; the longer runs ask for the order, too. BLEU-$N$ is the geometric mean of such
 # precisions, with hits and $n$-grams summed over *all* captions before they are divided:
 #
 # $$\mathrm{BLEU}_N = \Big(\prod_{n=1}^N \frac{\sum_{\text{captions}} \mathrm{hits}_n}{\sum_{\text{captions}} n\text{-grams}}\Big)^{1/N}$$
@@ -525,25 +522,25 @@ print(f"BLEU-4 of 120 true captions: yours {100 * by_hand:.4f}, by the COCO tool
 # ## BLEU without brevity penalty
 # <!-- index: claim: BLEU is reported without brevity penalty | what captions cut short score with and without it | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_brevity_penalty_by_hand -->
 #
-# > **Paper, section 5.1** (in our words). BLEU-1 to BLEU-4 are reported *without* a brevity penalty; BLEU has its critics, so METEOR is
+# > **Paper, section 5.1** (in our words). BLEU is reported *without* a brevity penalty; it has its critics, so METEOR is
 # > reported as well.
 #
-# Precision rewards those who say little. So the COCO tools multiply by $\min(1, e^{1 - r/c})$ for $c$ words where the references closest
-# in length have $r$. The paper does not. Take the model's captions, whose BLEU-4 is 77 either way, and keep the first four words ("a big
-# purple triangle"). **What is their BLEU-4 without the penalty?**
+# Precision rewards those who say little. So the COCO tools multiply by $\min(1, e^{1 - r/c})$ for $c$ words where the
+# references closest in length have $r$. The paper does not. Take the model's captions, whose BLEU-4 is 77 either way, and keep
+# the first four words ("a big purple triangle"). **What is their BLEU-4 without the penalty?**
 
 # %%
 my_guess_cut = ...
 
 # %%
 generated = by_beam[2]  # a beam of 3
-lengths = list(range(4, 17, 2))
-cut = {k: {name: " ".join(line.split()[:k]) for name, line in generated.items()} for k in lengths}
-of_cut = [coco_bleu(cut[k], references) for k in lengths]
+kept = list(range(4, 17, 2))
+cut = {k: {name: " ".join(line.split()[:k]) for name, line in generated.items()} for k in kept}
+of_cut = [coco_bleu(cut[k], references) for k in kept]
 without, penalised = ([each[f"BLEU-4{kind}"] for each in of_cut] for kind in (" (no brevity penalty)", ""))
 figure, axis = plt.subplots(figsize=(6.5, 2.6))
-axis.plot(lengths, without, color="C5", marker="s", linestyle="--", label="without brevity penalty (the paper)")
-axis.plot(lengths, penalised, marker="o", label="with it (COCO tools)")
+axis.plot(kept, without, color="C5", marker="s", linestyle="--", label="without brevity penalty (the paper)")
+axis.plot(kept, penalised, marker="o", label="with it (COCO tools)")
 axis.set(xlabel="words kept of each caption", ylabel="BLEU-4, percent", ylim=(0, 100))
 axis.legend(loc="lower right")
 plt.show()
@@ -559,12 +556,12 @@ print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
 #
 # > **Paper, section 5.2.** Three things make comparison hard: the encoder, single models against ensembles, and the split.
 #
-# Add the penalty, the beam, the tokenizer, the number of references. And chance: would the difference survive other photographs? The
-# *paired bootstrap* draws as many as there are, with replacement, scores both models on the draw, and does so 2,000 times. If the middle
-# 95 % of the differences contain 0, this test split cannot tell the two models apart.
+# Add the penalty, the beam, the tokenizer, the number of references. And chance: would the difference survive other
+# photographs? The *paired bootstrap* draws as many as there are, with replacement, scores both models on them, 2,000 times
+# over. If the middle 95 % of the differences contain 0, this test split cannot tell the two apart.
 #
-# Two models on Flickr8k have the same encoder, EfficientNet-Lite0; one has soft attention, the other none. **By how many points of BLEU-4
-# does attention lead?**
+# Two models on Flickr8k have the same encoder, EfficientNet-Lite0; one has soft attention, the other none. **By how many points
+# of BLEU-4 does attention lead?**
 
 # %%
 my_guess_lead = ...
@@ -603,9 +600,9 @@ plt.show()
 reveal("lead of attention", my_guess_lead, leads["flickr8k-lite0-none"][0])
 
 # %% [markdown]
-# 0.05 points, and the interval contains 0: BLEU-4 cannot tell attention from no attention here. The newer encoder leads by 2.7, above 0
-# in all of its interval. (The recipes of that pair differ in a few other settings, too, such as $\gamma$.) The bootstrap has drawn other
-# photographs; it has not trained again with another seed, which moves a score as well.
+# 0.05 points, and the interval contains 0: BLEU-4 cannot tell attention from no attention here. The newer encoder leads by 2.7,
+# above 0 in all of its interval, though the recipes of that pair differ in a few other settings, too. And the bootstrap has
+# drawn other photographs; it has not trained again with another seed, which moves a score as well.
 
 # %% [markdown]
 # ## CIDEr: what is said of *this* picture
@@ -638,9 +635,9 @@ plt.show()
 reveal("weight of 'a'", my_guess_a, weights[0])
 
 # %% [markdown]
-# $\log 1 = 0$. What fits every picture earns nothing. But a cosine only sees directions: say your caption twice, and its words point where
-# they did before. The COCO tools therefore compute CIDEr-D, which clips each entry at the reference's and punishes a difference in length.
-# **How many percent of its CIDEr-D does a caption keep when you say it twice?**
+# $\log 1 = 0$. What fits every picture earns nothing. But a cosine only sees directions: say your caption twice, and its words
+# point where they did before. The COCO tools therefore compute CIDEr-D, which clips each entry at the reference's and punishes
+# a difference in length. **What percentage of its CIDEr-D does a caption keep when you say it twice?**
 
 # %%
 my_guess_twice = ...
@@ -662,15 +659,13 @@ print(f"cosine of a caption's words, once and twice: {alike:.2f}")
 reveal("CIDEr-D that is kept, percent", my_guess_twice, 100 * cider(doubled).mean() / cider(originals).mean())
 
 # %% [markdown]
-# 6 percent. Such tricks matter because models are trained on these scores, and a model under training is the most patient cheat there is.
-#
-# METEOR, the paper's other metric, aligns the words of caption and reference, also by stem and synonym, weighs recall more than precision,
-# and takes something off where the order is broken.
+# 6 percent. Such tricks matter because models are trained on these scores, and a model under training is the most patient cheat
+# there is.
 
 # %% [markdown]
 # ## What they miss: captions made wrong on purpose
 #
-# Now the trial. Take a reference, damage it, and score it against the other four:
+# Now damage a reference, and score it against the other four, by METEOR too, which also matches stems and synonyms:
 #
 # | | true? | example |
 # | --- | --- | --- |
@@ -736,9 +731,9 @@ reveal("by BLEU-1", my_guess_bleu_1, len(above["BLEU-1"]))
 reveal("by BLEU-4", my_guess_bleu_4, len(above["BLEU-4"]))
 
 # %% [markdown]
-# Three by BLEU-1, and one by BLEU-4 and by CIDEr: the reversed relation, the very opposite of the truth, beats the truth in other words.
-# By METEOR the two tie, at 40.3. BLEU-1 does not even notice swapped colours. All four count words that agree. None of them knows what is
-# *true*.
+# Three by BLEU-1, and one by BLEU-4 and by CIDEr: the reversed relation, the very opposite of the truth, beats the truth in
+# other words. By METEOR the two tie. BLEU-1 does not even notice swapped colours. All four count words that agree, and none
+# knows what is *true*.
 
 # %% [markdown]
 # ## What is true: CHAIR
@@ -761,15 +756,8 @@ def chair(said: list[set], there: list[set]) -> tuple[float, float]:
 # %% [markdown] tags=["hint"]
 # `ours - theirs` is what a set has and another one has not. For CHAIR_i, sum over all captions before you divide.
 
-# %% [markdown] tags=["pseudocode"]
-# ```
-# invented = for each caption, how many of its objects are not in the picture
-# CHAIR_i = 100 * sum of invented / sum of objects mentioned
-# CHAIR_s = 100 * captions with an invented one / captions
-# ```
-
 # %% [markdown]
-# A scene knows what is in it, so on scenes CHAIR is exact. An object is a colour and a shape.
+# A scene knows what is in it, so there CHAIR is exact. An object is a colour and a shape.
 
 
 # %%
@@ -789,17 +777,17 @@ for kind, lines in suspects.items():
     print(f"{kind:22}" + "".join(f"{value:7.1f} %" for value in table[kind]))
 
 # %% [markdown]
-# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. (Why not all? Swap the colours of two stars.) The
-# reversed relation has 0, since nobody has invented an object and CHAIR counts nothing else. And in the last row, captions of four words
-# have the lowest CHAIR$_s$ of all that a model wrote, 0.8 percent, although none of them is right. Say little, and you invent little.
-# (CHAIR$_i$ is harder to fool: 2.9, where the whole captions of greedy decoding have 2.1.)
+# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. (Why not all? Swap the colours of two stars.)
+# The reversed relation has 0: nobody has invented an object, and CHAIR counts nothing else. And in the last row, captions of
+# four words have the lowest CHAIR$_s$ of all that a model wrote, 0.8 percent, although none of them is right. Say little, and
+# you invent little.
 
 # %% [markdown]
 # ### On photographs
 #
-# On Flickr8k an object counts as invented if no reference mentions one of its kind ("man" and "boy" are one kind). The yardstick is people:
-# each of a photograph's five captions is held against the other four, each model against the same four. **What percentage of the objects
-# that people name do the other four not mention?**
+# On Flickr8k an object counts as invented if no reference mentions one of its kind ("man" and "boy" are one kind). The
+# yardstick is people: each of a photograph's five captions against the other four, and each model against the same four. **What
+# percentage of the objects that people name do the other four not mention?**
 
 # %%
 my_guess_people = ...
@@ -822,27 +810,26 @@ plt.show()
 reveal("of people's objects, percent", my_guess_people, judging["inventions"]["people"][0])
 
 # %% [markdown]
-# 7.5 percent. People notice different things, and this method counts that as inventing. What a model has above 7.5 is its own: soft
-# attention with EfficientNet-Lite0 has 15.7. And look at the pairs: with or without attention the intervals overlap, while with the older
-# encoder both models invent more. Attention did not reduce the inventing; the newer encoder did. (`satlib table --inventions` has all
-# models.)
+# 7.5 percent. People notice different things, and this method counts that as inventing. What a model has above 7.5 is its own:
+# soft attention with EfficientNet-Lite0 has 15.7. And look at the pairs: with or without attention the intervals overlap, while
+# with the older encoder both models invent more. Attention did not reduce the inventing; the newer encoder did.
 
 # %% [markdown]
 # ## A model as the judge
 #
-# Nowadays one hands a picture and a caption to a large model and asks: is this true? No references, no trouble with synonyms. CLIPScore
-# takes the cosine of CLIP's vectors of picture and caption; an *LLM judge* writes a grade. We can have a small one: give a captioner a
-# picture *and* a caption, and $\log p(y \mid a) / C$ says how well they fit. Let `scenes-hard`, another model, be the judge. Does it put
-# the true caption in other words above the false one? (By tossing a coin it would in 50 %.)
+# Nowadays one hands a picture and a caption to a large model and asks: is this true? CLIPScore takes the cosine of CLIP's
+# vectors of the two; an *LLM judge* writes a grade. Here is a small one: give a captioner a picture *and* a caption, and $\log
+# p(y \mid a) / C$ says how well they fit. Let `scenes-hard`, another model, be the judge. Does it put the true caption in other
+# words above the false one? (A coin would in 50 %.)
 
 
 # %%
 @torch.no_grad()
-def log_p(judge, a, lines, T=1.0):
-    """Log p of each word and END of captions (B, C), with the logits divided by T; and which of them are there."""
+def log_p(judge, a, lines):
+    """Log p of each word and END of captions (B, C); and which of them are there."""
     rows = [torch.tensor([*judge.vocabulary.encode(lines[name]), text.END]) for name in names]
     y = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=text.END)
-    found = (judge.decoder(a, y).logits / T).log_softmax(2).gather(2, y[..., None])[..., 0]
+    found = judge.decoder(a, y).logits.log_softmax(2).gather(2, y[..., None])[..., 0]
     return found, torch.arange(y.shape[1]) < torch.tensor([[len(row)] for row in rows])
 
 
@@ -863,11 +850,11 @@ for grader, of in graders.items():
     print("; ".join(f"{kind} {x:.0f} %" for kind, x in zip(list(damaged)[2:], verdicts[grader], strict=True)))
 
 # %% [markdown]
-# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. (This judge knows its little world by heart.
-# Try a large one on damaged captions before you trust it with photographs.)
+# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. (This judge knows its little
+# world by heart. Try a large one on damaged captions before you trust it.)
 #
-# Now a case of its own. `scenes-soft` got six scenes wrong. Each of those captions meets the five true references of its scene. **In what
-# percentage of the pairs does `scenes-soft` prefer its own false caption?**
+# Now a case of its own. `scenes-soft` got six scenes wrong. Hold each of those captions against the five true references of its
+# scene. **In what percentage of the pairs does `scenes-soft` prefer its own false caption?**
 
 # %%
 my_guess_own = ...
@@ -890,7 +877,7 @@ reveal("scenes-soft for its own", my_guess_own, partial["scenes-soft"])
 # ## References, scored like captions
 # <!-- index: claim: whether human captions are a ceiling for BLEU depends on the data | references against references, on scenes and on Flickr8k, beside the model | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_bleu_equals_nltk_and_pycocoevalcap -->
 #
-# How good is a good score? Score each reference against the other four, and the model against the same four. The references of the scenes,
+# How good is a good score? Score each reference against the other four, and the model against the same four. The references,
 # all of them true, have a BLEU-4 of 54. **What does the model have?**
 
 # %%
@@ -919,48 +906,18 @@ print(f"objects that four references do not mention: people {unseen[0]:.1f} %, {
 reveal("BLEU-4 of the model on scenes", my_guess_model, of_model[0])
 
 # %% [markdown]
-# 71.5 against 54.2, with fewer true captions. The likely reason: the model prefers the common wording, which agrees with many; a
-# reference has its own, and pays for it. On Flickr8k the best of the sixteen models has 22.5 in BLEU-4, and people have 21.4. Is it the
-# better writer? Chance may do as much on 1,000 photographs (the bootstrap's interval above reaches 1.2 to either side of its middle), and
-# we picked the best of sixteen. In CIDEr people are far ahead, 82 against 63, and in METEOR too. And of the objects that the model names,
-# nobody else mentions 16.5 percent, more than twice people's share. Before you call a score superhuman, ask how humans score, and by
-# which measure.
-
-# %% [markdown]
-# ## Likelihood and BLEU disagree
-# <!-- index: claim: NLL and BLEU part ways | the same captions at any NLL | satlib.training.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
-#
-# > **Paper, section 4.3.** Late in training the correlation between log-likelihood and BLEU breaks down, so BLEU on the validation set
-# > chooses the model.
-#
-# How can a model predict the references worse and write captions just as good? Divide all logits by $T = 0.25$: the likeliest word stays
-# the likeliest, so greedy captions and their BLEU are the same. The negative log-likelihood (NLL) of the first references, in nats per
-# word, is 0.60 at $T = 1$. **And at $T = 0.25$?**
-
-# %%
-my_guess_nll = ...
-
-
-# %%
-def nll(T):
-    found, here = log_p(captioner, a, originals, T)
-    return -(found[here].mean().item())
-
-
-surer = nll(0.25)
-print("NLL at T = " + ", ".join(f"{T}: {nll(T):.2f}" for T in (0.25, 0.5, 1.0, 2.0)))
-reveal("NLL at T = 0.25", my_guess_nll, surer)
-
-# %% [markdown]
-# 1.20, twice as much. A model that is too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing. So
-# choose the epoch by what you report, measured on *generated* captions of the dev split (`training.select`).
+# 71.5 against 54.2, with fewer true captions. The likely reason: the model prefers the common wording, which agrees with many;
+# a reference has its own, and pays for it. On Flickr8k the best of sixteen models has 22.5 in BLEU-4, and people have 21.4. Is
+# it the better writer? Chance may do as much on 1,000 photographs, and we picked the best of sixteen. In CIDEr people are far
+# ahead, 82 against 63. And of the objects that the model names, nobody else mentions 16.5 percent, more than twice people's
+# share. Before you call a score superhuman, ask how humans score, and by which measure.
 
 # %% [markdown]
 # ## Teacher forcing gives a false BLEU
 # <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.evaluate.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
 #
-# Back to the riddle. In training, the decoder sees the *true* words before each word. Its likeliest word at each step comes for free, and
-# it is tempting to take these words as its caption. Here they are, for three scenes.
+# Back to the riddle. In training, the decoder sees the *true* words before each word. Its likeliest word at each step comes for
+# free, and it is tempting to call these words its caption. Here they are, for three scenes.
 
 
 # %%
@@ -986,27 +943,24 @@ my_guess_sentences = ...
 my_guess_forced = ...
 
 # %%
-fed = {name: [line] for name, line in originals.items()}
 forced_scores = {}
 for what, lines in (("generated", generated), ("forced", forced)):
-    grammatical = 100 * np.mean([scenes.grammar.parse(line) is not None for line in lines.values()])
-    bleus = [coco_bleu(lines, refs)[f"BLEU-{n}"] for refs in (fed, references) for n in (1, 4)]
-    forced_scores[what] = *bleus, grammatical
-    line = "{:9} against the one fed: BLEU-1 {:.0f}, BLEU-4 {:.0f}; against all: {:.0f}, {:.0f}; sentences {:.0f} %"
-    print(line.format(what, *forced_scores[what]))
-photographs = judging["teacher forcing"]
-for what in ("generated", "forced"):
-    print(f"on photographs, {what:9} against all:", photographs[f"{what}, all"])
-reveal("sentences, percent", my_guess_sentences, forced_scores["forced"][-1])
-reveal("BLEU-4 of forced words", my_guess_forced, forced_scores["forced"][3])
+    found = coco_bleu(lines, references)
+    sentences = 100 * np.mean([scenes.grammar.parse(line) is not None for line in lines.values()])
+    forced_scores[what] = found["BLEU-1"], found["BLEU-4"], sentences
+    print("{:9} BLEU-1 {:.0f}, BLEU-4 {:.0f}; sentences {:.0f} %".format(what, *forced_scores[what]))
+for what in forced_scores:
+    print(f"on photographs, {what:9}", judging["teacher forcing"][f"{what}, all"])
+reveal("sentences, percent", my_guess_sentences, forced_scores["forced"][2])
+reveal("BLEU-4 of forced words", my_guess_forced, forced_scores["forced"][1])
 
 # %% [markdown]
-# 4 percent are sentences ("a big striped striped star"), because the model never has to live with its own words. Single words are often
-# right, but they do not hang together, and the runs that BLEU-4 counts break: 61 instead of 77. (Against the one reference that was fed,
-# forced words look *better* than captions. The error can go either way.)
+# 4 percent are sentences ("a big striped striped star"), because the model never has to live with its own words. Single words
+# are often right, but they do not hang together, and the runs that BLEU-4 counts break: 61 instead of 77.
 #
-# And there, on photographs, is the riddle's answer. Forced words nearly keep their BLEU-1, 63.2 beside 64.7, and lose a third of their
-# BLEU-4, 15.4 beside 22.6. 64.8 with 15.5 is the fingerprint of teacher forcing, and it is what that code does (Sun et al., see notebook 02).
+# And on photographs, there is the riddle's answer. Forced words nearly keep their BLEU-1, 63.2 beside 64.7, and lose a third of
+# their BLEU-4, 15.4 beside 22.6. 64.8 with 15.5 is the fingerprint of teacher forcing, and it is what that code does (Sun et
+# al., see notebook 02).
 
 # %% [markdown]
 # ## What to remember
@@ -1019,8 +973,8 @@ reveal("BLEU-4 of forced words", my_guess_forced, forced_scores["forced"][3])
 # %% [markdown] tags=["workbook"]
 # ## Now think: a bug, a lie, a judge
 #
-# This beam search runs, and something is wrong with it: it seldom returns a short caption, even where a short one is more probable than
-# the one that it returns. Find the bug and mend it.
+# This beam search seldom returns a short caption, even where a short one is more probable than the one that it returns. Find
+# the bug and mend it.
 
 
 # %% tags=["task:7.7"]
@@ -1050,8 +1004,9 @@ def best_caption(next_words, width: int, longest: int) -> list[str]:
 # Print `finished` at each step, for a model in which a caption of one word ends with a high probability.
 
 # %% [markdown]
-# Now write a liar. From the five true references of a scene it makes a caption that is a sentence of the scenes' grammar, is *false*, and has
-# a BLEU-4 of 70 or more against these five. (True captions had 54 against four.) `OPPOSITES` gives you a wrong word for most right ones.
+# Now write a liar. From the five true references of a scene it makes a caption that is a sentence of the scenes' grammar, is
+# *false*, and has a BLEU-4 of 70 or more against these five. (True captions had 54 against four.) `OPPOSITES` has a wrong word
+# for most right ones.
 
 # %%
 from satcourse.exercises.ex07 import OPPOSITES
@@ -1071,13 +1026,6 @@ def lie(references: list[str]) -> str:
 # %% [markdown] tags=["hint"]
 # One changed word breaks up to four 4-grams in the middle of a sentence. How many does it break at the end?
 
-# %% [markdown] tags=["pseudocode"]
-# ```
-# take any reference
-# from its last word backwards, find the first word that has an opposite
-# put the opposite in its place
-# ```
-
 # %%
 lies = {name: lie(lines) for name, lines in references.items()}
 print(f"right {right(lies):.0f} %, BLEU-4 {coco_bleu(lies, references)['BLEU-4']:.0f}")
@@ -1087,43 +1035,39 @@ print(f"right {right(lies):.0f} %, BLEU-4 {coco_bleu(lies, references)['BLEU-4']
 #
 # ●●○ · 15 minutes · open
 #
-# Draw twenty captions of each scene (`write(draw)`), and let a judge choose one of them: the captioner itself by `grade`, `scenes-hard` by
-# `grade`, or the caption that has the highest mean CIDEr against the other nineteen (this needs no probabilities at all, and is called
-# minimum Bayes risk decoding). Which of the three is right most often? Is any of them better than greedy decoding?
+# Draw twenty captions of each scene (`write(draw)`), and let a judge choose one: the captioner itself by `grade`, `scenes-hard`
+# by `grade`, or the highest mean CIDEr against the other nineteen (which needs no probabilities, and is called minimum Bayes
+# risk decoding). Which of the three is right most often? Is any of them better than greedy decoding?
 #
 # ### A rule for the judge
 #
 # ●●● · 15 minutes · open
 #
-# A colleague reports: "Our judge, an LLM, prefers our captions to those of people in 61 % of 200 photographs." Write down what you would
-# have to know before you believe it, and one experiment for each doubt.
+# A colleague reports: "Our judge, an LLM, prefers our captions to those of people in 61 % of 200 photographs." What would you
+# have to know before you believe it? Write down one experiment for each doubt.
 #
 # <details><summary>What a good answer has</summary>
 #
-# Is the judge related to the captioner? (Judge both sides with another model.) Does it see the picture, and would it notice a false
-# caption? (Give it damaged ones, as above.) Does it like length, or the first of two? (Swap the order; compare captions of equal length.)
-# How do people decide on the same pairs, and how often do two people agree? And the interval: 61 % of 200 is 54 to 68 %.
+# Is the judge related to the captioner? (Try another judge.) Does it see the picture? (Give it damaged captions.) Does it like
+# length, or the first of two? (Swap them; compare captions of equal length.) How often do two people agree on such pairs? And
+# the interval: 61 % of 200 is 54 to 68 %.
 #
 # </details>
-#
-# ### Silence
-#
-# ●○○ · 10 minutes · open
-#
-# Write a captioner with a CHAIR of exactly 0 on any photograph. Propose a second number that has to stand beside CHAIR in a table, and try
-# it on the eight rows above.
 
 # %% [markdown]
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - I. Sutskever, O. Vinyals, Q. Le. *Sequence to Sequence Learning* (beam search). NIPS 2014. [arXiv:1409.3215](https://arxiv.org/abs/1409.3215)
+# - I. Sutskever, O. Vinyals, Q. Le. *Sequence to Sequence Learning* (beam search). NIPS 2014.
+#   [arXiv:1409.3215](https://arxiv.org/abs/1409.3215)
 # - A. Holtzman et al. *Neural Text Degeneration* (the nucleus). ICLR 2020. [arXiv:1904.09751](https://arxiv.org/abs/1904.09751)
-# - F. Stahlberg, B. Byrne. *Cat Got Your Tongue?* (the empty translation). EMNLP 2019. [arXiv:1908.10090](https://arxiv.org/abs/1908.10090)
-# - K. Papineni et al. *BLEU.* ACL 2002. M. Denkowski, A. Lavie. *Meteor Universal.* WMT 2014.
+# - F. Stahlberg, B. Byrne. *Cat Got Your Tongue?* (the empty translation). EMNLP 2019.
+#   [arXiv:1908.10090](https://arxiv.org/abs/1908.10090)
+# - K. Papineni et al. *BLEU.* ACL 2002. M. Denkowski, A. Lavie. *Meteor Universal.* 2014.
 # - R. Vedantam et al. *CIDEr.* CVPR 2015. [arXiv:1411.5726](https://arxiv.org/abs/1411.5726)
 # - P. Koehn. *Statistical Significance Tests for Machine Translation Evaluation* (the bootstrap). EMNLP 2004.
-# - A. Rohrbach et al. *Object Hallucination in Image Captioning* (CHAIR). EMNLP 2018. [arXiv:1809.02156](https://arxiv.org/abs/1809.02156)
+# - A. Rohrbach et al. *Object Hallucination in Image Captioning* (CHAIR). EMNLP 2018.
+#   [arXiv:1809.02156](https://arxiv.org/abs/1809.02156)
 # - J. Hessel et al. *CLIPScore.* EMNLP 2021. [arXiv:2104.08718](https://arxiv.org/abs/2104.08718)
 # - L. Zheng et al. *Judging LLM-as-a-Judge.* NeurIPS 2023. [arXiv:2306.05685](https://arxiv.org/abs/2306.05685)
 
@@ -1137,8 +1081,8 @@ assert all(
     for i, (words, log_p) in few.items()
 )
 assert [round(correct[i], 1) for i in (0, -1)] == [95.0, 94.2]
-assert [round(words[0.0][i], 1) for i in (0, -1)] == [12.9, 12.6]
-assert words[1.0][-1] > words[1.0][0]
+assert round(lengths[0.0][0], 1) == 12.9
+assert lengths[0.0][-1] < lengths[0.0][0] < lengths[1.0][-1]
 assert round(100 * by_hand, 1) == 53.7
 assert [round(each) for each in (without[0], without[-1], penalised[0], penalised[-1])] == [88, 77, 12, 77]
 assert right(cut[4]) == 0
@@ -1154,7 +1098,6 @@ if metrics.java_available():
         assert abs(np.mean([again[kind, name] for name in names]) - by_program) < 0.05
 assert [round(table["colours swapped"][0]), table["relation reversed"][0]] == [76, 0]
 assert table["four words of the beam"][1] < min(table["greedy"][1], table["sampled at T = 2"][1])
-assert [round(table[kind][0], 1) for kind in ("four words of the beam", "greedy")] == [2.9, 2.1]
 assert [round(judging["inventions"][model][0], 1) for model in list(shown)[:2]] == [7.5, 15.7]
 assert verdicts["scenes-hard"] == [100] * 4
 assert round(verdicts["CIDEr"][1]) == 26
@@ -1162,8 +1105,6 @@ assert [round(partial[name]) for name in ("scenes-soft", "scenes-hard")] == [100
 assert [round(each[0], 1) for each in (of_references, of_model)] == [54.2, 71.5]
 assert leader == "flickr8k-lite0-boxes"
 assert [f"{judging['people'][name]['BLEU-4']:.1f}" for name in (leader, people)] == ["22.5", "21.4"]
-assert round((leads["flickr8k-soft"][2] - leads["flickr8k-soft"][1]) / 2, 1) == 1.2
 assert unseen[1] > 2 * unseen[0]
-assert [round(forced_scores[what][3]) for what in ("generated", "forced")] == [77, 61]
-assert round(forced_scores["forced"][-1]) == 4
-assert round(surer, 1) == 1.2
+assert [round(forced_scores[what][1]) for what in ("generated", "forced")] == [77, 61]
+assert round(forced_scores["forced"][2]) == 4

@@ -103,6 +103,9 @@ greedy.mistakes = {
     "every word was chosen as if it were the first: ask what follows the words so far": lambda table, longest: (
         [max(table(()), key=table(()).__getitem__)] * longest
     ),
+    "the last word of the alphabet: tell max by what it compares the words": lambda table, longest: greedy(
+        lambda prefix: {max(table(prefix)): 1.0}, longest
+    ),
     "only the word before is asked about: ask what follows all the words so far": lambda table, longest: greedy(
         lambda prefix: table(prefix[-1:]), longest
     ),
@@ -118,8 +121,8 @@ def _beam(
 ) -> tuple[list[Beginning], list[Beginning]]:
     """The captions that a beam finishes, and the beginnings that are left.
 
-    Of the finished captions it keeps "all", those of the "last" step, those that "ended last", or the "first" that ends, with
-    which it stops.
+    Of the finished captions it keeps "all", those of the "last" step, those that "ended last", the "first" that ends, with
+    which it stops, or even the "dropped", which are not among the `width` best of their step.
     """
     living: list[Beginning] = [((), 0.0)]
     finished: list[Beginning] = []
@@ -127,6 +130,9 @@ def _beam(
         grown: list[Beginning] = [
             ((*words, word), add(total, p)) for words, total in living for word, p in next_words(words).items() if p > 0
         ]
+        if keep == "dropped":
+            finished += [each for each in grown if each[0][-1] == END]
+            grown = [each for each in grown if each[0][-1] != END]
         grown = sorted(grown, key=lambda each: each[1], reverse=True)[:width]
         ended = [each for each in grown if each[0][-1] == END]
         if keep == "all":
@@ -137,6 +143,14 @@ def _beam(
         if not living or (keep == "first" and finished):
             break
     return finished, living
+
+
+def _unfinished(got: Any) -> str | None:
+    """What to say of a caption that has not ended; None of anything else."""
+    words = got[0] if isinstance(got, (list, tuple)) and got else None
+    if isinstance(words, (list, tuple)) and words and words[-1] != END:
+        return f"a caption without its end mark, {list(words)}: only finished ones count, END included; if there is none, [] and -inf"
+    return None
 
 
 @exercise("7.2", "The beam", difficulty=3, minutes=20, equation="Sutskever et al., section 3.2")
@@ -155,6 +169,9 @@ beam_search.cases = lambda: (
     + [(STORY, 2, longest) for longest in (4, 3, 2)]  # just enough words for the best caption, too few for any
     + [(_drawn(seed), width, 7) for seed, width in ((1, 2), (256, 3), (1888, 2))]  # all ways to go wrong part here
 )
+beam_search.parts = ("the words", "the log-probability")
+beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
+beam_search.advise = _unfinished
 beam_search.mistakes = {
     "this is greedy decoding: keep the `width` best beginnings at each step, not one": lambda table, width, longest: (
         beam_search(table, 1, longest)
@@ -162,8 +179,8 @@ beam_search.mistakes = {
     "probabilities are added: multiply them, or add their logarithms": partial(
         beam_search, add=lambda total, p: total + p
     ),
-    "only the last word counts: add its logarithm to that of the words before": partial(
-        beam_search, add=lambda total, p: math.log(p)
+    "captions may end outside the beam: keep the `width` best first, then see which of them end": partial(
+        beam_search, keep="dropped"
     ),
     "captions that ended early are forgotten: they stay in the race to the end": partial(
         beam_search, keep="ended last"
@@ -318,6 +335,7 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int, *
 bleu.says = "BLEU-1 to BLEU-4 of small corpora against satlib's, without brevity penalty"
 bleu.cases = _corpora
 bleu.tolerance = 1e-3
+bleu.invariants = (between(0, 1, "BLEU"),)
 bleu.mistakes = {
     "the mean of the captions' own BLEU: n-grams are counted over the corpus first": _mean_of_own,
     "the arithmetic mean of the precisions: BLEU has the geometric one": lambda captions, references, N: (
@@ -364,13 +382,20 @@ chair.invariants = (between(0, 100, "a percentage"),)
 chair.mistakes = {
     "the mean of the captions' own shares: count over all captions before you divide": _mean_of_shares,
     "what is not mentioned is counted: an invention is said and not there": lambda said, there: chair(there, said),
+    "what a caption leaves out is counted, among all that are said: an invention is said and not there": (
+        lambda said, there: tuple(
+            100 * part / whole
+            for left_out in [[len(theirs - ours) for ours, theirs in zip(said, there, strict=True)]]
+            for part, whole in ((sum(left_out), sum(map(len, said))), (sum(map(bool, left_out)), len(said)))
+        )
+    ),
     "these are the objects that are there: count those that are not": lambda *x: tuple(
         100 - share for share in chair(*x)
     ),
 }
 
 
-@exercise("7.7", "A beam that forgets", difficulty=2, minutes=5, equation="section 5.2", kind="bug")
+@exercise("7.7", "A beam that forgets", difficulty=2, minutes=5, equation="Sutskever et al., section 3.2", kind="bug")
 def best_caption(
     next_words: NextWords, width: int, longest: int, *, keep: str = "all", both: bool = False
 ) -> list[str]:

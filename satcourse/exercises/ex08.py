@@ -30,6 +30,16 @@ def best_and_last(
     return best + 1, len(scores)
 
 
+def _against_the_epoch_before(scores: list[float], patience: int) -> tuple[int, int]:
+    best, waited = 1, 0
+    for epoch in range(2, len(scores) + 1):
+        waited = 0 if scores[epoch - 1] > scores[epoch - 2] else waited + 1
+        best = epoch if scores[epoch - 1] > scores[best - 1] else best
+        if waited == patience:
+            return best, epoch
+    return best, len(scores)
+
+
 best_and_last.says = "trainings that stop, that recover in time, and that end before"
 best_and_last.cases = lambda: [
     ([10.0, 12.0, 14.0, 13.0, 13.5, 13.9, 15.0], 3),
@@ -42,14 +52,15 @@ best_and_last.cases = lambda: [
     ([-3.0, -2.0, -2.5, -4.0, -1.0], 2),
     ([5.0, 3.0, 4.0, 2.0, 1.0], 2),
 ]
+best_and_last.parts = ("the best epoch", "the last epoch")
 best_and_last.mistakes = {
-    "BLEU is better when it is higher: this takes the lowest": partial(best_and_last, better=operator.lt),
+    "compared with the epoch before: compare with the best one so far": _against_the_epoch_before,
     "as good is not better: the first of equal epochs stays the best": partial(best_and_last, better=operator.ge),
     "stops one epoch too late: after `patience` epochs without a better one": lambda scores, patience: best_and_last(
         scores, patience + 1
     ),
-    "the best of all epochs is given: take the best of those until the stop": lambda scores, patience: (
-        (scores.index(max(scores)) + 1, best_and_last(scores, patience)[1])
+    "the best of all epochs is given: nobody knows the scores after the stop": lambda scores, patience: (
+        (scores.index(max(scores)) + 1, min(scores.index(max(scores)) + 1 + patience, len(scores)))
     ),
     "epochs are counted from 1": lambda *x: tuple(epoch - 1 for epoch in best_and_last(*x)),
 }
@@ -175,7 +186,9 @@ in_two_parts.mistakes = {
         partial(in_two_parts, keeps="optimiser")
     ),
     "the losses of the first part are missing": lambda *x: in_two_parts(*x)[x[1] :],
-    "the losses of the second part are missing": lambda *x: in_two_parts(*x)[: x[1]],
+    "the old optimiser goes on: it moves the weights of the old model, and the new one stands still": (
+        partial(in_two_parts, changed=lambda model, optimiser: torch.optim.SGD(model.parameters(), 0.0))
+    ),
     "the second part begins from the start again: what was kept is not used": partial(in_two_parts, keeps=""),
     "a new Adam, with torch's learning rate: its state is lost, and the rate of begin() too": (
         partial(in_two_parts, changed=lambda model, optimiser: torch.optim.Adam(model.parameters()))
@@ -214,6 +227,9 @@ precise_penalty.mistakes = {
     ),
     "float32 comes last: what was rounded away does not come back": lambda alphas: (
         (1 - alphas.sum(1)).square().sum(1).float()
+    ),
+    "the sum is over the places, where each map has 1: sum over the words": lambda alphas: (
+        (1 - alphas.float().sum(2)).square().sum(1)
     ),
     "the result is bf16 again: keep it in float32": lambda alphas: precise_penalty(alphas).bfloat16(),
 }
