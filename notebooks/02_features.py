@@ -233,7 +233,7 @@ reveal("side, pixels", my_guess_side, sides["conv5_4"])
 # %% [markdown]
 # 252 pixels, and the whole photograph has 224! So a place in the middle *can* see everything, which would make a map of
 # attention worth little. But a pixel in the middle of the field has many paths up to the vector and one at the border has
-# few (Luo et al., 2016). How much each counts, the gradient says. **How wide must a square be to hold half of it, in
+# few (Luo et al., 2016). The gradient says how much each counts. **How wide must a square be to hold half of it, in
 # absolute value?**
 
 # %%
