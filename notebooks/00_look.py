@@ -289,8 +289,8 @@ reveal("captions of scenes right with the mean, in percent", my_mean_guess, metr
 #
 # ## References
 #
-# - K. Xu, J. Ba, R. Kiros, K. Cho, A. Courville, R. Salakhutdinov, R. Zemel, Y. Bengio: *Show, Attend and Tell: Neural
-#   Image Caption Generation with Visual Attention*. ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - K. Xu et al. *Show, Attend and Tell: Neural Image Caption Generation with Visual Attention.* ICML 2015.
+#   [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 # - M. Hodosh, P. Young, J. Hockenmaier: *Framing Image Description as a Ranking Task*. JAIR 47, 2013. Flickr8k.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}

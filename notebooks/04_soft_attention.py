@@ -699,7 +699,7 @@ for number in (whole.index(True), worst):
 
 # %% [markdown]
 # Look at "square" in the second. The light is at the edge of the correct object, a blue circle partly hidden by a grey
-# triangle, and the word is wrong all the same. A fluent sentence with a bright map can still be wrong.
+# triangle, and the word is wrong all the same.
 
 # %% [markdown]
 # ## Reading the maps

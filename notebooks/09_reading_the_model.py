@@ -499,9 +499,8 @@ reveal("cured by the picture, percent", my_guess_picture, by_picture)
 # A map beside a word could be mere decoration: Jain and Wallace (2019) found text classifiers that give the same answer
 # under very different attention; Wiegreffe and Pinter (2019) replied that it depends on what you call an explanation. So
 # ask the captioner. Take a word that is true of one object and false of the other, and replace only its map: by one over
-# *the other* object, over *its own*, or *even* over all places. (You know this as activation patching, or steering.) **When
-# the light moves to the other object, what percentage of the words say what is true there? And what percentage stay as they
-# are under an even map?**
+# *the other* object, over *its own*, or *even* over all places. **When the light moves to the other object, what percentage
+# of the words say what is true there? And what percentage stay as they are under an even map?**
 
 # %%
 my_guess_follow = ...
