@@ -13,7 +13,7 @@ from satlib import __version__, recipe
 from satlib.cli.arguments import MODEL, add_shared, printed
 
 _LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", "pycocoevalcap", "nltk", "matplotlib")
-_COURSE = ("jupyterlab", "jupytext", "ipywidgets", "nbval")
+_COURSE = ("ipywidgets", "nbclient", "ipykernel")
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +92,7 @@ def topics() -> dict[str, str]:
         "MPS": "yes" if torch.backends.mps.is_available() else "none",
         "Java": (metrics.java_available() and shutil.which("java"))
         or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
-        "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install 'satlib[course]'",
+        "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install 'satlib[lab]'",
         "data": f"{root}: {', '.join(present) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
         "recipes": ", ".join(recipe.names()),
         "encoders": ", ".join((*encoders.names(), "timm:NAME")),
