@@ -311,7 +311,7 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
         ("image,caption,split\na.jpg,A dog,teach\n", ["line 2", "'teach'"]),
         ("image,caption,split\na.jpg,A dog,train\na.jpg,A dog,test\n", ["line 3", "train", "test"]),
         ("image,caption,split\na.jpg,A dog,train\nb.jpg,A dog,\n", ["b.jpg", "no split"]),
-        ("image,caption\na.jpg,A dog\n", ["the hash assigns no image", "split column"]),
+        ("image,caption\na.jpg,A dog\n", ["hash of their paths gives none to", "test", "a column `split`"]),
         ("image,caption,split\na.jpg,A dog,train\n", ["1 image (a.jpg)", "missing from", "satlib data check /"]),
     ],
 )

@@ -123,7 +123,7 @@ def _decided(splits: dict[str, str | None], place: Path) -> dict[str, str]:
     empty = [split for split in SPLITS if split not in decided.values()]
     if empty:
         raise SatlibError(
-            f"{place}: the hash assigns no image to {' and '.join(empty)}; add images or a split column (train, dev, test)"
+            f"{place}: so few images that the hash of their paths gives none to {' and '.join(empty)}; add images, or a column `split` that says train, dev or test"
         )
     return decided
 

@@ -101,7 +101,7 @@ def _opened(file: Path | bytes, name: str) -> Image.Image:
     except FileNotFoundError as error:
         raise SatlibError(f"the image {name} does not exist; check the path") from error
     except IsADirectoryError as error:
-        raise SatlibError(f"{name} is a folder, not an image; name a file in it") from error
+        raise SatlibError(f"{name} is a folder, not an image; name files in it: {name}/*.jpg") from error
     except UnidentifiedImageError as error:
         if _is_heic(file):
             raise SatlibError(
