@@ -20,7 +20,7 @@ from satlib import recipe
 from satlib.data import images, scenes
 from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Pixels
-from satlib.errors import SatlibError
+from satlib.errors import Interrupted, SatlibError
 from satlib.evaluation import evaluate, plots
 from satlib.model import shipped
 from satlib.model.captioner import Caption, Captioner
@@ -64,6 +64,7 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
 
     Raises:
         SatlibError: the folder holds another run, or the model that comes with satlib is missing.
+        Interrupted: by Ctrl-C or SIGTERM; the next demo starts from scratch.
     """
     model = shipped.model()  # first, so that a missing model is reported before the training
     say = _Clock()
@@ -73,7 +74,10 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     say(f"1. Soft attention on {train:,} drawn scenes, encoder and decoder from scratch (CPU threads: {threads})")
     folder = _start_over(out / "training")
     data = scenes.load(train, dev, test)
-    captioner = loop.train(chosen, data, Pixels(data), folder, "cpu", progress)
+    try:
+        captioner = loop.train(chosen, data, Pixels(data), folder, "cpu", progress)
+    except Interrupted as error:
+        raise Interrupted("the demo was stopped; the same command begins it again") from error
 
     say(f"2. {test:,} held-out scenes, captioned by beam search of width {chosen.decoding.beam}")
     _evaluate(captioner, data, folder, progress)

@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import re
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +15,11 @@ from satcourse import demo
 from satlib import recipe
 from satlib.data import images
 from satlib.data.text import Vocabulary
-from satlib.errors import SatlibError
+from satlib.errors import Interrupted, SatlibError
 from satlib.model import encoders, shipped
 from satlib.model.captioner import Caption, Captioner
 from satlib.model.familiarity import Familiarity
+from satlib.training import loop
 
 TINY = (
     "data.train_images=16",
@@ -99,6 +102,19 @@ def test_photographs_like_the_training_set_come_first(tmp_path, monkeypatch, cap
     far = ["Unlike its training photographs, so expect mistakes:", described["a"], described["c"]]
     unknown = ["The model cannot tell whether these are like its training photographs:", *described.values()]
     assert lines == ([*like, *far] if known else unknown)
+
+
+def test_a_demo_that_is_stopped_says_that_the_next_begins_again(tmp_path, tiny_model, monkeypatch):
+    update = loop.Trainer.update
+
+    def stopped(trainer, *arguments):
+        update(trainer, *arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(loop.Trainer, "update", stopped)
+    for _ in range(2):  # the second is stopped just as early: it has not gone on from the first
+        with pytest.raises(Interrupted, match="the same command begins it again"):
+            demo.run(tmp_path, TINY, **SIZES)
 
 
 def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path, tiny_model):
