@@ -192,10 +192,9 @@ def table(rows: Sequence[ExerciseResult], troubles: Sequence[str] = ()) -> str:
     for trouble in troubles:
         lines.append(f"  outside the exercises: {trouble}")
     counts = {state: sum(row.state == state for row in rows) for state in (DONE, BLANK, WRONG, MISSING)}
-    seconds = sum(row.seconds for row in rows)
     totals = [f"{counts[DONE]} of {len(rows)} done", f"{counts[BLANK]} blank", f"{counts[WRONG]} wrong"]
     totals += [f"{counts[MISSING]} missing"] if counts[MISSING] else []
-    lines += ["", f"{', '.join(totals)}; {seconds:.0f} s"]
+    lines += ["", f"{', '.join(totals)}"]
     done = {row.exercise for row in rows if row.state == DONE}
     left = next((row.exercise for row in rows if row.state != DONE), None)
     if left and done:
