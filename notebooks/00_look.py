@@ -59,8 +59,8 @@ use_page_style()
 # to it. **Drag the slider under the sentence** (or use the arrow keys), and the picture keeps its colours where the model looks as
 # it chooses the word. We call the bright part *the light*.
 #
-# The film above has shown it to you once. Without going back: at which of the 13 words does the light first lie on the star? Put a
-# number in place of the dots.
+# The film above has shown it to you. Without going back: at which of the 13 words does the light first lie on the star? Put a
+# number in place of the dots; Shift+Enter runs a cell.
 
 # %%
 my_word_guess = ...
@@ -270,9 +270,9 @@ reveal("captions of scenes right with the mean, in percent", my_mean_guess, metr
 # | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [08 training for real](08_training_for_real.ipynb) | |
 # | | | [06 hard attention](06_hard_attention.ipynb) | [09 reading the model](09_reading_the_model.ipynb) | |
 #
-# Go on with [where attention comes from](01_attention_before_images.ipynb), and write: the [workbooks](../exercises/) have blanks, and
-# check what you put there. [The index](INDEX.md) leads from an equation to its place, and [one_file.py](../examples/one_file.py)
-# has the whole system on one page.
+# Go on with [where attention comes from](01_attention_before_images.ipynb), or, to write, with
+# [its workbook](../exercises/01_attention_before_images.ipynb): the same text with blanks, and checks of what you put there.
+# [The index](INDEX.md) leads from an equation to its place, and [one_file.py](../examples/one_file.py) has the whole system.
 #
 # ## Try it
 #
