@@ -19,7 +19,7 @@ if importlib.util.find_spec("satlib") is None:
     packages = f"satlib[course] @ {{source}}", f"satlib-models @ {{source}}#subdirectory=models"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *packages], check=True)"""
 FROM_ARCHIVE = """\
-# Where satlib is missing, this cell installs it; otherwise it does nothing. It takes an archive of satlib's repository It takes an archive of satlib's repository
+# Where satlib is missing, this cell installs it; otherwise it does nothing. It takes an archive of satlib's repository
 # (satlib*.zip or satlib*.tar.gz) or a checkout that is beside this notebook. On Colab you can upload the archive.
 import glob
 import importlib.util
