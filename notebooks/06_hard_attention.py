@@ -690,8 +690,8 @@ reveal("gap of L_4, attention", my_guess_gap, gap_of_4)
 #
 # $$\log p(y \mid \tilde s, a) \;+\; \lambda_r\, \big(\log p(y \mid \tilde s, a) - b\big) \sum_t \log \alpha_{t, \tilde s_t} \;+\; \lambda_e \sum_t H[\alpha_t],$$
 #
-# where the bracket is a constant. (The penalty of [notebook 05](05_doubly_stochastic.ipynb) stays off: it asks $\alpha$ for
-# even coverage, while the bound rewards sharp maps.)
+# where the bracket is a constant. ([Notebook 05](05_doubly_stochastic.ipynb)'s penalty stays off: it asks for even
+# coverage, while the bound rewards sharp maps.)
 
 
 # %% tags=["task:6.6"]
@@ -781,8 +781,8 @@ reveal("soft, places sampled", my_guess_soft, of_control.sampled)
 # <!-- index: claim: hard maps are sharper than soft ones | entropy of both, trained on the same scenes, beside a control, and on photographs | satlib.evaluation.maps.entropy_and_movement | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 # <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.plots.compare_figure | tests/test_plots.py -->
 #
-# As in figure 3 of the paper, soft attention above and hard attention below read the same caption. The frame is what the
-# paper does not show: the place that hard attention *reads* in training, drawn from its map.
+# Soft attention above and hard attention below read the same caption, as in figure 3 of the paper. New is the frame: the
+# place that hard attention *reads* in training, drawn from its map.
 
 # %%
 picture = scenes.scene(data.split("test")[0].image_id)
@@ -883,8 +883,8 @@ reveal("percent right with darts", my_guess_darts, with_look["sample"])
 # | the mean of all samples, over their standard deviation | GRPO (Shao et al., 2024) |
 # | starting from soft attention's weights | starting from a pretrained model, with a penalty (KL) for straying from it |
 #
-# (Captioning was early here: Rennie et al., 2017, rewarded sampled captions with CIDEr. PPO and GRPO also take several
-# steps from the same samples; the first of them is `score_loss`.) GRPO's advantage differs little from RLOO's:
+# (Captioning was early here: Rennie et al., 2017, rewarded sampled captions with CIDEr.) PPO and GRPO also take several
+# steps from the same samples; the first of them is `score_loss`. GRPO's advantage differs little from RLOO's:
 #
 # $$A_n = \frac{r_n - \mathrm{mean}(r_1, \dots, r_N)}{\mathrm{std}(r_1, \dots, r_N)} .$$
 
@@ -985,7 +985,7 @@ reveal("please the judge after, percent", my_guess_after, pleasing_after)
 #   samples of the same caption make a good one.
 # - A little bias is a bargain while noise dominates.
 # - Believe no gain without its control, and no map because its caption is good.
-# - RLOO, GRPO and RLHF build on `score_loss`, with words for places and a reward from outside.
+# - RLOO, GRPO and RLHF: the same loss, with words for places.
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a bug, a control, a trade

@@ -688,8 +688,7 @@ for name, metric in (("flickr8k-lite0", "BLEU-4"), ("flickr8k-lite0", "METEOR"),
 #
 # - Attention with heads is the attention of 2015 with a scaled dot product, several times side by side.
 # - A mask decides who may look at whom. Words at words gives a language model; patches in front of the words, a model that sees.
-# - The mean of the heads points better than any head. A single head may point and have no vote: move it.
-# - Which layer or head does a job is up to the training run.
+# - The mean of the heads points better than any head, and a head that points may have no vote: move it.
 # - Attention won because it does not wait and does not care, on exams that are harder than captions.
 
 # %% [markdown] tags=["workbook"]
