@@ -16,7 +16,8 @@ from satcourse import demo
 from satlib import recipe
 from satlib.data import images
 from satlib.errors import SatlibError
-from satlib.model import encoders
+from satlib.files.weights import write_safetensors
+from satlib.model import captioner, encoders, shipped
 
 # As in the table at the top of the module: h, w, D.
 TABLE = {
@@ -307,6 +308,14 @@ class TestErrors:
     def test_of_a_model_that_is_not_there(self):
         with pytest.raises(SatlibError, match="the model runs/gone does not exist"):
             encoders.create("model:runs/gone")
+
+    def test_of_a_model_that_lacks_a_weight_of_its_encoder(self, tmp_path):
+        _, header, tensors = captioner.read_file(shipped.model("scenes-soft"))
+        tensors = {name: value for name, value in tensors.items() if not name.startswith("encoder.body.0.")}
+        write_safetensors(tmp_path / "cut.safetensors", tensors, header)
+        said = self.error(f"model:{tmp_path / 'cut.safetensors'}")
+        assert "cut.safetensors does not hold the weights of small (" in said
+        assert "Missing key(s) in state_dict" in said
 
     def test_of_a_model_and_trained(self):
         with pytest.raises(SatlibError, match="model:scenes-soft stays as it is"):

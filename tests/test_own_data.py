@@ -12,6 +12,7 @@ from satlib import cli, recipe
 from satlib.data import datasets, folder, images, scenes
 from satlib.data.features import Pixels
 from satlib.errors import SatlibError
+from satlib.evaluation import card
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
 from satlib.training import checkpoint, loop, starting
@@ -75,6 +76,25 @@ class TestStarting:
         pixels = Pixels(datasets.load(str(own))).read(["train-000000.png", "train-000001.png"])
         assert ours.annotations(pixels).equal(theirs.annotations(pixels))
 
+    def test_the_file_holds_that_encoder(self, begun, tmp_path, monkeypatch):
+        ours, _ = begun
+        ours.save(tmp_path / "ours.safetensors")
+        monkeypatch.setattr(shipped, "_files", dict)  # the other model is gone
+        again = Captioner.load(tmp_path / "ours.safetensors")
+        assert again.recipe == ours.recipe
+        assert again.encoder.name == "model:scenes-soft"
+        assert again.encoder.weights_hash == ours.encoder.weights_hash
+        assert f"those of {again.encoder.name}" in card.topics(tmp_path / "ours.safetensors")["encoder"]
+        ours.origins = ("begun from flickr8k-lite0-boxes",)
+        ours.save(tmp_path / "ours.safetensors")
+        assert "as Flickr30k Entities" in card.topics(tmp_path / "ours.safetensors")["terms"]
+        frozen = starting.fitted(recipe.load("own-folder"), tmp_path / "ours.safetensors").encoder
+        assert (frozen.name, frozen.train) == (f"model:{tmp_path / 'ours.safetensors'}", False)
+        learning = starting.fitted(
+            recipe.load("own-folder", ["encoder.train=true"]), tmp_path / "ours.safetensors"
+        ).encoder
+        assert (learning.name, learning.train) == ("small", True)
+
     def test_or_goes_on_learning_where_the_recipe_says_so(self):
         chosen = recipe.load("own-folder", ["encoder.train=true"])
         encoder = starting.fitted(chosen, shipped.model("scenes-soft"), ["encoder.train=true"]).encoder
@@ -88,7 +108,9 @@ class TestStarting:
         other.save(tmp_path / "other.safetensors")
         chosen = starting.fitted(recipe.load("own-folder", [f"data.name={own}", *SMALL]), model)
         data = datasets.load(str(own))
-        with pytest.raises(SatlibError, match="was trained along with its encoder, and model:scenes-soft is another"):
+        with pytest.raises(
+            SatlibError, match="was trained on other annotation vectors than those of model:scenes-soft"
+        ):
             loop.train(
                 chosen, data, Pixels(data), tmp_path / "run", start=tmp_path / "other.safetensors", progress=False
             )

@@ -125,6 +125,7 @@ FROM = ["distilled from flickr8k-lite0-soft", "begun from flickr8k-hard", "weigh
         ({"length_normalisation": 0.7}, "soft, beam 5, normalised 0.7"),
         ({"normaliser": "sparsemax"}, "soft, sparsemax, beam 5"),
         ({"boxes": 1.0}, "soft, attention supervised by boxes, beam 5"),
+        ({"words": 1.0}, "soft, attention taught by word detectors, beam 5"),
         ({"maximised": "reward"}, "soft, trained on rewards, beam 5"),
         (
             {"maximised": "reward", "rewards": {"CIDEr-D": 2.0, "METEOR": 12.0}},
@@ -219,7 +220,8 @@ def test_intervals_and_differences(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other", [{"normaliser": "entmax"}, {"boxes": 1.0}, {"maximised": "reward"}, {"decoder": "transformer"}]
+    "other",
+    [{"normaliser": "entmax"}, {"boxes": 1.0}, {"words": 1.0}, {"maximised": "reward"}, {"decoder": "transformer"}],
 )
 def test_nothing_is_compared_with_soft_attention_of_another_kind(tmp_path, other):
     paths = [

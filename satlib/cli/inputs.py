@@ -43,8 +43,8 @@ def training_reader(recipe: "Recipe", data: "CaptionSet", root: Path) -> "Reader
 
 
 def model_reader(captioner: "Captioner", data: "CaptionSet", root: Path, splits: Sequence[str]) -> "Reader":
-    """The reader of the images that a trained model is to see."""
-    encoder = None if captioner.recipe.encoder.train else captioner.encoder
+    """The reader of the images that a trained model is to see: of pixels, if it has an encoder of its own."""
+    encoder = None if captioner.holds_encoder else captioner.encoder
     return reader(captioner.recipe, data, encoder, root, splits)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from satlib import recipe
 from satlib.evaluation import evaluate
-from satlib.model import captioner, shipped
+from satlib.model import captioner, origins, shipped
 from satlib.model.captioner import Header
 from satlib.recipe import Recipe
 
@@ -57,7 +57,7 @@ def _topics(path: Path, header: Header, tensors: Mapping[str, Tensor]) -> dict[s
         "scores": f"{_scores(evaluation[1])}; {evaluation[0]}"
         if evaluation
         else f"none yet; run: satlib evaluate {run}",
-        "terms": _terms(used),
+        "terms": _terms(header),
         **{name: str(value) for name, value in header.card.items()},
     }
     return {topic: line for topic, line in lines.items() if line}
@@ -67,8 +67,9 @@ def _weights(header: Header) -> str:
     """Where the encoder's weights are, and their licence where satlib knows it."""
     names = [part.partition("@")[0] for part in header.encoder.name.split("+")] * header.recipe.encoder.pretrained
     licences = "; ".join(dict.fromkeys(_ENCODERS[name] for name in names if name in _ENCODERS))
-    if header.recipe.encoder.train:
-        return "trained with it" + f"; it began with others' weights ({licences})" * bool(licences)
+    if header.encoder.weights is None:
+        trained = "trained with it" if header.recipe.encoder.train else f"those of {header.recipe.encoder.name}"
+        return trained + f"; it began with others' weights ({licences})" * bool(licences)
     return f"frozen; its weights{f' ({licences})' * bool(licences)} are not in the file"
 
 
@@ -103,9 +104,12 @@ def _scores(found: Mapping[str, Any]) -> str:
     return f"{figures} ({found['data']}, {found['split']} split, beam {found['beam']})"
 
 
-def _terms(used: Recipe) -> str:
-    terms = _TERMS.get(used.data.name, "those of its training data, which satlib does not know")
-    return terms + "; and as Flickr30k Entities, whose boxes supervised it" * bool(used.objective.boxes)
+def _terms(header: Header) -> str:
+    terms = _TERMS.get(header.recipe.data.name, "those of its training data, which satlib does not know")
+    begun = (origin.removeprefix(origins.BEGUN) for origin in header.origins)
+    used = [header.recipe, *(recipe.load(name) for name in begun if name in recipe.names())]
+    boxes = any(each.objective.boxes for each in used)
+    return terms + "; and as Flickr30k Entities, whose boxes supervised it" * boxes
 
 
 LICENSE = "LICENSE"

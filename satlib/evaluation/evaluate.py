@@ -247,6 +247,7 @@ def settings(
         "attention": recipe.decoder.attention,
         **({"decoder": recipe.decoder.kind} if recipe.decoder.kind != "lstm" else {}),
         **({"boxes": recipe.objective.boxes} if recipe.objective.boxes else {}),
+        **({"words": recipe.objective.words} if recipe.objective.words else {}),
         **({"normaliser": recipe.decoder.normaliser} if recipe.decoder.normaliser != "softmax" else {}),
         **({"maximised": "reward", "rewards": rewards(recipe)} if recipe.objective.maximise == "reward" else {}),
         **({"origins": list(captioner.origins)} if captioner.origins else {}),

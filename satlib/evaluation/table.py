@@ -407,6 +407,8 @@ def _row(evaluation: dict[str, Any], path: Path, with_satlib: bool) -> TableRow:
         parts.append(evaluation["normaliser"])
     if evaluation.get("boxes"):
         parts.append("attention supervised by boxes")
+    if evaluation.get("words"):
+        parts.append("attention taught by word detectors")
     if evaluation.get("maximised") == "reward":
         named = ", ".join(evaluation.get("rewards", ()))
         parts.append(f"trained on rewards ({named})" if named else "trained on rewards")
@@ -547,9 +549,13 @@ def _attention(row: TableRow) -> str:
 
 def _plain_soft(row: TableRow) -> bool:
     """Whether a row is of an LSTM with soft attention by a softmax, trained on captions alone, not averaged with another model."""
-    plain = not {"maximised", "boxes", "normaliser", "decoder"} & row.evaluation.keys() and not row.evaluation.get(
-        "origins"
-    )
+    plain = not {
+        "maximised",
+        "boxes",
+        "words",
+        "normaliser",
+        "decoder",
+    } & row.evaluation.keys() and not row.evaluation.get("origins")
     return row.ours and _attention(row) == "soft" and plain and "statistics" in row.evaluation
 
 

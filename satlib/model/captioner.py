@@ -1,8 +1,8 @@
 """A trained model in one file: from images to captions and attention maps.
 
 The file format is safetensors; its header contains the recipe, the vocabulary, and the encoder's name and weight hash as JSON.
-The weights of a frozen encoder are not stored: they are loaded from their usual source, and the hash verifies that they are
-the ones that the decoder was trained with.
+The weights of a pretrained encoder are not stored: they are loaded from their usual source, and the hash verifies that they are
+the ones that the decoder was trained with. The file holds those that a captioner's training changed, this one's or another's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,14 +35,14 @@ from satlib.model.encoders import Encoder
 from satlib.model.familiarity import REMARK, Familiarity, Stored
 from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
-from satlib.recipe import LOOKS, Recipe, require_consistent
+from satlib.recipe import LOOKS, OF_MODEL, Recipe, require_consistent
 
 FORMAT = "satlib captioner 1"
 CHUNK = 16  # photographs that are captioned at once: memory does not grow with their number
 
 
 class EncoderHeader(Struct):
-    """The encoder of a model; `weights` is the SHA-256 of frozen ones."""
+    """The encoder of a model: its architecture, and the SHA-256 of weights that are not in the file, because they come with a library."""
 
     name: str
     weights: str | None = None
@@ -143,6 +143,11 @@ class Captioner(nn.Module):
     def view(self) -> str:
         """The part of a photograph that the encoder sees (`images.square`)."""
         return self.recipe.encoder.view
+
+    @property
+    def holds_encoder(self) -> bool:
+        """Whether the encoder's weights are the model's own, and so in its file: its training changed them, or another captioner's."""
+        return self.recipe.encoder.train or self.encoder.name.startswith(OF_MODEL)
 
     @property
     def device(self) -> torch.device:
@@ -268,12 +273,12 @@ class Captioner(nn.Module):
         """
         if storage not in STORAGE:
             raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
-        tensors = self.state_dict() if self.recipe.encoder.train else self.decoder.state_dict(prefix="decoder.")
+        tensors = self.state_dict() if self.holds_encoder else self.decoder.state_dict(prefix="decoder.")
         header = Header(
             format=FORMAT,
             recipe=self.recipe,
             vocabulary=self.vocabulary.to_json(),
-            encoder=EncoderHeader(self.encoder.name, None if self.recipe.encoder.train else self.encoder.weights_hash),
+            encoder=EncoderHeader(self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash),
             card=card or {},
             own_attention=self.own_attention,
             origins=self.origins,
@@ -302,10 +307,11 @@ class Captioner(nn.Module):
         path, header, tensors = read_file(path)
         made_by = header.recipe
         require_consistent(made_by)
-        trained = made_by.encoder.train
-        if encoder is None or trained or encoder.name != header.encoder.name:
-            encoder = encoders.create(header.encoder.name, pretrained=not trained)
-        if not trained and encoder.weights_hash != header.encoder.weights:
+        whole = header.encoder.weights is None
+        if encoder is None or whole or encoder.name != header.encoder.name:
+            encoder = encoders.create(header.encoder.name, pretrained=not whole)
+            encoder.name = made_by.encoder.name
+        if not whole and encoder.weights_hash != header.encoder.weights:
             raise SatlibError(
                 f"{path} was trained with different weights of {encoder.name} than those installed; install the same weights or train again"
             )
@@ -317,8 +323,8 @@ class Captioner(nn.Module):
         restored = dict(unpacked(tensors, path))
         require_finite(restored, path)
         try:
-            (captioner if trained else captioner.decoder).load_state_dict(
-                {name if trained else name.removeprefix("decoder."): value for name, value in restored.items()}
+            (captioner if whole else captioner.decoder).load_state_dict(
+                {name if whole else name.removeprefix("decoder."): value for name, value in restored.items()}
             )
         except RuntimeError as error:  # names or shapes do not match
             raise SatlibError(

@@ -67,6 +67,7 @@ class Encoder(nn.Module):
 
     Attributes:
         name: the argument of `create`.
+        architecture: the name of the network; another one than `name` if that is a captioner's (model:NAME).
         grid: (h, w) of the map; location i is in row i // w, column i % w.
         dim: D.
     """
@@ -76,7 +77,7 @@ class Encoder(nn.Module):
 
     def __init__(self, name: str, network: Network) -> None:
         super().__init__()
-        self.name = name
+        self.name = self.architecture = name
         self.body = network.body
         self.channels = network.channels
         self.register_buffer("mean", torch.tensor(network.mean).view(1, 3, 1, 1), persistent=False)
@@ -203,7 +204,7 @@ def _of_model(name: str) -> Encoder:
     """The encoder that a captioner was trained with; its weights are in the captioner's file.
 
     Raises:
-        SatlibError: the file is missing or damaged, or its encoder was frozen.
+        SatlibError: the file is missing or damaged, or it has no encoder, because that was frozen.
     """
     path = shipped.or_shipped(Path(name.removeprefix(OF_MODEL)))
     path = path / "model.safetensors" if path.is_dir() else path
@@ -214,7 +215,12 @@ def _of_model(name: str) -> Encoder:
     weights = dict(unpacked(tensors, path))
     require_finite(weights, path)
     own = {key.removeprefix("encoder."): value for key, value in weights.items() if key.startswith("encoder.")}
-    encoder.load_state_dict(own)
+    try:
+        encoder.load_state_dict(own)
+    except RuntimeError as error:  # names or shapes do not match
+        raise SatlibError(
+            f"{path} does not hold the weights of {encoder.name} ({str(error).splitlines()[-1].strip()}); train it again"
+        ) from error
     encoder.name = name
     return encoder
 

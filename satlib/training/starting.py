@@ -38,12 +38,14 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     Raises:
         SatlibError: the model cannot be read.
     """
-    model, values = captioner.read_file(start)[1].recipe.to_dict(), chosen.to_dict()
+    header = captioner.read_file(start)[1]
+    model, values = header.recipe.to_dict(), chosen.to_dict()
     given = {change.partition("=")[0].strip() for change in changes}
     taken = {}
     seen = _SEEN
-    if model["encoder"]["train"]:
+    if header.encoder.weights is None:
         if values["encoder"]["train"]:
+            model["encoder"] |= {"name": header.encoder.name, "train": True}
             seen = tuple(values["encoder"])
         else:  # what training made of it stays as it is
             model["encoder"]["name"] = f"{OF_MODEL}{shipped.name_of(start) or start.resolve()}"
@@ -66,10 +68,10 @@ def start_from(path: Path, state: RunState) -> None:
     frozen = not state.captioner.recipe.encoder.train
     encoder = state.captioner.encoder
     trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
-    if frozen and trained.recipe.encoder.train and trained.encoder.weights_hash != encoder.weights_hash:
+    if frozen and trained.encoder.weights_hash != encoder.weights_hash:
         raise SatlibError(
-            f"{path} was trained along with its encoder, and {encoder.name} is another: it does not know these annotation "
-            f"vectors; leave encoder.name as it is, or let the encoder go on learning with encoder.train=true"
+            f"{path} was trained on other annotation vectors than those of {encoder.name}; leave encoder.name as it is, or let "
+            "the encoder go on learning with encoder.train=true"
         )
     for fresh in {id(one): one for one in (state.captioner, state.averaged)}.values():
         weights = _weights(trained, fresh, path)
