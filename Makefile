@@ -35,10 +35,10 @@ lab: .venv/.installed  ## open the course in JupyterLab
 notebooks: .venv/.dev  ## run the notebooks whose sources have changed (ARGS=--all: all of them), and write the index
 	$(BIN)/python tools/notebooks.py make $(ARGS)
 
-# One after another, with one thread: for the small tensors of most notebooks two are slower.
+# Two at a time with one thread each, like the tests: for the small tensors of most notebooks two threads are slower than one.
 notebooks-check: .venv/.dev  ## run the notebooks; are they what their sources give?
 	$(BIN)/python tools/notebooks.py compare
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
+	$(PYTEST) --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
 
 # A notebook in which somebody has worked is left alone.
 exercises: .venv/.installed  ## make the exercises and their solutions from their sources
