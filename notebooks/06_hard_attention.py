@@ -16,8 +16,8 @@
 # Soft attention blends all places. Hard attention throws a dart, reads the one place that it hits, and lives with the
 # consequences. Nobody can differentiate a dart. So how can such a model learn where to look, when its estimate of the
 # gradient is mostly noise? Part 1 takes a case so small that we can add up every path and hold each estimate against the
-# truth. In part 2 you train hard attention with your own loss, beside a control, and arrive at the function that lies at
-# the heart of training language models today.
+# truth. In part 2 you train hard attention with your own loss, beside a control, and arrive at the function with which
+# language models are tuned on rewards today.
 #
 # **You will be able to**
 #

@@ -238,14 +238,6 @@ class TestKinds:
 
 # No mistake of a task's foresees these; what the results have to do with the right ones explains them.
 RELATED = {
-    "1.1": {
-        "the beginning is right, and then more follows": functools.partial(reference("1.1"), stops=False),
-        "only its last element is missing": lambda *x: tuple(
-            part[:-1] if words[-1] == 0 else part
-            for words in [reference("1.1")(*x)[0]]
-            for part in reference("1.1")(*x)
-        ),
-    },
     "1.3": {
         "padding has a weight of 0.5": lambda e, mask: torch.softmax(e, 1),
         "padding has a weight of 0.2": lambda e, mask: torch.softmax(e * mask, 1),
