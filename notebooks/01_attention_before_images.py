@@ -226,7 +226,7 @@ fixed = fit(OneVector)
 def greedy(step, s: Tensor, longest: int) -> tuple[list[int], list[Tensor]]:
     """The words that a decoder says, the end mark included, and the weights before each of them.
 
-    step(y, s): from the word before, an int, and the state: logits (K,), the new state, the weights. Before the first word y is None.
+    step(y, s): from the word before, an int (None at first), and the state: logits (K,), the new state, the weights.
     s: the first state. longest: stop after this many words, even without the end mark END.
     """
     # BEGIN SOLUTION
@@ -394,7 +394,7 @@ reveal("times 30", my_guess_30, largest[30])
 
 # %% tags=["task:1.3"]
 def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
-    """Weights (B, L) that are 0 at padding and sum to 1 over the words, from scores e (B, L) and a mask (B, L), True at words."""
+    """Weights (B, L), 0 at padding, with sum 1 over the words, from scores e (B, L) and mask (B, L), True at words."""
     # BEGIN SOLUTION
     e = e.masked_fill(~mask, -torch.inf)
     return torch.softmax(e, dim=1)
@@ -462,7 +462,7 @@ print(f"without a single error: {right} of {len(test_pairs)} sentences")
 # a few points: rounding differs between machines, and a thousand steps amplify it.)
 #
 # Be fair to the loser, though: its loss was still at 0.17 nats per word, and attention's at 0.01. The curve shows what a
-# single vector costs with *this much training*. Would more of it help? The workbook asks.
+# single vector costs with *this much training*. Would more of it help? (*A fair fight?*, in the workbook.)
 #
 # ## The alignment matrix
 # <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satcourse.lessons.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->

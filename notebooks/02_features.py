@@ -116,7 +116,7 @@ def places(maps: Tensor) -> Tensor:
 def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
     """The middle (y, x) of place i, in pixels from the upper left corner of a square picture.
 
-    grid: rows and columns. size: side of the picture, which goes from 0 to `size`; the middle of its first pixel is at 0.5.
+    grid: rows and columns. size: side of the picture, from 0 to `size`; the middle of its first pixel is at 0.5.
     """
     # BEGIN SOLUTION
     row, column = divmod(i, grid[1])
