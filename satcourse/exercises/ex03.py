@@ -165,9 +165,6 @@ same_length_batches.mistakes = {
     "the batches hold lengths: the numbers of the captions are wanted": lambda lengths, size: (
         [[lengths[i] for i in batch] for batch in same_length_batches(lengths, size)]
     ),
-    "what is left of a length, fewer than `size`, is dropped: it makes a smaller batch": lambda lengths, size: (
-        [batch for batch in same_length_batches(lengths, size) if len(batch) == size]
-    ),
 }
 
 
