@@ -665,7 +665,8 @@ reveal("CIDEr-D that is kept, percent", my_guess_twice, 100 * cider(doubled).mea
 # %% [markdown]
 # ## What they miss: captions made wrong on purpose
 #
-# Now damage a reference, and score it against the other four, by METEOR too, which also matches stems and synonyms:
+# Now damage a reference, and score it against the other four. (METEOR, the paper's other metric, also matches stems and
+# synonyms.)
 #
 # | | true? | example |
 # | --- | --- | --- |
