@@ -23,7 +23,7 @@
 # - tell a mistake of looking from a mistake of naming, and find its cause by an experiment;
 # - test whether a map causes its word.
 #
-# **Time**: 43 minutes to read, 29 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: notebook 04
+# **Time**: 43 minutes to read, 29 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.9 GB. **Needs**: notebook 04
 # for soft attention, and the idea of hard attention from notebook 06; nothing to download.
 
 # %%
