@@ -22,6 +22,7 @@ from satlib.data import scenes
 from satlib.errors import SatlibError
 from satlib.evaluation import card
 from satlib.files.atomic import write_json, write_text
+from satlib.files.progress import progress_bar
 from satlib.files.reading import read_json
 from satlib.model.captioner import Captioner
 from satlib.page import export
@@ -74,7 +75,8 @@ def write(folder: Path, models: Sequence[Path], storage: str = "int8", space: bo
             shutil.copy(runtime / file, new)
         for file in (*_SOURCE.glob("*.js"), *_SOURCE.glob("*.html"), *_SOURCE.glob("*.css")):
             shutil.copy(file, new)
-        listed = [_model(captioner, new, storage) for captioner in captioners]
+        bar = progress_bar(captioners, unit="model", desc="exporting", leave=False)
+        listed = [_model(captioner, new, storage) for captioner in bar]
         contents = {
             "format": FORMAT,
             "models": listed,
