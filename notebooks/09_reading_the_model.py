@@ -293,9 +293,9 @@ for axis, name in zip(axes, models, strict=True):
     axis.plot(across, down, "D", color="C5", markersize=8)
     axis.axhline(0, color="C2", linewidth=1)
     axis.axvline(0, color="C2", linewidth=1)
-    axis.set(aspect="equal", xlim=(-60, 60), ylim=(60, -60), xlabel="pixels to the right")
+    axis.set(aspect="equal", xlim=(-60, 60), ylim=(60, -60), xlabel="pixels right of the middle")
     axis.set_title(f"{name}: {-down:.0f} up, {abs(across):.0f} to the {'right' if across > 0 else 'left'}")
-axes[0].set_ylabel("pixels down")
+axes[0].set_ylabel("pixels below the middle")
 plt.show()
 
 # %% [markdown]
@@ -543,7 +543,7 @@ percent = {key: 100 * np.bincount(found, minlength=3) / len(found) for key, foun
 figure, axis = plt.subplots(figsize=(8, 3), layout="constrained")
 rows = [f"{name}: light on {light}" for name, light in percent]
 edge = np.zeros(len(rows))
-for number, (verdict, colour) in enumerate(zip(OUTCOMES, ("C0", "C5", "C4"), strict=True)):
+for number, (verdict, colour) in enumerate(zip(OUTCOMES, ("C0", "C5", "0.82"), strict=True)):
     widths = np.array([each[number] for each in percent.values()])
     bars = axis.barh(rows, widths, left=edge, color=colour, label=verdict)
     axis.bar_label(
