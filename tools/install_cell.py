@@ -19,8 +19,8 @@ if importlib.util.find_spec("satlib") is None:
     packages = f"satlib[course] @ {{source}}", f"satlib-models @ {{source}}#subdirectory=models"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *packages], check=True)"""
 FROM_ARCHIVE = """\
-# Where satlib is missing, this cell installs it; otherwise it does nothing. It takes an archive of satlib's repository
-# (satlib*.zip or satlib*.tar.gz) or a checkout that is beside this notebook. On Colab you can upload the archive.
+# Where satlib is missing, this cell installs it; otherwise it does nothing.
+# It takes an archive of the repository (satlib*.zip, satlib*.tar.gz) or a checkout beside this notebook; on Colab, upload one.
 import glob
 import importlib.util
 import os
