@@ -66,7 +66,7 @@ best_and_last.mistakes = {
 }
 
 
-@exercise("8.2", "Means of unequal parts", difficulty=2, minutes=6, equation="notebook 08, accumulation and clipping")
+@exercise("8.2", "Means of unequal parts", difficulty=2, minutes=6)
 def shares(sizes: list[int]) -> list[float]:
     """What each part's mean is multiplied with, so that they add up to the mean of all rows."""
     return [size / sum(sizes) for size in sizes]
@@ -152,7 +152,6 @@ def _steps(model: torch.nn.Module, optimiser: torch.optim.Optimizer, problem: Pr
     "Resumed, but not the same run",
     difficulty=2,
     minutes=5,
-    equation="notebook 08, stopped and resumed",
     kind="bug",
 )
 def in_two_parts(

@@ -143,7 +143,7 @@ def _evenly(weights: Tensor) -> Tensor:
     return weights.float().flatten() / weights.float().sum()
 
 
-@exercise("9.3", "The map that a person would draw", difficulty=2, minutes=8, equation="notebook 09")
+@exercise("9.3", "The map that a person would draw", difficulty=2, minutes=8)
 def over(mask: Tensor, h: int, w: int) -> Tensor:
     """A map (h * w,) that is even over an object's pixels; it sums to 1."""
     return _evenly(_cover(mask, h, w))
