@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from satlib import cli, recipe
+from satlib.cli import inputs
 from satlib.data import datasets, folder, images, scenes
 from satlib.data.features import Pixels
 from satlib.errors import SatlibError
@@ -76,7 +77,7 @@ class TestStarting:
         pixels = Pixels(datasets.load(str(own))).read(["train-000000.png", "train-000001.png"])
         assert ours.annotations(pixels).equal(theirs.annotations(pixels))
 
-    def test_the_file_holds_that_encoder(self, begun, tmp_path, monkeypatch):
+    def test_the_file_holds_that_encoder(self, begun, own, tmp_path, monkeypatch):
         ours, _ = begun
         ours.save(tmp_path / "ours.safetensors")
         monkeypatch.setattr(shipped, "_files", dict)  # the other model is gone
@@ -84,7 +85,10 @@ class TestStarting:
         assert again.recipe == ours.recipe
         assert again.encoder.name == "model:scenes-soft"
         assert again.encoder.weights_hash == ours.encoder.weights_hash
-        assert f"those of {again.encoder.name}" in card.topics(tmp_path / "ours.safetensors")["encoder"]
+        assert isinstance(inputs.model_reader(again, datasets.load(str(own)), tmp_path, ("test",)), Pixels)  # no store
+        topics = card.topics(tmp_path / "ours.safetensors")
+        assert f"those of {again.encoder.name}" in topics["encoder"]
+        assert "Flickr30k Entities" not in topics["terms"]
         ours.origins = ("begun from flickr8k-lite0-boxes",)
         ours.save(tmp_path / "ours.safetensors")
         assert "as Flickr30k Entities" in card.topics(tmp_path / "ours.safetensors")["terms"]

@@ -124,7 +124,7 @@ def test_the_table_is_what_the_command_prints():
 
 def test_the_figures_of_the_readme_are_those_of_the_evaluations():
     shown = dict(re.findall(r"^\| satlib, .*?\(`([a-z0-9-]+)`\) \| (.+) \|$", README, re.M))
-    assert len(shown) == 5
+    assert len(shown) == 6
     files = {path.parent.name: path for path in shipped.evaluations()}
     for name, figures in shown.items():
         (row,) = (row for row in table.rows([files[name]], "test") if row.ours)

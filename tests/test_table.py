@@ -4,9 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from satlib import recipe
+from satlib.data import scenes
 from satlib.errors import SatlibError
-from satlib.evaluation import metrics, statistics, table
+from satlib.evaluation import evaluate, metrics, statistics, table
 from satlib.model import shipped
+from satlib.model.captioner import Captioner
 
 SCORES = {
     "BLEU-1": 64.04, "BLEU-2": 45.0, "BLEU-3": 31.0, "BLEU-4": 20.06,
@@ -217,6 +220,16 @@ def test_intervals_and_differences(tmp_path):
     assert "±" not in table.render(rows, with_intervals=False)
     assert "compared with" not in table.render(rows, with_intervals=False)
     assert "compared with" not in table.render(table.rows([write(tmp_path, "plain")]))
+
+
+@pytest.mark.parametrize("term", ["boxes", "words"])
+def test_an_evaluation_states_what_taught_the_attention(term):
+    captioner, data = Captioner.load(shipped.model("scenes-soft")), scenes.load(1, 1, 1)
+    assert term not in evaluate.settings(captioner, data, "test")
+    values = captioner.recipe.to_dict()
+    values["objective"][term] = 0.5
+    captioner.recipe = recipe.from_dict(values)
+    assert evaluate.settings(captioner, data, "test")[term] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,6 @@ def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
     return side
 
 
-def _last_stride(layers: Sequence[tuple[int, int]]) -> int:
-    side, jump = 1, 1
-    for kernel, stride in layers:
-        side += (kernel - 1) * jump
-        jump = stride
-    return side
-
-
 @exercise("2.3", "The receptive field", difficulty=2, minutes=8, equation="section 5.4")
 def receptive_field(layers: Sequence[tuple[int, int]]) -> int:
     """Side of what one activation sees, from the kernels and strides of the layers, from pixels upwards."""
@@ -107,7 +99,9 @@ receptive_field.mistakes = {
     "each kernel is multiplied by its own stride: what counts are the strides of the layers below": lambda layers: (
         1 + sum((kernel - 1) * stride for kernel, stride in layers)
     ),
-    "only the last stride counts: strides multiply, and behind two poolings of 2 neighbours are 4 pixels apart": _last_stride,
+    "only the last stride counts: strides multiply, and behind two poolings of 2 neighbours are 4 pixels apart": lambda layers: (
+        1 + sum((kernel - 1) * below for (kernel, _), (_, below) in zip(layers, [(1, 1), *layers[:-1]], strict=True))
+    ),
 }
 
 

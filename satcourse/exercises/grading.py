@@ -194,7 +194,7 @@ def table(rows: Sequence[ExerciseResult], troubles: Sequence[str] = ()) -> str:
     counts = {state: sum(row.state == state for row in rows) for state in (DONE, BLANK, WRONG, MISSING)}
     totals = [f"{counts[DONE]} of {len(rows)} done", f"{counts[BLANK]} blank", f"{counts[WRONG]} wrong"]
     totals += [f"{counts[MISSING]} missing"] if counts[MISSING] else []
-    lines += ["", f"{', '.join(totals)}"]
+    lines += ["", ", ".join(totals)]
     done = {row.exercise for row in rows if row.state == DONE}
     left = next((row.exercise for row in rows if row.state != DONE), None)
     if left and done:

@@ -67,7 +67,7 @@ def _weights(header: Header) -> str:
     """Where the encoder's weights are, and their licence where satlib knows it."""
     names = [part.partition("@")[0] for part in header.encoder.name.split("+")] * header.recipe.encoder.pretrained
     licences = "; ".join(dict.fromkeys(_ENCODERS[name] for name in names if name in _ENCODERS))
-    if header.encoder.weights is None:
+    if header.encoder.in_file:
         trained = "trained with it" if header.recipe.encoder.train else f"those of {header.recipe.encoder.name}"
         return trained + f"; it began with others' weights ({licences})" * bool(licences)
     return f"frozen; its weights{f' ({licences})' * bool(licences)} are not in the file"

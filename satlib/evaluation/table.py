@@ -549,13 +549,8 @@ def _attention(row: TableRow) -> str:
 
 def _plain_soft(row: TableRow) -> bool:
     """Whether a row is of an LSTM with soft attention by a softmax, trained on captions alone, not averaged with another model."""
-    plain = not {
-        "maximised",
-        "boxes",
-        "words",
-        "normaliser",
-        "decoder",
-    } & row.evaluation.keys() and not row.evaluation.get("origins")
+    others = {"maximised", "boxes", "words", "normaliser", "decoder"} & row.evaluation.keys()
+    plain = not others and not row.evaluation.get("origins")
     return row.ours and _attention(row) == "soft" and plain and "statistics" in row.evaluation
 
 

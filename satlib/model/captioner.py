@@ -2,7 +2,7 @@
 
 The file format is safetensors; its header contains the recipe, the vocabulary, and the encoder's name and weight hash as JSON.
 The weights of a pretrained encoder are not stored: they are loaded from their usual source, and the hash verifies that they are
-the ones that the decoder was trained with. The file holds those that a captioner's training changed, this one's or another's.
+the ones that the decoder was trained with. Weights that training has changed, this captioner's or another's, are in the file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,10 +42,15 @@ CHUNK = 16  # photographs that are captioned at once: memory does not grow with 
 
 
 class EncoderHeader(Struct):
-    """The encoder of a model: its architecture, and the SHA-256 of weights that are not in the file, because they come with a library."""
+    """The encoder of a model: its architecture, and the SHA-256 of its weights if they are not in the file but come with a library."""
 
     name: str
     weights: str | None = None
+
+    @property
+    def in_file(self) -> bool:
+        """Whether its weights are in the file."""
+        return self.weights is None
 
 
 class Header(Struct):
@@ -146,7 +151,7 @@ class Captioner(nn.Module):
 
     @property
     def holds_encoder(self) -> bool:
-        """Whether the encoder's weights are the model's own, and so in its file: its training changed them, or another captioner's."""
+        """Whether the encoder's weights belong into the model's file: training has changed them, this captioner's or another's."""
         return self.recipe.encoder.train or self.encoder.name.startswith(OF_MODEL)
 
     @property
@@ -307,7 +312,7 @@ class Captioner(nn.Module):
         path, header, tensors = read_file(path)
         made_by = header.recipe
         require_consistent(made_by)
-        whole = header.encoder.weights is None
+        whole = header.encoder.in_file
         if encoder is None or whole or encoder.name != header.encoder.name:
             encoder = encoders.create(header.encoder.name, pretrained=not whole)
             encoder.name = made_by.encoder.name

@@ -43,7 +43,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     given = {change.partition("=")[0].strip() for change in changes}
     taken = {}
     seen = _SEEN
-    if header.encoder.weights is None:
+    if header.encoder.in_file:
         if values["encoder"]["train"]:
             model["encoder"] |= {"name": header.encoder.name, "train": True}
             seen = tuple(values["encoder"])
