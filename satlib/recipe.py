@@ -44,7 +44,7 @@ class DataConfig(_Section):
     """The captions, and how they become word ids."""
 
     name: Annotated[str, Meta(description=
-        "the data set: its name, the path of your own folder, or the folder or address of shards")] = "flickr8k"
+        "the data set: its name, or the path of your own folder")] = "flickr8k"
     language: Annotated[Language, Meta(description=
         "the language of the captions, if it is written without spaces between words; each character is then a "
         "token")] = ""
@@ -56,8 +56,6 @@ class DataConfig(_Section):
         "the length, in words, of the longest caption that is trained on; longer ones are left out")] = 40
     train_images: Annotated[int, Meta(ge=0, description=
         "the number of training images, from the first; 0 takes all of them (of drawn scenes, the default number)")] = 0
-    buffer: Annotated[int, Meta(ge=1, le=10_000_000, description=
-        "the size of the shuffle buffer that the next caption is drawn from, for data in shards")] = 4000
 
 
 class EncoderConfig(_Section):
@@ -227,6 +225,9 @@ class DecodingConfig(_Section):
         "the context vector that hard attention passes on: expected (the weighted mean), probable (the place with "
         "the largest weight), or sample (a place drawn by the weights)")] = "expected"
 # fmt: on
+
+# Options that earlier versions had, with the values at which they changed nothing: stored models have them in their headers.
+REMOVED: dict[str, Any] = {"data.buffer": 4000}
 
 
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -405,6 +406,7 @@ def _section(section: str, table: Any) -> _Section:
             f"[{section}] of the recipe is empty; the file may be cut off: copy it again, or delete this line"
         )
     options = declared(section)
+    table = {key: value for key, value in table.items() if REMOVED.get(f"{section}.{key}") != value}
     for key, value in table.items():
         if key not in options:
             homes = [f"{other}.{key}" for other in SECTIONS if key in declared(other)]

@@ -180,7 +180,7 @@ def fresh_python(code, **more):
 
 @pytest.mark.slow
 def test_every_module_imports_without_the_course():
-    blocked = {*COURSE_MODULES, "optuna", "onnx", "webdataset", "pillow_heif", "IPython"}
+    blocked = {*COURSE_MODULES, "optuna", "onnx", "pillow_heif", "IPython"}
     output = fresh_python(f"""
 import importlib, pkgutil, sys
 

@@ -1,8 +1,4 @@
-"""A language without spaces between words travels: recipe, vocabulary, model, shards, scores."""
-
-import json
-import re
-from collections import Counter
+"""A language without spaces between words travels: recipe, vocabulary, model, scores."""
 
 import pytest
 import tiny
@@ -11,7 +7,7 @@ from PIL import Image
 
 from satlib import cli, recipe
 from satlib.beyond.rewards import Consensus
-from satlib.data import datasets, shards
+from satlib.data import datasets
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, metrics
@@ -90,21 +86,6 @@ def test_the_language_of_a_run_is_kept(folder, tmp_path):
         Captioner(tiny.the_recipe(CHINESE), Vocabulary(["人"]), encoders.create("tiny"))
     with pytest.raises(SatlibError, match=r'data\.language must be one of "" \(none\), zh, ja'):
         recipe.load("own-folder", ["data.language=en"])
-
-
-def test_shards_have_a_language(folder, tmp_path, capsys):
-    place = tmp_path / "shards"
-    assert cli.main(["data", "shards", str(folder), str(place), "--language", "zh"]) == 0
-    assert f"--set data.name={place} --set data.language=zh" in capsys.readouterr().out
-    index = json.loads((place / shards.INDEX).read_text())
-    assert index["language"] == "zh"
-    captions = [caption for each in datasets.load(str(folder)).split("train") for caption in each.references]
-    by_hand = Counter(len(re.findall(r"[a-zA-Z]+|[\u30a0-\u30ff\u4e00-\u9fff]", caption)) for caption in captions)
-    assert index["lengths"] == {str(length): count for length, count in by_hand.items()}
-    data = datasets.load(str(place))
-    assert data.vocabulary(100, 1, "zh").language == "zh"
-    with pytest.raises(SatlibError, match=r"counted for data\.language = 'zh', not ''.*--language"):
-        data.vocabulary(100, 1)
 
 
 def test_scores_see_one_spelling_and_no_foreign_full_stop():

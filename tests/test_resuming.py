@@ -15,7 +15,7 @@ import torch
 from runs import differences
 
 from satlib import recipe
-from satlib.data import datasets, folder, scenes, shards
+from satlib.data import folder, scenes
 from satlib.data.features import Pixels
 from satlib.evaluation import plots
 from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
@@ -37,7 +37,6 @@ CASES = {
     "soft rewards": ("flickr8k-soft-reward", *SCENES_ENCODER),
     "hard rewards": ("flickr8k-hard-reward", *SCENES_ENCODER),
     "taught": ("scenes-hard",),
-    "streamed": ("scenes-soft", "data.train_images=0", "data.buffer=6"),
 }
 
 
@@ -47,12 +46,9 @@ def _no_drawing(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Three scenes to train on, one to judge by; as drawn, and in shards."""
-    drawn = scenes.load(3, 1, 0)
-    folder = tmp_path_factory.mktemp("shards")
-    shards.write(drawn, folder, ["train", "dev"], images_per_shard=2, progress=False)
-    return drawn, datasets.load(str(folder))
+def data():
+    """Three scenes to train on, one to judge by."""
+    return scenes.load(3, 1, 0)
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +66,7 @@ def trained(data, tmp_path_factory):
 def train(case, data, folder, **more):
     name, *changes = case
     chosen = recipe.load(name, [*SMALL, *changes])
-    streamed = any(change.startswith("data.buffer") for change in changes)
-    return loop.train(chosen, data[streamed], Pixels(data[streamed]), folder, progress=False, **more)
+    return loop.train(chosen, data, Pixels(data), folder, progress=False, **more)
 
 
 @contextlib.contextmanager
@@ -95,7 +90,7 @@ def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, t
     if "rewards" in name:
         more["start"] = trained[name.split()[0]]
     if name == "taught":
-        more["teachers"] = [(Captioner.load(trained["soft"]), Pixels(data[0]))]
+        more["teachers"] = [(Captioner.load(trained["soft"]), Pixels(data))]
     train(CASES[name], data, tmp_path / "whole", **more)
     for moment in ((0, 1), (1, 1)):
         with stopped(*moment), pytest.raises(loop.Interrupted):

@@ -226,7 +226,3 @@ class TestTraining:
     def test_what_has_no_maps_of_true_captions(self, tmp_path, change):
         with pytest.raises(SatlibError, match=r"objective\.words needs attention \(soft or hard\), the likelihood"):
             tiny.train(tmp_path / "run", ON, change)
-
-    def test_a_stream_of_captions(self):
-        with pytest.raises(SatlibError, match=r"objective\.words needs .* a data set in files"):
-            detectors(SimpleNamespace(streamed=True), tiny.the_recipe(ON), None)

@@ -138,12 +138,10 @@ def require_maps(option: str, data: CaptionSet, recipe: Recipe) -> None:
     """Refuse an option that supervises the maps of true captions where there are none.
 
     Raises:
-        SatlibError: there is no attention, a reward is maximised, or the captions are a stream.
+        SatlibError: there is no attention, or a reward is maximised.
     """
-    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward" or data.streamed:
-        raise SatlibError(
-            f"{option} needs attention (soft or hard), the likelihood of captions, and a data set in files"
-        )
+    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward":
+        raise SatlibError(f"{option} needs attention (soft or hard) and the likelihood of captions")
 
 
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:

@@ -59,7 +59,7 @@ EXIT = {
     130: "interrupted (Ctrl-C or SIGTERM); finished work is kept",
 }
 COMMANDS = {  # name: the module, and what the command does
-    "data": ("data", "download a data set, check its captions and photographs, or write it as shards"),
+    "data": ("data", "download a data set, or check its captions and photographs"),
     "features": ("data", "compute the annotation vectors of a recipe's images, once; resumes after a stop"),
     "train": ("train", "train a captioner by a recipe; the same command resumes after a stop"),
     "tune": (

@@ -1,26 +1,22 @@
 """Commands for data: `satlib data` and `features`."""
 
 import argparse
-from pathlib import Path
 
 from satlib.cli import inputs
-from satlib.cli.arguments import SPLITS, Formatter, add_shared, positive
+from satlib.cli.arguments import Formatter, add_shared, positive
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib data`."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    what = "flickr8k, flickr30k, coco, scenes, the path of a folder or a JSON file (docs/data.md lists their forms), or shards"
+    what = "flickr8k, flickr30k, coco, scenes, or the path of a folder or a JSON file (docs/data.md lists their forms)"
     for action, run, text in (
         ("fetch", fetch, "download a data set"),
         ("check", check, "check the files of a data set; 1 if something is wrong"),
-        ("shards", shards, "write a data set as WebDataset shards, to train on as a stream"),
     ):
         command = actions.add_parser(action, help=text, description=text, formatter_class=Formatter)
         command.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         command.add_argument("name", metavar="DATA", help=what)
-        if action == "shards":
-            _add_shards(command)
         if action != "fetch":
             add_shared(command, "--language")
         add_shared(command, "--data")
@@ -28,7 +24,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def data(options: argparse.Namespace) -> int:
-    """Download, check or convert a data set."""
+    """Download or check a data set."""
     return options.action(options)
 
 
@@ -49,39 +45,6 @@ def check(options: argparse.Namespace) -> int:
     report = check.check(options.name, data_root(options.data), language=options.language)
     print(report)
     return 0 if report.ok else 1
-
-
-def _add_shards(parser: argparse.ArgumentParser) -> None:
-    """The options that only `satlib data shards` has."""
-    parser.add_argument("folder", type=Path, help="a new folder for the shards")
-    parser.add_argument(
-        "--split", choices=SPLITS, action="append", help="a split to write; by default all; may be repeated"
-    )
-    parser.add_argument(
-        "--images-per-shard", type=positive, default=1000, help="the largest number of images in a shard"
-    )
-    parser.add_argument(
-        "--train-images", type=positive, help="how many training images, from the first; by default all"
-    )
-
-
-def shards(options: argparse.Namespace) -> int:
-    """Write shards, and print their number and size."""
-    from satlib.data import datasets, shards
-
-    data = datasets.load(options.name, datasets.data_root(options.data), train_images=options.train_images or 0)
-    splits = options.split or datasets.SPLITS
-    index = shards.write(data, options.folder, splits, options.images_per_shard, language=options.language)
-    for split, written in index.splits.items():
-        images, captions, size = (
-            sum(getattr(shard, name) for shard in written) for name in ("images", "captions", "bytes")
-        )
-        print(
-            f"{split:5} {images:9,} images, {captions:10,} captions, {len(written):5,} shards, {size / 1e6:10,.1f} MB"
-        )
-    language = f" --set data.language={options.language}" if options.language else ""
-    print(f"in {options.folder}; next: satlib train RECIPE --set data.name={options.folder}{language}")
-    return 0
 
 
 def add_features(parser: argparse.ArgumentParser) -> None:
@@ -105,9 +68,8 @@ def features(options: argparse.Namespace) -> int:
 
     chosen = recipe.load(options.recipe, options.set)
     data, root = inputs.data_of(chosen, options)
-    if chosen.encoder.train or data.streamed:
-        reason = "trains its encoder" if chosen.encoder.train else "reads its images as a stream"
-        print(f"{chosen.name} {reason}: there is nothing to compute beforehand")
+    if chosen.encoder.train:
+        print(f"{chosen.name} trains its encoder: there is nothing to compute beforehand")
         return 0
     encoder = encoders.create(chosen.encoder.name, chosen.encoder.pretrained)
     folder = features.folder(root, data, encoder.name, chosen.encoder.view)

@@ -51,7 +51,7 @@ def model_reader(captioner: "Captioner", data: "CaptionSet", root: Path, splits:
 def reader(
     recipe: "Recipe", data: "CaptionSet", encoder: "Encoder | None", root: Path, splits: Sequence[str]
 ) -> "Reader":
-    """A reader of pixels if the encoder is trained or the data are a stream, otherwise of a feature store.
+    """A reader of pixels if the encoder is trained, otherwise of a feature store.
 
     Args:
         recipe: the run's.
@@ -63,7 +63,7 @@ def reader(
     from satlib.data import features
     from satlib.training.features import open_store
 
-    if encoder is None or data.streamed:
+    if encoder is None:
         return features.Pixels(data, recipe.encoder.view)
     examples = [example for split in splits for example in data.split(split)]
     return open_store(root, data, encoder, recipe.encoder.view, examples, features_command(recipe, root))

@@ -1,7 +1,7 @@
 """Caption sets: images with their captions and splits (section 5.2). Every source loads into the same small object, `CaptionSet`."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -52,8 +52,7 @@ class CaptionSet:
         name: used in reports and in the names of feature stores.
         examples: all examples, in the order of their source.
         draw: draws, or reads, the image of an example that has no file of its own.
-        home: the absolute path of the image folder; None if the images are drawn or read from shards.
-        streamed: whether the training images are a stream (`satlib.data.shards`), which can only be read in its own order.
+        home: the absolute path of the image folder; None if the images are drawn.
         language: the recipe's data.language that the set was made for; "" if it does not say.
     """
 
@@ -61,7 +60,6 @@ class CaptionSet:
     examples: tuple[Example, ...]
     draw: Callable[[Example], Image.Image] | None = None
     home: Path | None = None
-    streamed: ClassVar[bool] = False
     language: ClassVar[str] = ""
 
     def __len__(self) -> int:
@@ -92,10 +90,6 @@ class CaptionSet:
         """The vocabulary of the training captions (`Vocabulary.from_captions`)."""
         captions = (caption for example in self.split("train") for caption in example.references)
         return Vocabulary.from_captions(captions, size, min_count, language)
-
-    def read_all(self) -> Iterator[Example]:
-        """Yield the examples of all splits."""
-        yield from self.examples
 
     def photo(self, example: Example) -> Image.Image:
         """The image of an example in RGB, read from its file or drawn.

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from satlib.data.batches import training_pairs
@@ -123,13 +123,11 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
             return example, True, str(error)
         return example, True, ""
 
-    seen = read_ahead(read, data.read_all(), min(8, os.cpu_count() or 1))
+    seen = read_ahead(read, data.examples, min(8, os.cpu_count() or 1))
     for example, exists, problem in progress_bar(seen, total=len(data), unit="img", desc=data.name, show=progress):
-        # A plain id: that of a stream would keep its image in memory.
-        kept = replace(example, image_id=str(example.image_id))
-        by_split.setdefault(example.split, []).append(kept)
+        by_split.setdefault(example.split, []).append(example)
         if not exists:
-            missing.append(kept.image_id)
+            missing.append(example.image_id)
         elif problem:
             unreadable.append(problem)
     vocabulary = data.vocabulary(size, 1, language) if "train" in by_split else None

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from satlib.data import coco, flickr, folder, karpathy, scenes, shards
+from satlib.data import coco, flickr, folder, karpathy, scenes
 from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example  # noqa: F401 - what goes with `load`
 from satlib.errors import SatlibError
 
@@ -29,7 +29,7 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
     Args:
         name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs
             no files), the path of one of Karpathy's dataset_*.json files or of a JSON file as COCO has it, the path of a
-            folder in one of these layouts or of `satlib.data.layouts` (all from here, or from the root), or the location of shards (`satlib.data.shards`).
+            folder in one of these layouts or of `satlib.data.layouts` (all from here, or from the root).
         root: the data root; `data_root()` by default.
         require_images: raise an error if listed image files are missing (lists each folder once, opens no file).
         train_images: load only this many training images, from the first; 0 means all (of scenes, the default number).
@@ -52,8 +52,6 @@ def _load(name: str, root: Path, require_images: bool, train_images: int) -> Cap
         if name == "coco":
             return coco.load(root / name, require_images)
         return (flickr.load_8k if name == "flickr8k" else flickr.load_30k)(root / name, require_images)
-    if shards.is_location(name):
-        return shards.load(name)
     for path in (Path(name).expanduser(), root / name):
         if path.suffix == ".json" and path.is_file():
             return (

@@ -9,13 +9,12 @@ are new or have changed, and `read` detects damaged vectors.
 import hashlib
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BufferedIOBase, RawIOBase
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -307,8 +306,7 @@ class Pixels:
     def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
         """`view` is the part of a photograph that the encoder sees (`images.square`)."""
         self._data, self._view = data, view
-        # The images of a stream, and what is cached of them, vanish with their ids.
-        self._cache: MutableMapping[str, Tensor] = WeakKeyDictionary() if data.streamed else {}
+        self._cache: dict[str, Tensor] = {}
         self._room = cache_bytes // (3 * SIZE * SIZE)
 
     def read(self, image_ids: Sequence[str]) -> Tensor:

@@ -367,8 +367,7 @@ def _evidence(place: Path, root: Path, device: str | torch.device) -> Evidence:
     if captioner:
         settings = captioner.recipe.data
         with contextlib.suppress(SatlibError):  # the data set is not there
-            data = datasets.load(settings.name, root, train_images=settings.train_images)
-            evidence.data = None if data.streamed else data
+            evidence.data = datasets.load(settings.name, root, train_images=settings.train_images)
     if captioner and evidence.data and (examples := evidence.data.split("dev")[:SAMPLE]):
         evidence.sample = evaluate.generate(captioner, Pixels(evidence.data, captioner.view), examples)
     return evidence

@@ -11,7 +11,6 @@ from torch.nn import functional
 from satlib.beyond.rewards import Consensus
 from satlib.data.batches import ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.shards import Shards, StreamedBatches
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.recipe import Recipe, TrainingConfig
@@ -24,7 +23,7 @@ class TrainingData:
     Attributes:
         vocabulary: of the training captions.
         batches: of an epoch.
-        train_ids: the training images; none are named where they are streamed.
+        train_ids: the training images.
         dev: the images that choose the epoch.
         dev_pairs: each of their captions with its image.
         hash: SHA-256 of the vocabulary and the training captions.
@@ -32,7 +31,7 @@ class TrainingData:
     """
 
     vocabulary: Vocabulary
-    batches: SameLengthBatches | ImageBatches | StreamedBatches
+    batches: SameLengthBatches | ImageBatches
     train_ids: list[str]
     dev: Sequence[Example]
     dev_pairs: list[Pair]
@@ -45,12 +44,11 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
     """Prepare a caption set for training.
 
     Raises:
-        SatlibError: the train or the dev split is empty, or a stream cannot serve the recipe.
+        SatlibError: the train or the dev split is empty.
     """
     data = data.shortened(recipe.data.train_images)
-    train: Sequence[Example] = () if data.streamed else data.split("train")
-    dev: Sequence[Example] = data.split("dev")
-    if not (train or data.streamed) or not dev:
+    train, dev = data.split("train"), data.split("dev")
+    if not train or not dev:
         raise SatlibError(
             f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
         )
@@ -58,25 +56,15 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
     config, longest, rewarded = recipe.training, recipe.data.max_length, recipe.objective.maximise == "reward"
     names = [one.image_id for one in train]
     reward = dev_reward = None
-    batches: SameLengthBatches | ImageBatches | StreamedBatches
-    if isinstance(data, Shards):
-        if rewarded or config.batches == "images":
-            option = 'objective.maximise = "likelihood"' if rewarded else 'training.batches = "captions"'
-            raise SatlibError(
-                f"the training images in {data.place} are a stream, which is read by its captions: "
-                f"set {option}, or train on a data set in files"
-            )
-        batches = StreamedBatches(data, vocabulary, longest, config.batch_size, config.seed, recipe.data.buffer)
-        digest = batches.hash
+    train_pairs = pairs(train, vocabulary, longest)
+    digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
+    batches: SameLengthBatches | ImageBatches
+    if rewarded:
+        batches = ImageBatches(names, config.batch_size, config.seed)
+    elif config.batches == "images":
+        batches = ImageBatches(names, config.batch_size, config.seed, train_pairs)
     else:
-        train_pairs = pairs(train, vocabulary, longest)
-        digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
-        if rewarded:
-            batches = ImageBatches(names, config.batch_size, config.seed)
-        elif config.batches == "images":
-            batches = ImageBatches(names, config.batch_size, config.seed, train_pairs)
-        else:
-            batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+        batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
     if rewarded:
         reward = Consensus(train, vocabulary, recipe.reward)
         dev_reward = Consensus(dev, vocabulary, recipe.reward)
