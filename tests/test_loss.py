@@ -12,10 +12,10 @@ import tiny
 import torch
 
 from satlib.beyond import rewards as rewards_module
-from satlib.beyond.loss import caption_loss
 from satlib.data.batches import Batch
 from satlib.data.text import END, PAD
 from satlib.model.captioner import Captioner
+from satlib.model.objective import caption_loss
 from satlib.model.search import rollout
 
 B = 8  # captions of a batch

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from runs import differences
 
 from satlib.beyond.boxes import BoxTargets, box_loss, cover
-from satlib.beyond.loss import caption_loss
 from satlib.data.batches import Batch
 from satlib.data.entities import Entities
 from satlib.data.text import END, PAD, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
+from satlib.model.objective import caption_loss
 from satlib.recipe import TrainingConfig
 from satlib.training.training_data import drop_annotations
 

@@ -17,13 +17,12 @@ from runs import differences
 from torch import nn
 
 from satlib import recipe
-from satlib.beyond import loss
 from satlib.data.batches import Batch, pairs
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import plots
-from satlib.model import encoders
+from satlib.model import encoders, objective
 from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
 from satlib.recipe import TrainingConfig
 from satlib.training import checkpoint, interruption, loop, optimisation, validation
@@ -230,12 +229,12 @@ class TestNotFinite:
     @pytest.mark.parametrize(("precision", "moment"), [("float32", "1 of epoch 1"), ("fp16", "8 of epoch 2")])
     def test_a_gradient_under_a_finite_loss(self, tmp_path, monkeypatch, precision, moment):
         """In fp16 the scale is halved until it cannot be the reason."""
-        true = loss.negative_log_likelihood
+        true = objective.negative_log_likelihood
 
         def infinitely_steep(logits, captions, smoothing=0.0):
             return true(logits, captions, smoothing) + (0 * logits.float().flatten(1).sum(1)).sqrt()
 
-        monkeypatch.setattr(loss, "negative_log_likelihood", infinitely_steep)
+        monkeypatch.setattr(objective, "negative_log_likelihood", infinitely_steep)
         with pytest.raises(SatlibError, match=rf"the gradient's norm is nan at batch {moment}"):
             tiny.train(tmp_path, f"training.precision={precision}", "training.clip=0")
         assert all(value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values())

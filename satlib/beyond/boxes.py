@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from satlib.beyond.loss import BatchTerm
 from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
@@ -23,6 +22,7 @@ from satlib.errors import SatlibError
 from satlib.model.attention import precise
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
+from satlib.model.objective import BatchTerm
 from satlib.recipe import Recipe
 
 _Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of what the encoder sees
@@ -63,7 +63,7 @@ class BoxTargets:
             vocabulary: that the batches' captions are encoded with.
             grid: (h, w) of the encoder.
             view: the encoder's view of a photograph.
-            weight: of `box_loss` in the loss (`satlib.beyond.loss`).
+            weight: of `box_loss` in the loss (`satlib.model.objective`).
 
         Raises:
             SatlibError: no phrase of these captions has boxes, or a file of the annotations is damaged.

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from satlib.beyond.loss import BatchTerm
 from satlib.data.batches import Batch
 from satlib.data.features import Reader
 from satlib.data.text import PAD, Vocabulary
@@ -23,6 +22,7 @@ from satlib.model import origins
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
 from satlib.model.encoders import weights_hash
+from satlib.model.objective import BatchTerm
 from satlib.recipe import Recipe
 
 
@@ -34,7 +34,7 @@ def distillation_loss(logits: Tensor, q: Tensor) -> Tensor:
 class Teachers:
     """Trained captioners, each with a reader of its encoder's annotation vectors; a teacher given twice counts twice.
 
-    A term of the loss (`satlib.beyond.loss`).
+    A term of the loss (`satlib.model.objective`).
 
     Attributes:
         weight: w.

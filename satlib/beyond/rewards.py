@@ -34,13 +34,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from satlib.beyond.loss import BatchLoss
 from satlib.beyond.meteor import function_words, meteor
 from satlib.data.caption_set import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.model.attention import entropy, movement
-from satlib.model.objective import doubly_stochastic_penalty, leave_one_out, log_probability
+from satlib.model.objective import BatchLoss, doubly_stochastic_penalty, leave_one_out, log_probability
 from satlib.model.search import Rollout, rollout
 from satlib.model.transformer import AnyDecoder
 from satlib.recipe import RewardConfig

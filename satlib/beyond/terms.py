@@ -1,15 +1,25 @@
-"""The terms that a run's recipe, teachers, boxes and word detectors add to the loss of captions (`satlib.beyond.loss`)."""
+"""The terms that a run's recipe, teachers, boxes and word detectors add to the loss of captions (`satlib.model.objective`)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
 
 from satlib.beyond import boxes, distillation, words
-from satlib.beyond.loss import Term
 from satlib.beyond.words import WordDetectors
+from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet
 from satlib.data.entities import Entities
 from satlib.data.features import Reader
 from satlib.model.captioner import Captioner
+from satlib.model.objective import BatchTerm
+
+
+class Term(Protocol):
+    """A term of the loss."""
+
+    def term(self, batch: Batch, a: Tensor, places: Tensor | None) -> BatchTerm:
+        """The term for a batch whose images have the annotation vectors a (I, L, D), of these `places`; None if of all."""
 
 
 class Terms(NamedTuple):

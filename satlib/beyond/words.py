@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, softplus
 
 from satlib.beyond.boxes import box_loss, require_maps
-from satlib.beyond.loss import BatchTerm
 from satlib.data.batches import Batch, Pair, pairs
 from satlib.data.caption_set import CaptionSet
 from satlib.data.text import END, UNKNOWN, Vocabulary
@@ -23,6 +22,7 @@ from satlib.errors import SatlibError
 from satlib.model.attention import precise
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
+from satlib.model.objective import BatchTerm
 from satlib.recipe import Recipe
 
 WORDS = 600  # detectors: the commonest content words
@@ -70,7 +70,7 @@ def content_words(labels: Sequence[set[int]], vocabulary: Vocabulary) -> dict[in
 
 
 class WordDetectors(nn.Module):
-    """s_ik = w_k . a_i + b_k, the score of word k at place i. A term of the loss (`satlib.beyond.loss`)."""
+    """s_ik = w_k . a_i + b_k, the score of word k at place i. A term of the loss (`satlib.model.objective`)."""
 
     def __init__(
         self, pairs: Sequence[Pair], vocabulary: Vocabulary, size: tuple[int, int], weight: float = 1.0

@@ -15,6 +15,7 @@ the gradient is estimated from N samples s~:
 The doubly stochastic penalty is meant for soft attention: it acts on the expected maps, whereas hard attention sees samples.
 """
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from torch.nn import functional
 
 from satlib.data.text import PAD
 from satlib.errors import SatlibError
-from satlib.model.attention import entropy, precise
+from satlib.model.attention import entropy, movement, precise
 from satlib.model.decoder import Output
 from satlib.recipe import HardConfig
 
@@ -196,3 +197,62 @@ def log_probability(alphas: Tensor, places: Tensor) -> Tensor:
     """Log alpha_t at s_t: (B, C, L), (B, C) -> (B, C)."""
     chosen = alphas.gather(2, places.unsqueeze(2)).squeeze(2)
     return precise(chosen).clamp(min=torch.finfo(torch.float32).tiny).log()
+
+
+# The loss so far () and the decoder's output -> the loss with the term, and means to log by name.
+BatchTerm = Callable[[Tensor, Output], tuple[Tensor, dict[str, Tensor]]]
+
+
+class BatchLoss(NamedTuple):
+    """The loss () of a batch, the means to log by name, and the numbers of captions and words behind them."""
+
+    loss: Tensor
+    means: dict[str, Tensor]
+    captions: int
+    words: int
+
+
+def caption_loss(
+    decoder: Callable[..., Output],
+    a: Tensor,
+    captions: Tensor,
+    doubly_stochastic: float = 1.0,
+    label_smoothing: float = 0.0,
+    bound: VariationalBound | None = None,
+    done: float = 1.0,
+    terms: Sequence[BatchTerm] = (),
+) -> BatchLoss:
+    """Equation 14; with hard attention the bound of section 4.1 takes the place of log p(y|a).
+
+    Args:
+        decoder: gives an `Output` from annotation vectors, captions and (with a bound) the images that take the expectation.
+        a: annotation vectors (B, L, D).
+        captions: ids (B, C), the end mark last, `PAD` after it.
+        doubly_stochastic: lambda.
+        label_smoothing: of the words' losses; a bound has its own.
+        bound: the estimator of hard attention's bound, with N samples of each caption.
+        done: share of the training that is done, for an annealed coin.
+        terms: applied one after the other, before the penalty.
+    """
+    if bound is None:
+        output = decoder(a, captions)
+        loss = negative_log_likelihood(output.logits, captions, label_smoothing).mean()
+        means = {"nll": loss}
+    else:
+        expected = coins(bound.config, len(a), a.device, done)
+        a, captions, expected = (rows.repeat_interleave(bound.config.samples, 0) for rows in (a, captions, expected))
+        output = decoder(a, captions, expected)
+        estimate = bound(output, captions)
+        loss, means = estimate.loss, {"nll": estimate.nll.mean()}
+        if estimate.advantage.numel():  # over the captions with a sample, about half of them
+            means |= {"reward": (estimate.advantage + estimate.baseline).mean(), "baseline": estimate.baseline.mean()}
+    for term in terms:
+        loss, more = term(loss, output)
+        means |= more
+    within = captions != PAD
+    words = int(within.sum())
+    penalty = doubly_stochastic_penalty(output.alphas, within).mean()
+    means |= {"penalty": penalty, "entropy": (entropy(output.alphas) * within).sum() / words}
+    if words > len(captions):
+        means |= {"movement": (movement(output.alphas) * within[:, 1:]).sum() / (words - len(captions))}
+    return BatchLoss(loss + doubly_stochastic * penalty, means, len(captions), words)

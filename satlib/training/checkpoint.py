@@ -19,13 +19,12 @@ from filelock import FileLock, Timeout
 from msgspec import Struct
 from torch import Tensor, nn
 
-from satlib.beyond.loss import BatchLoss
 from satlib.beyond.words import WordDetectors
 from satlib.errors import SatlibError
 from satlib.files.reading import Count, Size
 from satlib.files.weights import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
-from satlib.model.objective import VariationalBound
+from satlib.model.objective import BatchLoss, VariationalBound
 from satlib.recipe import Recipe
 from satlib.training.distributed import Ranks
 from satlib.training.optimisation import create_optimiser, trained_part

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from satlib.beyond import terms
-from satlib.beyond.loss import BatchLoss, caption_loss
 from satlib.beyond.rewards import reward_loss
 from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet
@@ -35,7 +34,7 @@ from satlib.files.progress import progress_bar, say
 from satlib.model.captioner import Captioner
 from satlib.model.device import precision
 from satlib.model.encoders import create
-from satlib.model.objective import coins
+from satlib.model.objective import BatchLoss, caption_loss, coins
 from satlib.recipe import SAVE_SECONDS, Recipe
 from satlib.training import checkpoint, distributed, loggers, starting
 from satlib.training.checkpoint import CHECKPOINT, Header, Identity, Progress, RunState, locked
