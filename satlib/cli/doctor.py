@@ -41,9 +41,6 @@ def add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", type=Path, nargs="?", metavar="MODEL", help=f"print this model's card instead: {MODEL}"
     )
-    parser.add_argument(
-        "--device", choices=("cpu", "cuda", "mps"), help="also compare one batch on this device with the CPU's"
-    )
     add_shared(parser, "--json")
 
 
@@ -52,24 +49,11 @@ def info(options: argparse.Namespace) -> int:
     from satlib.evaluation import card
 
     lines = card.topics(options.model) if options.model else topics()
-    if options.device:
-        lines[options.device] = _agreement(options.device)
     if options.json:
         return printed(lines)
     width = max(map(len, lines))
     print("\n".join(f"{name:{width}}  {line}" for name, line in lines.items()))
     return 0
-
-
-def _agreement(name: str) -> str:
-    """What one batch, forward and backward, gives on a device, in comparison with the CPU."""
-    from satlib.model import agreement, device
-
-    share = agreement.difference(device.choose(name).type)
-    verdict = "agrees" if share <= agreement.TOLERANCE else "does not agree"
-    return (
-        f"{verdict} with the CPU: loss and gradients of one batch differ by at most {share:.2g} of the greatest number"
-    )
 
 
 def topics() -> dict[str, str]:

@@ -1,27 +1,18 @@
 """Choosing the device and the precision."""
 
-import sys
-
 import torch
 
 from satlib.errors import SatlibError
 
 
 def choose(name: str = "auto") -> torch.device:
-    """The named device; "auto" is CUDA if available, else Apple's MPS if it agrees with the CPU (`agreement`), else the CPU.
+    """The named device; "auto" is CUDA if available, else Apple's MPS, else the CPU.
 
     Raises:
         SatlibError: the named device is not available.
     """
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        if available["mps"] and not available["cuda"]:
-            from satlib.model import agreement  # it takes a second, and only Macs need it
-
-            if not agreement.agrees("mps"):
-                said = "MPS computes something else than the CPU here (satlib info --device mps), so the CPU is used"
-                print(f"satlib: {said}", file=sys.stderr)  # stdout may be JSON
-                available["mps"] = False
         return torch.device(next(kind for kind, usable in available.items() if usable))
     if not available.get(name, False):
         choices = ", ".join(kind for kind, usable in available.items() if usable)
