@@ -20,8 +20,8 @@ def load(model: Path | str | None = None, device: str = "auto") -> "Captioner":
     """A trained captioner.
 
     Args:
-        model: a model that comes with satlib by its name, a run's folder, a model file, or a model on the Hugging Face Hub,
-            "hf:OWNER/NAME" or "hf:OWNER/NAME@REVISION"; by default the one for photographs.
+        model: a model that comes with satlib by its name, a run's folder, or a model file; by default the one
+            for photographs.
         device: "auto", "cpu", "cuda" or "mps".
 
     Raises:

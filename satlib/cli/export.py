@@ -1,7 +1,6 @@
 """Commands that put models into other files: `satlib export` and `page`."""
 
 import argparse
-import hashlib
 from pathlib import Path
 
 from satlib.cli import inputs
@@ -22,13 +21,6 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="write ONNX graphs there, for programs without PyTorch; with int8 the kernels of the encoder get 11 to 14 bits",
     )
-    target.add_argument(
-        "--hub",
-        type=Path,
-        metavar="FOLDER",
-        help="write a folder for the Hugging Face Hub: model.safetensors, config.json and README.md, its model card; satlib.load "
-        "reads it",
-    )
     parser.add_argument(
         "--storage",
         choices=STORAGES,
@@ -45,16 +37,12 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write a model as a small file, or as a folder for the Hub."""
-    from satlib.evaluation import card
-    from satlib.files.atomic import write_json, write_text
-    from satlib.model import familiarity, hub, shipped
+    """Write a model as a small file, or as ONNX graphs."""
+    from satlib.model import familiarity, shipped
     from satlib.model.captioner import Captioner
 
     if options.onnx:
         return _export_onnx(options)
-    if options.hub:
-        options.file = _new(options.hub) / hub.MODEL
     if options.file.suffix != ".safetensors":
         raise SatlibError(f"{options.file} must end in .safetensors, the format of the file")
     captioner = Captioner.load(shipped.or_shipped(options.model))
@@ -64,25 +52,7 @@ def export(options: argparse.Namespace) -> int:
         captioner.familiarity = familiarity.learn(captioner.annotations, reader, data)
     captioner.save(options.file, options.storage)
     print(f"{options.file}: {options.file.stat().st_size / 1e6:.1f} MB, {options.storage}")
-    if options.hub:
-        digest = hashlib.sha256(options.file.read_bytes()).hexdigest()
-        config = {"library_name": "satlib", "sha256": digest, "recipe": captioner.recipe.to_dict()}
-        write_json(options.hub / hub.CONFIG, config)
-        for name, text in card.for_hub(options.model).items():
-            write_text(options.hub / name, text)
-        print(f"{options.hub / 'README.md'}: the model card; read it before you share the folder")
     return 0
-
-
-def _new(folder: Path) -> Path:
-    """A folder that does not exist or is empty.
-
-    Raises:
-        SatlibError: it has files.
-    """
-    if folder.is_dir() and any(folder.iterdir()):
-        raise SatlibError(f"{folder} already has files; name another folder")
-    return folder
 
 
 def _export_onnx(options: argparse.Namespace) -> int:

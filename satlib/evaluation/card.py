@@ -1,6 +1,5 @@
-"""What there is to know about a model's file, read from its header: `satlib info MODEL`, and the card of `satlib export --hub`."""
+"""What there is to know about a model's file, read from its header: `satlib info MODEL`."""
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,84 +109,6 @@ def _terms(header: Header) -> str:
     used = [header.recipe, *(recipe.load(name) for name in begun if name in recipe.names())]
     boxes = any(each.objective.boxes for each in used)
     return terms + "; and as Flickr30k Entities, whose boxes supervised it" * boxes
-
-
-LICENSE = "LICENSE"
-_LICENCE = """\
-Terms for the captioner {name}
-
-Its weights were made from the data that it was trained on, and have their terms: {terms}.
-
-Encoder: {encoder}. Where a licence of the encoder's weights is named here, it goes on holding for them.
-
-satlib, which runs it, is under the MIT licence.
-
-THE FILES ARE PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND.
-"""
-_README = """\
----
-{metadata}
----
-# {name}
-
-A captioner of satlib, which writes a sentence about a photograph and says for each word where it looked: Show, Attend and Tell
-(Xu et al., 2015, arXiv:1502.03044).
-
-```python
-import satlib
-
-captioner = satlib.load("hf:OWNER/NAME")  # this repository, or the path of this folder
-caption = captioner.caption(["photo.jpg"])[0]
-print(caption.text, caption.alphas.shape)
-```
-
-| | |
-| --- | --- |
-{table}
-"""
-
-
-def for_hub(model: Path) -> dict[str, str]:
-    """What a folder for the Hugging Face Hub says about its model: README.md, its card there, and LICENSE, unless that is satlib's.
-
-    README.md has YAML metadata, an example, and the model's card as a table.
-
-    The scores are those of the evaluation beside `model`, whatever the number format of the folder's file.
-
-    Raises:
-        SatlibError: as for `topics`.
-    """
-    path, header, tensors = captioner.read_file(shipped.or_shipped(model))
-    used, evaluation = header.recipe, _evaluation(path)
-    data, topics = Path(used.data.name).name, _topics(path, header, tensors)
-    free = used.data.name == "scenes"
-    metadata: dict[str, Any] = {
-        "library_name": "satlib",
-        "pipeline_tag": "image-to-text",
-        "tags": ["image-captioning", "visual-attention"],
-        "language": used.data.language or "en",
-        **licence_id(used),
-        **({} if free else {"license_link": LICENSE}),
-        "datasets": [data],
-    }
-    if evaluation is not None:
-        _, found = evaluation
-        figures = [{"type": name.lower(), "name": name, "value": value} for name, value in _figures(found).items()]
-        of = {"name": found["data"], "type": found["data"], "split": found["split"]}
-        metadata["metrics"] = [figure["type"] for figure in figures]
-        result = {"task": {"type": "image-to-text"}, "dataset": of, "metrics": figures}
-        metadata["model-index"] = [{"name": used.name, "results": [result]}]
-    lines = {name: line for name, line in topics.items() if name not in ("file", "scores")}
-    if evaluation is not None:
-        lines["scores"] = f"{_scores(evaluation[1])}, before it was exported"
-    card = _README.format(
-        # JSON is YAML
-        metadata="\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in metadata.items()),
-        name=used.name,
-        table="\n".join(f"| {name} | {line.replace('|', chr(92) + '|')} |" for name, line in lines.items()),
-    )
-    licence = _LICENCE.format(name=used.name, terms=topics["terms"], encoder=topics["encoder"])
-    return {"README.md": card} | ({} if free else {LICENSE: licence})
 
 
 def licence_id(used: Recipe) -> dict[str, str]:

@@ -8,7 +8,6 @@ import importlib.util
 from pathlib import Path
 
 from satlib.errors import SatlibError
-from satlib.model import hub
 
 PHOTOGRAPHS = "flickr8k-lite0-boxes"
 _FOR_PHOTOGRAPHS = (PHOTOGRAPHS, "flickr8k-lite0-soft", "flickr8k-hard-reward")
@@ -55,15 +54,13 @@ def name_of(path: Path) -> str | None:
 
 
 def or_shipped(path: Path) -> Path:
-    """The path, if it exists; otherwise the file of the captioner of that name, which comes with satlib or is on the Hub.
+    """The path, if it exists; otherwise the file of the captioner of that name, which comes with satlib.
 
     Raises:
-        SatlibError: there is none; for hf:OWNER/NAME, as for `hub.fetched`.
+        SatlibError: there is none.
     """
     if path.exists():
         return path
-    if path.as_posix().startswith(hub.PREFIX):
-        return hub.fetched(path.as_posix())
     if str(path) not in (*models(), *_FOR_PHOTOGRAPHS):
         raise SatlibError(
             f"the model {path} does not exist; train one with: satlib train RECIPE. Or name one that comes with satlib: "
