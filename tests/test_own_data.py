@@ -13,7 +13,6 @@ from satlib.cli import inputs
 from satlib.data import datasets, folder, images, scenes
 from satlib.data.features import Pixels
 from satlib.errors import SatlibError
-from satlib.evaluation import card
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
 from satlib.training import checkpoint, loop, starting
@@ -86,12 +85,6 @@ class TestStarting:
         assert again.encoder.name == "model:scenes-soft"
         assert again.encoder.weights_hash == ours.encoder.weights_hash
         assert isinstance(inputs.model_reader(again, datasets.load(str(own)), tmp_path, ("test",)), Pixels)  # no store
-        topics = card.topics(tmp_path / "ours.safetensors")
-        assert f"those of {again.encoder.name}" in topics["encoder"]
-        assert "Flickr30k Entities" not in topics["terms"]
-        ours.origins = ("begun from flickr8k-lite0-boxes",)
-        ours.save(tmp_path / "ours.safetensors")
-        assert "as Flickr30k Entities" in card.topics(tmp_path / "ours.safetensors")["terms"]
         frozen = starting.fitted(recipe.load("own-folder"), tmp_path / "ours.safetensors").encoder
         assert (frozen.name, frozen.train) == (f"model:{tmp_path / 'ours.safetensors'}", False)
         learning = starting.fitted(

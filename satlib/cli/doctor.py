@@ -39,21 +39,33 @@ def doctor(options: argparse.Namespace) -> int:
 def add_info(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib info`."""
     parser.add_argument(
-        "model", type=Path, nargs="?", metavar="MODEL", help=f"print this model's card instead: {MODEL}"
+        "model", type=Path, nargs="?", metavar="MODEL", help=f"print what this model's file says instead: {MODEL}"
     )
     add_shared(parser, "--json")
 
 
 def info(options: argparse.Namespace) -> int:
-    """Print what is installed, or a model's card."""
-    from satlib.evaluation import card
-
-    lines = card.topics(options.model) if options.model else topics()
+    """Print what is installed, or what a model's file says of it."""
+    lines = _header(options.model) if options.model else topics()
     if options.json:
         return printed(lines)
     width = max(map(len, lines))
     print("\n".join(f"{name:{width}}  {line}" for name, line in lines.items()))
     return 0
+
+
+def _header(model: Path) -> dict[str, str]:
+    """What the header of a model's file says, and the recipe with all its options."""
+    from satlib.model import captioner, shipped
+
+    path, header, tensors = captioner.read_file(shipped.or_shipped(model))
+    weights = sum(value.numel() for value in tensors.values())
+    return {
+        "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights",
+        "vocabulary": f"{len(header.vocabulary):,} words",
+        **{section: str(options) for section, options in header.recipe.to_dict().items()},
+        **{name: str(value) for name, value in header.card.items()},
+    }
 
 
 def topics() -> dict[str, str]:

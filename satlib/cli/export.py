@@ -92,11 +92,6 @@ def add_page(parser: argparse.ArgumentParser) -> None:
         help=f"{MODEL}; may be repeated; by default scenes-soft, scenes-hard and flickr8k-lite0-soft",
     )
     parser.add_argument("--storage", choices=STORAGES, default="int8", help="the number format of the weights")
-    parser.add_argument(
-        "--space",
-        action="store_true",
-        help="also write the README.md that makes the folder a static Space of the Hugging Face Hub",
-    )
 
 
 def page(options: argparse.Namespace) -> int:
@@ -105,13 +100,11 @@ def page(options: argparse.Namespace) -> int:
     from satlib.page import live
 
     models = options.models or [Path(name) for name in live.MODELS]
-    made = live.write(options.folder, [shipped.or_shipped(model) for model in models], options.storage, options.space)
+    made = live.write(options.folder, [shipped.or_shipped(model) for model in models], options.storage)
     for model in made["models"]:
         print(f"{model['name']}: {model['bytes'] / 1e6:.1f} MB")
     size = sum(file.stat().st_size for file in options.folder.rglob("*") if file.is_file())
     print(
         f"{options.folder}: {size / 1e6:.1f} MB; to see it: python -m http.server -d {options.folder}, then http://localhost:8000"
     )
-    if options.space:
-        print(f"to share it: hf upload OWNER/NAME {options.folder} --repo-type=space")
     return 0

@@ -7,7 +7,6 @@ SHA-256. Graphs and WebAssembly are gzip files, which the page unpacks itself: a
 
 import gzip
 import hashlib
-import json
 import shutil
 import subprocess
 import tempfile
@@ -20,14 +19,12 @@ import pooch
 
 from satlib.data import scenes
 from satlib.errors import SatlibError
-from satlib.evaluation import card
-from satlib.files.atomic import write_json, write_text
+from satlib.files.atomic import write_json
 from satlib.files.progress import progress_bar
 from satlib.files.reading import read_json
 from satlib.model.captioner import Captioner
 from satlib.page import export
 from satlib.page.reader import ENCODER, MANIFEST, STEP, WORDS, Manifest, needed
-from satlib.recipe import Recipe
 
 FORMAT = "satlib page 1"
 MODELS = ("scenes-soft", "scenes-hard", "flickr8k-lite0-soft")
@@ -41,20 +38,15 @@ _ABOUT = {
     "flickr8k": "It was trained on 6,000 photographs, mostly of people and dogs, and has words for little else. It describes whatever it "
     "is given and cannot say that it does not know. For research and education only, not for commercial use.",
 }
-_SPACE = """\
-Captioners of satlib ({models}) that describe a picture and say for each word where they looked, in the visitor's browser: no picture
-leaves the device.
-"""
 
 
-def write(folder: Path, models: Sequence[Path], storage: str = "int8", space: bool = False) -> dict[str, Any]:
+def write(folder: Path, models: Sequence[Path], storage: str = "int8") -> dict[str, Any]:
     """Write the page, or replace an earlier one.
 
     Args:
         folder: a new one, or one that holds an earlier page; it changes only once the new page is whole.
         models: the captioners, each with a name of its own.
         storage: of their weights, as in `onnx_export.export`.
-        space: add the README.md that makes the folder a static Space of the Hugging Face Hub.
 
     Returns:
         The content of page.json.
@@ -85,25 +77,7 @@ def write(folder: Path, models: Sequence[Path], storage: str = "int8", space: bo
         }
         write_json(new / CONTENTS, contents)
         _versioned(new)
-        if space:
-            write_text(new / "README.md", space_readme([captioner.recipe for captioner in captioners]))
     return contents
-
-
-def space_readme(recipes: Sequence[Recipe]) -> str:
-    """The README.md of a static Space: the metadata that tell the Hub what to serve, and the terms of the strictest model."""
-    licences = [card.licence_id(recipe) for recipe in recipes]
-    metadata = {
-        "title": "Where does it look?",
-        "emoji": "🔦",
-        "colorFrom": "gray",
-        "colorTo": "yellow",
-        "sdk": "static",
-        "app_file": "index.html",
-        **next((licence for licence in licences if licence["license"] != "mit"), licences[0]),
-    }
-    lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items())  # JSON is YAML
-    return "\n".join(["---", *lines, "---", "", _SPACE.format(models=", ".join(recipe.name for recipe in recipes))])
 
 
 def _model(captioner: Captioner, made: Path, storage: str) -> dict[str, Any]:
