@@ -457,7 +457,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
         def info(options):
             raise error from cause
 
-        monkeypatch.setattr("satlib.cli.doctor.info", info)
+        monkeypatch.setattr("satlib.cli.info.info", info)
         return cli.main(["info"]), capsys.readouterr().err
 
     wrapped = RuntimeError("Error calling __set_name__ on 'x' instance 'y' in 'Z'")

@@ -20,7 +20,7 @@ from rattler import MatchSpec
 from rattler.exceptions import InvalidMatchSpecError
 
 from satcourse.widgets import upload
-from satlib.cli import doctor
+from satlib.cli import info
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -73,7 +73,7 @@ def test_learners_do_not_get_the_contributors_tools():
 
 
 def test_info_misses_nothing_that_learners_do_not_get():
-    assert {Requirement(line).name for line in EXTRAS["course"]} == set(doctor._COURSE)
+    assert {Requirement(line).name for line in EXTRAS["course"]} == set(info._COURSE)
 
 
 def test_dev_is_every_extra():

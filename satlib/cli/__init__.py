@@ -53,7 +53,7 @@ satlib trains and runs captioners with visual attention. Five commands to begin 
 satlib --help lists all commands, and satlib COMMAND --help the options of one."""
 EXIT = {
     0: "done",
-    1: "done, and something was found to be wrong (satlib check, data check, doctor), or a photograph was left out (caption)",
+    1: "done, and something was found to be wrong (satlib check, data check), or a photograph was left out (caption)",
     2: "a mistake that you can correct; the last line says what, where and what to do",
     3: "an error in satlib; please report the lines printed",
     130: "interrupted (Ctrl-C or SIGTERM); finished work is kept",
@@ -74,8 +74,7 @@ COMMANDS = {  # name: the module, and what the command does
     "caption": ("caption", "caption photographs, and draw where each word looked"),
     "export": ("export", "write a model as a small file to share, or as ONNX; evaluate that file before you share it"),
     "page": ("export", "write a web page on which captioners run in the visitor's browser"),
-    "doctor": ("doctor", "examine a run or a model for what usually goes wrong, and say what to do; 1 if something is"),
-    "info": ("doctor", "print versions, devices, and what is missing; or a model's card: what made it, scores, terms"),
+    "info": ("info", "print versions, devices, and what is missing; or a model's card: what made it, scores, terms"),
     "recipe": ("recipe", "list the recipes, print one, or explain the options of recipes"),
 }
 _DISTRIBUTED = ("features", "train")  # the commands that torchrun may start

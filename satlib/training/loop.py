@@ -316,7 +316,7 @@ class Trainer:
         names = ", ".join(batch.image_ids[:3]) + (", ..." if len(batch.image_ids) > 3 else "")
         return Diverged(
             f"the {what} is {value.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
-            f"{names}; lower training.learning_rate or training.clip in a new run, or check those images; see: satlib doctor {self.folder}"
+            f"{names}; lower training.learning_rate or training.clip in a new run, or check those images"
         )
 
     def _end_epoch(self, stop: StopRequest) -> None:

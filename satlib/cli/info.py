@@ -1,7 +1,6 @@
-"""Commands that look for what is wrong: `satlib doctor` and `satlib info`."""
+"""`satlib info`."""
 
 import argparse
-import dataclasses
 import importlib.metadata
 import importlib.util
 import os
@@ -14,26 +13,6 @@ from satlib.cli.arguments import MODEL, add_shared, printed
 
 _LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", "pycocoevalcap", "nltk", "matplotlib")
 _COURSE = ("ipywidgets", "nbclient", "ipykernel")
-
-
-def add_doctor(parser: argparse.ArgumentParser) -> None:
-    """The options of `satlib doctor`."""
-    parser.add_argument("model", type=Path, metavar="RUN", help=MODEL)
-    add_shared(parser, "--json", "--data", "--device")
-
-
-def doctor(options: argparse.Namespace) -> int:
-    """Examine a run or a model."""
-    from satlib.data import datasets
-    from satlib.model import device
-    from satlib.training import doctor
-
-    findings = doctor.examine(options.model, datasets.data_root(options.data), device.choose(options.device))
-    if options.json:
-        printed([dataclasses.asdict(finding) for finding in findings])
-    else:
-        print(doctor.render(findings))
-    return int(any(finding.state == "wrong" for finding in findings))
 
 
 def add_info(parser: argparse.ArgumentParser) -> None:
