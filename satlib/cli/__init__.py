@@ -66,8 +66,6 @@ COMMANDS = {  # name: the module, and what the command does
         "train",
         "before training: search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop",
     ),
-    "choose": ("train", "after training: choose a run's beam width and length normalisation on the dev split"),
-    "average": ("train", "average the weights of two models, one started from the other or both from a third"),
     "evaluate": ("evaluate", "generate captions for a split and score them, or score captions from a file"),
     "ground": ("evaluate", "measure whether words look at the objects that they name"),
     "table": ("evaluate", "print a table like the paper's Table 1: published results beside yours"),

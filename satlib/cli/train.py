@@ -1,11 +1,10 @@
-"""Commands that make models: `satlib train`, `tune`, `choose` and `average`."""
+"""Commands that make models: `satlib train` and `tune`."""
 
 import argparse
 from pathlib import Path
 
 from satlib.cli import inputs
-from satlib.cli.arguments import MODEL, add_shared, at_least_zero, finite, numbers, positive, values
-from satlib.errors import SatlibError
+from satlib.cli.arguments import MODEL, add_shared, at_least_zero, positive
 from satlib.recipe import SAVE_SECONDS
 
 
@@ -111,84 +110,4 @@ def tune(options: argparse.Namespace) -> int:
     print(f"all trials are in {folder / 'history.json'}, with a plot in {folder / 'history.png'}")
     if (folder / "best.toml").is_file():
         print(f"the best recipe so far is {folder / 'best.toml'}; next: satlib train {folder / 'best.toml'}")
-    return 0
-
-
-def add_choose(parser: argparse.ArgumentParser) -> None:
-    """The options of `satlib choose`."""
-    parser.add_argument(
-        "run", type=Path, metavar="RUN", help="a run's folder; its recipe and model get the chosen values"
-    )
-    parser.add_argument("--beams", type=numbers, metavar="N,...", help="beam widths to try; by default 1 to 5")
-    parser.add_argument(
-        "--normalisations",
-        type=values,
-        metavar="X,...",
-        help="length normalisations to try (hypotheses are ranked by log p / length^X); by default ten values from 0 to 1.5",
-    )
-    parser.add_argument("--no-write", action="store_true", help="only print; change no file")
-    add_shared(parser, "--data", "--device")
-
-
-def choose(options: argparse.Namespace) -> int:
-    """Choose how a run's model generates captions."""
-    from satlib.training import choice, loop
-
-    if not options.run.is_dir():
-        raise SatlibError(f"{options.run} is not a run's folder; train one with: satlib train RECIPE")
-    captioner = inputs.captioner(options.run / loop.MODEL, options)
-    data, root = inputs.data_of(captioner.recipe, options)
-    reader = inputs.model_reader(captioner, data, root, ("dev",))
-    beams, exponents = options.beams or choice.BEAMS, options.normalisations or choice.NORMALISATIONS
-    made = choice.choose_decoding(captioner, data, reader, beams, exponents)
-    best = made.best
-    print(
-        f"chosen: beam {best.values['beam']}, length normalisation {best.values['length_normalisation']:g}; "
-        f"dev CIDEr {best.scores['CIDEr']:.2f}, BLEU-4 {best.scores['BLEU-4']:.2f}"
-    )
-    if not options.no_write:
-        choice.write_decoding(made, captioner, data, options.run)
-        print(f"written to {options.run}: {choice.FILE}, evaluation-dev.json, recipe.toml, {loop.MODEL}")
-    return 0
-
-
-def add_average(parser: argparse.ArgumentParser) -> None:
-    """The options of `satlib average`."""
-    parser.add_argument("a", type=Path, metavar="A", help=MODEL)
-    parser.add_argument("b", type=Path, metavar="B", help="the other model; the average captions by its recipe")
-    parser.add_argument("run", type=Path, metavar="RUN", help="a new folder for the averaged model")
-    parser.add_argument("--share", type=finite, default=0.5, help="the share of B's weights, from 0 to 1")
-    parser.add_argument(
-        "--shares",
-        type=values,
-        metavar="S,...",
-        help="shares of B's weights to try; the one with the greatest dev CIDEr is chosen, in place of --share",
-    )
-    add_shared(parser, "--data", "--device")
-
-
-def average(options: argparse.Namespace) -> int:
-    """Average the weights of two models."""
-    from satlib.beyond.averaging import average_weights
-    from satlib.files.atomic import write_text
-    from satlib.model import device, shipped
-    from satlib.model.captioner import Captioner
-    from satlib.training import choice, loop
-
-    file = options.run / loop.MODEL
-    if file.exists():
-        raise SatlibError(f"{file} already exists; name another folder")
-    a, b = (
-        Captioner.load(shipped.or_shipped(model), device.choose(options.device)) for model in (options.a, options.b)
-    )
-    share, made = options.share, None
-    if options.shares is not None:
-        data, root = inputs.data_of(b.recipe, options)
-        made = choice.choose_share(a, b, data, inputs.model_reader(b, data, root, ("dev",)), options.shares)
-        share = made.best.values["share"]
-        choice.write_record("average", made, data, options.run)
-    averaged = average_weights(a, b, share)
-    write_text(options.run / "recipe.toml", averaged.recipe.to_toml())
-    averaged.save(file)
-    print(f"{file}: {share:g} of {options.b}, {1 - share:g} of {options.a}; next: satlib choose {options.run}")
     return 0
