@@ -55,10 +55,9 @@ ASK = """([what, details]) => new Promise((done) => {
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The page as `satlib page FOLDER` writes it, as a Space."""
+    """The page as `satlib page FOLDER` writes it."""
     folder = tmp_path_factory.mktemp("small") / "page"
-    assert main(["page", str(folder), "--space"]) == 0
-    assert (folder / "README.md").is_file()
+    assert main(["page", str(folder)]) == 0
     return folder
 
 
