@@ -76,7 +76,7 @@ def train(options: argparse.Namespace) -> int:
         print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
         log = validation.read_log(run / loop.LOG)
         if len(log) > 1 and not any(record["kept"] for record in log[1:]):
-            print(f"no epoch was better than the first; a smaller training.learning_rate may help")
+            print("no epoch was better than the first; a smaller training.learning_rate may help")
     return 0
 
 
