@@ -317,7 +317,7 @@ print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_s
 #
 # The price is memory, about 20 MB for each caption, mostly the tanh of the attention MLP: 196 places at every word, kept for
 # the backward pass. 512 captions need 10.6 GB and should fit into a T4's 16, though we have measured one H200 and no other GPU.
-# (`sh benchmarks/gpu.sh` measures yours.)
+# (`python benchmarks/bench.py` measures yours.)
 #
 # At 256 captions an epoch of Flickr8k would take the decoder 2.3 seconds. The run above took 39, since it also trained the
 # encoder and shared its card.

@@ -4,7 +4,7 @@ A captioner describes everything in the words of its training set and cannot say
 a photograph's annotation vectors, scaled to length 1, is m. P are the principal directions of m over the training photographs
 (eigenvectors of the mean of m m^T). The distance of a photograph is the part of m outside their span, `1 - |P m|^2`, between
 0 and 1. A photograph is unlike the training set if its distance exceeds that of 99 % of the dev photographs, which were not
-trained on. `benchmarks/familiarity.py` compares this measure with others.
+trained on.
 """
 
 import base64

@@ -2,7 +2,7 @@
 
 "float32" keeps every weight. "float16" stores large tensors in half precision. "int8" stores matrices as 8-bit integers with one
 scale for each row, as `storage` does, and the kernels of the encoder, which need more, as integers of 14 bits, or of 11 bits where
-a kernel is large, with one scale for each output channel. `benchmarks/exported.py` counts the captions that change.
+a kernel is large, with one scale for each output channel.
 """
 
 from typing import TYPE_CHECKING
