@@ -15,7 +15,7 @@ from PIL import Image
 
 from satlib import cli, recipe
 from satlib.data import scenes
-from satlib.evaluation import animation, grounding
+from satlib.evaluation import animation
 from satlib.model import shipped
 from satlib.model.captioner import Caption, Captioner
 
@@ -122,7 +122,7 @@ class TestTheWholeWay:
         xml = entities_files.annotation((224, 224), ((("1",), (0, 0, 224, 224)),))
         path = entities_files.write(tmp_path / "entities", {"10": (xml, captions)})
         common = ["--data", run[0], "--device", "cpu", "--out", tmp_path]
-        command = ["ground", run[1], *common, "--entities", path, "--save-maps", tmp_path / "maps.npz"]
+        command = ["ground", run[1], *common, "--entities", path]
         done(*command)
         found = json.loads((tmp_path / "ground-test.json").read_text())
         assert found["split"] == "test"
@@ -134,11 +134,6 @@ class TestTheWholeWay:
         assert found["entities"]["counts"].pop("images without annotations") == 1
         assert "true captions" in capsys.readouterr().out
         assert (tmp_path / "ground-test.png").is_file()
-        done("ground", "--maps", tmp_path / "maps.npz", "--entities", path, "--photos", folder)
-        again = json.loads((tmp_path / "ground-maps.json").read_text())["entities"]
-        assert again["counts"].pop("images without annotations") == 0
-        assert again == found["entities"]
-        assert (tmp_path / "ground-maps.png").read_bytes() == (tmp_path / "ground-test.png").read_bytes()
 
     def test_caption_draws_a_picture_for_each(self, run, folder, tmp_path, capsys):
         """Also for photographs of one name."""
@@ -154,7 +149,7 @@ class TestTheWholeWay:
 
     def test_caption_leaves_out_what_it_cannot_read(self, run, folder, tmp_path, capsys):
         (tmp_path / "page.jpg").write_text("<html>")
-        command = ["caption", "--model", run[1], "--out", tmp_path / "seen", "--maps", tmp_path / "maps.npz"]
+        command = ["caption", "--model", run[1], "--out", tmp_path / "seen"]
         photos = [folder / "3.jpg", tmp_path / "page.jpg", folder / "4.jpg"]
         assert cli.main([str(word) for word in (*command, *photos, "--no-pictures", "--json")]) == 1
         said = capsys.readouterr()
@@ -164,15 +159,6 @@ class TestTheWholeWay:
         found = json.loads(said.out)
         assert [(one["image"], one["picture"]) for one in found] == [(str(photos[0]), None), (str(photos[2]), None)]
         assert not (tmp_path / "seen").exists()
-        maps = grounding.read(tmp_path / "maps.npz")
-        assert [(each.image, list(each.words)) for each in maps] == [
-            (name, one["captions"][0]["words"]) for name, one in zip(("3.jpg", "4.jpg"), found, strict=True)
-        ]
-        (caption,) = Captioner.load(run[1]).caption([photos[2]])
-        torch.testing.assert_close(maps[1].alphas, caption.alphas, atol=1e-6, rtol=0)
-        for words in ((tmp_path / "page.jpg",), (folder / "3.jpg", "--maps", tmp_path / "maps.txt")):
-            assert cli.main([str(word) for word in (*command, *words)]) == 2
-        assert "give --model once" in mistake(capsys, *command, photos[0], "--model", "scenes-soft")
 
     def test_what_a_models_file_says(self, run, capsys):
         done("info", run[1], "--json")
@@ -273,10 +259,6 @@ class TestMistakes:
         said = mistake(capsys, *command, "--entities", path)
         assert "has none of these 2 images (10.jpg, for example)" in said
         assert "not allowed with argument" in mistake(capsys, *command, "--entities", path, "--boxes", path)
-        assert "give either a model or" in mistake(capsys, *command, "--maps", path)
-        assert "give either a model or" in mistake(capsys, "ground", "--entities", path)
-        assert "--maps needs the places of objects" in mistake(capsys, "ground", "--maps", path)
-        assert "--save-maps is for photographs" in mistake(capsys, *command, "--save-maps", path)
 
     def test_no_data_root(self, capsys, tmp_path, monkeypatch):
         said = mistake(capsys, "train", "flickr8k-lite0-soft", "--data", tmp_path / "nowhere")

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import math
 import re
-from pathlib import Path
-from types import SimpleNamespace
 
 import entities_files
 import numpy as np
@@ -16,10 +14,8 @@ from entities_files import CHILD, GIRL, annotation
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torch import nn
 from torch.nn import functional
 
-from satlib import cli
 from satlib.data import coco, images, scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
@@ -522,94 +518,3 @@ class TestFiles:
         entries, report = judged(captioner_with(), data, entities)
         grounding.write(tmp_path / f"maps{suffix}", entries)
         assert grounding.judge(grounding.read(tmp_path / f"maps{suffix}"), entities)[0] == report
-
-
-class Foreign(nn.Module):
-    """An untrained model of another kind, called like those of transformers: a class token and 4 x 4 patches, two heads."""
-
-    config = SimpleNamespace(decoder_start_token_id=0)
-
-    def __init__(self):
-        super().__init__()
-        self.patches, self.pieces = nn.Conv2d(3, 8, 8, 8), nn.Embedding(9, 8)
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.eval()
-        with torch.no_grad():  # as after training, maps are not even
-            self.attention.in_proj_weight.mul_(12)
-
-    def forward(self, pixel_values, decoder_input_ids, output_attentions):
-        assert output_attentions
-        places = self.patches(pixel_values).flatten(2).transpose(1, 2)
-        places = torch.cat([torch.ones(1, 1, 8), places], 1)
-        words = self.pieces(decoder_input_ids)
-        _, weights = self.attention(words, places, places, average_attn_weights=False)
-        return SimpleNamespace(cross_attentions=(None, weights))
-
-
-def foreign():
-    """The model, and what makes its inputs: words of more than four letters are two pieces."""
-    pieces = lambda word: [1 + len(word) % 7, 8][: 1 + (len(word) > 5)]  # noqa: E731 (a space comes first)
-    tokenizer = lambda word, add_special_tokens: SimpleNamespace(input_ids=pieces(word))  # noqa: E731
-    pixels = lambda photo: torch.tensor(np.asarray(photo.resize((32, 32)))).permute(2, 0, 1)[None] / 255  # noqa: E731
-    processor = lambda images, return_tensors: SimpleNamespace(pixel_values=pixels(images))  # noqa: E731
-    return Foreign(), tokenizer, processor
-
-
-def transformers_model():
-    """An untrained model of transformers, and its tokeniser."""
-    transformers = pytest.importorskip("transformers", reason="needs pip install transformers")
-    tokenizers = pytest.importorskip("tokenizers", reason="needs pip install transformers")
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-    of_encoder = transformers.ViTConfig(**sizes, image_size=32, patch_size=8)
-    of_decoder = transformers.GPT2Config(
-        vocab_size=40, n_embd=8, n_layer=2, n_head=2, is_decoder=True, add_cross_attention=True, bos_token_id=0, eos_token_id=0
-    )  # fmt: skip
-    of_encoder._attn_implementation = of_decoder._attn_implementation = "eager"
-    encoder, decoder = transformers.ViTModel(of_encoder), transformers.GPT2LMHeadModel(of_decoder)
-    model = transformers.VisionEncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
-    model.config.decoder_start_token_id = 0
-    words = {
-        word: number
-        for number, word in enumerate(["?", "a", "child", "in", "pink", "dress", "near", "the", "hills", "."])
-    }
-    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
-    plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="?")
-    return model, tokenizer, transformers.ViTImageProcessor(size={"height": 32, "width": 32})
-
-
-@pytest.mark.parametrize("made", [foreign, transformers_model])
-def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys, made):
-    """It writes a file that `satlib ground --maps` judges; the mean mass is computed again from the weights."""
-    torch.manual_seed(0)
-    model, tokenizer, processor = made()
-    monkeypatch.chdir(tmp_path)
-    photo = Image.fromarray(np.random.default_rng(0).integers(0, 255, (224, 448, 3), dtype=np.uint8))
-    photo.save("17.png")
-    page = Path(__file__).parent.parent / "docs" / "maps.md"
-    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    references = [("17.png", "A child in a pink dress near the hills .")]
-    exec(
-        code, {"model": model, "tokenizer": tokenizer, "processor": processor, "folder": ".", "references": references}
-    )
-    child, dress = (40, 20, 136, 180), (40, 100, 136, 140)  # along pixels of the square, which is half as wide
-    xml = annotation((448, 224), ((("1",), child), (("2",), dress)))
-    entities = entities_files.write(tmp_path / "entities", {"17": (xml, [CHILD])})
-    command = ["ground", "--maps", "maps.npz", "--entities", str(entities), "--photos", "."]
-    assert cli.main(command) == 0
-    assert "written to ground-maps.json and ground-maps.png" in capsys.readouterr().out
-    found = json.loads(Path("ground-maps.json").read_text(encoding="utf-8"))["entities"]["true"]["all"]
-
-    words = references[0][1].split()
-    ids = [tokenizer(f" {word}", add_special_tokens=False).input_ids for word in words]
-    flat = [0, *(piece for word in ids for piece in word)]
-    pixels = processor(images=photo, return_tensors="pt").pixel_values
-    output = model(pixel_values=pixels, decoder_input_ids=torch.tensor([flat]), output_attentions=True)
-    masses = []
-    for word, (left, top, right, bottom) in ((1, child), (5, dress)):
-        first = sum(map(len, ids[:word]))
-        rows = output.cross_attentions[-1][0, :, first : first + len(ids[word]), 1:].detach()
-        big = functional.interpolate(rows.mean((0, 1)).view(1, 1, 4, 4), size=(224, 448), mode="bilinear")[0, 0]
-        masses.append(float(big[top:bottom, left:right].sum() / big.sum()))
-    assert found["mass"] == pytest.approx(50 * sum(masses), rel=0.01)  # which is upsampled to 448 pixels here
-    assert found["phrases"] == 2

@@ -13,7 +13,7 @@ from satcourse.widgets.reading import annotate
 from satlib import cli, recipe
 from satlib.data import images
 from satlib.data.features import Pixels
-from satlib.evaluation import animation, evaluate, grounding, metrics, overlay
+from satlib.evaluation import animation, evaluate, metrics, overlay
 from satlib.files.weights import read_safetensors
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
@@ -75,7 +75,7 @@ def test_every_recipe_for_photographs_model_and_result_states_it():
 
 
 def test_the_pictures_of_caption_are_drawn_by_the_models_view(photo, tmp_path, capsys, monkeypatch):
-    """Where the encoder saw nothing the picture stays dark, and the animation; a file of maps says what they cover."""
+    """Where the encoder saw nothing the picture stays dark, and the animation."""
     drawn, true = [], overlay.spread
     monkeypatch.setattr(animation, "LONGEST", 448)  # as long as the picture
     monkeypatch.setattr(overlay, "spread", lambda *a: drawn.append(true(*a)) or drawn[-1])
@@ -83,10 +83,8 @@ def test_the_pictures_of_caption_are_drawn_by_the_models_view(photo, tmp_path, c
     for view in images.VIEWS:
         captioner(view).save(tmp_path / f"{view}.safetensors")
         options = ["--model", tmp_path / f"{view}.safetensors", "--out", tmp_path / view, "--device", "cpu"]
-        options += ["--animate", "--maps", tmp_path / f"{view}.npz"]
+        options += ["--animate"]
         assert cli.main(["caption", str(tmp_path / "photo.png"), *map(str, options)]) == 0
-        (entry,) = grounding.read(tmp_path / f"{view}.npz")
-        assert entry.seen == pytest.approx((0, 0, 1, 1) if view == "whole" else (144 / 512, 1 / 16, 368 / 512, 15 / 16))
     assert len(drawn) == 4
     for whole, crop in zip(drawn[:2], drawn[2:], strict=True):
         assert whole.shape[1:] == crop.shape[1:] == (224, 448)

@@ -33,12 +33,6 @@ def add_caption(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-pictures", action="store_true", help="draw no pictures, which takes most of the time")
     parser.add_argument(
-        "--maps",
-        type=Path,
-        metavar="FILE",
-        help="also write the captions and their maps as numbers, to a .npz or .safetensors file (docs/maps.md); with one model",
-    )
-    parser.add_argument(
         "--animate",
         action="store_true",
         help="also write each caption as one animated picture (WebP, at most 1 MB), in which the light walks along the sentence; "
@@ -56,19 +50,14 @@ def _file(text: str) -> Path:
 
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs; 1 if some could not be read, 2 if none could."""
-    from satlib.data import images
-    from satlib.evaluation import grounding
     from satlib.model import shipped
 
-    for option, given in (("--animate", options.animate), ("--maps", options.maps)):
-        if given and len(options.models) > 1:
-            raise SatlibError(f"{option} is for one model; give --model once, or leave out {option} to compare models")
-    if options.maps:
-        grounding.require_suffix(options.maps)
+    if options.animate and len(options.models) > 1:
+        raise SatlibError("--animate is for one model; give --model once, or leave out --animate to compare models")
     models = options.models or [shipped.model()]
     captioners = [inputs.captioner(model, options) for model in models]
     views = [captioner.view for captioner in captioners]
-    results, entries = [], []
+    results = []
     for path, picture in zip(options.photos, _pictures(options), strict=True):
         if (photo := _opened(path)) is None:
             continue
@@ -78,11 +67,6 @@ def caption(options: argparse.Namespace) -> int:
         results.append({"image": str(path), **drawn, "captions": [_described(*each) for each in named]})
         if not options.json:
             _print(path, named, drawn, options)
-        if options.maps:
-            words, seen = tuple(captions[0].words), images.seen_part(photo.size, views[0])
-            entries.append(grounding.Entry(path.name, words, captions[0].alphas.cpu(), seen=seen))
-    if options.maps and entries:
-        grounding.write(options.maps, entries)
     if options.json and results:
         printed(results)
     return 2 if not results else int(len(results) < len(options.photos))

@@ -101,13 +101,7 @@ def _score_file(options: argparse.Namespace) -> int:
 
 def add_ground(parser: argparse.ArgumentParser) -> None:
     """The options of `satlib ground`."""
-    parser.add_argument("model", type=Path, nargs="?", help=MODEL)
-    parser.add_argument(
-        "--maps",
-        type=Path,
-        metavar="FILE",
-        help="instead of a model: captions and attention maps of any model, .npz or .safetensors (docs/maps.md describes the file)",
-    )
+    parser.add_argument("model", type=Path, help=MODEL)
     parser.add_argument("--split", choices=SPLITS, default="test", help="which split")
     places = parser.add_mutually_exclusive_group()
     places.add_argument(
@@ -119,15 +113,6 @@ def add_ground(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="Flickr30k Entities, for the photographs of Flickr8k and Flickr30k: a folder with Annotations and Sentences, or "
         "annotations.zip",
-    )
-    parser.add_argument(
-        "--photos",
-        type=Path,
-        metavar="FOLDER",
-        help="with --maps: the photographs, to draw the best, middle and worst maps",
-    )
-    parser.add_argument(
-        "--save-maps", type=Path, metavar="FILE", help="also write the model's maps, as --maps reads them"
     )
     add_shared(parser, "--beam")
     parser.add_argument(
@@ -144,14 +129,8 @@ def ground(options: argparse.Namespace) -> int:
     from satlib.evaluation import evaluate, maps, plots
     from satlib.files.atomic import write_json
 
-    if (options.model is None) == (options.maps is None):
-        raise SatlibError("give either a model or, with --maps, a file of maps")
-    if options.maps:
-        return _ground_file(options)
     if options.entities or options.boxes:
         return _ground_boxes(options)
-    if options.save_maps:
-        raise SatlibError("--save-maps is for photographs; give --boxes or --entities, too")
     captioner = inputs.captioner(options.model, options)
     data, root = inputs.data_of(captioner.recipe, options)
     maps.require_masks(data)
@@ -190,23 +169,9 @@ def _ground_boxes(options: argparse.Namespace) -> int:
     annotated = [example for example in examples if example.image_id in known]
     generated = evaluate.generate(captioner, reader, annotated, options.beam)
     entries = grounding.entries(captioner, data, reader, annotated, generated)
-    if options.save_maps:
-        grounding.write(options.save_maps, entries)
     path = inputs.results_folder(options, data) / f"ground-{options.split}.json"
     about = {"recipe": captioner.recipe.name, "data": data.name, "split": options.split}
     return _judged(options, entries, places, path, about, data.image, len(examples) - len(annotated))
-
-
-def _ground_file(options: argparse.Namespace) -> int:
-    """Compare the maps of a file with boxes."""
-    from satlib.data import images
-    from satlib.evaluation import grounding
-
-    if not (options.entities or options.boxes):
-        raise SatlibError("--maps needs the places of objects: give --entities or --boxes")
-    path = (options.out or options.maps.parent) / f"ground-{options.maps.stem}.json"
-    photo = (lambda image: images.open_photo(options.photos / image)) if options.photos else None
-    return _judged(options, grounding.read(options.maps), _places(options), path, {"maps": options.maps.name}, photo)
 
 
 def _judged(
