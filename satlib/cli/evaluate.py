@@ -223,11 +223,6 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"
     )
-    parser.add_argument(
-        "--inventions",
-        action="store_true",
-        help="show what the captions invent instead: false words, objects that are not there",
-    )
     add_shared(parser, "--json")
 
 
@@ -259,5 +254,5 @@ def table(options: argparse.Namespace) -> int:
     if options.json:
         return printed([row.to_json() for row in rows])
     style = "markdown" if options.markdown else "text"
-    print(table.render(rows, style, not options.no_intervals, options.inventions))
+    print(table.render(rows, style, not options.no_intervals))
     return 0
