@@ -6,7 +6,6 @@ import torch
 
 from satlib.beyond.distillation import Teachers, distillation_loss
 from satlib.errors import SatlibError
-from satlib.evaluation import evaluate
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import State
 from satlib.model.objective import negative_log_likelihood
@@ -122,20 +121,6 @@ class TestTraining:
         for others in ([], [teacher, teacher]):
             with pytest.raises(SatlibError, match="was begun with other teachers"):
                 run(tmp_path / "resumed", teachers=others)
-
-    @pytest.mark.slow
-    def test_a_model_knows_what_it_was_distilled_from_and_what_it_was_begun_from(self, teacher, tmp_path):
-        """Through a stop, a file, and a training that goes on from it; the evaluation says so."""
-        run(tmp_path / "distilled", "training.epochs=1", teachers=[teacher, teacher])
-        distilled = run(tmp_path / "distilled", "training.epochs=2", teachers=[teacher, teacher])
-        assert distilled.origins == Captioner.load(tmp_path / "distilled").origins == ("distilled from tiny",)
-        for epochs, start in ((1, tmp_path / "distilled"), (2, None)):
-            changes = (f"training.epochs={epochs}", "training.average=0.5", "training.select=nll")
-            further = tiny.train(tmp_path / "further", *changes, start=start)
-        assert further.origins == ("distilled from tiny", "begun from tiny")
-        found = evaluate.evaluate(further, tiny.data(), tiny.Reader(), progress=False)
-        assert found["origins"] == ["distilled from tiny", "begun from tiny"]
-        assert Captioner.load(teacher).origins == ()
 
     def test_not_with_rewards(self, teacher, tmp_path):
         with pytest.raises(SatlibError, match="distillation needs the words of true captions"):

@@ -100,7 +100,6 @@ class TestModels:
             ({"vocabulary": "a b c"}, "vocabulary must be a list, not text"),
             ({"vocabulary": ["a", 7]}, "vocabulary[1] must be text, not a whole number"),
             ({"encoder": {}}, "encoder.name is missing"),
-            ({"origins": "x"}, "origins must be a list, not text"),
             ({"familiarity": {"directions": "", "scales": [], "threshold": 1}}, "familiarity.scales: "),
         ],
     )

@@ -1,6 +1,5 @@
 """Weights averaged over two models."""
 
-import msgspec
 import pytest
 import tiny
 import torch
@@ -45,14 +44,6 @@ def test_an_encoder_that_learns_is_averaged_too(tmp_path):
     for parameter in loaded.encoder.parameters():
         torch.testing.assert_close(parameter, torch.full_like(parameter, 2.5))
     assert loaded.encoder.body[2].num_batches_tracked == 7
-    assert loaded.origins == ("weights averaged with 0.25 of another tiny",)
-
-
-def test_what_it_was_averaged_with_is_kept_in_order():
-    a, b, c = captioner(1), captioner(2), captioner(3)
-    a.recipe = msgspec.structs.replace(a.recipe, name="before")
-    averaged = average_weights(c, average_weights(a, b, 0.7), 0.6)
-    assert averaged.origins == ("weights averaged with 0.3 of before", "weights averaged with 0.4 of another tiny")
 
 
 def test_a_share_beyond_1():

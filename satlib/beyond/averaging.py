@@ -14,7 +14,6 @@ often caption well too, and they need no training; s is chosen on dev. Two uses:
 import copy
 
 from satlib.errors import SatlibError
-from satlib.model import origins
 from satlib.model.captioner import Captioner
 
 
@@ -43,7 +42,4 @@ def average_weights(a: Captioner, b: Captioner, share: float) -> Captioner:
     for name, value in weights.items():
         if value.is_floating_point():
             value.copy_(weights_a[name].lerp(value, share))
-    other = "another " if a.recipe.name == b.recipe.name else ""
-    if share < 1:
-        averaged.origins = (*b.origins, f"{origins.AVERAGED}{1 - share:g} of {other}{a.recipe.name}")
     return averaged

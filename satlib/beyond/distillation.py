@@ -18,7 +18,6 @@ from satlib.data.batches import Batch
 from satlib.data.features import Reader
 from satlib.data.text import PAD, Vocabulary
 from satlib.errors import SatlibError
-from satlib.model import origins
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
 from satlib.model.encoders import weights_hash
@@ -39,7 +38,6 @@ class Teachers:
     Attributes:
         weight: w.
         hashes: SHA-256 of each teacher's weights; a checkpoint is checked against them.
-        origins: "distilled from" and the name of the recipe, for each teacher.
     """
 
     def __init__(
@@ -59,7 +57,6 @@ class Teachers:
         self.weight = weight
         self._teachers = [(captioner.eval(), reader) for captioner, reader in teachers]
         self.hashes = [weights_hash(captioner) for captioner, _ in teachers]
-        self.origins = tuple(dict.fromkeys(f"{origins.DISTILLED}{captioner.recipe.name}" for captioner, _ in teachers))
 
     @classmethod
     def of(

@@ -39,13 +39,12 @@ def create(
     teachers: Sequence[tuple[Captioner, Reader]] = (),
     entities: Entities | None = None,
 ) -> Terms:
-    """The terms of a run; the captioner's origins get its teachers.
+    """The terms of a run.
 
     Raises:
         SatlibError: the recipe does not go together with the teachers, the boxes or the data.
     """
     distilled = distillation.Teachers.of(teachers, captioner.vocabulary, captioner.recipe)
-    captioner.origins = distilled.origins if distilled else ()
     supervised = boxes.targets(entities, data, captioner.recipe, captioner)
     detectors = words.detectors(data, captioner.recipe, captioner)
     return Terms(

@@ -250,7 +250,6 @@ def settings(
         **({"words": recipe.objective.words} if recipe.objective.words else {}),
         **({"normaliser": recipe.decoder.normaliser} if recipe.decoder.normaliser != "softmax" else {}),
         **({"maximised": "reward", "rewards": rewards(recipe)} if recipe.objective.maximise == "reward" else {}),
-        **({"origins": list(captioner.origins)} if captioner.origins else {}),
         "beam": decoding.beam if beam is None else beam,
         "length_normalisation": decoding.length_normalisation if length_normalisation is None else length_normalisation,
         **({"look": look or decoding.look} if recipe.decoder.attention == "hard" else {}),

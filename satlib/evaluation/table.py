@@ -22,7 +22,7 @@ from satlib.evaluation import evaluate
 from satlib.evaluation.metrics import PTB
 from satlib.evaluation.statistics import BLEU, INVENTIONS, RESAMPLES, Statistics, differences, intervals
 from satlib.files.reading import read_json
-from satlib.model import origins, shipped
+from satlib.model import shipped
 
 # Column -> name of the score in an evaluation, or of what is computed from its statistics here. BLEU and METEOR are the paper's.
 _FIGURES = {
@@ -287,7 +287,7 @@ def _notes(rows: Sequence[TableRow], columns: Sequence[str], marks: dict[str, st
         notes.append(
             '"A+B": the encoders A and B side by side. "A@288": A sees photographs of 288 x 288 pixels instead of 224 x 224.'
         )
-    if any(origins.DISTILLED in row.model for row in rows):
+    if any("distilled from " in row.model for row in rows):
         notes.append('"distilled from" another model: trained on its word probabilities as well as on the captions.')
     if any(row.ours and row.data != "scenes" for row in rows):
         notes.append(
@@ -402,7 +402,7 @@ def _row(evaluation: dict[str, Any], path: Path, with_satlib: bool) -> TableRow:
     if evaluation.get("decoder") == "transformer":
         parts.append("Transformer")
     sources = evaluation.get("origins", ())
-    parts += [source for source in dict.fromkeys(sources) if source.startswith(origins.DISTILLED)]
+    parts += [source for source in dict.fromkeys(sources) if source.startswith("distilled from ")]
     if "normaliser" in evaluation:
         parts.append(evaluation["normaliser"])
     if evaluation.get("boxes"):
@@ -412,7 +412,7 @@ def _row(evaluation: dict[str, Any], path: Path, with_satlib: bool) -> TableRow:
     if evaluation.get("maximised") == "reward":
         named = ", ".join(evaluation.get("rewards", ()))
         parts.append(f"trained on rewards ({named})" if named else "trained on rewards")
-    averaged = [source for source in sources if source.startswith(origins.AVERAGED)]
+    averaged = [source for source in sources if source.startswith("weights averaged with ")]
     same_recipe = [source for source in averaged if " of another " in source]  # the file has the shares
     if same_recipe:
         parts.append(f"weights of {len(same_recipe) + 1} such models averaged")

@@ -62,7 +62,6 @@ class Header(Struct):
     encoder: EncoderHeader
     card: dict[str, Any] = {}
     own_attention: str | None = field(name="own attention", default=None)
-    origins: tuple[str, ...] = ()
     familiarity: Stored | None = None
 
 
@@ -121,7 +120,6 @@ class Captioner(nn.Module):
         self.encoder = encoder
         self.own_attention: str | None = None  # FILE:FUNCTION of a user-defined attention
         self.familiarity: Familiarity | None = None
-        self.origins: tuple[str, ...] = ()  # models used in training, such as "begun from flickr8k-hard"
         kind = TransformerDecoder if recipe.decoder.kind == "transformer" else Decoder
         self.decoder = kind(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
@@ -286,7 +284,6 @@ class Captioner(nn.Module):
             encoder=EncoderHeader(self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash),
             card=card or {},
             own_attention=self.own_attention,
-            origins=self.origins,
             familiarity=None if self.familiarity is None else self.familiarity.stored(),
         )
         stored = dict(packed(tensors, storage))
@@ -322,7 +319,6 @@ class Captioner(nn.Module):
             )
         captioner = cls(made_by, Vocabulary(header.vocabulary, made_by.data.language), encoder)
         captioner.own_attention = header.own_attention
-        captioner.origins = header.origins
         if header.familiarity is not None:
             captioner.familiarity = Familiarity.restored(header.familiarity, encoder.dim)
         restored = dict(unpacked(tensors, path))

@@ -97,7 +97,6 @@ class Header(Struct):
     captions: str
     progress: Progress
     teachers: list[str] | None = None
-    origins: tuple[str, ...] = ()
     scaler: dict[str, int | float] = {}
 
 
@@ -153,7 +152,6 @@ class RunState:
         """
         require_finite(tensors, path)
         self.progress = header.progress
-        self.captioner.origins = self.averaged.origins = header.origins
         try:
             trained_part(self.captioner).load_state_dict(_part(tensors, "model."))
             if self.averaged is not self.captioner:
@@ -249,7 +247,6 @@ def save(path: Path, state: RunState, identity: Identity) -> None:
         identity.captions,
         state.progress,
         identity.teachers,
-        state.captioner.origins,
         state.scaler.state_dict(),
     )
     write_safetensors(path, state.tensors(), header)

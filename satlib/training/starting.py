@@ -13,7 +13,7 @@ from torch import Tensor
 from satlib import recipe
 from satlib.errors import SatlibError
 from satlib.files.progress import say
-from satlib.model import captioner, origins, shipped
+from satlib.model import captioner, shipped
 from satlib.model.captioner import Captioner
 from satlib.recipe import OF_MODEL, Recipe
 from satlib.training.checkpoint import RunState
@@ -75,7 +75,6 @@ def start_from(path: Path, state: RunState) -> None:
         )
     for fresh in {id(one): one for one in (state.captioner, state.averaged)}.values():
         weights = _weights(trained, fresh, path)
-        fresh.origins = (*trained.origins, f"{origins.BEGUN}{trained.recipe.name}", *fresh.origins)
         try:
             trained_part(fresh).load_state_dict(weights)
         except RuntimeError as error:  # names or shapes
