@@ -1,12 +1,10 @@
-"""Commands of the course: `satlib course`, `check` and `demo`, which pyproject.toml adds to satlib's."""
+"""Commands of the course: `satlib check` and `demo`, which pyproject.toml adds to satlib's."""
 
 import argparse
-import shlex
 from pathlib import Path
 
 from satlib.cli.arguments import positive
 from satlib.errors import SatlibError
-from satlib.files import progress
 
 # The forms of `--format`, named as the functions in satcourse.exercises.formats.
 OF_ONE = ("gradescope", "classroom50")
@@ -20,26 +18,6 @@ def _json_file(text: str) -> Path:
             f"must be a file with the ending .json, not {text}; put --json behind the notebooks"
         )
     return Path(text)
-
-
-def add_course(parser: argparse.ArgumentParser) -> None:
-    """The options of `satlib course`."""
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="what you have changed there stays as it is")
-
-
-def course(options: argparse.Namespace) -> int:
-    """Write the course's notebooks and exercises into a folder."""
-    from satcourse.course import write_course
-
-    for what, files in write_course(options.folder).items():
-        print(f"{what}: {len(files)} {'file' if len(files) == 1 else 'files'}")
-        if what.startswith("changed"):
-            print(*(f"  {options.folder / name}" for name in files), sep="\n")
-    paths = [options.folder, options.folder / "notebooks" / "00_look.ipynb", options.folder / "exercises"]
-    folder, first, exercises = (shlex.quote(str(path)) for path in paths)
-    progress.say(f"Begin with: jupyter lab --notebook-dir={folder} {first}")
-    progress.say(f"Are your exercises right? satlib check {exercises}")
-    return 0
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:

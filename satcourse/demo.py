@@ -1,26 +1,23 @@
 """`satlib demo`: training, evaluation and captioning in minutes on a CPU, without a download.
 
-Soft attention is trained on drawn scenes and scored on held-out scenes; then the model that comes with satlib captions
-free photographs: first those that are like its training photographs, then, so marked, those that are not. For
-each caption, a picture shows where each word looked.
+Soft attention is trained on drawn scenes and scored on held-out scenes; then the model for photographs captions free ones: first
+those that are like its training photographs, then, so marked, those that are not. A picture for each caption shows where each
+word looked.
 """
 
-import importlib.util
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import matplotlib
 import msgspec
-import torch
 from PIL import Image
 
 from satlib import recipe
 from satlib.data import images, scenes
-from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Pixels
-from satlib.errors import Interrupted, SatlibError
+from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, plots
 from satlib.model import shipped
 from satlib.model.captioner import Caption, Captioner
@@ -28,20 +25,21 @@ from satlib.training import loop
 
 # The recipe scenes-soft, shortened to about 90 seconds on two CPU cores.
 CHANGES = ("data.train_images=2200", "training.epochs=2", "decoder.attention_hidden=64")
-DEV = 100  # scenes that select the epoch
-TEST = 200  # scenes that are scored
+DEV, TEST = 100, 200  # scenes that select the epoch, and that are scored
 DRAWN = 3  # test scenes whose attention is drawn
 NAME = "demo"
 # Free photographs, whose sources docs/data.md names. The model was trained on photographs of people; the astronaut is one.
-PEOPLE = ("camera.png",)
+# They are in the repository: in the checkout that satlib was installed from, or the one that a notebook runs in.
+ROOTS = (Path(__file__).resolve().parent.parent, Path.cwd(), Path.cwd().parent)
+FOLDERS = [root / "notebooks" / "photographs" for root in ROOTS]
+FOLDER = next(filter(Path.is_dir, FOLDERS), FOLDERS[0])
 PHOTOGRAPHS = ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")
-_FOLDER = Path(__file__).parent / "photographs"
-_FAMILIAR = {  # `Caption.unlike`, in the order in which the demo shows photographs
+FAMILIAR = {  # `Caption.unlike`, in the order in which the demo shows photographs
     False: "Like its training photographs, which does not make every caption true:",
     True: "Unlike its training photographs, so expect mistakes:",
     None: "The model cannot tell whether these are like its training photographs:",
 }
-_FIGURES = {
+METRICS = {
     "exact match": "of captions have both objects, all attributes and the relation right",
     "pointing": "of words look at the object that they name",
     "BLEU-4": "",
@@ -49,79 +47,87 @@ _FIGURES = {
 }
 
 
+def photographs() -> list[Path]:
+    """The course's photographs: an astronaut, a cat, a cup of coffee and a rocket.
+
+    Raises:
+        SatlibError: satlib was installed without the repository, which has them.
+    """
+    if not FOLDER.is_dir():
+        raise SatlibError(
+            "the course's photographs are in the repository, in notebooks/photographs; run this in a checkout of it"
+        )
+    return [FOLDER / name for name in PHOTOGRAPHS]
+
+
+def people() -> list[Path]:
+    """More photographs of people: a man with a camera; and Grace Hopper, who comes with matplotlib."""
+    return [FOLDER / "camera.png", Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg"]
+
+
 def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int = TEST, progress: bool = True) -> None:
     """Train, evaluate and caption photographs; print each step and the time since the start.
 
-    Training always starts from scratch: the run of an earlier demo in the folder is deleted. It runs on the CPU, so that the
-    same machine gives the same results every time.
-
-    Args:
-        out: the folder for pictures and the training run.
-        changes: to the recipe scenes-soft.
-        dev: the number of held-out scenes that select the epoch.
-        test: the number of held-out scenes that are scored.
-        progress: show progress bars and a line per epoch.
+    Training starts from scratch: the run of an earlier demo in the folder is deleted. It runs on the CPU, so that the same
+    machine gives the same results every time.
 
     Raises:
-        SatlibError: the folder holds another run, or the model that comes with satlib is missing.
-        Interrupted: by Ctrl-C or SIGTERM; the next demo starts from scratch.
+        SatlibError: `out` holds another run, or the model for photographs is not installed.
     """
+    start = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{time.monotonic() - start:3.0f} s] {line}", flush=True)
+
     model = shipped.model()  # first, so that a missing model is reported before the training
-    say = _Clock()
     chosen = msgspec.structs.replace(recipe.load("scenes-soft", changes), name=NAME)
     train = chosen.data.train_images
-    threads = torch.get_num_threads()
-    say(f"1. Soft attention on {train:,} drawn scenes, encoder and decoder from scratch (CPU threads: {threads})")
-    folder = _start_over(out / "training")
+    say(f"1. Soft attention on {train:,} drawn scenes, encoder and decoder from scratch")
+    folder = _emptied(out / "training")
     data = scenes.load(train, dev, test)
-    try:
-        captioner = loop.train(chosen, data, Pixels(data), folder, "cpu", progress)
-    except Interrupted as error:
-        raise Interrupted("the demo was stopped; the same command begins it again") from error
+    captioner = loop.train(chosen, data, Pixels(data), folder, "cpu", progress)
 
     say(f"2. {test:,} held-out scenes, captioned by beam search of width {chosen.decoding.beam}")
-    _evaluate(captioner, data, folder, progress)
+    result = evaluate.evaluate(captioner, data, Pixels(data), "test", progress=progress)
+    evaluate.save(result, folder)
+    for name, meaning in METRICS.items():
+        if name in result["metrics"]:
+            print(f"   {name:11} {result['metrics'][name]:5.1f} %  {meaning}".rstrip())
+    for note in result["notes"]:
+        print(f"   note: {note}")
     for i, example in enumerate(data.split("test")[:DRAWN], 1):
-        scene = scenes.scene(example.image_id)
-        picture = out / f"scene-{i}.png"
+        scene, picture = scenes.scene(example.image_id), out / f"scene-{i}.png"
         text = _picture(captioner, data.photo(example), picture).text
         verdict = "right" if scenes.exact_match(text, scene) else f"wrong; a correct caption: {scene.captions[0]}"
         print(f"   {picture}: {text} ({verdict})")
 
     say(f"3. Photographs, captioned by the model that comes with satlib ({model.stem})")
-    print("   It has seen 6,000 photographs (Flickr8k), most of them of people and dogs outdoors, and nothing else.")
-    _describe(Captioner.load(model), list(dict.fromkeys([*people(), *photographs()])), out)
+    if FOLDER.is_dir():
+        print(
+            "   It has seen 6,000 photographs (Flickr8k), most of them of people and dogs outdoors, and nothing else."
+        )
+        _describe(Captioner.load(model), [*people(), *photographs()], out)
+    else:
+        print(
+            "   They are in the repository, in notebooks/photographs; `satlib caption YOUR_PHOTO.jpg` captions your own."
+        )
 
     say(
-        f"Done. {out}/ has a picture for each caption above, in its own colours where the model looked at each word, dimmed and grey elsewhere."
+        f"Done. {out}/ has a picture for each caption above: in colour where the model looked at each word, grey elsewhere."
     )
     print(f"   {folder}/ has the training run, with curves.png and evaluation-test.json. Next, try:")
-    satlib = "satlib" if shutil.which("satlib") else sys.argv[0]
-    print(f"   {satlib} caption YOUR_PHOTO.jpg     caption your own photograph")
-    print(f"   {satlib} train scenes-soft          train on all scenes, to the end; then scenes-none, to compare")
-    print(f"   {satlib} data fetch flickr8k        download photographs to train on; see docs/training.md")
+    print("   satlib caption YOUR_PHOTO.jpg     caption your own photograph")
+    print("   satlib train scenes-soft          train on all scenes, to the end; then scenes-none, to compare")
+    print("   satlib data fetch flickr8k        download photographs to train on")
 
 
-def photographs() -> list[Path]:
-    """Photographs that come with the course: an astronaut, a cat, a cup of coffee and a rocket."""
-    return [_FOLDER / name for name in PHOTOGRAPHS]
-
-
-def people() -> list[Path]:
-    """More photographs of people: a man with a camera; and Grace Hopper, who comes with matplotlib."""
-    matplotlib = importlib.util.find_spec("matplotlib")
-    locations = (matplotlib.submodule_search_locations if matplotlib else None) or ()
-    others = [Path(location) / "mpl-data" / "sample_data" / "grace_hopper.jpg" for location in locations]
-    return [_FOLDER / name for name in PEOPLE] + [path for path in others if path.is_file()]
-
-
-def _start_over(folder: Path) -> Path:
+def _emptied(folder: Path) -> Path:
     """Delete the run of an earlier demo; refuse a folder that holds anything else."""
-    recipe_file = folder / "recipe.toml"
-    if recipe_file.is_file() and recipe_file.read_text(encoding="utf-8").startswith(f'name = "{NAME}"\n'):
+    file = folder / "recipe.toml"
+    if file.is_file() and file.read_text(encoding="utf-8").startswith(f'name = "{NAME}"\n'):
         shutil.rmtree(folder)
     if folder.exists() and any(folder.iterdir()):
-        raise SatlibError(f"{folder} was not made by satlib demo, and is left as it is; name another folder with --out")
+        raise SatlibError(f"{folder} was not made by satlib demo; name another folder with --out")
     return folder
 
 
@@ -133,32 +139,10 @@ def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> Caption:
 
 
 def _describe(captioner: Captioner, paths: Sequence[Path], out: Path) -> None:
-    """Caption photographs and draw each; print those that are like the training photographs first (`_FAMILIAR`)."""
-    captions = {}
-    for path in paths:
-        picture = out / f"photo-{path.stem}.png"
-        captions[picture] = _picture(captioner, images.open_photo(path), picture)
-    for unlike, heading in _FAMILIAR.items():
-        lines = [f"   {picture}: {caption.text}" for picture, caption in captions.items() if caption.unlike is unlike]
+    """Caption photographs and draw each; print those that are like the training photographs first."""
+    pictures = [out / f"photo-{path.stem}.png" for path in paths]
+    captions = [_picture(captioner, images.open_photo(path), to) for path, to in zip(paths, pictures, strict=True)]
+    for unlike, heading in FAMILIAR.items():
+        lines = [f"   {to}: {each.text}" for to, each in zip(pictures, captions, strict=True) if each.unlike is unlike]
         if lines:
             print("\n".join([f"   {heading}", *lines]))
-
-
-def _evaluate(captioner: Captioner, data: CaptionSet, folder: Path, progress: bool) -> None:
-    result = evaluate.evaluate(captioner, data, Pixels(data), "test", progress=progress)
-    evaluate.save(result, folder)
-    for name, meaning in _FIGURES.items():
-        if name in result["metrics"]:
-            print(f"   {name:11} {result['metrics'][name]:5.1f} %  {meaning}".rstrip())
-    for note in result["notes"]:
-        print(f"   note: {note}")
-
-
-class _Clock:
-    """Prints lines with the seconds since its creation."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        print(f"[{time.monotonic() - self._start:3.0f} s] {line}", flush=True)

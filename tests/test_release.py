@@ -1,7 +1,6 @@
 """What would be released: the distributions, their licences and links, the course that they carry, and the workflow."""
 
 import fnmatch
-import json
 import re
 import subprocess
 import sys
@@ -12,15 +11,12 @@ from zipfile import ZipFile
 
 import pytest
 import yaml
-from tools_path import release_check
+from tools_path import hatch_hooks, release_check
 
-from satcourse.course import course_files, without_outside_links, write_course
 from satlib import __version__
-from satlib.errors import SatlibError
 
 ROOT = Path(__file__).resolve().parent.parent
 NON_COMMERCIAL = "LicenseRef-Flickr8k-Models"
-FREE = ("MIT", "CC0-1.0", "LicenseRef-Public-Domain")
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +29,12 @@ def wheels(tmp_path_factory):
     return [next(folder.glob(f"{name}-{__version__}-py3-none-any.whl")) for name in ("satlib", "satlib_models")]
 
 
-def test_the_wheel_has_the_course_and_the_models_for_scenes(wheels):
+def test_the_wheel_has_the_models_for_scenes_and_no_answers_or_photographs(wheels):
     names = set(ZipFile(wheels[0]).namelist())
-    assert {f"satcourse/_course/{name}" for name in course_files(ROOT)} <= names
-    assert "satcourse/_course/notebooks/00_look.ipynb" in names
     assert {name for name in names if name.endswith(".safetensors")} == {
         f"satlib/models/scenes-{kind}.safetensors" for kind in ("soft", "hard")
     }
-    assert not [name for name in names if "solutions" in name or "tests" in name]  # answers stay in the repository
+    assert not [name for name in names if name.endswith((".png", ".jpg", ".ipynb")) or "tests" in name]
 
 
 def test_the_models_for_photographs_are_a_wheel_of_their_own_with_its_terms(wheels):
@@ -63,8 +57,8 @@ def test_the_models_for_photographs_are_a_wheel_of_their_own_with_its_terms(whee
 
 def test_the_metadata_names_the_licence_and_no_link_fails(wheels):
     folder = release_check.metadata_of(wheels[0])
-    assert folder["License-Expression"] == "MIT AND CC0-1.0 AND LicenseRef-Public-Domain"
-    assert {*folder.get_all("License-File")} == {"REUSE.toml", *(f"LICENSES/{name}.txt" for name in FREE)}
+    assert folder["License-Expression"] == "MIT"
+    assert folder.get_all("License-File") == ["LICENSE"]
     assert folder.get_payload().startswith("# satlib: Show, Attend and Tell")
     assert links_that_fail(folder.get_payload()) == []
     required = release_check.requirements(wheels[0])
@@ -100,68 +94,24 @@ def test_each_file_has_its_licence():
         "scenes-soft.safetensors": "MIT",
         "scenes-hard.safetensors": "MIT",
     }
-    photographs = {licence(path.relative_to(ROOT).as_posix()) for path in (ROOT / "satcourse/photographs").iterdir()}
+    photographs = {licence(path.relative_to(ROOT).as_posix()) for path in (ROOT / "notebooks/photographs").iterdir()}
     assert photographs == {"CC0-1.0", "LicenseRef-Public-Domain"}
     assert {licence(name) for name in ("satlib/model/decoder.py", "notebooks/00_look.ipynb", "README.md")} == {"MIT"}
     assert (ROOT / "LICENSES/MIT.txt").read_bytes() == (ROOT / "LICENSE").read_bytes()
-    assert {path.stem for path in (ROOT / "LICENSES").iterdir()} == {*FREE, "Apache-2.0", NON_COMMERCIAL}
+    assert {path.stem for path in (ROOT / "LICENSES").iterdir()} == {
+        *("MIT", "CC0-1.0", "LicenseRef-Public-Domain"),
+        *("Apache-2.0", NON_COMMERCIAL),
+    }
 
 
-class TestLinks:
-    TEXT = "[guide](docs/a.md#b) ![shape](docs/a.png) [web](https://x.org) [here](#here) [next](notebooks/n.ipynb) `[c](d)`"
-
-    def test_lead_to_the_address_at_the_version_s_tag(self):
-        text = without_outside_links(self.TEXT, "README.md", ["notebooks/n.ipynb"], "https://h.org/o/r/", "1.2")
-        assert text == (
-            "[guide](https://h.org/o/r/blob/v1.2/docs/a.md#b) ![shape](https://h.org/o/r/raw/v1.2/docs/a.png) "
-            "[web](https://x.org) [here](#here) [next](notebooks/n.ipynb) `[c](d)`"
-        )
-
-    def test_become_text_where_nobody_knows_the_address(self):
-        text = without_outside_links(self.TEXT, "README.md", ["notebooks/n.ipynb"], None, "1.2")
-        assert text == "guide  [web](https://x.org) [here](#here) [next](notebooks/n.ipynb) `[c](d)`"
-
-
-class TestCourse:
-    def test_is_whole_and_every_link_leads_somewhere(self, tmp_path):
-        done = write_course(tmp_path / "my course")
-        assert done == {"written": course_files(ROOT)}
-        assert len([name for name in done["written"] if re.match(r"notebooks/0\d_\w+\.ipynb", name)]) == 10
-        for name in done["written"]:
-            path = tmp_path / "my course" / name
-            if path.suffix == ".ipynb":
-                cells, ours = (
-                    json.loads((root / name).read_text(encoding="utf-8"))["cells"] for root in (path.parents[1], ROOT)
-                )
-                runs, our_runs = ([cell for cell in each if cell["cell_type"] == "code"] for each in (cells, ours))
-                assert runs == our_runs
-                text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-            elif path.suffix == ".md":
-                text = path.read_text(encoding="utf-8")
-            else:
-                continue
-            for target in links_that_fail(text):
-                assert (path.parent / target.partition("#")[0]).exists(), f"{name}: {target}"
-
-    def test_never_overwrites_a_file(self, tmp_path):
-        write_course(tmp_path)
-        mine = tmp_path / "exercises/conftest.py"
-        mine.write_text("# mine")
-        (tmp_path / "notes.txt").write_text("my notes")
-        (tmp_path / "notebooks/INDEX.md").unlink()
-        done = write_course(tmp_path)
-        assert done.pop("the same already")
-        assert done == {
-            "changed, and left as it is": ["exercises/conftest.py"],
-            "written": ["notebooks/INDEX.md"],
-        }
-        assert mine.read_text() == "# mine"
-        assert (tmp_path / "notes.txt").read_text() == "my notes"
-
-    def test_refuses_a_folder_in_place_of_a_file(self, tmp_path):
-        (tmp_path / "notebooks/00_look.ipynb").mkdir(parents=True)
-        with pytest.raises(SatlibError, match="is a folder, where the course has a file"):
-            write_course(tmp_path)
+def test_the_long_description_s_links_lead_to_the_repository_or_become_text():
+    text = "[guide](docs/a.md#b) ![shape](docs/a.png) [web](https://x.org) [here](#here)"
+    there = hatch_hooks.with_outside_links(text, "https://h.org/r/{}/v1/")
+    assert there == (
+        "[guide](https://h.org/r/blob/v1/docs/a.md#b) ![shape](https://h.org/r/raw/v1/docs/a.png) "
+        "[web](https://x.org) [here](#here)"
+    )
+    assert hatch_hooks.with_outside_links(text, None) == "guide  [web](https://x.org) [here](#here)"
 
 
 class TestWorkflow:

@@ -1,21 +1,12 @@
-"""What hatchling asks while it builds the package: the long description, and the files of the course that go into the wheel."""
+"""What hatchling asks while it builds the package: README.md as its long description."""
 
-import sys
+import re
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-
-def course_module(root: str) -> Any:
-    """The module satcourse.course of this checkout, which needs nothing but the standard library."""
-    sys.path.insert(0, root)
-    try:
-        from satcourse import course
-    finally:
-        sys.path.remove(root)
-    return course
+LINK = re.compile(r"(?P<picture>!?)\[(?P<label>(?:`[^`]*`|[^\[\]`])*)\]\((?P<target>[^)\s]+)\)")
 
 
 class LongDescription(MetadataHookInterface):
@@ -25,16 +16,19 @@ class LongDescription(MetadataHookInterface):
         """Set `readme`."""
         readme = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         address = metadata.get("urls", {}).get("Source")
-        text = course_module(self.root).without_outside_links(readme, "README.md", (), address, metadata["version"])
+        text = with_outside_links(readme, address and f"{address.rstrip('/')}/{{}}/v{metadata['version']}/")
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
-class Course(BuildHookInterface):
-    """Notebooks and exercises for `satlib course`."""
+def with_outside_links(text: str, address: str | None) -> str:
+    """Markdown whose relative links lead to `address`, which has a place for "blob" or "raw"; without one, as plain text, without pictures."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Put the course's files into the wheel; an editable installation finds them in the checkout."""
-        if version == "editable":
-            return
-        for name in course_module(self.root).course_files(Path(self.root)):
-            build_data["force_include"][f"{self.root}/{name}"] = f"satcourse/_course/{name}"
+    def link(match: re.Match[str]) -> str:
+        picture, label, target = match.groups()
+        if "://" in target or target.startswith(("#", "mailto:")):
+            return match[0]
+        if address is None:
+            return "" if picture else label
+        return f"{picture}[{label}]({address.format('raw' if picture else 'blob')}{target})"
+
+    return LINK.sub(link, text)
