@@ -6,10 +6,6 @@ from pathlib import Path
 from satlib.cli.arguments import positive
 from satlib.errors import SatlibError
 
-# The forms of `--format`, named as the functions in satcourse.exercises.formats.
-OF_ONE = ("gradescope", "classroom50")
-OF_A_CLASS = ("canvas",)
-
 
 def _json_file(text: str) -> Path:
     """The path of a .json file, so that a notebook that follows --json is not taken for one and overwritten."""
@@ -63,51 +59,37 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         help="vary the random inputs of the checks by this name, as tools/exercises.py class --learner does; with --class and "
         "without a name, by that of each folder",
     )
-    parser.add_argument(
-        "--format",
-        choices=(*OF_ONE, *OF_A_CLASS),
-        help="print what a class platform reads, in place of the table; canvas goes with --class",
-    )
 
 
 def check(options: argparse.Namespace) -> int:
     """Run exercise notebooks and report which exercises are done, blank, wrong or missing."""
-    from satcourse.exercises import formats, grading
+    from satcourse.exercises import grading
     from satcourse.exercises.task import learner_seed, whole_seed
 
-    if options.format and options.json:
-        raise SatlibError("--format prints what --json would replace; give one of them")
     seed = None if options.seed is None else whole_seed(options.seed)
     if options.class_folder is not None:
         return _check_class(options, seed)
     for option, given in (
         ("--due", options.due),
-        (f"--format {options.format}", options.format in OF_A_CLASS),
         ("--learner without a name", options.learner == ""),
     ):
         if given:
             raise SatlibError(f"{option} needs --class FOLDER, a folder with one folder for each learner")
     if options.learner:
         seed = learner_seed(options.learner, seed or 0)
-    form = getattr(formats, options.format) if options.format else grading.table
-    return grading.main(options.files, options.json, options.processes, options.only, seed, form)
+    return grading.main(options.files, options.json, options.processes, options.only, seed)
 
 
 def _check_class(options: argparse.Namespace, seed: int | None) -> int:
     """`satlib check --class FOLDER`."""
-    from satcourse.exercises import formats, grading
+    from satcourse.exercises import grading
 
     if options.files or options.only or options.learner:
         raise SatlibError(
             "--class takes a folder and no notebooks, --due in place of --only, and --learner without a name"
         )
-    if options.format in OF_ONE:
-        raise SatlibError(
-            f"--format {options.format} is for one learner's notebooks; with --class take --format canvas"
-        )
-    form = formats.canvas if options.format else None
     by_name = options.learner is not None
-    return grading.main_class(options.class_folder, options.due, options.json, options.processes, seed, by_name, form)
+    return grading.main_class(options.class_folder, options.due, options.json, options.processes, seed, by_name)
 
 
 def add_demo(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -208,7 +208,6 @@ def main(
     processes: int = 2,
     only: Sequence[str] = (),
     seed: int | None = None,
-    form: Callable[[Sequence[ExerciseResult], Sequence[str]], str] = table,
 ) -> int:
     """Check notebooks and print the results; return 0 if all exercises are done and there was no other error, otherwise 1.
 
@@ -218,7 +217,6 @@ def main(
         processes: the number of notebooks to run at a time.
         only: what counts, as `exercises` takes it: by default all that the notebooks have; any other that is not there is missing.
         seed: the class seed of the checks, whatever the notebooks say.
-        form: what to print, from the results and the errors outside the exercises.
 
     Raises:
         SatlibError: there is no such notebook or exercise.
@@ -229,7 +227,7 @@ def main(
         there = {row.exercise for row in rows}
         rows = [row for row in rows if row.exercise in wanted]
         rows += [ExerciseResult("", id, MISSING, "no notebook has it", 0.0) for id in wanted if id not in there]
-    _report(form(rows, troubles), {"exercises": [asdict(row) for row in rows], "troubles": troubles}, json_file)
+    _report(table(rows, troubles), {"exercises": [asdict(row) for row in rows], "troubles": troubles}, json_file)
     return 0 if rows and not troubles and all(row.state == DONE for row in rows) else 1
 
 
@@ -249,7 +247,6 @@ def main_class(
     processes: int = 2,
     seed: int | None = None,
     by_name: bool = False,
-    form: Callable[[Mapping[str, Mapping[str, ExerciseResult]], Sequence[str]], str] | None = None,
 ) -> int:
     """Check a class and print a matrix; return 0 if everybody has done what is due, otherwise 1.
 
@@ -260,7 +257,6 @@ def main_class(
         processes: the number of notebooks to run at a time.
         seed: the class seed of the checks, whatever the notebooks say.
         by_name: each learner has a seed, from the folder's name and the class seed (`task.learner_seed`).
-        form: what to print, from the results of each learner and the exercises that are due; by default the matrix.
 
     Raises:
         SatlibError: there is no learner, or no such exercise.
@@ -272,11 +268,7 @@ def main_class(
     chapters = {id.split(".")[0] for id in (*wanted, *(row.exercise for row in rows))}
     ids = exercises(sorted(chapters))
     wanted = wanted or ids
-    text = (
-        form(results, wanted)
-        if form
-        else "\n".join([matrix(results, ids), *(f"outside the exercises: {trouble}" for trouble in troubles)])
-    )
+    text = "\n".join([matrix(results, ids), *(f"outside the exercises: {trouble}" for trouble in troubles)])
     people = {name: [asdict(row) for row in own.values()] for name, own in results.items()}
     _report(text, {"learners": people, "due": wanted, "troubles": troubles}, json_file)
     return 0 if all(id in own and own[id].state == DONE for own in results.values() for id in wanted) else 1
