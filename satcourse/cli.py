@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from satlib.cli.arguments import positive
-from satlib.errors import SatlibError
 
 
 def _json_file(text: str) -> Path:
@@ -29,21 +28,6 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--processes", type=positive, default=2, help="notebooks that run at a time")
     parser.add_argument(
-        "--class", dest="class_folder", type=Path, metavar="FOLDER", help="check a class: a folder with one per learner"
-    )
-    parser.add_argument(
-        "--due",
-        metavar="ID,...",
-        type=lambda text: text.split(","),
-        default=[],
-        help="with --class: what must be done, such as 4.1,4.2 or 4 for all of notebook 04; by default everything",
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        help="vary the random inputs of the checks by this class seed, whatever the notebooks say",
-    )
-    parser.add_argument(
         "--only",
         metavar="ID,...",
         type=lambda text: text.split(","),
@@ -51,45 +35,13 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         help="the exercises that count, such as 4.1,4.2 for a shortened notebook, or 4 for all of notebook 04; by default "
         "all of a notebook's chapter",
     )
-    parser.add_argument(
-        "--learner",
-        nargs="?",
-        const="",
-        metavar="NAME",
-        help="vary the random inputs of the checks by this name, as tools/exercises.py class --learner does; with --class and "
-        "without a name, by that of each folder",
-    )
 
 
 def check(options: argparse.Namespace) -> int:
     """Run exercise notebooks and report which exercises are done, blank, wrong or missing."""
     from satcourse.exercises import grading
-    from satcourse.exercises.task import learner_seed, whole_seed
 
-    seed = None if options.seed is None else whole_seed(options.seed)
-    if options.class_folder is not None:
-        return _check_class(options, seed)
-    for option, given in (
-        ("--due", options.due),
-        ("--learner without a name", options.learner == ""),
-    ):
-        if given:
-            raise SatlibError(f"{option} needs --class FOLDER, a folder with one folder for each learner")
-    if options.learner:
-        seed = learner_seed(options.learner, seed or 0)
-    return grading.main(options.files, options.json, options.processes, options.only, seed)
-
-
-def _check_class(options: argparse.Namespace, seed: int | None) -> int:
-    """`satlib check --class FOLDER`."""
-    from satcourse.exercises import grading
-
-    if options.files or options.only or options.learner:
-        raise SatlibError(
-            "--class takes a folder and no notebooks, --due in place of --only, and --learner without a name"
-        )
-    by_name = options.learner is not None
-    return grading.main_class(options.class_folder, options.due, options.json, options.processes, seed, by_name)
+    return grading.main(options.files, options.json, options.processes, options.only)
 
 
 def add_demo(parser: argparse.ArgumentParser) -> None:

@@ -13,10 +13,9 @@ import torch
 from right_answers import RIGHT
 from tools_path import exercises
 
-from satcourse.exercises import Wrong, carry_on, check, class_seed, engine, ex07, progress, reference, reveal, task
+from satcourse.exercises import Wrong, carry_on, check, engine, ex07, progress, reference, reveal, task
 from satcourse.exercises.engine import chapter, is_blank
 from satcourse.exercises.task import KINDS
-from satlib.errors import SatlibError
 
 TASKS = [each for number in engine.CHAPTERS for each in chapter(number).values()]
 SOURCES = exercises.sources()
@@ -122,13 +121,8 @@ class TestVerdicts:
 
     @pytest.mark.slow
     def test_wrong_answers(self, number):
-        """Each mistake by its own name; of something that is none, what was expected; right ones with another class seed."""
+        """Each mistake by its own name; of something that is none, what was expected."""
         failures = []
-        class_seed(2026)
-        for each in chapter(number).values():
-            answers = RIGHT[each.id] if each is not PROJECT else ()  # it draws a hundred scenes for each seed
-            failures += [said for answer in answers if "is right" not in (said := verdict(each.id, answer))]
-        class_seed(0)
         for each in chapter(number).values():
             for message, mistake in each.mistakes.items():
                 said = verdict(each.id, mistake)
@@ -138,33 +132,6 @@ class TestVerdicts:
             if not re.match(rf"{each.id} is wrong: .*expected", said) or "a dict" in said or "\n" in said:
                 failures.append(said)
         assert failures == []
-
-
-class TestClassSeed:
-    @pytest.fixture(autouse=True)
-    def seed(self):
-        yield
-        class_seed(0)
-
-    def test_numbers_by_heart(self, monkeypatch):
-        """An answer that has the results of one seed's inputs, and knows nothing else, is wrong with another seed."""
-        class_seed(7)
-        results = [reference("5.2")(*case) for case in task("5.2").cases()]
-
-        def by_heart(alphas):
-            return next(result for result in results if len(result) == len(alphas))
-
-        assert "5.2 is right" in verdict("5.2", by_heart)
-        monkeypatch.setenv("SATLIB_CLASS_SEED", "8")  # goes before the notebook's own
-        assert verdict("5.2", by_heart).startswith("5.2 is wrong: wrong value")
-        monkeypatch.delenv("SATLIB_CLASS_SEED")
-        class_seed(0)
-        assert verdict("5.2", by_heart).startswith("5.2 is wrong: wrong value")
-
-    def test_no_seed(self):
-        for given in ("x", -1, 1.5, 2**31):
-            with pytest.raises(SatlibError, match=r"a class seed is a whole number from 0 to 2147483647, not"):
-                class_seed(given)
 
 
 def test_progress(monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -69,33 +68,6 @@ def test_a_notebook_is_written_again_only_if_nobody_has_worked_in_it(tmp_path):
     before = path.read_bytes()
     assert "has somebody's work in it" in exercises.make_exercise(SOURCE, tmp_path)
     assert path.read_bytes() == before
-
-
-def test_the_edition_for_a_class_has_no_solutions(tmp_path):
-    written = exercises.make_class(tmp_path / "handout")
-    assert [path.stem for path in written] == [source.stem for source in exercises.sources()]
-    for path, source in zip(written, exercises.sources(), strict=True):
-        given = nbformat.read(path, 4)
-        text = "\n".join(cell.source for cell in given.cells)
-        assert "Solution</summary>" not in text
-        assert "the solution" not in given.cells[0].source
-        assert f"notebooks/{source.stem}.ipynb" not in given.cells[0].source  # where the functions are written
-        assert text.count("Hint</summary>") > 0
-        whole = exercises.generate(source, with_solutions=False)
-        code = [[cell.source for cell in each.cells if cell.cell_type == "code"] for each in (given, whole)]
-        assert code[0] == code[1]  # `satlib check` takes it as it takes the other
-    with pytest.raises(SystemExit, match="is not empty"):
-        exercises.make_class(tmp_path / "handout")
-
-
-def test_the_edition_of_a_class_seed_differs_in_one_cell(tmp_path):
-    plain, seeded = exercises.make_class(tmp_path / "plain"), exercises.make_class(tmp_path / "seeded", seed=2026)
-    for one, other in zip(plain, seeded, strict=True):
-        before, after = ([cell.source for cell in nbformat.read(path, 4).cells] for path in (one, other))
-        (seeded,) = set(after) - set(before)
-        assert re.fullmatch(r"from satcourse\.exercises import .*class_seed.*\n\nclass_seed\(2026\)", seeded)
-        unseeded = "from satcourse.exercises import carry_on, check, progress"  # of a workbook, in the same place
-        assert [source for source in after if source != seeded] == [source for source in before if source != unseeded]
 
 
 def test_compare(tmp_path, monkeypatch):

@@ -29,8 +29,8 @@ TO_READ = """\
 *This edition is to be read. In [the workbook](../exercises/{name}.ipynb), the same text with blanks, you write the functions \
 yourself, and a check looks at each.*"""
 TO_WRITE = """\
-*This is {workbook} with blanks. Where a cell says `your code here`, \
-write, run the cell, and run the check below it; {folded} under the check. What passes its check is what \
+*This is the workbook of [this notebook](../notebooks/{name}.ipynb): the same text with blanks. Where a cell says `your code here`, \
+write, run the cell, and run the check below it; a hint and the solution are folded under the check. What passes its check is what \
 later cells use. Until then they use satlib's own, so Run All works at any time.*"""
 
 
@@ -39,29 +39,22 @@ def has_workbook(source: Path) -> bool:
     return int(source.stem[:2]) in CHAPTERS
 
 
-def cells(source: Path, edition: str, for_class: bool = False, seed: int = 0) -> list[NotebookNode]:
+def cells(source: Path, edition: str) -> list[NotebookNode]:
     """The cells of an edition.
 
     Args:
         source: notebooks/NN_name.py.
         edition: `READ`, `WORK` or `SOLVED`.
-        for_class: leave out the solutions to unfold, and the link to the notebook with the functions written.
-        seed: the class seed; 0 gives the inputs that everybody has.
-
-    Raises:
-        SystemExit: a task lacks its function.
     """
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
     if has_workbook(source):
-        first.source += "\n\n" + _introduction(source.stem, edition, for_class)
+        first.source += "\n\n" + _introduction(source.stem, edition)
     result = [first, *opening(f"{edition}/{source.stem}.ipynb")]
     if edition == READ:
         result += _to_read(rest)
     else:
-        names = ["carry_on", "check", *(["class_seed"] if seed else []), "progress"]
-        seeded = f"\n\nclass_seed({seed})" if seed else ""
-        result.append(new_code_cell(f"from satcourse.exercises import {', '.join(names)}{seeded}"))
-        result += _to_write(rest, edition, for_class)
+        result.append(new_code_cell("from satcourse.exercises import carry_on, check, progress"))
+        result += _to_write(rest, edition)
         result.append(
             new_markdown_cell("## How far you are\n\nRun this at any time: it counts the checks of this session.")
         )
@@ -72,14 +65,11 @@ def cells(source: Path, edition: str, for_class: bool = False, seed: int = 0) ->
     return numbered(result, ("" if edition == READ else edition[0]) + source.stem[:2])
 
 
-def _introduction(name: str, edition: str, for_class: bool) -> str:
+def _introduction(name: str, edition: str) -> str:
     """What kind of edition this is, and where the other one is."""
     if edition == READ:
         return TO_READ.format(name=name)
-    if for_class:
-        return TO_WRITE.format(workbook="a workbook: a notebook", folded="a hint is folded")
-    workbook = f"the workbook of [this notebook](../notebooks/{name}.ipynb): the same text"
-    return TO_WRITE.format(workbook=workbook, folded="a hint and the solution are folded")
+    return TO_WRITE.format(name=name)
 
 
 def _to_read(cells: list[NotebookNode]) -> Iterator[NotebookNode]:
@@ -93,7 +83,7 @@ def _to_read(cells: list[NotebookNode]) -> Iterator[NotebookNode]:
             yield cell
 
 
-def _to_write(cells: list[NotebookNode], edition: str, for_class: bool) -> Iterator[NotebookNode]:
+def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]:
     """The cells, each task among them with its card before it, and its check and what there is to unfold after it."""
     for place, cell in enumerate(cells):
         exercise, later = _task(cell), cells[place + 1 :]
@@ -105,7 +95,7 @@ def _to_write(cells: list[NotebookNode], edition: str, for_class: bool) -> Itera
         yield new_markdown_cell(f"### {exercise.id} {exercise.title}\n\n{card(exercise)}")
         text = solved(cell.source) if edition == SOLVED else stub(cell.source, exercise.id)
         yield of_task(text, exercise.id, "answer")
-        yield from closing(exercise, cell.source, _folds(later), for_class, later)
+        yield from closing(exercise, cell.source, _folds(later), later)
 
 
 def _folds(later: list[NotebookNode]) -> dict[str, str]:
@@ -118,9 +108,7 @@ def _folds(later: list[NotebookNode]) -> dict[str, str]:
     return folds
 
 
-def closing(
-    exercise: Task, code: str, folds: dict[str, str], for_class: bool, later: list[NotebookNode]
-) -> Iterator[NotebookNode]:
+def closing(exercise: Task, code: str, folds: dict[str, str], later: list[NotebookNode]) -> Iterator[NotebookNode]:
     """The cells that end a task: its check, what there is to unfold, and where a `later` cell calls the function, the catch-up.
 
     Raises:
@@ -131,10 +119,8 @@ def closing(
         raise SystemExit(f"exercise {exercise.id} lacks def {name}")
     yield of_task(f'check("{exercise.id}", {name})', exercise.id, "check")
     parts = [folded(fold.capitalize(), text) for fold, text in folds.items()]
-    if not for_class:
-        parts.append(folded("Solution", f"```python\n{solved(code)}\n```"))
-    if parts:
-        yield new_markdown_cell("\n".join(parts))
+    parts.append(folded("Solution", f"```python\n{solved(code)}\n```"))
+    yield new_markdown_cell("\n".join(parts))
     # Called, that is: a parameter or a variable of the same name needs nothing.
     if any(cell.cell_type == "code" and re.search(rf"(?<!def )\b{name}\(", cell.source) for cell in later):
         said = "  # yours, once it has passed its check; satlib's own until then"

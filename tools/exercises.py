@@ -1,9 +1,7 @@
-"""Exercises and solutions from their sources: `python tools/exercises.py make [NN ...]`, `compare`, or `class FOLDER`.
+"""Exercises and solutions from their sources: `python tools/exercises.py make [NN ...]` or `compare`.
 
 `make` generates exercises/NN_name.ipynb, and solutions/NN_name.ipynb, which it executes. A notebook in which somebody has worked is
-left alone. `compare` writes nothing and fails where what is committed differs from what would be generated. `class FOLDER` writes the
-exercises for a class, without the solutions to unfold; --seed varies the checks' inputs, and --learner NAME ... writes a folder for
-each learner, whose inputs differ from the others'.
+left alone. `compare` writes nothing and fails where what is committed differs from what would be generated.
 
 Their source is that of the notebook itself, notebooks/NN_name.py (editions.py).
 """
@@ -11,8 +9,6 @@ Their source is that of the notebook itself, notebooks/NN_name.py (editions.py).
 import argparse
 import hashlib
 import json
-import re
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +21,6 @@ from nbformat import NotebookNode
 
 import notebooks
 from notebooks import METADATA, ROOT, cells_of, write
-from satcourse.exercises.task import learner_seed
 
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
 
@@ -35,16 +30,14 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
     return list(filter(editions.has_workbook, notebooks.sources(names)))
 
 
-def generate(source: Path, with_solutions: bool, for_class: bool = False, seed: int = 0) -> NotebookNode:
+def generate(source: Path, with_solutions: bool) -> NotebookNode:
     """A workbook, not executed; without its solutions, it remembers what its cells were.
 
     Args:
         source: of the notebook.
         with_solutions: whether the answers are filled in.
-        for_class: whether solutions to unfold are left out.
-        seed: the class seed; 0 gives the inputs that everybody has.
     """
-    result = editions.cells(source, editions.SOLVED if with_solutions else editions.WORK, for_class, seed)
+    result = editions.cells(source, editions.SOLVED if with_solutions else editions.WORK)
     notebook = nbformat.v4.new_notebook(cells=result, metadata=nbformat.from_dict(METADATA))
     notebook.nbformat_minor = 5
     if not with_solutions:
@@ -74,35 +67,6 @@ def make_exercise(source: Path, folder: Path = EXERCISES) -> str:
             return f"{target.name:36} as before"
     write(target, notebook)
     return f"{target.name:36} written"
-
-
-def make_class(folder: Path, seed: int = 0) -> list[Path]:
-    """Write the exercises for a class, and what an assistant should know, into a new or empty folder, with inputs of a class seed.
-
-    Raises:
-        SystemExit: the folder has something in it.
-    """
-    if folder.exists() and any(folder.iterdir()):
-        raise SystemExit(f"{folder} is not empty; name a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    targets = [folder / f"{source.stem}.ipynb" for source in sources()]
-    for source, target in zip(sources(), targets, strict=True):
-        write(target, generate(source, with_solutions=False, for_class=True, seed=seed))
-    shutil.copy(EXERCISES / "AGENTS.md", folder)
-    return targets
-
-
-def make_for_learners(folder: Path, names: Sequence[str], seed: int = 0) -> None:
-    """Write a folder of exercises for each learner, whose inputs come from the name and the class seed.
-
-    Raises:
-        SystemExit: a name cannot be that of a folder, or the folder has something in it.
-    """
-    for name in names:
-        if name != name.strip() or name.startswith(".") or re.search(r'[\x00-\x1f/\\:*?"<>|]', name) or not name:
-            raise SystemExit(f"{name!r} cannot be the name of a folder; name learners by their logins")
-    for name in names:
-        make_class(folder / name, learner_seed(name, seed))
 
 
 def make_solution(source: Path) -> str:
@@ -146,23 +110,10 @@ def problems(source: Path) -> list[str]:
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("make", "compare", "class"))
-    parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all; with class: the folder")
+    parser.add_argument("what", choices=("make", "compare"))
+    parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all")
     parser.add_argument("--exercises", action="store_true", help="exercises alone: no solutions")
-    parser.add_argument("--seed", type=int, default=0, help="class: vary the inputs of the checks by this number")
-    parser.add_argument(
-        "--learner", nargs="+", metavar="NAME", help="class: a folder for each, with inputs by the name"
-    )
     arguments = parser.parse_args()
-    if arguments.what == "class":
-        if len(arguments.names) != 1:
-            parser.error("class needs one folder")
-        if arguments.learner:
-            make_for_learners(Path(arguments.names[0]), arguments.learner, arguments.seed)
-            print(f"{len(arguments.learner)} folders in {arguments.names[0]}")
-            return 0
-        print(f"{len(make_class(Path(arguments.names[0]), arguments.seed))} notebooks in {arguments.names[0]}")
-        return 0
     if arguments.what == "make":
         EXERCISES.mkdir(exist_ok=True)
         for source in sources(arguments.names):

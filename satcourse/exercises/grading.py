@@ -1,4 +1,4 @@
-"""`satlib check`: run the notebooks of a learner, or of a class, and report each exercise as done, blank, wrong or missing."""
+"""`satlib check`: run notebooks and report each exercise as done, blank, wrong or missing."""
 
 import ast
 import importlib.util
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satcourse.exercises.engine import chapter, following, task
-from satcourse.exercises.task import learner_seed
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:  # it needs nbclient, which only `satlib check` does
     from satcourse.exercises.running import CellOutcome
 
 DONE, BLANK, WRONG, MISSING = "done", "blank", "wrong", "missing"
-MARKS = {DONE: "✓", BLANK: "·", WRONG: "✗", MISSING: "–"}
 STDOUT = Path("-")  # in place of a file
 SILENT = "its check said nothing; is `check` still satlib's?"
 
@@ -125,15 +123,12 @@ def _is_check(exercise: str, source: str) -> bool:
     return "NBVAL_" not in source and does == ast.dump(ast.parse(f'check("{exercise}", {task(exercise).name})'))
 
 
-def run(
-    paths: Sequence[Path], processes: int = 1, seeds: Mapping[Path, int | None] | None = None
-) -> tuple[list[ExerciseResult], list[str]]:
+def run(paths: Sequence[Path], processes: int = 1) -> tuple[list[ExerciseResult], list[str]]:
     """Run notebooks, each in its own kernel, `processes` of them at a time; a progress bar shows where there is a terminal.
 
     Args:
         paths: the notebooks.
         processes: how many run at a time.
-        seeds: the class seeds of notebooks; None, or no entry, leaves it to the notebook.
 
     Returns:
         The result of each exercise, in order, and a line for each error outside the exercises. Exercises of a notebook's
@@ -159,7 +154,7 @@ def run(
         ThreadPoolExecutor(max(1, processes)) as pool,
         progress_bar(unit="cell", desc=f"{len(reasons)} notebooks", show=sys.stderr.isatty(), leave=False) as bar,
     ):
-        runs = pool.map(lambda path: running.run_notebook(path, bar.update, (seeds or {}).get(path)), reasons)
+        runs = pool.map(lambda path: running.run_notebook(path, bar.update), reasons)
         for (path, spoilt), outcomes in zip(reasons.items(), runs, strict=True):
             results, errors = judge(str(path), outcomes)
             rows += _with_reasons(str(path), results, spoilt)
@@ -207,7 +202,6 @@ def main(
     json_file: Path | None = None,
     processes: int = 2,
     only: Sequence[str] = (),
-    seed: int | None = None,
 ) -> int:
     """Check notebooks and print the results; return 0 if all exercises are done and there was no other error, otherwise 1.
 
@@ -216,13 +210,12 @@ def main(
         json_file: also write the results there as JSON; `STDOUT` prints them in place of the table.
         processes: the number of notebooks to run at a time.
         only: what counts, as `exercises` takes it: by default all that the notebooks have; any other that is not there is missing.
-        seed: the class seed of the checks, whatever the notebooks say.
 
     Raises:
         SatlibError: there is no such notebook or exercise.
     """
     wanted, paths = exercises(only), notebooks(files)
-    rows, troubles = run(paths, processes, dict.fromkeys(paths, seed))
+    rows, troubles = run(paths, processes)
     if wanted:
         there = {row.exercise for row in rows}
         rows = [row for row in rows if row.exercise in wanted]
@@ -240,58 +233,6 @@ def _report(text: str, results: Mapping[str, Any], json_file: Path | None) -> No
     sys.stdout.flush()
 
 
-def main_class(
-    root: Path,
-    due: Sequence[str] = (),
-    json_file: Path | None = None,
-    processes: int = 2,
-    seed: int | None = None,
-    by_name: bool = False,
-) -> int:
-    """Check a class and print a matrix; return 0 if everybody has done what is due, otherwise 1.
-
-    Args:
-        root: the folder with a folder for each learner.
-        due: ids of exercises and numbers of chapters; by default everything that somebody's notebooks have.
-        json_file: also write all results there, with the checks' messages; `STDOUT` prints them in place of the matrix.
-        processes: the number of notebooks to run at a time.
-        seed: the class seed of the checks, whatever the notebooks say.
-        by_name: each learner has a seed, from the folder's name and the class seed (`task.learner_seed`).
-
-    Raises:
-        SatlibError: there is no learner, or no such exercise.
-    """
-    wanted, paths = exercises(due), learners(root)
-    seeds = {path: learner_seed(name, seed or 0) if by_name else seed for name, own in paths.items() for path in own}
-    rows, troubles = run([path for own in paths.values() for path in own], processes, seeds)
-    results = {name: best([row for row in rows if Path(row.notebook) in own]) for name, own in paths.items()}
-    chapters = {id.split(".")[0] for id in (*wanted, *(row.exercise for row in rows))}
-    ids = exercises(sorted(chapters))
-    wanted = wanted or ids
-    text = "\n".join([matrix(results, ids), *(f"outside the exercises: {trouble}" for trouble in troubles)])
-    people = {name: [asdict(row) for row in own.values()] for name, own in results.items()}
-    _report(text, {"learners": people, "due": wanted, "troubles": troubles}, json_file)
-    return 0 if all(id in own and own[id].state == DONE for own in results.values() for id in wanted) else 1
-
-
-def learners(root: Path) -> dict[str, list[Path]]:
-    """The notebooks of each learner: name of a folder in `root` -> the notebooks in it and below.
-
-    Raises:
-        SatlibError: no folder in `root` has a notebook.
-    """
-    if not root.is_dir():
-        raise SatlibError(f"{root} is not a folder; a class is a folder with one folder for each learner")
-    paths: dict[str, list[Path]] = {}
-    for path in sorted(root.glob("*/**/*.ipynb")):
-        name, *below = path.relative_to(root).parts
-        if not any(part.startswith(".") for part in (name, *below)):
-            paths.setdefault(name, []).append(path)
-    if not paths:
-        raise SatlibError(f"no folder in {root} has a notebook; a class is a folder with one folder for each learner")
-    return paths
-
-
 def exercises(names: Sequence[str]) -> list[str]:
     """The ids of exercises; a chapter's number stands for all of its exercises.
 
@@ -300,26 +241,3 @@ def exercises(names: Sequence[str]) -> list[str]:
     """
     ids = {id for name in names for id in (chapter(int(name)) if name.isdigit() else [task(name).id])}
     return sorted(ids, key=lambda id: [int(part) for part in id.split(".")])
-
-
-def best(rows: Sequence[ExerciseResult]) -> dict[str, ExerciseResult]:
-    """The results by exercise; of two notebooks with the same exercise, the one in which it is done counts."""
-    results: dict[str, ExerciseResult] = {}
-    for row in rows:
-        before = results.get(row.exercise)
-        if before is None or before.state == MISSING or (row.state == DONE and before.state != DONE):
-            results[row.exercise] = row
-    return results
-
-
-def matrix(results: Mapping[str, Mapping[str, ExerciseResult]], ids: Sequence[str]) -> str:
-    """A line for each learner, a column for each exercise; points are the difficulties (1 to 3) of what is done."""
-    width = max(map(len, results))
-    lines = [" " * width + "".join(f" {id:>4}" for id in ids) + "  points"]
-    most = sum(task(id).difficulty for id in ids)
-    for name, own in results.items():
-        states = [own[id].state if id in own else MISSING for id in ids]
-        marks = "".join(f" {MARKS[state]:>4}" for state in states)
-        points = sum(task(id).difficulty for id, state in zip(ids, states, strict=True) if state == DONE)
-        lines.append(f"{name:{width}}{marks}  {points} of {most}")
-    return "\n".join([*lines, "✓ done   ✗ wrong   · blank   – missing"])

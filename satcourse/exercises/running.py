@@ -1,7 +1,6 @@
 """Run a learner's notebook cell by cell; a cell that hangs or ends its kernel costs only its own exercise."""
 
 import contextlib
-import os
 import re
 import subprocess
 import time
@@ -17,8 +16,6 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
-
-from satcourse.exercises.task import CLASS_SEED
 
 CELL_SECONDS = 300  # the project's cell trains, which took more than 120 s on a busy machine
 OUTPUT_SECONDS = 120  # how long to wait for a cell's outputs once it has ended
@@ -44,7 +41,7 @@ class CellOutcome:
     seconds: float = 0.0
 
 
-def run_notebook(path: Path, ran: Callable[[], object] = lambda: None, seed: int | None = None) -> list[CellOutcome]:
+def run_notebook(path: Path, ran: Callable[[], object] = lambda: None) -> list[CellOutcome]:
     """Run the code cells of a notebook in a kernel of this Python, in the notebook's folder.
 
     After an error the next cell runs. A cell that hangs or ends its kernel is given up, with the other cells of its exercise; a
@@ -53,17 +50,15 @@ def run_notebook(path: Path, ran: Callable[[], object] = lambda: None, seed: int
     Args:
         path: the notebook; it is not changed.
         ran: called after each cell.
-        seed: the class seed of the checks, whatever the notebook says; None leaves it to the notebook.
     """
     notebook: Any = nbformat.read(path, 4)
-    environment = dict(os.environ) if seed is None else {**os.environ, CLASS_SEED: str(seed)}
     outcomes = [
         CellOutcome(place.get("exercise", ""), place.get("role", ""), number)
         for number, cell, place in _code_cells(notebook)
     ]
     done = 0
     while done < len(outcomes):
-        with _kernel(notebook, path.parent, environment) as client:
+        with _kernel(notebook, path.parent) as client:
             done = _run_from(done, client, outcomes, ran)
     return outcomes
 
@@ -105,7 +100,7 @@ class _ThisPython(KernelSpecManager):
 
 
 @contextlib.contextmanager
-def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str]) -> Iterator[NotebookClient]:
+def _kernel(notebook: NotebookNode, folder: Path) -> Iterator[NotebookClient]:
     """A client for the cells of a notebook, with a kernel of its own that is ended afterwards."""
     client = NotebookClient(
         notebook,
@@ -119,7 +114,7 @@ def _kernel(notebook: NotebookNode, folder: Path, environment: dict[str, str]) -
     )
     # nbclient leaves a kernel alive if it did not make the manager itself, hence cleanup_kc. stderr is that of the kernel itself;
     # what cells print comes as a message.
-    with client.setup_kernel(cleanup_kc=True, stderr=subprocess.DEVNULL, env=environment):
+    with client.setup_kernel(cleanup_kc=True, stderr=subprocess.DEVNULL):
         yield client
 
 

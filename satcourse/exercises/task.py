@@ -1,7 +1,5 @@
 """The definition of an exercise: its function, a reference solution, and common mistakes; also of those that are no program."""
 
-import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
@@ -9,8 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-from satlib.errors import SatlibError
 
 Answer = Callable[..., Any]
 Observe = Callable[..., Any]
@@ -91,57 +87,13 @@ def exercise(
 KINDS = {"write": "", "bug": "find the bug", "predict": "predict, then run"}
 
 
-CLASS_SEED = "SATLIB_CLASS_SEED"
-_CHOSEN = {"class": 0}
-
-
-def class_seed(number: int) -> None:
-    """Vary the random inputs of all checks in this session, so that no answer is right by heart.
-
-    The environment variable SATLIB_CLASS_SEED, which `satlib check --seed` sets for a notebook's kernel, goes before it.
-
-    Args:
-        number: 0 or more; 0 gives the inputs that checks have by default.
-
-    Raises:
-        SatlibError: the number is no such whole number.
-    """
-    _CHOSEN["class"] = whole_seed(number)
-
-
-def learner_seed(name: str, number: int = 0) -> int:
-    """A class seed for one learner, from the name, upper or lower case, and the class's own seed."""
-    digest = hashlib.sha256(f"{number} {name.strip().casefold()}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") // 2 or 1
-
-
-def whole_seed(number: Any) -> int:
-    """A class seed that may be a text.
-
-    Raises:
-        SatlibError: it is no such whole number.
-    """
-    try:
-        whole = int(str(number))
-    except ValueError:
-        whole = -1
-    if not 0 <= whole < 2**31:
-        raise SatlibError(f"a class seed is a whole number from 0 to {2**31 - 1}, not {number!r}")
-    return whole
-
-
-def chosen_class_seed() -> int:
-    """The class seed of this session."""
-    return whole_seed(os.environ.get(CLASS_SEED) or _CHOSEN["class"])
-
-
 def generator(seed: int) -> torch.Generator:
-    """A random generator for a check's inputs, of this seed and the class's."""
-    return torch.Generator().manual_seed(seed + 1_000_003 * chosen_class_seed())
+    """A random generator for a check's inputs."""
+    return torch.Generator().manual_seed(seed)
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
-    """A tensor of normally distributed numbers, the same for the same seed and class seed."""
+    """A tensor of normally distributed numbers, the same for the same seed."""
     return scale * torch.randn(shape, generator=generator(seed))
 
 
