@@ -42,7 +42,7 @@ def _header(model: Path) -> dict[str, str]:
     return {
         "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights",
         "vocabulary": f"{len(header.vocabulary):,} words",
-        **{section: str(options) for section, options in header.recipe.to_dict().items()},
+        **{section: str(options) for section, options in header.recipe.items()},
         **{name: str(value) for name, value in header.card.items()},
     }
 

@@ -35,7 +35,7 @@ from satlib.model.encoders import Encoder
 from satlib.model.familiarity import REMARK, Familiarity, Stored
 from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
-from satlib.recipe import LOOKS, OF_MODEL, Recipe, require_consistent
+from satlib.recipe import LOOKS, OF_MODEL, Recipe, from_dict
 
 FORMAT = "satlib captioner 1"
 CHUNK = 16  # photographs that are captioned at once: memory does not grow with their number
@@ -54,10 +54,10 @@ class EncoderHeader(Struct):
 
 
 class Header(Struct):
-    """The header of model.safetensors."""
+    """The header of model.safetensors; the recipe is read by `recipe.from_dict`, which knows options of earlier versions."""
 
     format: Literal["satlib captioner 1"]
-    recipe: Recipe
+    recipe: dict[str, Any]
     vocabulary: list[str]
     encoder: EncoderHeader
     card: dict[str, Any] = {}
@@ -279,7 +279,7 @@ class Captioner(nn.Module):
         tensors = self.state_dict() if self.holds_encoder else self.decoder.state_dict(prefix="decoder.")
         header = Header(
             format=FORMAT,
-            recipe=self.recipe,
+            recipe=self.recipe.to_dict(),
             vocabulary=self.vocabulary.to_json(),
             encoder=EncoderHeader(self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash),
             card=card or {},
@@ -307,8 +307,7 @@ class Captioner(nn.Module):
                 installed encoder has different weights.
         """
         path, header, tensors = read_file(path)
-        made_by = header.recipe
-        require_consistent(made_by)
+        made_by = from_dict(header.recipe)
         whole = header.encoder.in_file
         if encoder is None or whole or encoder.name != header.encoder.name:
             encoder = encoders.create(header.encoder.name, pretrained=not whole)

@@ -39,7 +39,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
         SatlibError: the model cannot be read.
     """
     header = captioner.read_file(start)[1]
-    model, values = header.recipe.to_dict(), chosen.to_dict()
+    model, values = recipe.from_dict(header.recipe).to_dict(), chosen.to_dict()
     given = {change.partition("=")[0].strip() for change in changes}
     taken = {}
     seen = _SEEN
