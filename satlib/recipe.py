@@ -83,7 +83,7 @@ class DecoderConfig(_Section):
 
     kind: Annotated[Literal["lstm", "transformer"], Meta(description=
         "the decoder: lstm (section 3.1.2), or transformer (Vaswani et al., 2017), which looks at the places with several "
-        "heads in each layer; embedding, energy, normaliser, attention_hidden, gate and output_tanh are the LSTM's, and "
+        "heads in each layer; embedding, energy, attention_hidden, gate and output_tanh are the LSTM's, and "
         "layers, heads and tied the Transformer's")] = "lstm"
     embedding: Annotated[int, Meta(ge=1, le=16_384, description="m, the size of the word embedding")] = 512
     hidden: Annotated[int, Meta(ge=1, le=16_384, description=
@@ -96,9 +96,6 @@ class DecoderConfig(_Section):
         "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)")] = "soft"
     energy: Annotated[Literal["additive", "concat", "general", "dot"], Meta(description=
         "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot")] = "additive"
-    normaliser: Annotated[Literal["softmax", "sparsemax", "entmax"], Meta(description=
-        "how energies become weights: softmax (equation 5), or, with soft attention, sparsemax (Martins and "
-        "Astudillo, 2016), which leaves most places exactly 0, or 1.5-entmax (Peters et al., 2019), between the two")] = "softmax"
     attention_hidden: Annotated[int, Meta(ge=1, le=16_384, description=
         "the number of hidden units of the attention MLP")] = 256
     gate: Annotated[bool, Meta(description=
@@ -227,7 +224,7 @@ class DecodingConfig(_Section):
 # fmt: on
 
 # Options that earlier versions had, with the values at which they changed nothing: stored models have them in their headers.
-REMOVED: dict[str, Any] = {"data.buffer": 4000}
+REMOVED: dict[str, Any] = {"data.buffer": 4000, "decoder.normaliser": "softmax"}
 
 
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -473,27 +470,15 @@ def require_consistent(recipe: Recipe) -> None:
             "maximised"
         )
     decoder = recipe.decoder
-    if decoder.kind == "transformer" and (decoder.attention, decoder.normaliser) != ("soft", "softmax"):
+    if decoder.kind == "transformer" and decoder.attention != "soft":
         raise SatlibError(
-            'decoder.kind = "transformer" needs decoder.attention = "soft" and decoder.normaliser = "softmax", not '
-            f'"{decoder.attention}" and "{decoder.normaliser}": the others are the LSTM\'s'
+            f'decoder.kind = "transformer" needs decoder.attention = "soft", not "{decoder.attention}", which is the LSTM\'s'
         )
     if decoder.kind == "transformer" and decoder.hidden % decoder.heads:
         raise SatlibError(
             f"decoder.hidden = {decoder.hidden} cannot be shared by decoder.heads = {decoder.heads}; choose a number of heads "
             "that divides it"
         )
-    if decoder.normaliser != "softmax" and decoder.attention != "soft":
-        raise SatlibError(
-            f'decoder.normaliser = "{decoder.normaliser}" needs decoder.attention = "soft", not "{decoder.attention}": a place that is '
-            "drawn needs the logarithm of its weight"
-        )
-    for option in ("boxes", "words"):
-        if decoder.normaliser != "softmax" and getattr(recipe.objective, option):
-            raise SatlibError(
-                f'decoder.normaliser = "{decoder.normaliser}" needs objective.{option} = 0: a map with no weight at a place gives no '
-                "gradient towards it"
-            )
     if recipe.decoder.attention == "hard" and recipe.hard.baseline == "leave-one-out" and recipe.hard.samples < 2:
         raise SatlibError(
             'hard.baseline = "leave-one-out" needs more than one sample: set hard.samples to at least 2, or choose another '

@@ -1,6 +1,5 @@
 """Each energy against a loop over places; phi and the softmax against their definitions."""
 
-import itertools
 import math
 
 import pytest
@@ -88,10 +87,6 @@ def test_without_attention_every_place_weighs_the_same():
         (("soft", "cosine", D, N, WIDTH), "no energy is called 'cosine'; choose among additive"),
         (("harder", "dot", D, N, WIDTH), "no attention is called 'harder'"),
         (("soft", "dot", 5, 4, WIDTH), "set decoder.hidden = 5"),
-        (
-            ("soft", "additive", D, N, WIDTH, "relu"),
-            "no normaliser is called 'relu'; choose among softmax, sparsemax, entmax",
-        ),
     ],
 )
 def test_unknown_names_and_widths_that_do_not_fit(arguments, message):
@@ -121,73 +116,3 @@ def test_the_keys_without_attention_are_one_place(dim):
     none, a = attention.create("none", "additive", dim, N, WIDTH), torch.randn(B, L, dim)
     assert none.keys(a).shape == (B, 1, dim)
     torch.testing.assert_close(none(a, none.keys(a), torch.randn(B, N)).z, a.mean(1))
-
-
-def nearest(e):
-    """The nearest point of the simplex to e (L,), by trying every set of places that may have weight."""
-    best, least = None, math.inf
-    for kept in itertools.product((False, True), repeat=len(e)):
-        inside = torch.tensor(kept)
-        if inside.any():
-            alpha = torch.where(inside, e - (e[inside].sum() - 1) / inside.sum(), torch.zeros_like(e))
-            distance = (alpha - e).square().sum().item()
-            if alpha.min() >= 0 and distance < least:
-                best, least = alpha, distance
-    return best
-
-
-def entmax15(e):
-    """1.5-entmax of e (L,): the tau at which the weights max(e_i / 2 - tau, 0)^2 sum to 1, by bisection."""
-    half = e / 2
-    low, high = half.max() - 1, half.max()  # at low, one weight alone is 1; at high, all are 0
-    for _ in range(60):
-        tau = (low + high) / 2
-        low, high = (tau, high) if (half - tau).clamp(min=0).square().sum() > 1 else (low, tau)
-    return (half - low).clamp(min=0).square()
-
-
-SPARSE = pytest.mark.parametrize("normaliser", ["sparsemax", "entmax"])
-
-
-class TestSparseNormalisers:
-    @pytest.mark.parametrize(("normaliser", "truth"), [("sparsemax", nearest), ("entmax", entmax15)])
-    @given(st.integers(1, 7), st.integers(0, 10_000), st.floats(0.01, 20))
-    @settings(max_examples=60)
-    def test_weights(self, normaliser, truth, size, seed, scale):
-        e = scale * torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        torch.testing.assert_close(attention.NORMALISERS[normaliser](e), truth(e))
-
-    def test_entmax_by_hand(self):
-        """Energies 1 and 0: (1/2 - tau)^2 + tau^2 = 1 at tau = (1 - sqrt(7)) / 4. A difference of 2 leaves one place."""
-        tau = (1 - math.sqrt(7)) / 4
-        for shift in (0.0, 100.0):
-            weights = attention.entmax15(torch.tensor([1.0, 0.0]) + shift)
-            torch.testing.assert_close(weights, torch.tensor([(0.5 - tau) ** 2, tau**2]))
-        assert attention.entmax15(torch.tensor([[2.0, 0.0]])).tolist() == [[1.0, 0.0]]
-
-    def test_sparsemax_by_hand(self):
-        """Energies 1, .5 and -1: tau = (1 + .5 - 1) / 2; a constant added to all changes nothing."""
-        e = torch.tensor([[1.0, 0.5, -1.0]])
-        for shift in (0.0, 100.0):
-            torch.testing.assert_close(attention.sparsemax(e + shift), torch.tensor([[0.75, 0.25, 0.0]]))
-        assert attention.sparsemax(torch.tensor([[3.0, 0.0]])).tolist() == [[1.0, 0.0]]
-        assert attention.sparsemax(torch.zeros(1, 4)).tolist() == [[0.25] * 4]
-
-    @SPARSE
-    def test_gradients_by_finite_differences(self, normaliser):
-        torch.manual_seed(0)
-        soft = attention.create("soft", "additive", D, N, WIDTH, normaliser).double()
-        a, h = torch.randn(B, L, D).double().requires_grad_(), torch.randn(B, N).double().requires_grad_()
-        alpha = soft(a, soft.keys(a), h).alpha
-        assert torch.autograd.gradcheck(lambda a, h: soft(a, soft.keys(a), h)[:2], (a, h))
-        torch.testing.assert_close(alpha.sum(1), torch.ones(B).double())
-
-    @SPARSE
-    def test_in_half_precision_the_weights_sum_to_one(self, normaliser):
-        """They are those of float32, rounded."""
-        e = 5 * torch.randn(8, 81, generator=torch.Generator().manual_seed(1))
-        alpha = attention.NORMALISERS[normaliser](e.bfloat16())
-        assert torch.equal(alpha, attention.NORMALISERS[normaliser](e.bfloat16().float()).bfloat16())
-        assert alpha.dtype == torch.bfloat16
-        assert (alpha.float().sum(1) - 1).abs().max() < 0.02
-        assert (alpha == 0).float().mean() > 0.5

@@ -198,8 +198,7 @@ def small(attention="soft", **settings):
     "settings",
     [
         {"attention": "none"},
-        {"energy": "concat", "normaliser": "sparsemax"},
-        {"normaliser": "entmax"},
+        {"energy": "concat"},
         {"energy": "general", "output_tanh": "true"},
         {"energy": "dot", "hidden": 128},
     ],

@@ -328,9 +328,7 @@ class TestRefused:
         assert message in capsys.readouterr().err
         assert list(tmp_path.iterdir()) == [path]
 
-    @pytest.mark.parametrize(
-        "change", ["decoder.attention=hard", "decoder.attention=none", "decoder.normaliser=entmax"]
-    )
+    @pytest.mark.parametrize("change", ["decoder.attention=hard", "decoder.attention=none"])
     def test_what_the_lstm_alone_has(self, change):
         with pytest.raises(SatlibError, match=r'decoder.kind = "transformer" needs decoder.attention = "soft"'):
             tiny.the_recipe(*TINY, change)

@@ -5,10 +5,8 @@ the locations turns energies into weights alpha_ti, and phi combines weights and
 The part of an energy that depends on the annotation vectors only, its `keys`, is computed once per image.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-import entmax
 import torch
 from torch import Tensor, nn
 
@@ -97,32 +95,6 @@ ENERGIES: dict[str, type[Energy]] = {
 }
 
 
-def softmax(e: Tensor) -> Tensor:
-    """Equation 5: e (..., L) -> alpha (..., L); no weight is 0."""
-    return torch.softmax(e, dim=-1)
-
-
-def sparsemax(e: Tensor) -> Tensor:
-    """The nearest point to e among all weights that sum to 1: e (..., L) -> alpha (..., L); most weights are exactly 0.
-
-    alpha_i = max(e_i - tau, 0), where tau makes the sum 1 (Martins and Astudillo, 2016, arXiv:1602.02068, algorithm 1). It is
-    computed in at least float32.
-    """
-    return entmax.sparsemax(precise(e)).to(e.dtype)
-
-
-def entmax15(e: Tensor) -> Tensor:
-    """Between softmax and sparsemax, the alpha-entmax with alpha = 1.5: e (..., L) -> alpha (..., L); many weights are exactly 0.
-
-    alpha_i = max(e_i / 2 - tau, 0)^2, where tau makes the sum 1 (Peters et al., 2019, arXiv:1905.05702, algorithm 2). It
-    is computed in at least float32.
-    """
-    return entmax.entmax15(precise(e)).to(e.dtype)
-
-
-NORMALISERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": softmax, "sparsemax": sparsemax, "entmax": entmax15}
-
-
 class Look(NamedTuple):
     """The result of one attention step.
 
@@ -136,15 +108,11 @@ class Look(NamedTuple):
 
 
 class SoftAttention(nn.Module):
-    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector.
+    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
 
-    `normalise` makes weights of energies: (B, L) -> (B, L).
-    """
-
-    def __init__(self, energy: Energy, normalise: Callable[[Tensor], Tensor] = softmax) -> None:
+    def __init__(self, energy: Energy) -> None:
         super().__init__()
         self.energy = energy
-        self.normalise = normalise
 
     def keys(self, a: Tensor) -> Tensor:
         """The energy's keys for annotation vectors a (B, L, D), computed once per image."""
@@ -152,7 +120,7 @@ class SoftAttention(nn.Module):
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
         """Attend to a (B, L, D) in state h (B, n); `expected` has no effect, because z is always an expectation."""
-        alpha = self.normalise(self.energy(keys, h))
+        alpha = torch.softmax(self.energy(keys, h), dim=1)
         return Look(_expectation(alpha, a), alpha)
 
 
@@ -195,7 +163,7 @@ class HardAttention(nn.Module):
             expected: (B,) bool: rows whose sample is replaced by its expectation (section 4.1, end); of no effect where no
                 location is sampled or chosen.
         """
-        alpha = softmax(self.energy(keys, h))
+        alpha = torch.softmax(self.energy(keys, h), dim=1)
         place = self.choose(alpha)
         if place is None:
             return Look(_expectation(alpha, a), alpha)
@@ -247,9 +215,7 @@ class NoAttention(nn.Module):
 Attention = SoftAttention | HardAttention | NoAttention
 
 
-def create(
-    attention: str, energy: str, annotation_dim: int, hidden: int, width: int, normaliser: str = "softmax"
-) -> Attention:
+def create(attention: str, energy: str, annotation_dim: int, hidden: int, width: int) -> Attention:
     """Create the attention of a decoder.
 
     Args:
@@ -258,7 +224,6 @@ def create(
         annotation_dim: D.
         hidden: n.
         width: units of the attention MLP, for "additive" and "concat".
-        normaliser: "softmax" (the paper's), "sparsemax" or "entmax"; hard attention has a softmax.
 
     Raises:
         SatlibError: an unknown name, or a D and n that the energy cannot combine.
@@ -269,7 +234,5 @@ def create(
         raise SatlibError(f"no attention is called {attention!r}; choose among soft, hard, none")
     if energy not in ENERGIES:
         raise SatlibError(f"no energy is called {energy!r}; choose among {', '.join(ENERGIES)}")
-    if normaliser not in NORMALISERS:
-        raise SatlibError(f"no normaliser is called {normaliser!r}; choose among {', '.join(NORMALISERS)}")
-    made = ENERGIES[energy](annotation_dim, hidden, width)
-    return SoftAttention(made, NORMALISERS[normaliser]) if attention == "soft" else HardAttention(made)
+    kind = SoftAttention if attention == "soft" else HardAttention
+    return kind(ENERGIES[energy](annotation_dim, hidden, width))
