@@ -119,9 +119,6 @@ class ObjectiveConfig(_Section):
     boxes: Annotated[float, Meta(ge=0, description=
         "the weight of the loss that draws the map of a phrase's last word into the boxes that people gave for the "
         "phrase (needs --entities); 0 trains without boxes")] = 0.0
-    words: Annotated[float, Meta(ge=0, description=
-        "the weight of two losses: of detectors that learn from the captions where an image has their words, and of maps "
-        "that leave the places where their word is detected; 0 trains without detectors")] = 0.0
     label_smoothing: Annotated[float, Meta(ge=0, lt=1, description=
         "the share of each target that is spread evenly over the vocabulary")] = 0.0
     distillation: Annotated[float, Meta(ge=0, lt=1, description=
@@ -224,7 +221,7 @@ class DecodingConfig(_Section):
 # fmt: on
 
 # Options that earlier versions had, with the values at which they changed nothing: stored models have them in their headers.
-REMOVED: dict[str, Any] = {"data.buffer": 4000, "decoder.normaliser": "softmax"}
+REMOVED: dict[str, Any] = {"data.buffer": 4000, "decoder.normaliser": "softmax", "objective.words": 0.0}
 
 
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):

@@ -169,11 +169,6 @@ class TestEquality:
         assert max(apart(record(tmp_path / "run"), one)) < 1e-9
         assert max(apart(one, once(1, *SURE, double=True))) > 1e-4
 
-    def test_word_detectors(self, do, once, tmp_path):
-        """They learn as the decoder does, and the first process keeps them."""
-        changes = (*SURE, "objective.words=1.0", "training.batches=images", "training.batch_size=2")
-        finished(do(3, tmp_path, *changes, double=True))
-        assert max(apart(record(tmp_path), once(1, *changes, double=True))) < 1e-9
 
 
 SCENES = (

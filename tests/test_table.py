@@ -128,7 +128,6 @@ FROM = ["distilled from flickr8k-lite0-soft", "begun from flickr8k-hard", "weigh
         ({"length_normalisation": 0.7}, "soft, beam 5, normalised 0.7"),
         ({"normaliser": "sparsemax"}, "soft, sparsemax, beam 5"),
         ({"boxes": 1.0}, "soft, attention supervised by boxes, beam 5"),
-        ({"words": 1.0}, "soft, attention taught by word detectors, beam 5"),
         ({"maximised": "reward"}, "soft, trained on rewards, beam 5"),
         (
             {"maximised": "reward", "rewards": {"CIDEr-D": 2.0, "METEOR": 12.0}},
@@ -222,7 +221,7 @@ def test_intervals_and_differences(tmp_path):
     assert "compared with" not in table.render(table.rows([write(tmp_path, "plain")]))
 
 
-@pytest.mark.parametrize("term", ["boxes", "words"])
+@pytest.mark.parametrize("term", ["boxes"])
 def test_an_evaluation_states_what_taught_the_attention(term):
     captioner, data = Captioner.load(shipped.model("scenes-soft")), scenes.load(1, 1, 1)
     assert term not in evaluate.settings(captioner, data, "test")
@@ -234,7 +233,7 @@ def test_an_evaluation_states_what_taught_the_attention(term):
 
 @pytest.mark.parametrize(
     "other",
-    [{"normaliser": "entmax"}, {"boxes": 1.0}, {"words": 1.0}, {"maximised": "reward"}, {"decoder": "transformer"}],
+    [{"normaliser": "entmax"}, {"boxes": 1.0}, {"maximised": "reward"}, {"decoder": "transformer"}],
 )
 def test_nothing_is_compared_with_soft_attention_of_another_kind(tmp_path, other):
     paths = [

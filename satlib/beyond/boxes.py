@@ -129,19 +129,10 @@ def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, caption
         )
     if entities is None:
         return None
-    require_maps("objective.boxes", data, recipe)
+    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward":
+        raise SatlibError("objective.boxes needs attention (soft or hard) and the likelihood of captions")
     train = data.shortened(recipe.data.train_images).split("train")
     return BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view, weight)
-
-
-def require_maps(option: str, data: CaptionSet, recipe: Recipe) -> None:
-    """Refuse an option that supervises the maps of true captions where there are none.
-
-    Raises:
-        SatlibError: there is no attention, or a reward is maximised.
-    """
-    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward":
-        raise SatlibError(f"{option} needs attention (soft or hard) and the likelihood of captions")
 
 
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:

@@ -1,12 +1,11 @@
-"""The terms that a run's recipe, teachers, boxes and word detectors add to the loss of captions (`satlib.model.objective`)."""
+"""The terms that a run's recipe, teachers and boxes add to the loss of captions (`satlib.model.objective`)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from satlib.beyond import boxes, distillation, words
-from satlib.beyond.words import WordDetectors
+from satlib.beyond import boxes, distillation
 from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet
 from satlib.data.entities import Entities
@@ -23,14 +22,11 @@ class Term(Protocol):
 
 
 class Terms(NamedTuple):
-    """The terms in their order; what identifies them in a checkpoint: SHA-256 of the boxes ("" without), of each teacher; and the one
-    that learns, if it is among them.
-    """
+    """The terms in their order; what identifies them in a checkpoint: SHA-256 of the boxes ("" without), of each teacher."""
 
     terms: list[Term]
     boxes: str
     teachers: list[str] | None
-    detectors: WordDetectors | None
 
 
 def create(
@@ -46,10 +42,8 @@ def create(
     """
     distilled = distillation.Teachers.of(teachers, captioner.vocabulary, captioner.recipe)
     supervised = boxes.targets(entities, data, captioner.recipe, captioner)
-    detectors = words.detectors(data, captioner.recipe, captioner)
     return Terms(
-        [term for term in (distilled, supervised, detectors) if term],
+        [term for term in (distilled, supervised) if term],
         supervised.hash if supervised else "",
         distilled.hashes if distilled else None,
-        detectors,
     )

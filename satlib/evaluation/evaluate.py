@@ -247,7 +247,6 @@ def settings(
         "attention": recipe.decoder.attention,
         **({"decoder": recipe.decoder.kind} if recipe.decoder.kind != "lstm" else {}),
         **({"boxes": recipe.objective.boxes} if recipe.objective.boxes else {}),
-        **({"words": recipe.objective.words} if recipe.objective.words else {}),
         **({"maximised": "reward", "rewards": rewards(recipe)} if recipe.objective.maximise == "reward" else {}),
         "beam": decoding.beam if beam is None else beam,
         "length_normalisation": decoding.length_normalisation if length_normalisation is None else length_normalisation,

@@ -407,8 +407,6 @@ def _row(evaluation: dict[str, Any], path: Path, with_satlib: bool) -> TableRow:
         parts.append(evaluation["normaliser"])
     if evaluation.get("boxes"):
         parts.append("attention supervised by boxes")
-    if evaluation.get("words"):
-        parts.append("attention taught by word detectors")
     if evaluation.get("maximised") == "reward":
         named = ", ".join(evaluation.get("rewards", ()))
         parts.append(f"trained on rewards ({named})" if named else "trained on rewards")

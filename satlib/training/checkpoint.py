@@ -1,6 +1,6 @@
 """A run's checkpoint: everything that resuming needs, in one safetensors file that is written atomically; and the folder's lock.
 
-It holds the weights that train, their moving average, hard attention's baseline, word detectors, the optimiser's state, the random
+It holds the weights that train, their moving average, hard attention's baseline, the optimiser's state, the random
 state and, as JSON in the header, the recipe, the progress, and what identifies the run. On a CPU, resuming from it gives the same
 bits as not having stopped.
 """
@@ -16,22 +16,21 @@ from typing import Any, Literal
 import msgspec
 import torch
 from filelock import FileLock, Timeout
-from msgspec import Struct
+from msgspec import Struct, field
 from torch import Tensor, nn
 
-from satlib.beyond.words import WordDetectors
 from satlib.errors import SatlibError
 from satlib.files.reading import Count, Size
 from satlib.files.weights import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
 from satlib.model.objective import BatchLoss, VariationalBound
-from satlib.recipe import Recipe
+from satlib.recipe import Recipe, from_dict
 from satlib.training.distributed import Ranks
 from satlib.training.optimisation import create_optimiser, trained_part
 
 CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
 FORMAT = "satlib checkpoint 1"
-LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "detection", "taught", "reward", "baseline")
+LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline")
 # Options that may change when a run is resumed, beside [decoding]: how long to train, and where to log.
 _FREE = {("training", "epochs"), ("training", "patience"), ("training", "logger")}
 
@@ -93,7 +92,7 @@ class Header(Struct):
     """The header of checkpoint.safetensors."""
 
     format: Literal["satlib checkpoint 1"]
-    recipe: Recipe
+    stored_recipe: dict[str, Any] = field(name="recipe")
     captions: str
     progress: Progress
     teachers: list[str] | None = None
@@ -107,13 +106,12 @@ class RunState:
     captioner: Captioner
     averaged: Captioner  # the moving average of its weights; the captioner itself without one
     bound: VariationalBound | None
-    detectors: WordDetectors | None
     optimiser: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     progress: Progress
 
     @classmethod
-    def fresh(cls, captioner: Captioner, low: torch.dtype, detectors: WordDetectors | None = None) -> "RunState":
+    def fresh(cls, captioner: Captioner, low: torch.dtype) -> "RunState":
         """The state of a new run; `low` is the precision of its matrix products (`satlib.model.device.precision`)."""
         recipe, device, bound = captioner.recipe, captioner.device, None
         averaged = copy.deepcopy(captioner) if recipe.training.average else captioner
@@ -122,13 +120,13 @@ class RunState:
             bound = VariationalBound(recipe.hard, recipe.decoder.hidden, smoothing, longest).to(device)
         # Small gradients underflow in fp16: the loss is scaled up, as far as large ones allow.
         scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)
-        optimiser = create_optimiser(captioner, recipe, _present(bound=bound, detectors=detectors).values())
-        return cls(captioner, averaged, bound, detectors, optimiser, scaler, Progress())
+        optimiser = create_optimiser(captioner, recipe, _present(bound=bound).values())
+        return cls(captioner, averaged, bound, optimiser, scaler, Progress())
 
     @property
     def helpers(self) -> dict[str, nn.Module]:
         """What learns with the captioner but is no part of it."""
-        return _present(bound=self.bound, detectors=self.detectors)
+        return _present(bound=self.bound)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors of a checkpoint by name."""
@@ -198,7 +196,7 @@ class Identity:
             raise SatlibError(
                 f"{path} was begun with other teachers; repeat the first command's --teacher, or name another folder with --out"
             )
-        before, now = header.recipe.to_dict(), self.recipe.to_dict()
+        before, now = from_dict(header.stored_recipe).to_dict(), self.recipe.to_dict()
         for section in now:
             if section in ("name", "decoding"):
                 continue
@@ -243,7 +241,7 @@ def save(path: Path, state: RunState, identity: Identity) -> None:
     """Write a checkpoint atomically."""
     header = Header(
         FORMAT,
-        identity.recipe,
+        identity.recipe.to_dict(),
         identity.captions,
         state.progress,
         identity.teachers,

@@ -127,10 +127,10 @@ class Trainer:
         self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
-        self.terms, boxes, hashes, detectors = terms.create(self.captioner, data, teachers, entities)
+        self.terms, boxes, hashes = terms.create(self.captioner, data, teachers, entities)
         self.identity = Identity(recipe, self.data.hash + boxes, hashes)
         self.low = precision(recipe.training.precision, device)
-        self.state = RunState.fresh(self.captioner, self.low, detectors)
+        self.state = RunState.fresh(self.captioner, self.low)
         resumed = self.ranks.from_first(lambda: self._begin(start))
         if resumed is not None:
             self._resume(*resumed)
