@@ -121,8 +121,6 @@ class ObjectiveConfig(_Section):
         "phrase (needs --entities); 0 trains without boxes")] = 0.0
     label_smoothing: Annotated[float, Meta(ge=0, lt=1, description=
         "the share of each target that is spread evenly over the vocabulary")] = 0.0
-    distillation: Annotated[float, Meta(ge=0, lt=1, description=
-        "the weight of the distillation loss, if there are teachers (--teacher)")] = 0.5
 
 
 class HardConfig(_Section):
@@ -221,7 +219,7 @@ class DecodingConfig(_Section):
 # fmt: on
 
 # Options that earlier versions had, with the values at which they changed nothing: stored models have them in their headers.
-REMOVED: dict[str, Any] = {"data.buffer": 4000, "decoder.normaliser": "softmax", "objective.words": 0.0}
+REMOVED: dict[str, Any] = {"data.buffer": 4000, "decoder.normaliser": "softmax", "objective.words": 0.0, "objective.distillation": 0.5}
 
 
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):

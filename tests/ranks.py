@@ -2,7 +2,7 @@
 
 Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
 "features", "recipe": a shipped one, on scenes?, "changes": [section.key=value, ...], "double": float64?, "start": a run?,
-"teacher": a run?, "signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?}.
+"signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?}.
 Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to losses.json.
 """
 
@@ -26,7 +26,6 @@ from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.model import encoders
 from satlib.model.attention import HardAttention
-from satlib.model.captioner import Captioner
 from satlib.training import distributed, loop
 from satlib.training.features import extract as extract_features
 
@@ -62,10 +61,7 @@ def train(job):
     reader = features.Pixels(data) if chosen.encoder.train else Reader()
     with distributed.launched(torch.device("cpu")) as device:
         start = Path(job["start"]) if "start" in job else None
-        teachers = [(Captioner.load(Path(job["teacher"])), Reader())] if "teacher" in job else []
-        loop.train(
-            chosen, data, reader, Path(job["folder"]), device, False, start, teachers=teachers, save_seconds=seconds
-        )
+        loop.train(chosen, data, reader, Path(job["folder"]), device, False, start, save_seconds=seconds)
         if distributed.current().first:
             (Path(job["folder"]) / "losses.json").write_text(json.dumps(losses))
 

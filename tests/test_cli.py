@@ -214,28 +214,6 @@ class TestTheWholeWay:
         done("evaluate", "another", "--data", str(run[0]), "--split", "dev")
         assert (tmp_path / "runs" / "another" / "evaluation-dev.json").is_file()
 
-    @pytest.mark.slow
-    def test_a_teacher_teaches(self, run, folder, tmp_path, monkeypatch, capsys):
-        common = ["train", "own-folder", *changes(folder), "--data", str(run[0]), "--device", "cpu"]
-        assert "none-such does not exist" in mistake(
-            capsys, *common, "--out", tmp_path / "run", "--teacher", tmp_path / "none-such"
-        )
-        monkeypatch.setattr(shipped, "_MODELS", tmp_path)
-        shutil.copy(run[1] / "model.safetensors", tmp_path / "another.safetensors")
-        for name, others in {
-            "distilled": ["--teacher", run[1]],
-            "by-name": ["--teacher", "another"],
-            "alone": [],
-            "started": ["--start", "another"],
-        }.items():
-            done(*common, "--out", tmp_path / name, *others)
-        distilled, by_name, alone, started = (
-            Captioner.load(tmp_path / name).decoder.output.weight
-            for name in ("distilled", "by-name", "alone", "started")
-        )
-        assert torch.equal(distilled, by_name)
-        assert not torch.equal(distilled, alone)
-        assert not torch.equal(started, alone)
 
     def test_a_trained_encoder_needs_no_features(self, folder, capsys):
         done("features", "own-folder", *changes(folder), "--set", "encoder.train=true")

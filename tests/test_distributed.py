@@ -160,16 +160,6 @@ class TestEquality:
         one = once(1, *HARD, *SURE[:-1], change, double=True, peak=True)
         assert max(apart(record(tmp_path), one)) < 1e-9
 
-    def test_taught(self, do, once, tmp_path):
-        """Each process asks the teacher about its own rows."""
-        finished(do(1, tmp_path / "teacher", "training.epochs=1", double=True))
-        taught = {"teacher": str(tmp_path / "teacher"), "double": True}
-        finished(do(3, tmp_path / "run", *SURE, **taught))
-        one = once(1, *SURE, **taught)
-        assert max(apart(record(tmp_path / "run"), one)) < 1e-9
-        assert max(apart(one, once(1, *SURE, double=True))) > 1e-4
-
-
 
 SCENES = (
     "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8", "decoding.max_length=8",

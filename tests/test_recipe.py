@@ -152,7 +152,6 @@ def test_the_ranges_that_matter():
     assert {f"{section}.{key}" for section, key, option in NUMBERS if option.meta.lt == 1} == {
         "decoder.dropout",
         "objective.label_smoothing",
-        "objective.distillation",
         "hard.expectation",
         "hard.anneal",
         "training.average",

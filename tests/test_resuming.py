@@ -18,7 +18,7 @@ from satlib import recipe
 from satlib.data import folder, scenes
 from satlib.data.features import Pixels
 from satlib.evaluation import plots
-from satlib.model.captioner import Captioner, read_safetensors, write_safetensors
+from satlib.model.captioner import read_safetensors, write_safetensors
 from satlib.training import loop
 
 SMALL = (
@@ -36,7 +36,6 @@ CASES = {
     "frozen": ("flickr8k-lite0-soft",),
     "soft rewards": ("flickr8k-soft-reward", *SCENES_ENCODER),
     "hard rewards": ("flickr8k-hard-reward", *SCENES_ENCODER),
-    "taught": ("scenes-hard",),
 }
 
 
@@ -89,8 +88,6 @@ def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, t
     more = {}
     if "rewards" in name:
         more["start"] = trained[name.split()[0]]
-    if name == "taught":
-        more["teachers"] = [(Captioner.load(trained["soft"]), Pixels(data))]
     train(CASES[name], data, tmp_path / "whole", **more)
     for moment in ((0, 1), (1, 1)):
         with stopped(*moment), pytest.raises(loop.Interrupted):

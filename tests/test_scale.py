@@ -5,7 +5,6 @@ import tiny
 import torch
 from runs import without_clock
 
-from satlib.beyond.distillation import Teachers
 from satlib.data import images
 from satlib.data.text import Vocabulary
 from satlib.evaluation import evaluate
@@ -65,17 +64,3 @@ def test_it_reaches_training_on_rewards(tmp_path):
 
     scaled, beforehand = both(train)
     assert scaled == beforehand
-
-
-def test_it_reaches_teachers():
-    def probabilities(scale, reader):
-        torch.manual_seed(0)
-        teacher = Captioner(tiny.the_recipe(scale), WORDS, encoders.create("tiny"))
-        return Teachers([(teacher, reader)], WORDS).probabilities(
-            ["train-0", "train-1"], torch.tensor([[2, 3], [4, 5]])
-        )
-
-    assert torch.equal(*both(probabilities))
-    assert not torch.equal(
-        probabilities("encoder.scale=0.25", tiny.Reader()), probabilities("encoder.scale=1.0", tiny.Reader())
-    )

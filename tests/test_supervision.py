@@ -1,5 +1,6 @@
 """Attention supervised by boxes: targets, loss, and that training with them moves the maps."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import entities_files
@@ -91,7 +92,7 @@ class TestLoss:
         covers = torch.rand(3, 3, 4)
         plain = caption_loss(captioner.decoder, a, captions)
         targets = SimpleNamespace(weight=0.7, of=lambda *_: covers)
-        term = BoxTargets.term(targets, Batch(["a", "b", "c"], captions), a, None)
+        term = partial(BoxTargets.__call__, targets, Batch(["a", "b", "c"], captions), None)
         boxed = caption_loss(captioner.decoder, a, captions, terms=[term])
         outside = box_loss(captioner.decoder(a, captions).alphas, covers)
         torch.testing.assert_close(boxed.loss - plain.loss, 0.7 * outside.mean(), rtol=1e-4, atol=1e-5)
@@ -102,7 +103,7 @@ class TestLoss:
         covers, alphas, places = torch.rand(2, 3, 5), torch.rand(2, 3, 3), torch.tensor([1, 3, 4])
         targets = SimpleNamespace(weight=1.0, of=lambda *_: covers)
         batch = Batch(["a", "b"], torch.tensor([[2, 3, 0]] * 2))
-        loss, _ = BoxTargets.term(targets, batch, torch.rand(2, 3, 6), places)(0.0, SimpleNamespace(alphas=alphas))
+        loss, _ = BoxTargets.__call__(targets, batch, places, SimpleNamespace(alphas=alphas))
         mass = (alphas[..., 0] * covers[..., 1]) + (alphas[..., 1] * covers[..., 3]) + (alphas[..., 2] * covers[..., 4])
         torch.testing.assert_close(loss, -mass.log().sum(1).mean())
 

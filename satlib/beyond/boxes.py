@@ -22,8 +22,6 @@ from satlib.errors import SatlibError
 from satlib.model.attention import precise
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
-from satlib.model.objective import BatchTerm
-from satlib.recipe import Recipe
 
 _Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of what the encoder sees
 
@@ -95,18 +93,13 @@ class BoxTargets:
                 covers[row, word] = self._cover(boxes)
         return covers
 
-    def term(self, batch: Batch, a: Tensor, places: Tensor | None) -> BatchTerm:
-        """`box_loss`, added to the loss."""
-        shares = self.of(batch.images, batch.captions).to(a.device)
-        shares = shares if places is None else shares[:, :, places]
-
-        def add(loss: Tensor, output: Output) -> tuple[Tensor, dict[str, Tensor]]:
-            covers = shares.repeat_interleave(len(output.alphas) // len(shares), 0)
-            outside = box_loss(output.alphas, covers)
-            mean = outside.sum() / covers.any(2).sum().clamp(min=1)  # over the words with boxes
-            return loss + self.weight * outside.mean(), {"boxes": mean}
-
-        return add
+    def __call__(self, batch: Batch, places: Tensor | None, output: Output) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted `box_loss` of a batch, and its mean over the words with boxes; `places`: those kept, None if all are."""
+        covers = self.of(batch.images, batch.captions).to(output.alphas.device)
+        covers = covers if places is None else covers[:, :, places]
+        covers = covers.repeat_interleave(len(output.alphas) // len(covers), 0)
+        loss = box_loss(output.alphas, covers)
+        return self.weight * loss.mean(), {"boxes": loss.sum() / covers.any(2).sum().clamp(min=1)}
 
     def _cover(self, boxes: _Boxes) -> Tensor:
         """The share of each cell (L,) inside the union of the boxes; computed once."""
@@ -115,12 +108,13 @@ class BoxTargets:
         return self._covers[boxes]
 
 
-def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, captioner: Captioner) -> BoxTargets | None:
-    """What a recipe's `objective.boxes` asks for; None where its weight is 0.
+def terms(entities: Entities | None, data: CaptionSet, captioner: Captioner) -> list[BoxTargets]:
+    """The terms that a recipe's `objective.boxes` adds to the loss: one, or none where its weight is 0.
 
     Raises:
         SatlibError: the recipe and the annotations do not fit together.
     """
+    recipe = captioner.recipe
     weight = recipe.objective.boxes
     if (entities is not None) != (weight > 0):
         raise SatlibError(
@@ -128,11 +122,11 @@ def targets(entities: Entities | None, data: CaptionSet, recipe: Recipe, caption
             "above 0 and --entities, training without them neither"
         )
     if entities is None:
-        return None
+        return []
     if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward":
         raise SatlibError("objective.boxes needs attention (soft or hard) and the likelihood of captions")
     train = data.shortened(recipe.data.train_images).split("train")
-    return BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view, weight)
+    return [BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view, weight)]
 
 
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:

@@ -19,14 +19,6 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         help=f"start a new run from the weights of a trained model (such as hard attention from soft): {MODEL}",
     )
     parser.add_argument(
-        "--teacher",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="MODEL",
-        help=f"distil from a trained model (see objective.distillation); may be repeated: {MODEL}",
-    )
-    parser.add_argument(
         "--entities",
         type=Path,
         metavar="PATH",
@@ -48,7 +40,6 @@ def train(options: argparse.Namespace) -> int:
     from satlib.data.entities import Entities
     from satlib.data.features import FeatureStore
     from satlib.model import device, familiarity, shipped
-    from satlib.model.captioner import Captioner
     from satlib.training import distributed, loop, starting, validation
 
     prepare = inputs.own_attention(options)
@@ -60,12 +51,8 @@ def train(options: argparse.Namespace) -> int:
     data, root = inputs.data_of(chosen, options)
     with distributed.launched(device.choose(options.device)) as place:
         reader = inputs.training_reader(chosen, data, root)
-        teachers = [
-            (teacher, inputs.model_reader(teacher, data, root, ("train",)))
-            for teacher in (Captioner.load(shipped.or_shipped(model), place) for model in options.teacher)
-        ]
         captioner = loop.train(
-            chosen, data, reader, run, place, start=start, prepare=prepare, teachers=teachers,
+            chosen, data, reader, run, place, start=start, prepare=prepare,
             save_seconds=options.checkpoint_every, entities=options.entities and Entities(options.entities),
         )  # fmt: skip
         first = distributed.current().first

@@ -199,8 +199,8 @@ def log_probability(alphas: Tensor, places: Tensor) -> Tensor:
     return precise(chosen).clamp(min=torch.finfo(torch.float32).tiny).log()
 
 
-# The loss so far () and the decoder's output -> the loss with the term, and means to log by name.
-BatchTerm = Callable[[Tensor, Output], tuple[Tensor, dict[str, Tensor]]]
+# What is added to the loss of a batch for the decoder's output (), and means to log by name.
+Term = Callable[[Output], tuple[Tensor, dict[str, Tensor]]]
 
 
 class BatchLoss(NamedTuple):
@@ -220,7 +220,7 @@ def caption_loss(
     label_smoothing: float = 0.0,
     bound: VariationalBound | None = None,
     done: float = 1.0,
-    terms: Sequence[BatchTerm] = (),
+    terms: Sequence[Term] = (),
 ) -> BatchLoss:
     """Equation 14; with hard attention the bound of section 4.1 takes the place of log p(y|a).
 
@@ -232,7 +232,7 @@ def caption_loss(
         label_smoothing: of the words' losses; a bound has its own.
         bound: the estimator of hard attention's bound, with N samples of each caption.
         done: share of the training that is done, for an annealed coin.
-        terms: applied one after the other, before the penalty.
+        terms: added before the penalty.
     """
     if bound is None:
         output = decoder(a, captions)
@@ -247,8 +247,9 @@ def caption_loss(
         if estimate.advantage.numel():  # over the captions with a sample, about half of them
             means |= {"reward": (estimate.advantage + estimate.baseline).mean(), "baseline": estimate.baseline.mean()}
     for term in terms:
-        loss, more = term(loss, output)
-        means |= more
+        extra, logged = term(output)
+        loss = loss + extra
+        means |= logged
     within = captions != PAD
     words = int(within.sum())
     penalty = doubly_stochastic_penalty(output.alphas, within).mean()

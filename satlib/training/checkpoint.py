@@ -95,7 +95,6 @@ class Header(Struct):
     stored_recipe: dict[str, Any] = field(name="recipe")
     captions: str
     progress: Progress
-    teachers: list[str] | None = None
     scaler: dict[str, int | float] = {}
 
 
@@ -181,8 +180,7 @@ class Identity:
     """What a checkpoint must share with the run that resumes from it."""
 
     recipe: Recipe
-    captions: str  # SHA-256 of the vocabulary and the training captions
-    teachers: list[str] | None  # SHA-256 of each teacher's weights
+    captions: str  # SHA-256 of the vocabulary, the training captions and their boxes
 
     def check(self, header: Header, path: Path) -> None:
         """Compare with a checkpoint's header.
@@ -192,10 +190,6 @@ class Identity:
         """
         if header.captions != self.captions:
             raise SatlibError(f"{path} was made with other training captions or boxes; name another folder with --out")
-        if header.teachers != self.teachers:
-            raise SatlibError(
-                f"{path} was begun with other teachers; repeat the first command's --teacher, or name another folder with --out"
-            )
         before, now = from_dict(header.stored_recipe).to_dict(), self.recipe.to_dict()
         for section in now:
             if section in ("name", "decoding"):
@@ -244,7 +238,6 @@ def save(path: Path, state: RunState, identity: Identity) -> None:
         identity.recipe.to_dict(),
         identity.captions,
         state.progress,
-        identity.teachers,
         state.scaler.state_dict(),
     )
     write_safetensors(path, state.tensors(), header)

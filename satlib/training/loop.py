@@ -11,7 +11,7 @@ batch, and the first writes the files.
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import islice, tee
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from satlib.beyond import terms
+from satlib.beyond import boxes
 from satlib.beyond.rewards import reward_loss
 from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet
@@ -57,7 +57,6 @@ def train(
     start: Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     prepare: Callable[[Captioner], None] | None = None,
-    teachers: Sequence[tuple[Captioner, Reader]] = (),
     save_seconds: float = SAVE_SECONDS,
     entities: Entities | None = None,
 ) -> Captioner:
@@ -75,7 +74,6 @@ def train(
         start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be of another kind.
         on_epoch: called with each finished epoch's record, once it is safe on disk; an exception from it ends the training.
         prepare: called with the fresh captioner, to change a part of it before anything else is done.
-        teachers: trained models to distil from (`satlib.beyond.distillation`), each with its reader.
         save_seconds: age in seconds of the last checkpoint at which one is written within an epoch; 0: after every batch.
         entities: the boxes of the training captions' phrases, if `objective.boxes` gives them a weight.
 
@@ -87,7 +85,7 @@ def train(
     with ExitStack() as held:
         distributed.current().from_first(lambda: held.enter_context(locked(run)))
         trainer = Trainer(
-            recipe, data, reader, run, torch.device(device), progress, start, prepare, teachers, save_seconds, entities
+            recipe, data, reader, run, torch.device(device), progress, start, prepare, save_seconds, entities
         )
         with stop_requests() as stop:
             trainer.run(stop, on_epoch)
@@ -109,7 +107,6 @@ class Trainer:
         progress: bool = True,
         start: Path | None = None,
         prepare: Callable[[Captioner], None] | None = None,
-        teachers: Sequence[tuple[Captioner, Reader]] = (),
         save_seconds: float = SAVE_SECONDS,
         entities: Entities | None = None,
     ) -> None:
@@ -127,8 +124,8 @@ class Trainer:
         self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
-        self.terms, boxes, hashes = terms.create(self.captioner, data, teachers, entities)
-        self.identity = Identity(recipe, self.data.hash + boxes, hashes)
+        self.terms = boxes.terms(entities, data, self.captioner)
+        self.identity = Identity(recipe, self.data.hash + "".join(term.hash for term in self.terms))
         self.low = precision(recipe.training.precision, device)
         self.state = RunState.fresh(self.captioner, self.low)
         resumed = self.ranks.from_first(lambda: self._begin(start))
@@ -290,7 +287,7 @@ class Trainer:
             objective.label_smoothing,
             self.state.bound,
             self.done(),
-            [term.term(batch, a, places) for term in self.terms],
+            [partial(term, batch, places) for term in self.terms],
         )
 
     def _reward_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
