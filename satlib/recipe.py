@@ -219,7 +219,12 @@ class DecodingConfig(_Section):
 # fmt: on
 
 # Options that earlier versions had, with the values at which they changed nothing: stored models have them in their headers.
-REMOVED: dict[str, Any] = {"data.buffer": 4000, "decoder.normaliser": "softmax", "objective.words": 0.0, "objective.distillation": 0.5}
+REMOVED: dict[str, Any] = {
+    "data.buffer": 4000,
+    "decoder.normaliser": "softmax",
+    "objective.words": 0.0,
+    "objective.distillation": 0.5,
+}
 
 
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):

@@ -214,7 +214,6 @@ class TestTheWholeWay:
         done("evaluate", "another", "--data", str(run[0]), "--split", "dev")
         assert (tmp_path / "runs" / "another" / "evaluation-dev.json").is_file()
 
-
     def test_a_trained_encoder_needs_no_features(self, folder, capsys):
         done("features", "own-folder", *changes(folder), "--set", "encoder.train=true")
         assert "there is nothing to compute beforehand" in capsys.readouterr().out
