@@ -605,7 +605,7 @@ for name, rows in forced.items():
 # for images, whose vectors have heard their neighbours, too.
 #
 # ## From here to the Transformer
-# <!-- index: claim: keys and values are apart | scores of one vector, the mean of another, as in memory networks and Transformers | satlib.model.attention.SoftAttention | tests/test_translation.py::test_scores_from_one_embedding_and_the_mean_of_another -->
+# <!-- index: claim: keys and values are apart | scores of one vector, the mean of another, as in memory networks and Transformers | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 #
 # Three years later Vaswani et al. (2017) kept the three lines and changed what is around them. The score is a dot product,
 # so all words ask at once in one multiplication of matrices, and it is divided by $\sqrt d$

@@ -182,7 +182,7 @@ reveal("zeros, percent", my_guess_zeros, 100 * (a == 0).float().mean().item())
 # the other eye.
 #
 # ## What a place can see
-# <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.lessons.seeing.receptive_field | tests/test_seeing.py::TestReceptiveField::test_vgg19 -->
+# <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.exercises.ex02.receptive_field | tests/test_seeing.py::test_the_receptive_field_of_vgg19 -->
 #
 # > **Paper, section 5.4.** Four poolings by 2 lie between the pixels and the map: $224 / 2^4 = 14$. To be drawn on the
 # > photograph, the weights are enlarged 16 times and smoothed with a Gaussian, because the receptive fields are large.
@@ -329,7 +329,7 @@ reveal("with 7 x 7, pixels", my_guess_far, far[7])
 # to look at it, and on the right it does, at the tip. **If you want to read maps, design the fields first.**
 #
 # ## Back to pixels
-# <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.lessons.seeing.project | tests/test_seeing.py::TestProject::test_with_relu_it_is_autograd_with_the_gate_moved -->
+# <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.lessons.seeing.project | tests/test_seeing.py::test_a_projection_is_autograd_with_the_relus_gate_moved -->
 #
 # But what does a place look for: which pattern of pixels makes one of its numbers large? Zeiler and Fergus (2014) keep one
 # activation, set all others of its layer to zero, and run the network backwards, as a *deconvnet*:
@@ -400,7 +400,7 @@ for row, (layer, window) in zip(grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 
 show_photographs(figure)
 
 # %% [markdown]
-# <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.lessons.seeing.project | tests/test_seeing.py::TestProject::test_stays_inside_the_receptive_field -->
+# <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.lessons.seeing.project | tests/test_seeing.py::test_a_projection_is_autograd_with_the_relus_gate_moved -->
 #
 # Each row is one feature map, at its peaks in three photographs: the pixels, and what of them the activation came from. The
 # photographs differ, and yet what the map took from them is alike: one bright spot in the first row, several close together
@@ -466,7 +466,7 @@ reveal("cosine of the eyes", my_guess_eyes, nearest["eye", "chelsea"][0])
 # classes apart. And where nothing is alike, the number says so: the eye's best match in the coffee is a spoon, with 0.07.
 #
 # ## What each layer knows about an object
-# <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satcourse.lessons.seeing.look | tests/test_seeing.py::TestLayers::test_maps_are_what_each_module_gives -->
+# <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satcourse.lessons.seeing.look | tests/test_seeing.py::test_maps_are_what_each_module_gives -->
 #
 # > **Paper, section 1.** The top layer distils a picture to its most salient objects, and may lose what a rich caption
 # > needs. A lower layer keeps more, but then the model needs a way to find what matters: attention.
@@ -510,7 +510,7 @@ reveal("linear classifier, percent", my_guess_linear, colour["linear"]["conv5_4"
 # few layers early. (Bars: 95 percent intervals.)
 #
 # ## The map moves along
-# <!-- index: claim: invariance grows with depth (Zeiler and Fergus, figure 5) | change of features under translation, scale, rotation | satcourse.lessons.seeing.change | tests/test_seeing.py::TestChange::test_an_image_and_itself_are_no_distance_apart -->
+# <!-- index: claim: invariance grows with depth (Zeiler and Fergus, figure 5) | change of features under translation, scale, rotation | satcourse.lessons.seeing.change | tests/test_seeing.py::test_a_mirror_image_keeps_the_mean_and_one_is_as_far_as_another_photograph -->
 #
 # A cat two pixels lower is the same cat. Are its features the same? Like Zeiler and Fergus we move, enlarge and turn
 # pictures and measure how far the features go, in units of the distance to another photograph: 0 is unchanged, 1 is "might
@@ -569,7 +569,7 @@ show_photographs(figure)
 # in the picture.
 #
 # ### What the mean forgets
-# <!-- index: claim: one vector for a picture loses where things are | halves exchanged: the map changes, its mean hardly | satcourse.lessons.seeing.change | tests/test_seeing.py::TestChange::test_a_mirror_image_keeps_the_mean_and_nothing_else -->
+# <!-- index: claim: one vector for a picture loses where things are | halves exchanged: the map changes, its mean hardly | satcourse.lessons.seeing.change | tests/test_seeing.py::test_a_mirror_image_keeps_the_mean_and_one_is_as_far_as_another_photograph -->
 #
 # Cut each photograph down the middle and swap its halves. A caption that says "left of" would have to change. **How far does the
 # mean of `conv5_4` go, from 0 to 1?**
@@ -775,9 +775,6 @@ print(f"largest difference between batches of 2 and of 3: {difference:.4f}")
 assert torch.equal(a[0, 17], maps["conv5_4"][0, :, 1, 3])
 assert 0.925 < (a == 0).float().mean() < 0.935, "93 percent"
 assert abs(int((eye_vector > 0).sum()) - 19) < 3, "19 numbers"
-for layer, side in sides.items():
-    top, _, bottom, _ = seeing.receptive_field(encoder, layer, (3, 3))
-    assert bottom - top == side
 assert (sides["conv1_2"], sides["conv4_4"], sides["conv5_4"]) == (5, 116, 252)
 assert abs(np.mean(half) - 74) < 1.5, "less than five cells"
 assert [receptive_field([(k, s) for k, s, _ in DESIGNS[n]]) for n in (7, 14)] == [126, 58]

@@ -1,13 +1,12 @@
-"""What a convolutional network sees: the maps of each layer, what they know of an object, projections to pixels, invariance.
+"""What a convolutional network sees: the maps of each layer, projections to pixels, invariance (notebook 02).
 
-The methods of M. D. Zeiler and R. Fergus, "Visualizing and Understanding Convolutional Networks" (ECCV 2014), applied to the
-encoder of section 3.1.1. Layers and projections need an encoder whose body is a plain sequence of convolutions, ReLUs and max
-pools: `vgg19` or `alexnet`. Layers are named as in VGG: conv5_4 is the fourth convolution of the fifth block *after its ReLU*,
-pool4 the max pool that ends the fourth block.
+The methods of M. D. Zeiler and R. Fergus, "Visualizing and Understanding Convolutional Networks" (ECCV 2014), for encoders whose
+body is a plain sequence of convolutions, ReLUs and max pools: vgg19 and alexnet. Layers are named as in VGG: conv5_4 is the fourth
+convolution of the fifth block *after its ReLU*, pool4 the max pool that ends the fourth block.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,18 +23,9 @@ WINDOW, SHORTEST = 160, 256  # pixels: side of the window, and shortest side of 
 
 
 def layer_names(encoder: Encoder) -> dict[str, int]:
-    """Name of each layer -> index of its module in the encoder's body, from the pixels upwards.
-
-    Raises:
-        SatlibError: the body is not a plain sequence of convolutions, ReLUs and max pools.
-    """
-    kinds = (nn.Conv2d, nn.ReLU, nn.MaxPool2d)
-    if not isinstance(encoder.body, nn.Sequential) or not all(isinstance(module, kinds) for module in encoder.body):
-        raise SatlibError(
-            f"{encoder.name} is not a plain sequence of convolutions, ReLUs and max pools; use vgg19 or alexnet"
-        )
+    """Name of each layer -> index of its module in the encoder's body, from the pixels upwards."""
     indices, block, number = {}, 1, 0
-    for index, module in enumerate(encoder.body):
+    for index, module in enumerate(encoder.body.children()):
         if isinstance(module, nn.ReLU):
             number += 1
             indices[f"conv{block}_{number}"] = index
@@ -45,41 +35,24 @@ def layer_names(encoder: Encoder) -> dict[str, int]:
     return indices
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trace:
-    """A forward pass, with the data that a projection back to pixels needs.
+    """A forward pass, with what a projection back to pixels needs.
 
-    Attributes:
-        maps: name of a layer -> its output (B, C, h, w).
-        switches: index of a max pool in the body -> the position of each output's maximum (B, C, h, w), as an index into the
-            flattened input map.
-        sizes: the input size (h, w) of each module of the body.
+    maps: name of a layer -> its output (B, C, h, w). switches: index of a max pool in the body -> position of each output's maximum
+    in the flattened input map (B, C, h, w). sizes: the input size (h, w) of each module of the body.
     """
 
-    maps: dict[str, Tensor]
-    switches: dict[int, Tensor]
-    sizes: list[tuple[int, int]]
+    maps: dict[str, Tensor] = field(default_factory=dict)
+    switches: dict[int, Tensor] = field(default_factory=dict)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
 
 
 def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
-    """Run the encoder and record the maps of the named layers and the switches of every max pool.
-
-    Wrap the call in `torch.no_grad()` if no gradients are needed.
-
-    Args:
-        encoder: an encoder that `layer_names` accepts.
-        images: (B, 3, H, W), RGB in 0..255, as for `Encoder.forward`.
-        layers: names from `layer_names`.
-
-    Raises:
-        SatlibError: the encoder has no layer of that name.
-    """
-    index_of, wanted = layer_names(encoder), {}
-    for layer in layers:
-        if layer not in index_of:
-            raise SatlibError(f"{encoder.name} has no layer {layer!r}; choose among {', '.join(index_of)}")
-        wanted[index_of[layer]] = layer
-    trace, x = Trace({}, {}, []), encoder.normalised(images)
+    """Run the encoder on images (B, 3, H, W), RGB in 0..255; record the named layers' maps and the switches of every max pool."""
+    index_of = layer_names(encoder)
+    wanted = {index_of[layer]: layer for layer in layers}
+    trace, x = Trace(), encoder.normalised(images)
     for index, module in enumerate(encoder.body.children()):
         trace.sizes.append((x.shape[2], x.shape[3]))
         if isinstance(module, nn.MaxPool2d):
@@ -93,7 +66,7 @@ def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
 
 
 def unpool(values: Tensor, switches: Tensor, size: tuple[int, int]) -> Tensor:
-    """Put each value back at the position of its maximum, zeros elsewhere: `(B, C, h, w) -> (B, C, *size)`.
+    """Put each value back at the position of its maximum, zeros elsewhere: (B, C, h, w) -> (B, C, *size).
 
     If pooling windows overlap, values with the same position are summed.
     """
@@ -103,18 +76,10 @@ def unpool(values: Tensor, switches: Tensor, size: tuple[int, int]) -> Tensor:
 
 @torch.no_grad()
 def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int, place: tuple[int, int]) -> Tensor:
-    """Project one activation back to pixels with a deconvnet (Zeiler and Fergus, section 2.1).
+    """Project one activation, at a place (row, column), back to pixels with a deconvnet (Zeiler and Fergus, section 2.1).
 
-    All other activations of the layer are set to zero. From the layer downwards, each max pool is inverted with its switches,
-    each ReLU is applied to the signal that comes down, and each convolution is replaced by its transpose, without the bias.
-
-    Args:
-        encoder: the encoder that produced the trace.
-        trace: the trace of a batch of images, with the layer among its maps.
-        layer: name of the layer.
-        image: index of the image in the batch.
-        channel: index of the feature map.
-        place: (row, column) of the activation.
+    All other activations of the layer are zero. Downwards, each max pool is inverted with its switches, each ReLU is applied to the
+    signal that comes down, and each convolution is replaced by its transpose, without the bias.
 
     Returns:
         (3, H, W), RGB, positive and negative, in the units of the body's input.
@@ -135,43 +100,17 @@ def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int
     return signal[0].flip(0) if encoder.channels == "BGR" else signal[0]
 
 
-def receptive_field(encoder: Encoder, layer: str, place: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The pixels that can change one activation: top, left, bottom, right, the last two exclusive.
-
-    The field may extend beyond the image: conv5_4 of VGG-19 sees 252 x 252 pixels, more than the 224 of an image.
-    """
-    modules: list[Any] = list(encoder.body.children())
-    first, last = list(place), list(place)
-    for index in range(layer_names(encoder)[layer], -1, -1):
-        module = modules[index]
-        if isinstance(module, nn.ReLU):
-            continue
-        for axis in (0, 1):
-            geometry = (module.kernel_size, module.stride, module.padding, module.dilation)
-            kernel, stride, padding, dilation = (value if isinstance(value, int) else value[axis] for value in geometry)
-            first[axis] = first[axis] * stride - padding
-            last[axis] = last[axis] * stride - padding + dilation * (kernel - 1)
-    return first[0], first[1], last[0] + 1, last[1] + 1
-
-
 def strongest(maps: Tensor, channel: int, count: int) -> list[tuple[int, tuple[int, int]]]:
-    """The peak of a feature map in each of the `count` images where it is largest: (image, (row, column)), the largest first.
-
-    Args:
-        maps: (B, C, h, w).
-        channel: index of the feature map.
-        count: the number of images.
-    """
+    """The peak (image, (row, column)) of a feature map in the `count` images where it is largest, the largest first: maps (B, C, h, w)."""
     peaks, places = maps[:, channel].flatten(1).max(1)
-    width = maps.shape[3]
     order = peaks.argsort(descending=True, stable=True)[:count].tolist()
-    return [(image, divmod(int(places[image]), width)) for image in order]
+    return [(image, divmod(int(places[image]), maps.shape[3])) for image in order]
 
 
 def side_holding(weights: Tensor, share: float) -> int:
     """Side of the smallest square around the centre of mass that contains a share of the weight: (H, W), non-negative."""
     weights = weights.double() / weights.double().sum()
-    rows, columns = (torch.arange(size, dtype=weights.dtype, device=weights.device) for size in weights.shape)
+    rows, columns = (torch.arange(size, dtype=weights.dtype) for size in weights.shape)
     y, x = weights.sum(1) @ rows, weights.sum(0) @ columns
     distances, order = torch.maximum((rows - y).abs().unsqueeze(1), (columns - x).abs()).flatten().sort()
     held = weights.flatten()[order].cumsum(0)
@@ -179,16 +118,10 @@ def side_holding(weights: Tensor, share: float) -> int:
 
 
 def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: float = 0.0) -> Image.Image:
-    """A photograph shifted, enlarged or rotated, cropped to a window of 160 x 160 (Zeiler and Fergus, figure 5).
+    """A photograph shifted down (pixels), enlarged or rotated (degrees anticlockwise), cut to 160 x 160 (Zeiler and Fergus, figure 5).
 
-    The photograph is scaled as for the view "crop" (`images.square`), its shortest side to 256. The window is smaller than the
-    encoder's square, so the crop contains pixels of the photograph only and no black border.
-
-    Args:
-        photo: RGB.
-        shift: pixels downwards, -48 to 48.
-        scale: enlargement about the centre, at least 1.
-        angle: rotation about the centre in degrees, anticlockwise.
+    It is scaled as for the view "crop", its shortest side to 256. The window is smaller than the encoder's square, so it contains
+    pixels of the photograph only and no black border.
 
     Raises:
         SatlibError: the window would leave the photograph.
@@ -196,34 +129,21 @@ def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: f
     farthest = (SHORTEST - WINDOW) // 2
     if abs(shift) > farthest or scale < 1 or (shift and (angle or scale > 1)):
         raise SatlibError(f"shift by at most {farthest} pixels; or, without a shift, scale by at least 1 or rotate")
-    wide = photo.resize(with_shortest(photo.size, SHORTEST), Image.Resampling.BILINEAR)
-    wide = centre(wide, SHORTEST, SHORTEST)
+    square = centre(photo.resize(with_shortest(photo.size, SHORTEST), Image.Resampling.BILINEAR), SHORTEST, SHORTEST)
     if angle:
-        wide = wide.rotate(angle, Image.Resampling.BICUBIC)
+        square = square.rotate(angle, Image.Resampling.BICUBIC)
     low, high = SHORTEST / 2 - WINDOW / 2 / scale, SHORTEST / 2 + WINDOW / 2 / scale
-    return wide.resize((WINDOW, WINDOW), Image.Resampling.BICUBIC, box=(low, low - shift, high, high - shift))
+    return square.resize((WINDOW, WINDOW), Image.Resampling.BICUBIC, box=(low, low - shift, high, high - shift))
 
 
 def change(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The change of features under a transformation: the Euclidean distance between before and after, layer by layer.
+    """The distance between features (B, ...) before and after a transformation, layer by layer: name -> (B,).
 
     The unit is the photograph's mean distance to the other photographs before the transformation: 0 is no change, 1 as far
     as another photograph. Layers of different sizes can therefore share an axis.
-
-    Args:
-        before: name of a layer -> features (B, ...) of at least two photographs.
-        after: the same for the transformed photographs.
-
-    Returns:
-        Name of a layer -> distances (B,).
-
-    Raises:
-        SatlibError: there is only one photograph.
     """
     distances = {}
     for name, features in before.items():
-        if len(features) < 2:
-            raise SatlibError("the change is measured relative to other photographs; give at least two photographs")
         flat = features.flatten(1)
         others = torch.stack([(flat - one).norm(dim=1).sum() for one in flat]) / (len(flat) - 1)
         distances[name] = (after[name].flatten(1) - flat).norm(dim=1) / others

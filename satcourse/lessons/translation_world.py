@@ -1,4 +1,4 @@
-"""A small world for translation: plain English into Orrish, an invented language with another word order and inflection.
+"""A small world for translation (notebook 01): plain English into Orrish, an invented language with another word order and inflection.
 
 The English sentences come from a grammar of a few rules (`RULES`), which generates sentences of any length. Orrish has
 properties that defeat a word-by-word translation:
@@ -7,9 +7,6 @@ properties that defeat a word-by-word translation:
 - adjectives follow their noun, the nearest first; "a" and "some" are not translated;
 - prepositions follow their noun phrase; verbs stand at the end of their clause, after object and adverb;
 - "does not" and "do not" are one word, after the verb.
-
-`translate` parses an English sentence by the grammar and translates it into Orrish. Each Orrish word comes with the index of
-its English source word: the true alignment, with which a model's attention can be compared.
 """
 
 import random
@@ -23,6 +20,13 @@ class SentencePair(NamedTuple):
 
     source: str
     target: str
+
+
+class Word(NamedTuple):
+    """A word of Orrish, and the index (from 0) of the English word that it translates."""
+
+    text: str
+    source: int
 
 
 def _lexicon(entries: str) -> dict[str, str]:
@@ -40,10 +44,7 @@ ADVERBS = _lexicon("often:ofte slowly:lente today:hodie again:denove")
 PREPOSITIONS = _lexicon("under:sub near:apu behind:retro with:kun")
 CONJUNCTIONS = _lexicon("and:e but:ma while:dum because:kar")
 DETERMINERS = _lexicon("the:l my:m our:n every:siv a: some:")
-ONE, MANY = (
-    ("the", "my", "our", "every", "a"),
-    ("the", "my", "our", "some"),
-)  # determiners of the singular, of the plural
+ONE, MANY = ("the", "my", "our", "every", "a"), ("the", "my", "our", "some")  # determiners, singular and plural
 VERBS = TRANSITIVE | INTRANSITIVE
 
 # The expansions of each symbol; frequent ones are listed twice. "1" is singular, "n" plural; lower case marks words.
@@ -74,15 +75,7 @@ RULES = {
     "PREPOSITION": tuple(PREPOSITIONS),
     "CONJUNCTION": tuple(CONJUNCTIONS),
 }
-_PATIENCE = 20_000  # rejected sentences in a row
 _CHOICES = {symbol: [choice.split() for choice in choices] for symbol, choices in RULES.items()}
-
-
-class Word(NamedTuple):
-    """A word, and the index (from 0) of the English word that it translates."""
-
-    text: str
-    source: int
 
 
 def _sentence(rng: random.Random, longest: int) -> list[str]:
@@ -101,54 +94,38 @@ def _sentence(rng: random.Random, longest: int) -> list[str]:
 
 
 def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[SentencePair]:
-    """Distinct sentences of the small world with their translations, in random order; every length is equally frequent.
+    """Distinct sentences of `shortest` (at least 3) to `longest` words with their translations, in random order.
 
-    Args:
-        count: the number of pairs.
-        seed: the same seed gives the same sentences.
-        shortest: the number of words in the shortest English sentence, at least 3.
-        longest: the number of words in the longest.
-
-    Raises:
-        SatlibError: `shortest` is below 3, `longest` is below `shortest`, or there are too few sentences.
+    Every length is equally frequent. There must be that many sentences of each length.
     """
-    if not 3 <= shortest <= longest:
-        raise SatlibError(
-            f"no sentence has {shortest} to {longest} words; the shortest sentences have 3, so set shortest to 3 or more"
-        )
     rng, lengths = random.Random(seed), range(shortest, longest + 1)
     missing = {length: count // len(lengths) + (i < count % len(lengths)) for i, length in enumerate(lengths)}
     sentences: dict[str, None] = {}
-    rejected = 0
     while len(sentences) < count:
-        if rejected == _PATIENCE:
-            scarce = next(length for length in lengths if missing[length])
-            raise SatlibError(
-                f"too few sentences of {scarce} words for {count} pairs; ask for fewer, or for longer ones"
-            )
         words = _sentence(rng, longest)
         sentence = " ".join(words)
         if missing.get(len(words)) and sentence not in sentences:
             missing[len(words)] -= 1
             sentences[sentence] = None
-            rejected = 0
-        else:
-            rejected += 1
     order = list(sentences)
     rng.shuffle(order)
     return [SentencePair(sentence, " ".join(word.text for word in translate(sentence))) for sentence in order]
 
 
 def translate(sentence: str) -> list[Word]:
-    """Translate an English sentence of the small world into Orrish.
+    """Translate an English sentence of the small world into Orrish, each word with the index of its English word: the true alignment.
 
     Raises:
         SatlibError: the grammar has no such sentence; the message gives the word and what may stand there.
     """
-    return _Reader(sentence.split()).sentence()
+    parser = _Parser(sentence.split())
+    orrish = parser.clause()
+    while parser.next:
+        orrish += [parser.word(CONJUNCTIONS), *parser.clause()]
+    return orrish
 
 
-class _Reader:
+class _Parser:
     """Parses one sentence from left to right. Each method reads a phrase and returns it in Orrish."""
 
     def __init__(self, words: list[str]) -> None:
@@ -160,60 +137,52 @@ class _Reader:
         return self.words[self.at] if self.at < len(self.words) else ""
 
     def take(self, *allowed: str) -> Word:
-        """Read one of these words."""
+        """Read one of these English words."""
         if self.next not in allowed:
             problem = f"{self.next!r} stands" if self.next else "the sentence ends"
-            expected = ", ".join(allowed[:4]) + (", ..." if len(allowed) > 4 else "")
-            raise SatlibError(f"word {self.at + 1}: {problem} where the grammar expects one of: {expected}")
+            raise SatlibError(f"word {self.at + 1}: {problem} where the grammar expects one of: {', '.join(allowed)}")
         self.at += 1
         return Word(self.words[self.at - 1], self.at - 1)
 
-    def say(self, lexicon: dict[str, str], ending: str = "") -> Word:
+    def word(self, lexicon: dict[str, str]) -> Word:
         """Read a word of the lexicon and translate it."""
-        word = self.take(*lexicon)
-        return Word(lexicon[word.text] + ending, word.source)
-
-    def sentence(self) -> list[Word]:
-        orrish = self.clause()
-        while self.next:
-            orrish += [self.say(CONJUNCTIONS), *self.clause()]
-        return orrish
+        english, source = self.take(*lexicon)
+        return Word(lexicon[english], source)
 
     def clause(self) -> list[Word]:
-        thing, several = self.thing()
-        does = self.does(several)
+        thing, plural = self.thing()
+        does = self.does(plural)
         # The adverb: last in English, before the object in Orrish.
-        return [*thing, self.say(ADVERBS), *does] if self.next in ADVERBS else thing + does
+        return [*thing, self.word(ADVERBS), *does] if self.next in ADVERBS else thing + does
 
     def thing(self) -> tuple[list[Word], bool]:
         """A noun phrase, and whether it is plural."""
         determiner, adjectives = self.take(*DETERMINERS), []
         while self.next in ADJECTIVES:
-            adjectives.append(self.take(*ADJECTIVES))
-        one = tuple(NOUNS) if determiner.text in ONE else ()
-        noun = self.take(*one, *(RULES["NOUNn"] if determiner.text in MANY else ()))
-        several = noun.text not in NOUNS
-        singular = NOUNS[noun.text.removesuffix("s") if several else noun.text]
-        ending = singular[-1] + "n" * several
-        orrish = (
-            [Word(DETERMINERS[determiner.text] + ending, determiner.source)] if DETERMINERS[determiner.text] else []
-        )
-        orrish += [Word(singular + "n" * several, noun.source)]
-        orrish += [Word(ADJECTIVES[word.text] + ending, word.source) for word in reversed(adjectives)]
+            adjectives.append(self.word(ADJECTIVES))
+        singulars = RULES["NOUN1"] if determiner.text in ONE else ()
+        noun = self.take(*singulars, *(RULES["NOUNn"] if determiner.text in MANY else ()))
+        plural = noun.text not in NOUNS
+        stem = NOUNS[noun.text.removesuffix("s") if plural else noun.text]
+        n = "n" * plural
+        orrish = [Word(stem + n, noun.source)]
+        orrish += [Word(text + stem[-1] + n, source) for text, source in reversed(adjectives)]
+        if DETERMINERS[determiner.text]:
+            orrish.insert(0, Word(DETERMINERS[determiner.text] + stem[-1] + n, determiner.source))
         if self.next in PREPOSITIONS:
-            preposition = self.say(PREPOSITIONS)
+            preposition = self.word(PREPOSITIONS)
             orrish += [*self.thing()[0], preposition]
         elif self.next == "that":
-            orrish += [Word("ki", self.take("that").source), *self.does(several)]
-        return orrish, several
+            orrish += [Word("ki", self.take("that").source), *self.does(plural)]
+        return orrish, plural
 
-    def does(self, several: bool) -> list[Word]:
+    def does(self, plural: bool) -> list[Word]:
         """A verb phrase: the object stands before the verb."""
-        negation, ending = [], "" if several else "s"
+        negation, ending = [], "" if plural else "s"
         if self.next in ("does", "do"):
-            self.take("do" if several else "does")
+            self.take("do" if plural else "does")
             negation, ending = [Word("nu", self.take("not").source)], ""
         verb = self.take(*(stem + ending for stem in VERBS))
-        stem = verb.text.removesuffix("s") if ending else verb.text
+        stem = verb.text.removesuffix(ending)
         thing = self.thing()[0] if stem in TRANSITIVE else []
-        return [*thing, Word(VERBS[stem] + ("in" if several else "as"), verb.source), *negation]
+        return [*thing, Word(VERBS[stem] + ("in" if plural else "as"), verb.source), *negation]
