@@ -84,14 +84,13 @@ class DecoderConfig(_Section):
     kind: Annotated[Literal["lstm", "transformer"], Meta(description=
         "the decoder: lstm (section 3.1.2), or transformer (Vaswani et al., 2017), which looks at the places with several "
         "heads in each layer; embedding, energy, attention_hidden, gate and output_tanh are the LSTM's, and "
-        "layers, heads and tied the Transformer's")] = "lstm"
+        "layers and heads the Transformer's")] = "lstm"
     embedding: Annotated[int, Meta(ge=1, le=16_384, description="m, the size of the word embedding")] = 512
     hidden: Annotated[int, Meta(ge=1, le=16_384, description=
         "n, the size of the LSTM state; of all vectors of a Transformer, the word embedding among them")] = 512
     layers: Annotated[int, Meta(ge=1, le=100, description="the number of layers")] = 2
     heads: Annotated[int, Meta(ge=1, le=1024, description=
         "the number of heads in each layer, a divisor of decoder.hidden; each has a map of its own")] = 4
-    tied: Annotated[bool, Meta(description="whether the word embedding is the output matrix, too")] = True
     attention: Annotated[Literal["soft", "hard", "none"], Meta(description=
         "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)")] = "soft"
     energy: Annotated[Literal["additive", "concat", "general", "dot"], Meta(description=
@@ -222,6 +221,7 @@ class DecodingConfig(_Section):
 REMOVED: dict[str, Any] = {
     "data.buffer": 4000,
     "decoder.normaliser": "softmax",
+    "decoder.tied": True,
     "objective.words": 0.0,
     "objective.distillation": 0.5,
 }

@@ -72,7 +72,7 @@ def torchs(model):
     return twin, maps
 
 
-@pytest.mark.parametrize("changes", [{}, {"layers": 1, "heads": 4}, {"layers": 3, "heads": 1, "tied": False}])
+@pytest.mark.parametrize("changes", [{}, {"layers": 1, "heads": 4}, {"layers": 3, "heads": 1}])
 def test_it_is_that_of_torch(changes):
     model, a, captions = decoder(**changes), images(), torch.randint(0, K, (B, C))
     twin, maps = torchs(model)
@@ -82,8 +82,7 @@ def test_it_is_that_of_torch(changes):
     future = torch.ones(C, C, dtype=torch.bool).triu(1)
     h = twin(previous + sinusoids, a, tgt_mask=future)
     output = model(a, captions)
-    expected = h @ model.embedding.weight.T if model.config.tied else model.output(h)
-    torch.testing.assert_close(output.logits, expected, **EXACT)
+    torch.testing.assert_close(output.logits, h @ model.embedding.weight.T, **EXACT)
     torch.testing.assert_close(output.states, h, **EXACT)
     all_maps = torch.stack(maps, 1).permute(0, 3, 1, 2, 4)  # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
     torch.testing.assert_close(model.maps(a, captions), all_maps, **EXACT)
@@ -132,9 +131,7 @@ def test_several_words_after_several_words():
 @pytest.mark.parametrize("how", ["greedy", "beam", "sample"])
 def test_scores_and_maps_are_those_of_the_words(how):
     """Caches follow their hypotheses: fed back, the words have the same probability and maps."""
-    model, a = decoder(tied=False), 2 * images(count=6)
-    with torch.no_grad():
-        model.output.bias[END] -= 1.0
+    model, a = decoder(), 2 * images(count=6)
     if how == "beam":
         found = search.beam_search(model, a, 4, 6)
     else:
@@ -214,8 +211,6 @@ class TestRuns:
             rows = (each.decoder.embedding.weight[each.vocabulary.number(word)] for each in (run[0], more))
             assert torch.equal(*rows)
         assert "pink" in more.vocabulary
-        with pytest.raises(SatlibError, match="does not fit the recipe"):
-            tiny.train(tmp_path / "untied", *still, "decoder.tied=false", **settings)
 
     def test_the_doctor_looks_for_no_gate(self, run):
         with pytest.raises(doctor.Unknown, match="has no gate"):
@@ -275,7 +270,7 @@ class TestRuns:
         assert lit.alphas[1].max() < 1
 
 
-@pytest.mark.parametrize("changes", [(), ("training.average=0.9", "decoder.tied=false")])
+@pytest.mark.parametrize("changes", [(), ("training.average=0.9",)])
 def test_a_stopped_run_ends_with_the_bits_of_one_that_was_not(changes, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
     data = scenes.load(3, 1, 0)
@@ -303,7 +298,7 @@ def test_a_stopped_run_ends_with_the_bits_of_one_that_was_not(changes, tmp_path,
 
 
 def test_rewards_reach_every_weight():
-    model, a = decoder(tied=False), images()
+    model, a = decoder(), images()
     reward_loss(model, a, lambda made: made.lengths.double(), samples=3, max_length=4).loss.backward()
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters())
     assert UNKNOWN not in {word for each in search.sample(model, a, 4) for word in each.words}

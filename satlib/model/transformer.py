@@ -107,7 +107,7 @@ class TransformerDecoder(nn.Module):
         """Make a decoder with fresh weights.
 
         Args:
-            config: `hidden` is d, a multiple of `heads`; `layers`, `heads`, `tied` and `dropout` count too, the other options do not.
+            config: `hidden` is d, a multiple of `heads`; `layers`, `heads` and `dropout` count too, the other options do not.
             annotation_dim: D.
             vocabulary_size: K, special words included.
         """
@@ -119,7 +119,6 @@ class TransformerDecoder(nn.Module):
             Layer(d, config.heads, annotation_dim, config.dropout) for _ in range(config.layers)
         )
         self.norm = nn.LayerNorm(d)
-        self.output = None if config.tied else nn.Linear(d, K)
         self.dropout = nn.Dropout(config.dropout)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
 
@@ -151,8 +150,8 @@ class TransformerDecoder(nn.Module):
         return self.norm(x), torch.stack(maps, 2), Cache(torch.stack(pasts, 1))
 
     def logits(self, h: Tensor) -> Tensor:
-        """(..., d) -> (..., K)."""
-        return functional.linear(h, self.embedding.weight) if self.output is None else self.output(h)
+        """E N x_t: (..., d) -> (..., K); the word embedding is the output matrix, too."""
+        return functional.linear(h, self.embedding.weight)
 
     def predict(self, view: View, state: Cache, words: Tensor) -> Prediction:
         """The next word's logits, after one more word for each of B rows; see `decoder.Decoder.predict`."""

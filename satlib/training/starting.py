@@ -21,10 +21,10 @@ from satlib.training.optimisation import trained_part
 
 # The options of the decoder that decide which weights there are, and what they do.
 _SIZES = (
-    "kind", "embedding", "hidden", "layers", "heads", "tied", "attention_hidden", "energy", "gate", "output_tanh",
+    "kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "energy", "gate", "output_tanh",
 )  # fmt: skip
 _SEEN = ("name", "view", "scale")  # what the annotation vectors are
-_OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word; a tied embedding is alone
+_OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
 
 
 def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
