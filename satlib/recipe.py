@@ -200,8 +200,6 @@ class TrainingConfig(_Section):
         "the number format of matrix products; auto is bf16 on a GPU with bf16 hardware, fp16 on any other GPU, and "
         "float32 elsewhere")] = "auto"
     seed: Annotated[int, Meta(ge=0, description="the seed of all random numbers")] = 0
-    logger: Annotated[Literal["none", "tensorboard", "trackio"], Meta(description=
-        "what the epochs' figures are also logged to, beside log.jsonl; it must be installed")] = "none"
 
 
 class DecodingConfig(_Section):
