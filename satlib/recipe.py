@@ -222,6 +222,7 @@ REMOVED: dict[str, Any] = {
     "decoder.tied": True,
     "objective.words": 0.0,
     "objective.distillation": 0.5,
+    "training.logger": "none",
 }
 
 

@@ -23,7 +23,7 @@ from satlib.model.captioner import Captioner
 from satlib.model.transformer import TransformerDecoder, positions
 from satlib.page import export, live
 from satlib.recipe import DecoderConfig
-from satlib.training import doctor, loop, plugged, starting
+from satlib.training import loop, plugged, starting
 
 B, L, D, K, C = 3, 5, 8, 7, 4
 EXACT = {"atol": 1e-10, "rtol": 0.0}
@@ -211,10 +211,6 @@ class TestRuns:
             rows = (each.decoder.embedding.weight[each.vocabulary.number(word)] for each in (run[0], more))
             assert torch.equal(*rows)
         assert "pink" in more.vocabulary
-
-    def test_the_doctor_looks_for_no_gate(self, run):
-        with pytest.raises(doctor.Unknown, match="has no gate"):
-            doctor._gate(doctor.Evidence(captioner=run[0]))
 
     def test_light_by_hand(self, run):
         """On one head, on all, on one word of a caption: the others keep their maps, and at the model's own maps nothing changes."""
