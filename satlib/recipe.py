@@ -153,8 +153,6 @@ class RewardConfig(_Section):
     bleu1: Annotated[float, Meta(ge=0, description=
         "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order")] = 0.0
     bleu4: Annotated[float, Meta(ge=0, description="the weight of sentence BLEU-4 (which is 0 to 1)")] = 0.0
-    meteor: Annotated[float, Meta(ge=0, description=
-        "the weight of METEOR with exact word matches (which is 0 to 1); it favours recall")] = 0.0
     temperature: Annotated[float, Meta(ge=0.001, description=
         "the softmax temperature at which captions are sampled and their log-probability is taken")] = 0.5
 
@@ -222,6 +220,7 @@ REMOVED: dict[str, Any] = {
     "decoder.tied": True,
     "objective.words": 0.0,
     "objective.distillation": 0.5,
+    "reward.meteor": 0.0,
     "training.logger": "none",
 }
 

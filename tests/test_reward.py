@@ -23,7 +23,7 @@ from satlib.model.search import Rollout, rollout
 from satlib.recipe import DecoderConfig
 
 WORDS = ("dog", "cat", "runs", "sits", "a")
-WEIGHTED = rewards.RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0, meteor=5.0)
+WEIGHTED = rewards.RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0)
 references = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join), min_size=1, max_size=4)
 
 
@@ -73,10 +73,7 @@ class TestConsensus:
             ids,
             smoothing_function=SmoothingFunction().method2,
         )
-        # Beside "a cat sits": two of three words, in one chunk; "a" is a function word and weighs 1/4, the others 3/4.
-        agreement = (1 / 1.75) * (1 - 0.6 * (1 / 2) ** 0.2)
-        assert made.meteor("1", ids) == made.meteor("1", ids[:-1]) == pytest.approx(agreement)
-        assert made("1", ids) == pytest.approx(0.5 * made.cider("1", ids) + 2 * 3 / 4 + 3 * bleu4 + 5 * agreement)
+        assert made("1", ids) == pytest.approx(0.5 * made.cider("1", ids) + 2 * 3 / 4 + 3 * bleu4)
         assert made.cider("1", ids) > 0
 
     def test_of_a_rollout_stops_at_each_end(self):

@@ -29,7 +29,6 @@ REWARD_NAMES = {
     "cider": "CIDEr-D",
     "bleu1": "BLEU-1",
     "bleu4": "BLEU-4",
-    "meteor": "METEOR",
 }  # by the recipe's [reward]
 _OF_MAPS = ("map entropy", "map movement", "pointing", "pointing strict", "pointing by chance")
 
