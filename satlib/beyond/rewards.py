@@ -64,9 +64,7 @@ class Consensus:
                 f"reward.samples must be at least 2, not {config.samples}: each sample's baseline is the mean reward of the others"
             )
         if not config.cider + config.bleu1 + config.bleu4 > 0:
-            raise SatlibError(
-                "all weights of the reward are 0: set reward.cider, reward.bleu1 or reward.bleu4 above 0"
-            )
+            raise SatlibError("all weights of the reward are 0: set reward.cider, reward.bleu1 or reward.bleu4 above 0")
         self.config = config
         self._vocabulary = vocabulary
         self._references = {
