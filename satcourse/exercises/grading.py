@@ -52,7 +52,7 @@ def run(path: Path) -> NotebookNode:
 
     A cell that hangs is interrupted; after one that ends its kernel no other runs. The file is not changed.
     """
-    notebook = nbformat.read(path, 4)
+    notebook: Any = nbformat.read(path, 4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     for cell in cells:
         cell.outputs, cell.execution_count = [], None
