@@ -83,7 +83,6 @@ def test_it_is_that_of_torch(changes):
     h = twin(previous + sinusoids, a, tgt_mask=future)
     output = model(a, captions)
     torch.testing.assert_close(output.logits, h @ model.embedding.weight.T, **EXACT)
-    torch.testing.assert_close(output.states, h, **EXACT)
     all_maps = torch.stack(maps, 1).permute(0, 3, 1, 2, 4)  # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
     torch.testing.assert_close(model.maps(a, captions), all_maps, **EXACT)
     torch.testing.assert_close(output.alphas, all_maps.mean((2, 3)), **EXACT)
@@ -102,12 +101,14 @@ def test_annotation_vectors_of_another_size_and_an_odd_width():
 def test_step_by_step_with_a_cache_is_teacher_forcing():
     """One word at a time, with the cache; the same with none, in which all words before are read again."""
     model, a, captions = decoder(), images(), torch.randint(0, K, (B, C))
-    output, view, state = model(a, captions), model.view(a), model.initial_state(a)
+    output, annotations, state = model(a, captions), model.project(a), model.initial_state(a)
     previous = torch.full((B,), -1)
     for t in range(C):
-        logits, state, alpha, beta, place = model.predict(view, state, previous)
+        logits, state, alpha, beta, place = model.predict(annotations, state, previous)
         assert state.words.shape == (B, 2, 4, t + 1, 4)
-        h, maps, _ = model.read(view, model.initial_state(a), torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1))
+        h, maps, _ = model.read(
+            annotations, model.initial_state(a), torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1)
+        )
         torch.testing.assert_close(logits, model.logits(h[:, -1]), **EXACT)
         torch.testing.assert_close(alpha, maps[:, -1].mean((1, 2)), **EXACT)
         torch.testing.assert_close(logits, output.logits[:, t], **EXACT)
@@ -120,10 +121,10 @@ def test_step_by_step_with_a_cache_is_teacher_forcing():
 def test_several_words_after_several_words():
     """The mask of words that follow a cache: none sees the future."""
     model, a, words = decoder(), images(), torch.randint(0, K, (B, 5))
-    view = model.view(a)
-    whole, whole_maps, _ = model.read(view, model.initial_state(a), words)
-    _, _, state = model.read(view, model.initial_state(a), words[:, :2])
-    rest, rest_maps, _ = model.read(view, state, words[:, 2:])
+    annotations = model.project(a)
+    whole, whole_maps, _ = model.read(annotations, model.initial_state(a), words)
+    _, _, state = model.read(annotations, model.initial_state(a), words[:, :2])
+    rest, rest_maps, _ = model.read(annotations, state, words[:, 2:])
     torch.testing.assert_close(rest, whole[:, 2:], **EXACT)
     torch.testing.assert_close(rest_maps, whole_maps[:, 2:], **EXACT)
 

@@ -184,12 +184,12 @@ def reward_loss(
         baseline: of `RewardConfig`.
     """
     rows = torch.arange(len(a), device=a.device).repeat_interleave(samples)
-    view, state = decoder.view(a, expected), decoder.initial_state(a)
-    sampled = rollout(decoder, view.select(rows), state.select(rows), max_length, temperature)
+    annotations, state = decoder.project(a, expected), decoder.initial_state(a)
+    sampled = rollout(decoder, annotations.select(rows), state.select(rows), max_length, temperature)
     rewards, within, greedy = reward(sampled), within_caption(sampled), None
     if baseline == "greedy":
         with torch.no_grad():
-            greedy = reward(rollout(decoder, view, state, max_length, temperature=0.0))
+            greedy = reward(rollout(decoder, annotations, state, max_length, temperature=0.0))
     penalty = doubly_stochastic_penalty(sampled.alphas, within).mean()
     words = int(within.sum())
     means = {
