@@ -21,9 +21,6 @@ from msgspec import Meta, Struct
 
 from satlib.errors import SatlibError
 
-# Languages written without spaces between words; an empty text stands for all others.
-Language = Literal["", "zh", "ja", "th", "lo", "km", "my"]
-LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese"}
 OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
 View = Literal["whole", "crop"]  # which part of a photograph the encoder sees
 Look = Literal["expected", "probable", "sample"]  # what hard attention passes on when it generates captions
@@ -45,9 +42,6 @@ class DataConfig(_Section):
 
     name: Annotated[str, Meta(description=
         "the data set: its name, or the path of your own folder")] = "flickr8k"
-    language: Annotated[Language, Meta(description=
-        "the language of the captions, if it is written without spaces between words; each character is then a "
-        "token")] = ""
     vocabulary_size: Annotated[int, Meta(ge=3, le=1_000_000, description=
         "K, the largest size of the vocabulary, special tokens included")] = 10_000
     min_count: Annotated[int, Meta(ge=1, description=
@@ -216,6 +210,7 @@ class DecodingConfig(_Section):
 # Options that earlier versions had, with the values at which they changed nothing: stored models have them in their headers.
 REMOVED: dict[str, Any] = {
     "data.buffer": 4000,
+    "data.language": "",
     "decoder.normaliser": "softmax",
     "decoder.tied": True,
     "objective.words": 0.0,

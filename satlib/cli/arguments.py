@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from satlib.recipe import LANGUAGES, SECTIONS, declared
+from satlib.recipe import SECTIONS, declared
 
 SPLITS = ("train", "dev", "test")
 MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
@@ -127,12 +127,6 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
     "--json": {"action": "store_true", "help": "print the result as JSON (docs/scripts.md describes its form)"},
     "--beam": {"type": beam_width, "help": "beam width; by default the recipe's"},
-    "--language": {
-        "choices": tuple(LANGUAGES),
-        "default": "",
-        "help": "the captions' language, if it is written without spaces between words; a recipe for them sets data.language "
-        "to it",
-    },
     "--attention": {
         "metavar": "FILE:FUNCTION",
         "help": "your own attend(e, a) -> (z, alpha), from a .py file or a notebook, in place of softmax and weighted mean",

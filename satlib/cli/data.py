@@ -17,8 +17,6 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         command = actions.add_parser(action, help=text, description=text, formatter_class=Formatter)
         command.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         command.add_argument("name", metavar="DATA", help=what)
-        if action != "fetch":
-            add_shared(command, "--language")
         add_shared(command, "--data")
         command.set_defaults(action=run)
 
@@ -42,7 +40,7 @@ def check(options: argparse.Namespace) -> int:
     from satlib.data import check
     from satlib.data.datasets import data_root
 
-    report = check.check(options.name, data_root(options.data), language=options.language)
+    report = check.check(options.name, data_root(options.data))
     print(report)
     return 0 if report.ok else 1
 

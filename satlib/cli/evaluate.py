@@ -43,7 +43,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="folder for the evaluation file; by default that of the model"
     )
-    add_shared(parser, "--json", "--data-set", "--data", "--device", "--attention", "--language")
+    add_shared(parser, "--json", "--data-set", "--data", "--device", "--attention")
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -94,7 +94,7 @@ def _score_file(options: argparse.Namespace) -> int:
     data = datasets.load(name, datasets.data_root(options.data))
     if isinstance(captions, list):
         captions = results.by_our_ids(captions, data, options.model)
-    result = evaluate.rescore(captions, data, split, earlier, options.language)
+    result = evaluate.rescore(captions, data, split, earlier)
     path = evaluate.save(result, options.out or options.model.parent)
     return _report(result, "", path, options)
 

@@ -253,7 +253,7 @@ def _manifest(captioner: Captioner, folder: Path, storage: str) -> dict[str, Any
         "image": {"side": images.SIZE, "view": captioner.view, "channels": "RGB", "range": [0, 255]},
         "grid": list(captioner.encoder.grid),
         "attention": captioner.recipe.decoder.attention,
-        "words": {"end": END, "unknown": UNKNOWN, "before the first": -1, "language": captioner.vocabulary.language},
+        "words": {"end": END, "unknown": UNKNOWN, "before the first": -1},
         "decoding": {
             "beam": decoding.beam,
             "length_normalisation": decoding.length_normalisation,
