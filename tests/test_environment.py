@@ -20,7 +20,6 @@ from rattler import MatchSpec
 from rattler.exceptions import InvalidMatchSpecError
 
 from satcourse.widgets import upload
-from satlib.cli import info
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -70,10 +69,6 @@ def test_learners_do_not_get_the_contributors_tools():
     assert names("dev") >= tools | names("site")  # the tests build the site
     assert names("lab") == {*COURSE_MODULES}
     assert names("course") == names("lab") - {"jupyterlab"}  # Colab and Kaggle have an interface of their own
-
-
-def test_info_misses_nothing_that_learners_do_not_get():
-    assert {Requirement(line).name for line in EXTRAS["course"]} == set(info._COURSE)
 
 
 def test_dev_is_every_extra():

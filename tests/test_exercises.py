@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 from right_answers import RIGHT
-from tools_path import editions, exercises
+from tools_path import exercises
 
-import notebooks
 from satcourse.exercises import Wrong, carry_on, check, engine, ex07, progress, reference, reveal, task
 from satcourse.exercises.engine import chapter, is_blank
 from satcourse.exercises.task import KINDS
@@ -37,7 +36,7 @@ def verdict(id, answer):
 @functools.cache
 def generated(source):
     """The cells of a notebook of exercises."""
-    return exercises.generate(source, editions.WORK).cells
+    return exercises.generate(source, with_solutions=False).cells
 
 
 def run(source, with_solutions):
@@ -46,7 +45,7 @@ def run(source, with_solutions):
     Only its imports and tasks: `make notebooks` and `make exercises-check` run the rest, which trains.
     """
     found, names = {}, {"__name__": "notebook"}
-    for cell in exercises.generate(source, editions.SOLVED if with_solutions else editions.WORK).cells:
+    for cell in exercises.generate(source, with_solutions).cells:
         place = cell.metadata.get("satlib", {})
         if cell.cell_type != "code" or not (place or cell.source.startswith(("import ", "from "))):
             continue
@@ -367,7 +366,7 @@ class TestNotebook:
             assert "SOLUTION" not in text
 
     def test_committed_notebooks_are_what_the_source_gives(self, source):
-        notebook = nbformat.read(exercises.ROOT / "exercises" / f"{source.stem}.ipynb", 4)
+        notebook = nbformat.read(exercises.EXERCISES / f"{source.stem}.ipynb", 4)
         if exercises.edited(notebook):
             pytest.skip("somebody has worked in this notebook")
-        assert notebooks.cells_of(notebook) == notebooks.cells_of(nbformat.v4.new_notebook(cells=generated(source)))
+        assert exercises.cells_of(notebook) == exercises.cells_of(nbformat.v4.new_notebook(cells=generated(source)))

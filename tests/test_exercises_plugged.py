@@ -7,12 +7,11 @@ import nbformat
 import pytest
 import tiny
 import torch
-from tools_path import editions, exercises
+from tools_path import exercises
 from torch import nn
 
 from satcourse.exercises import bring, reference
 from satlib import cli
-from satlib.cli import inputs
 from satlib.errors import SatlibError
 from satlib.training import plugged
 
@@ -57,9 +56,9 @@ def test_of_a_notebook_definitions_and_what_catches_up_are_taken(tmp_path):
 
 def test_of_the_solutions_notebook(tmp_path):
     (source,) = exercises.sources(["04"])
-    nbformat.write(exercises.generate(source, editions.SOLVED), tmp_path / "solved.ipynb")
+    nbformat.write(exercises.generate(source, with_solutions=True), tmp_path / "solved.ipynb")
     assert plugged.load(f"{tmp_path / 'solved.ipynb'}:attend")
-    nbformat.write(exercises.generate(source, editions.WORK), tmp_path / "blank.ipynb")
+    nbformat.write(exercises.generate(source, with_solutions=False), tmp_path / "blank.ipynb")
     with pytest.raises(SatlibError, match=r"must return two tensors, \(z, alpha\), not NoneType"):
         plugged.load(f"{tmp_path / 'blank.ipynb'}:attend")
 
@@ -109,7 +108,7 @@ def test_is_trained(tmp_path, place, capsys):
         torch.testing.assert_close(mine, weights["satlib"][name])
     for run, said in (("own", "trained with --attention mine.py:counted"), ("satlib", "")):
         capsys.readouterr()
-        inputs.captioner(tmp_path / run, argparse.Namespace(device="cpu"))
+        cli._captioner(tmp_path / run, argparse.Namespace(device="cpu"))
         assert said in capsys.readouterr().err if said else capsys.readouterr().err == ""
 
 

@@ -9,13 +9,12 @@ import torch
 from PIL import Image
 
 from satlib import cli, recipe
-from satlib.cli import inputs
 from satlib.data import datasets, folder, images, scenes
 from satlib.data.features import Pixels
 from satlib.errors import SatlibError
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
-from satlib.training import loop, starting
+from satlib.training import checkpoint, loop, starting
 
 SMALL = (
     "training.epochs=1", "training.batch_size=4", "training.learning_rate=0", "training.average=0", "data.min_count=1",
@@ -83,7 +82,6 @@ class TestStarting:
         assert again.recipe == ours.recipe
         assert again.encoder.name == "model:scenes-soft"
         assert again.encoder.weights_hash == ours.encoder.weights_hash
-        assert isinstance(inputs.model_reader(again, datasets.load(str(own)), tmp_path, ("test",)), Pixels)  # no store
         frozen = starting.fitted(recipe.load("own-folder"), tmp_path / "ours.safetensors").encoder
         assert (frozen.name, frozen.train) == (f"model:{tmp_path / 'ours.safetensors'}", False)
         learning = starting.fitted(
@@ -133,6 +131,12 @@ class TestStarting:
         assert fitted.decoder.hidden == 64
         assert fitted.encoder.scale == Captioner.load(shipped.model("flickr8k-lite0-soft")).recipe.encoder.scale
         assert fitted.data == chosen.data
+
+    def test_another_language(self, tmp_path, own):
+        state = checkpoint.RunState.fresh(Captioner.load(shipped.model("scenes-soft")), torch.float32)
+        state.captioner.vocabulary = type(state.captioner.vocabulary)(["狗"], "zh")
+        with pytest.raises(SatlibError, match="begin with a model of the same language"):
+            starting.start_from(shipped.model("scenes-soft"), state)
 
 
 def test_a_folder_is_found_below_the_data_root_by_its_name(own, tmp_path, monkeypatch, capsys):

@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from satlib import recipe
-from satlib.cli import recipe as explain
 from satlib.errors import SatlibError
 
 
@@ -174,13 +172,6 @@ def test_every_option_is_declared():
             assert "\n" not in option.meaning
             assert not option.choices or option.default in option.choices
             msgspec.convert({key: option.default}, kind)
-
-
-def test_the_documentation_is_the_output_of_the_command():
-    page = Path(__file__).resolve().parent.parent / "docs" / "recipes.md"
-    assert page.read_text(encoding="utf-8") == explain.explained(markdown=True) + "\n", (
-        "write it again with: satlib recipe --explain --markdown > docs/recipes.md"
-    )
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1" + 400 * "0"])

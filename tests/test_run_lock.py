@@ -63,14 +63,14 @@ def test_stopped_while_dev_captions_are_generated_is_as_never_stopped(tmp_path, 
 
 
 def test_sigterm_ends_any_command_as_ctrl_c_does(tmp_path, capsys, monkeypatch):
-    from satlib.cli import info, main
+    from satlib import cli
 
     def waits(*_):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(info, "topics", waits)
-    assert main(["info"]) == 130
+    monkeypatch.setattr(cli, "_topics", waits)
+    assert cli.main(["info"]) == 130
     assert capsys.readouterr().err == "satlib: interrupted; finished work is kept\n"
     assert signal.getsignal(signal.SIGTERM) == before

@@ -1,30 +1,38 @@
 """The command line: `satlib --help`.
 
-Commands are grouped into modules by topic. For each there is a function that adds its options to a parser (`add_NAME`) and one
-that runs it (`NAME`); the work itself is done by other modules of satlib. A command's module is imported when it is called, and
-what imports torch when it runs, so that `satlib --help` answers at once.
+A command is a function below its options; its docstring is its help. It imports what it needs when it runs, so that
+`satlib --help` answers at once and `satlib caption` loads no data set and no metric.
 
-Other packages add commands by the entry-point group "satlib.commands": NAME = "MODULE", with the same two functions.
+Other packages add commands in a module that they name in the entry-point group "satlib.commands".
 """
 
 import argparse
-import difflib
-import importlib
+import importlib.metadata
+import importlib.util
 import io
+import json
 import os
+import platform
+import shutil
 import signal
 import sys
-import threading
-import traceback
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import entry_points
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from satlib import __version__
-from satlib.cli.arguments import Formatter, Parser
 from satlib.errors import Interrupted, SatlibError
 from satlib.files import progress
+from satlib.recipe import LOOKS, SAVE_SECONDS
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from satlib.data.caption_set import CaptionSet
+    from satlib.data.features import Reader
+    from satlib.model.captioner import Caption, Captioner
+    from satlib.model.encoders import Encoder
+    from satlib.recipe import Recipe
 
 DESCRIPTION = """\
 Show, Attend and Tell: train an image captioner with visual attention, score it, and see where it looked.
@@ -41,143 +49,676 @@ First steps:
   satlib table                               print your results beside the paper's Table 1
 
 Data sets are looked for in the folder given by --data, or else by $SATLIB_DATA, or else in ./data."""
-FIRST = """\
-satlib trains and runs captioners with visual attention. Five commands to begin with:
 
-  satlib demo                 train on drawn scenes, then caption photographs; minutes on two CPU cores
-  satlib caption photo.jpg    caption a photograph, and draw where each word looked
-  satlib train RECIPE         train a captioner (satlib recipe lists the recipes)
-  satlib evaluate RUN         score its captions
-  satlib table                print your results beside the paper's
-
-satlib --help lists all commands, and satlib COMMAND --help the options of one."""
-EXIT = {
-    0: "done",
-    1: "done, and something was found to be wrong (satlib check, data check), or a photograph was left out (caption)",
-    2: "a mistake that you can correct; the last line says what, where and what to do",
-    3: "an error in satlib; please report the lines printed",
-    130: "interrupted (Ctrl-C or SIGTERM); finished work is kept",
-}
-COMMANDS = {  # name: the module, and what the command does
-    "data": ("data", "download a data set, or check its captions and photographs"),
-    "features": ("data", "compute the annotation vectors of a recipe's images, once; resumes after a stop"),
-    "train": ("train", "train a captioner by a recipe; the same command resumes after a stop"),
-    "tune": (
-        "train",
-        "before training: search a recipe's hyperparameters with Optuna, on the dev split; resumes after a stop",
-    ),
-    "evaluate": ("evaluate", "generate captions for a split and score them, or score captions from a file"),
-    "ground": ("evaluate", "measure whether words look at the objects that they name"),
-    "table": ("evaluate", "print a table like the paper's Table 1: published results beside yours"),
-    "caption": ("caption", "caption photographs, and draw where each word looked"),
-    "export": ("export", "write a model as a small file to share, or as ONNX; evaluate that file before you share it"),
-    "page": ("export", "write a web page on which captioners run in the visitor's browser"),
-    "info": ("info", "print versions, devices, and what is missing; or a model's card: what made it, scores, terms"),
-    "recipe": ("recipe", "list the recipes, print one, or explain the options of recipes"),
-}
-_DISTRIBUTED = ("features", "train")  # the commands that torchrun may start
+Option = tuple[tuple[str, ...], dict[str, Any]]  # the arguments of ArgumentParser.add_argument
+COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int | None], tuple[Option, ...]]] = {}
 
 
-def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands; `options.command` is the function that runs the one that was given.
+def option(*names: str, **settings: Any) -> Option:
+    """An option of a command, described as for `ArgumentParser.add_argument`."""
+    return names, settings
 
-    Args:
-        only: give no other command its options, which saves the imports of their modules; all commands are listed anyway.
-    """
-    result = Parser(prog="satlib", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("--version", action="version", version=f"satlib {__version__}")
-    listed = result.add_subparsers(title="commands", metavar="COMMAND", dest="name_of_command", required=True)
-    others = {} if only in COMMANDS else _commands_of_other_packages()
-    for name, (module, text) in {**COMMANDS, **others}.items():
-        command = listed.add_parser(name, help=text, description=text, formatter_class=Formatter)
-        command.add_argument(
-            "--quiet", action="store_true", help="print results and mistakes only: no progress, no remarks"
+
+def command(*options: Option) -> Callable:
+    """Decorate a function so that `satlib NAME` calls it with its options; it returns the exit status, None for 0."""
+
+    def register(function: Callable[[argparse.Namespace], int | None]) -> Callable:
+        COMMANDS[function.__name__] = function, options
+        return function
+
+    return register
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return int(text)
+
+
+_LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", "pycocoevalcap", "nltk", "matplotlib")
+
+# Options that several commands share.
+_SPLITS = ("train", "dev", "test")
+_STORAGES = ("float32", "float16", "int8")
+_A_MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
+RECIPE = option("recipe", help="a recipe's name (satlib recipe lists them) or the path of a .toml file")
+SET = option(
+    "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value of the recipe; repeatable"
+)
+MODEL = option("model", type=Path, help=_A_MODEL)
+MODELS = option(
+    "--model", type=Path, action="append", default=[], dest="models", metavar="MODEL", help=f"{_A_MODEL}; repeatable"
+)
+DATA = option("--data", metavar="FOLDER", help="the folder of data sets; by default $SATLIB_DATA or ./data")
+DATA_SET = option(
+    "--data-set", metavar="NAME", help="another data set than the model's: a name, or the path of your own folder"
+)
+SPLIT = option("--split", choices=_SPLITS, default="test", help="the split to caption")
+BEAM = option("--beam", type=positive, help="the beam width; by default the recipe's")
+OUT = option("--out", type=Path, metavar="FOLDER", help="the folder for results; by default that of the run")
+DEVICE = option("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="the device to compute on")
+JSON = option("--json", action="store_true", help="print the result as JSON")
+STORAGE = option("--storage", choices=_STORAGES, default="int8", help="the number format of the weights")
+ATTENTION = option(
+    "--attention",
+    metavar="FILE:FUNCTION",
+    help="your own attend(e, a) -> (z, alpha) in place of the recipe's attention",
+)
+ENTITIES = option("--entities", type=Path, metavar="PATH", help="Flickr30k Entities: its folder, or annotations.zip")
+
+
+@command(
+    option("action", choices=("fetch", "check")),
+    option("name", metavar="DATA", help="flickr8k, flickr30k, coco, scenes, or the path of your own folder"),
+    DATA,
+)
+def data(options: argparse.Namespace) -> int:
+    """Download a data set (fetch), or check its captions and photographs (check)."""
+    from satlib.data import check, datasets, download
+
+    root = datasets.data_root(options.data)
+    if options.action == "fetch":
+        download.fetch(options.name, root)
+        return 0
+    report = check.check(options.name, root)
+    print(report)
+    return 0 if report.ok else 1
+
+
+@command(
+    RECIPE,
+    SET,
+    DATA,
+    DEVICE,
+    option("--batch-size", type=positive, default=32, help="images per batch"),
+    option("--verify", action="store_true", help="compare the content of files and vectors, not only sizes and times"),
+)
+def features(options: argparse.Namespace) -> None:
+    """Compute the annotation vectors of a recipe's images, once; resumes after a stop."""
+    from satlib import recipe as recipes
+    from satlib.data import features
+    from satlib.model import device, encoders
+    from satlib.training import distributed, scaling
+    from satlib.training.features import extract
+
+    recipe = recipes.load(options.recipe, options.set)
+    if recipe.encoder.train:
+        print(f"{recipe.name} trains its encoder: there is nothing to compute beforehand")
+        return
+    captions, root = _captions(recipe, options)
+    encoder = encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
+    folder = features.folder(root, captions, encoder.name, recipe.encoder.view)
+    with distributed.launched(device.choose(options.device)) as place:
+        store = extract(
+            captions, encoder, folder, place, options.batch_size, view=recipe.encoder.view, verify=options.verify
         )
-        if only in (None, name):
-            topic = importlib.import_module(f"satlib.cli.{module}" if name in COMMANDS else module)
-            getattr(topic, f"add_{name}")(command)
-            command.set_defaults(command=getattr(topic, name))
+        if distributed.current().first:
+            h, w = store.grid
+            print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
+            images = [example.image_id for example in captions.split("train") or captions.examples]
+            size = scaling.root_mean_square(encoder, store, images)
+            print(f"root mean square {size:.3g}: encoder.scale = {scaling.scale_of(size):g} brings it to about 1")
+
+
+@command(
+    RECIPE,
+    SET,
+    option("--out", type=Path, metavar="FOLDER", help="the run's folder; by default runs/RECIPE"),
+    option("--start", type=Path, metavar="MODEL", help=f"start from the weights of a trained model: {_A_MODEL}"),
+    ENTITIES,
+    option("--checkpoint-every", type=float, default=SAVE_SECONDS, metavar="SECONDS", help="also within an epoch"),
+    DATA,
+    DEVICE,
+    ATTENTION,
+)
+def train(options: argparse.Namespace) -> None:
+    """Train a captioner by a recipe; the same command resumes after a stop."""
+    from satlib import recipe as recipes
+    from satlib.data.entities import Entities
+    from satlib.data.features import FeatureStore
+    from satlib.model import device, familiarity, shipped
+    from satlib.training import distributed, loop, starting, validation
+
+    prepare = _own_attention(options)
+    recipe = recipes.load(options.recipe, options.set)
+    run = options.out or Path("runs") / recipe.name
+    start = options.start and shipped.or_shipped(options.start)
+    if start:
+        recipe = starting.fitted(recipe, start, options.set)
+    captions, root = _captions(recipe, options)
+    with distributed.launched(device.choose(options.device)) as place:
+        reader = _training_reader(recipe, captions, root)
+        captioner = loop.train(
+            recipe, captions, reader, run, place, start=start, prepare=prepare, save_seconds=options.checkpoint_every,
+            entities=options.entities and Entities(options.entities),
+        )  # fmt: skip
+        if not distributed.current().first:
+            return
+    if captioner.familiarity is None and isinstance(reader, FeatureStore):
+        captioner.familiarity = familiarity.learn(captioner.annotations, reader, captions)
+        captioner.save(run / loop.MODEL)
+    print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
+    log = validation.read_log(run / loop.LOG)
+    if len(log) > 1 and not any(record["kept"] for record in log[1:]):
+        print("no epoch was better than the first; a smaller training.learning_rate may help")
+
+
+@command(
+    RECIPE,
+    SET,
+    option(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=LOW..HIGH",
+        help="a value to search, in a range or among choices (SECTION.KEY=A,B,C); repeatable; by default the usual ones",
+    ),
+    option("--trials", type=positive, default=20, help="number of trials in all, earlier ones included"),
+    option("--out", type=Path, metavar="FOLDER", help="the search's folder; by default tune/RECIPE"),
+    DATA,
+    DEVICE,
+)
+def tune(options: argparse.Namespace) -> None:
+    """Search a recipe's hyperparameters with Optuna on the dev split; resumes after a stop."""
+    from satlib import recipe as recipes
+    from satlib.model import device
+    from satlib.training import tuning
+
+    recipe = recipes.load(options.recipe, options.set)
+    space = [tuning.Knob.read(text) for text in options.vary] or tuning.default_space(recipe)
+    folder = options.out or Path("tune") / recipe.name
+    captions, root = _captions(recipe, options)
+    reader = _training_reader(recipe, captions, root)
+    tuning.tune(recipe, captions, reader, folder, space, options.trials, device.choose(options.device))
+    print(f"all trials are in {folder / 'history.json'}, with a plot in {folder / 'history.png'}")
+    if (folder / "best.toml").is_file():
+        print(f"the best recipe so far is {folder / 'best.toml'}; next: satlib train {folder / 'best.toml'}")
+
+
+@command(
+    option("model", type=Path, help=f"{_A_MODEL}; or a .json file of captions, to score them without a model"),
+    option("--split", choices=_SPLITS, help="which split (default: test, or that of the file)"),
+    BEAM,
+    option("--length-normalisation", type=float, metavar="X", help="rank by log p / length^X; by default the recipe's"),
+    option("--look", choices=LOOKS, help="the context vector of hard attention; by default the recipe's"),
+    OUT,
+    JSON,
+    DATA_SET,
+    DATA,
+    DEVICE,
+    ATTENTION,
+)
+def evaluate(options: argparse.Namespace) -> None:
+    """Caption a split and score the captions, or score captions from a file."""
+    from satlib.data import datasets
+    from satlib.evaluation import evaluate, results
+
+    if options.model.suffix == ".json":
+        earlier, texts = results.read(options.model)
+        name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
+        if name is None or split is None:
+            raise SatlibError(f"{options.model} does not say what was captioned: give --data-set and --split")
+        captions = datasets.load(name, datasets.data_root(options.data))
+        if isinstance(texts, list):
+            texts = results.by_our_ids(texts, captions, options.model)
+        evaluation = evaluate.rescore(texts, captions, split, earlier)
+        path = evaluate.save(evaluation, options.out or options.model.parent)
+    else:
+        options.split = options.split or "test"
+        captioner = _captioner(options.model, options)
+        captions, root = _captions(captioner.recipe, options)
+        evaluate.images_of(captions, options.split)  # an empty split is reported before a missing feature store
+        evaluation = evaluate.evaluate(
+            captioner, captions, _images(captioner, captions, root, options), options.split, options.beam,
+            options.length_normalisation, look=options.look,
+        )  # fmt: skip
+        path = evaluate.save(evaluation, _results_folder(options, captions))
+    if options.json:
+        long = ("captions", "statistics")
+        _print_json({"file": str(path), **{name: value for name, value in evaluation.items() if name not in long}})
+        return
+    beam = f", beam {evaluation['beam']}" if options.model.suffix != ".json" else ""
+    images, data, split = (evaluation[name] for name in ("images", "data", "split"))
+    print(f"{images:,} images of {data} {split}{beam}; {evaluation['protocol']}")
+    for name, value in evaluation["metrics"].items():
+        print(f"  {name:28} {value:6.2f}")
+    for note in evaluation["notes"]:
+        print(f"note: {note}")
+    print(f"written to {path}")
+
+
+@command(
+    MODEL,
+    SPLIT,
+    option("--boxes", type=Path, help="boxes of photographs, COCO's instances_*.json; drawn scenes need none"),
+    ENTITIES,
+    BEAM,
+    OUT,
+    DATA_SET,
+    DATA,
+    DEVICE,
+)
+def ground(options: argparse.Namespace) -> None:
+    """Measure whether words look at the objects that they name."""
+    from satlib.data.coco import Boxes
+    from satlib.data.entities import Entities
+    from satlib.evaluation import evaluate, grounding, maps, plots
+    from satlib.files.atomic import write_json
+
+    captioner = _captioner(options.model, options)
+    captions, root = _captions(captioner.recipe, options)
+    path = _results_folder(options, captions) / f"ground-{options.split}.json"
+    about = {"recipe": captioner.recipe.name, "data": captions.name, "split": options.split}
+    examples = evaluate.images_of(captions, options.split)
+    if options.entities or options.boxes:
+        places = Entities(options.entities) if options.entities else Boxes(options.boxes)
+        known = set(grounding.covered(places, (example.image_id for example in examples)))
+        reader = _images(captioner, captions, root, options)
+        annotated = [example for example in examples if example.image_id in known]
+        generated = evaluate.generate(captioner, reader, annotated, options.beam)
+        entries = grounding.entries(captioner, captions, reader, annotated, generated)
+        report, judgements = grounding.judge(entries, places)
+        report["counts"]["images without annotations"] += len(examples) - len(annotated)
+        write_json(path, {**about, "entities" if options.entities else "boxes": report})
+        print(grounding.render(report))
+        picture = plots.sheet(grounding.extremes(judgements), captions.image)
+    else:
+        maps.require_masks(captions)
+        reader = _images(captioner, captions, root, options)
+        generated = evaluate.generate(captioner, reader, examples, options.beam)
+        scores = maps.summary(maps.ground(captions, generated))
+        heads = maps.of_heads(captioner, reader, generated)
+        if heads:
+            scores["by head"] = {name: maps.summary(maps.ground(captions, head))["all"] for name, head in heads.items()}
+        write_json(path, {**about, **scores})
+        print(maps.render(scores))
+        picture = plots.ground_figure(scores)
+    plots.save(picture, path.with_suffix(".png"))
+    print(f"written to {path} and {path.with_suffix('.png')}")
+
+
+@command(
+    option(
+        "only", nargs="*", metavar="WHAT", help="data sets, evaluation files or runs; by default runs/* and satlib's"
+    ),
+    option("--split", choices=_SPLITS, default="test", help="the split that was evaluated"),
+    option("--markdown", action="store_true", help="write Markdown"),
+    option("--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"),
+    JSON,
+)
+def table(options: argparse.Namespace) -> None:
+    """Print a table like the paper's Table 1: published results beside yours."""
+    from satlib.evaluation import table
+    from satlib.model import shipped
+
+    files: list[Path] = []
+    names: list[str] = []
+    for word in options.only:
+        path = Path(word)
+        if path.is_dir() and not list(path.glob("evaluation-*.json")):
+            raise SatlibError(f"{path} has no evaluation; make one with: satlib evaluate {path}")
+        files += sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path] if path.exists() else []
+        names += [] if path.exists() else [word.lower()]
+    files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
+    rows = table.rows(files, options.split)
+    data_sets = {row.data.lower(): row.data for row in rows}
+    for name in names:
+        if name not in data_sets:
+            raise SatlibError(f"{name} is no file and no data set of the table; it has {', '.join(data_sets.values())}")
+    if names:
+        rows = [row for row in rows if row.data.lower() in names]
+    if options.json:
+        _print_json([row.to_json() for row in rows])
+    else:
+        print(table.render(rows, "markdown" if options.markdown else "text", not options.no_intervals))
+
+
+@command(
+    option("photos", type=Path, nargs="+", metavar="PHOTO", help="image files of any usual format"),
+    MODELS,
+    BEAM,
+    option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures of attention"),
+    option("--animate", action="store_true", help="also write an animated picture (WebP), with one model"),
+    JSON,
+    DEVICE,
+)
+def caption(options: argparse.Namespace) -> int:
+    """Caption photographs, and draw where each word looked."""
+    from satlib.data import images
+    from satlib.model import shipped
+
+    models = options.models or [Path(shipped.PHOTOGRAPHS)]
+    if options.animate and len(models) > 1:
+        raise SatlibError("--animate is for one model; give --model once")
+    names, captioners = [_name(model) for model in models], [_captioner(model, options) for model in models]
+    views = [captioner.view for captioner in captioners]
+    results: list[dict[str, Any]] = []
+    for path in options.photos:
+        try:
+            photo = images.open_photo(path)
+        except SatlibError as error:
+            print(f"satlib: {error}", file=sys.stderr)
+            continue
+        captions = [captioner.caption([photo], options.beam)[0] for captioner in captioners]
+        earlier = sum(Path(result["image"]).stem == path.stem for result in results)
+        picture = options.out / f"{path.stem}{f'-{earlier + 1}' if earlier else ''}.png"
+        files = _draw(photo, names, captions, views, picture, options.animate)
+        described = [
+            {
+                "model": name,
+                "caption": said.text,
+                "words": said.words,
+                "log_probability": round(said.log_probability, 4),
+                "unlike": said.unlike,
+            }
+            for name, said in zip(names, captions, strict=True)
+        ]
+        results.append({"image": str(path), **files, "captions": described})
+        if not options.json:
+            _print_captions(path, names, captions, ", ".join(file for file in files.values() if file))
+    if options.json and results:
+        _print_json(results)
+    return 2 if not results else int(len(results) < len(options.photos))
+
+
+def _name(model: Path) -> str:
+    """The name of a model in a comparison: that of its run's folder, or of its file without the suffix."""
+    run = (model.parent if model.name == "model.safetensors" else model).resolve()
+    return run.name if run.is_dir() else run.stem  # a run "lr0.001" keeps its whole name
+
+
+def _draw(
+    photo: "Image", names: list[str], captions: "list[Caption]", views: list[str], picture: Path, animate: bool
+) -> dict[str, str | None]:
+    """Draw the captions of a photograph; gives the files."""
+    from satlib.evaluation import plots
+
+    first = captions[0]
+    if len(captions) == 1:
+        plots.attention_figure(photo, first.words, first.alphas, first.betas, picture, views[0])
+    else:
+        rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
+        plots.compare_figure(photo, rows, picture, views)
+    if not (animate and first.words):
+        return {"picture": str(picture), "animation": None}
+    from satlib.evaluation import animation
+
+    file = picture.with_suffix(".webp")
+    animation.animate(photo, first.words, first.alphas, file, views[0])
+    return {"picture": str(picture), "animation": str(file)}
+
+
+def _print_captions(path: Path, names: list[str], captions: "list[Caption]", files: str) -> None:
+    """Print the captions of a photograph: one model's in its line, several models' below it."""
+    if len(captions) == 1:
+        only = captions[0]
+        print(f"{path}: {only.text}{only.remark}  (log p {only.log_probability:.1f}; {files})")
+        return
+    print(f"{path}  ({files})")
+    for name, caption in zip(names, captions, strict=True):
+        print(f"  {name}: {caption.text}{caption.remark}  (log p {caption.log_probability:.1f})")
+
+
+@command(
+    MODEL,
+    option("target", type=Path, help="the file to write, NAME.safetensors; with --onnx, a folder"),
+    option("--onnx", action="store_true", help="write ONNX graphs, for programs without PyTorch"),
+    STORAGE,
+)
+def export(options: argparse.Namespace) -> None:
+    """Write a model as a small file to share, or as ONNX graphs."""
+    from satlib.model import shipped
+    from satlib.model.captioner import Captioner
+
+    captioner = Captioner.load(shipped.or_shipped(options.model))
+    if options.onnx:
+        from satlib.page import export
+
+        manifest = export.export(captioner, options.target, options.storage)
+        for name, file in manifest["files"].items():
+            print(f"{options.target / name}: {file['bytes'] / 1e6:.1f} MB")
+        difference = manifest["largest difference"]
+        print(
+            f"{options.storage}; largest difference from PyTorch, on four drawn scenes and one picture of noise: "
+            f"{difference['alpha']:.1g} in a weight of attention, {difference['log_p']:.1g} in the log-probability of a word"
+        )
+        return
+    if options.target.suffix != ".safetensors":
+        raise SatlibError(f"{options.target} must end in .safetensors, the format of the file")
+    captioner.save(options.target, options.storage)
+    print(f"{options.target}: {options.target.stat().st_size / 1e6:.1f} MB, {options.storage}")
+
+
+@command(
+    option("folder", type=Path, help="the folder to write; serve it with: python -m http.server -d FOLDER"),
+    MODELS,
+    STORAGE,
+)
+def page(options: argparse.Namespace) -> None:
+    """Write a web page on which captioners run in the visitor's browser."""
+    from satlib.model import shipped
+    from satlib.page import live
+
+    models = options.models or [Path(name) for name in live.MODELS]
+    contents = live.write(options.folder, [shipped.or_shipped(model) for model in models], options.storage)
+    for model in contents["models"]:
+        print(f"{model['name']}: {model['bytes'] / 1e6:.1f} MB")
+    size = sum(file.stat().st_size for file in options.folder.rglob("*") if file.is_file())
+    print(
+        f"{options.folder}: {size / 1e6:.1f} MB; to see it: python -m http.server -d {options.folder}, then http://localhost:8000"
+    )
+
+
+@command(
+    option(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="a recipe's name or the path of a .toml file; without it, all are listed",
+    ),
+    option("--explain", action="store_true", help="give each option's default, valid values and meaning"),
+)
+def recipe(options: argparse.Namespace) -> None:
+    """List the recipes, print one with all its values, or explain the options."""
+    from satlib import recipe as recipes
+    from satlib.cli.explain import explained
+
+    if options.explain:
+        print(explained(recipes.load(options.name) if options.name else None))
+    elif options.name:
+        print(f"# {recipes.description(options.name)}\n{recipes.load(options.name).to_toml()}", end="")
+    else:
+        width = max(map(len, recipes.names()))
+        for name in recipes.names():
+            print(f"{name:{width}}  {recipes.description(name)}")
+
+
+@command(
+    option("model", type=Path, nargs="?", help=f"print what this model's file says instead: {_A_MODEL}"),
+    JSON,
+)
+def info(options: argparse.Namespace) -> None:
+    """Print versions, devices and what is missing; or what a model's file says of it."""
+    topics = _model_topics(options.model) if options.model else _topics()
+    if options.json:
+        _print_json(topics)
+        return
+    width = max(map(len, topics))
+    for name, line in topics.items():
+        print(f"{name:{width}}  {line}")
+
+
+def _model_topics(model: Path) -> dict[str, str]:
+    """What the header of a model's file says, with all options of its recipe."""
+    from satlib.model import captioner, shipped
+
+    path, header, tensors = captioner.read_file(shipped.or_shipped(model))
+    weights = sum(value.numel() for value in tensors.values())
+    return {
+        "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights",
+        "vocabulary": f"{len(header.vocabulary):,} words",
+        **{section: str(values) for section, values in header.recipe.items()},
+        **{name: str(value) for name, value in header.card.items()},
+    }
+
+
+def _topics() -> dict[str, str]:
+    """What to know before starting, or when something does not work."""
+    import torch
+
+    from satlib import recipe as recipes
+    from satlib.data.datasets import NAMES, data_root
+    from satlib.evaluation import metrics
+    from satlib.model import encoders, shipped
+
+    root = data_root()
+    data_sets = [name for name in NAMES if name != "scenes" and (root / name).is_dir()]
+    missing = [name for name in ("ipywidgets", "nbclient", "ipykernel") if importlib.util.find_spec(name) is None]
+    return {
+        "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+        "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
+        "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        "CUDA": ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none",
+        "MPS": "yes" if torch.backends.mps.is_available() else "none",
+        "Java": (metrics.java_available() and shutil.which("java"))
+        or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
+        "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install 'satlib[lab]'",
+        "data": f"{root}: {', '.join(data_sets) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
+        "recipes": ", ".join(recipes.names()),
+        "encoders": ", ".join((*encoders.names(), "timm:NAME")),
+        "models": ", ".join(shipped.models()),
+    }
+
+
+# What several commands open.
+
+
+def _captions(recipe: "Recipe", options: argparse.Namespace) -> tuple["CaptionSet", Path]:
+    """A recipe's data set, or that of --data-set, and the folder of data sets."""
+    from satlib.data import datasets
+
+    root = datasets.data_root(options.data)
+    if other := getattr(options, "data_set", None):
+        return datasets.load(other, root), root
+    return datasets.load(recipe.data.name, root, train_images=recipe.data.train_images), root
+
+
+def _reader(
+    recipe: "Recipe", captions: "CaptionSet", encoder: "Encoder | None", root: Path, splits: Sequence[str]
+) -> "Reader":
+    """A reader of pixels for an encoder that trains (None), otherwise of the feature store, checked for some splits."""
+    from satlib.data import features
+    from satlib.training.features import open_store
+
+    if encoder is None:
+        return features.Pixels(captions, recipe.encoder.view)
+    examples = [example for split in splits for example in captions.split(split)]
+    command = f"satlib features {recipe.name}, with the same --set and --data"
+    return open_store(root, captions, encoder, recipe.encoder.view, examples, command)
+
+
+def _training_reader(recipe: "Recipe", captions: "CaptionSet", root: Path) -> "Reader":
+    """The reader of a new run's training and dev images."""
+    from satlib.model import encoders
+
+    encoder = None if recipe.encoder.train else encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
+    return _reader(recipe, captions, encoder, root, ("train", "dev"))
+
+
+def _images(captioner: "Captioner", captions: "CaptionSet", root: Path, options: argparse.Namespace) -> "Reader":
+    """The reader of the images of --split: pixels, if the model holds its encoder or the data set is another one's."""
+    encoder = None if captioner.holds_encoder or options.data_set else captioner.encoder
+    return _reader(captioner.recipe, captions, encoder, root, (options.split,))
+
+
+def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
+    """A trained model, with the attention function of --attention if it is given."""
+    from satlib.model import device, shipped
+    from satlib.model.captioner import Captioner
+
+    captioner = Captioner.load(shipped.or_shipped(model), device.choose(options.device))
+    if plug := _own_attention(options):
+        plug(captioner)
+    elif captioner.own_attention:
+        print(
+            f"satlib: {model} was trained with --attention {captioner.own_attention}; without it the model uses softmax attention",
+            file=sys.stderr,
+        )
+    return captioner
+
+
+def _own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] | None":
+    """A function that puts the attention of --attention into a captioner; None without that option."""
+    file = getattr(options, "attention", None)
+    if file is None:
+        return None
+    from satlib.training import plugged
+
+    attend = plugged.load(file)
+    return lambda captioner: plugged.plug(captioner, attend, file)
+
+
+def _results_folder(options: argparse.Namespace, captions: "CaptionSet") -> Path:
+    """--out; or the model's run, or runs/NAME for a model that comes with satlib, with a folder for another data set."""
+    model: Path = options.model
+    if options.out:
+        return options.out
+    folder = Path("runs") / model.name if not model.exists() else model if model.is_dir() else model.parent
+    return folder / captions.name if options.data_set else folder
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    result = argparse.ArgumentParser("satlib", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
+    result.add_argument("--version", action="version", version=f"satlib {__version__}")
+    subparsers = result.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, (function, options) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=function.__doc__, description=function.__doc__)
+        subparser.add_argument("--quiet", action="store_true", help="print results and mistakes only")
+        for names, settings in options:
+            subparser.add_argument(*names, **settings)
     return result
 
 
-def _commands_of_other_packages() -> dict[str, tuple[str, str]]:
-    """As `COMMANDS`; what a command does is the docstring of its function."""
-    others = {}
-    for entry in entry_points(group="satlib.commands"):
-        text = getattr(entry.load(), entry.name).__doc__
-        others[entry.name] = entry.value, text[0].lower() + text[1:].rstrip(".")
-    return others
-
-
-def _options(words: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line.
-
-    Raises:
-        SystemExit: a mistake, which was printed (status 2), or --help and --version (status 0).
-    """
-    name = words[0]
-    if name not in COMMANDS and not name.startswith("-"):
-        names = [*COMMANDS, *_commands_of_other_packages()]
-        if name not in names:
-            similar = difflib.get_close_matches(name, names, 1)
-            meant = f" (did you mean {similar[0]}?)" if similar else ""
-            Parser(prog="satlib").error(f"no command is called {name!r}{meant}")
-    return parser(name).parse_args(words)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; give its exit status (`EXIT`)."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # Windows' own encoding, which a pipe has there, lacks "✓"
-    if not words:
-        print(FIRST)
-        return 0
-    options = _options(words)
+    """Run a command.
+
+    Returns:
+        Its exit status: 0; 1 if something was found to be wrong (data check, satlib check) or a photograph was left out; 2 for a
+        mistake that the user can correct; 130 after Ctrl-C or SIGTERM, with finished work kept.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if words[0] not in COMMANDS:
+        for entry in importlib.metadata.entry_points(group="satlib.commands"):
+            entry.load()
+    options = parser().parse_args(words)
     progress.quiet = options.quiet
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a pipe of Windows has an encoding without "✓"
     # OpenMP threads that wait by spinning make a step several times slower where the processor is shared; threads that sleep at
     # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    # Pillow's warning of very large images; satlib refuses those in a line of its own.
-    warnings.filterwarnings("ignore", "Image size .* exceeds limit")
-    processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))  # set by torchrun
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does
     try:
-        if processes > 1 and options.name_of_command not in _DISTRIBUTED:
-            raise SatlibError(
-                "torchrun can start only satlib features and satlib train; run this command without torchrun"
-            )
-        with _terminated_as_interrupted():
-            return options.command(options)
+        return COMMANDS[options.command][0](options) or 0
+    except Interrupted as error:
+        if os.environ.get("RANK", "0") == "0":  # torchrun's processes stop together; the first one reports it
+            print(f"satlib: {error}", file=sys.stderr)
+        return 130
     except SatlibError as error:
-        interrupted = isinstance(error, Interrupted)
-        if not (interrupted and rank):  # all processes stop together; the first reports it
-            print(f"satlib{f', process {rank} of {processes}' if rank else ''}: {error}", file=sys.stderr)
-        return 130 if interrupted else 2
+        print(f"satlib: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("satlib: interrupted; finished work is kept", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the program that reads our output has ended (head, less)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (KeyboardInterrupt, Exception) as error:
-        # Up to Python 3.11, Ctrl-C while a class is created (an import at the start) comes wrapped in a RuntimeError.
-        if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
-            print("satlib: interrupted; finished work is kept", file=sys.stderr)
-            return 130
-        traceback.print_exc()
-        return 3
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does, so that nothing half written stays behind."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # no other receives signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
     finally:
         signal.signal(signal.SIGTERM, before)

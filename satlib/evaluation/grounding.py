@@ -574,10 +574,11 @@ def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[st
         length = len(ids[row])  # what follows is padding, which no earlier word depends on
         captions[image].append(
             Caption(
-                tokenise(reference),
+                tokenise(reference, vocabulary.language),
                 float(scores[row, :length].sum()),
                 alphas[row, :length].view(length, *captioner.encoder.grid),
                 betas[row, :length],
+                vocabulary.language,
             )
         )
     return captions
