@@ -40,8 +40,8 @@ notebooks-check: .venv/.dev  ## run the notebooks; are they what their sources g
 	$(BIN)/python tools/notebooks.py compare
 	$(PYTEST) --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
 
-# A notebook in which somebody has worked is left alone.
-exercises: .venv/.installed  ## make the exercises and their solutions from their sources
+# A workbook in which somebody has worked is left alone.
+exercises: .venv/.installed  ## write the exercises and their solutions from their sources
 	$(BIN)/python tools/exercises.py make $(ARGS)
 
 check: .venv/.installed  ## are the exercises right? a table: done, blank, or wrong and why

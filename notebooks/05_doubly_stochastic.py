@@ -53,7 +53,7 @@ from satlib.evaluation import overlay
 from satlib.model import shipped
 from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Captioner
-from satlib.model.decoder import Decoder, View
+from satlib.model.decoder import Annotations, Decoder
 from satlib.model.objective import word_losses
 from satlib.recipe import DecoderConfig
 
@@ -523,20 +523,20 @@ def nwgm(alpha: Tensor, n: Tensor) -> Tensor:
 # %%
 tiny, a_tiny, _ = estimators.tiny(0)  # in double precision
 tiny.eval().requires_grad_(False)
-view, state, start = tiny.view(a_tiny), tiny.initial_state(a_tiny), tiny.embed(torch.tensor([-1]))
+annotations, state, start = tiny.project(a_tiny), tiny.initial_state(a_tiny), tiny.embed(torch.tensor([-1]))
 
 
-def three(view):
+def three(annotations):
     """The distributions of the first word by soft attention, NWGM and marginal; and h(E[z]), E[h]."""
-    each, step = every_place(tiny, view, state, start), tiny.step(view, state, tiny.gates_word(start))
+    each, step = every_place(tiny, annotations, state, start), tiny.step(annotations, state, tiny.gates_word(start))
     soft = tiny.logits(start, step.state.h, step.z).softmax(1)
     return soft, nwgm(each.alpha, each.n), marginal(each.alpha, each.n), step.state.h, each.alpha @ each.h[0]
 
 
-each = every_place(tiny, view, state, start)
+each = every_place(tiny, annotations, state, start)
 product = (each.n.softmax(2) ** each.alpha[:, :, None]).prod(1)
 assert_close(nwgm(each.alpha, each.n), product / product.sum(1, keepdim=True), atol=1e-12, rtol=0)  # link 2: exact
-soft, geometric, exact, *_ = three(view)
+soft, geometric, exact, *_ = three(annotations)
 to_geometric, to_exact = ((soft - other).abs().sum().item() / 2 for other in (geometric, exact))
 print(f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to_exact:.3f} from the marginal")
 
@@ -562,7 +562,9 @@ factors = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 mean = (each.alpha[0, :, None] * a_tiny[0]).sum(0)
 errors = {"E[h] and h(E[z])": [], "soft and NWGM": [], "NWGM and marginal": [], "soft and marginal": []}
 for factor in factors:
-    soft, geometric, exact, of_mean, mean_of = three(View(mean + factor * (a_tiny - mean), view.keys))  # keys as before
+    soft, geometric, exact, of_mean, mean_of = three(
+        Annotations(mean + factor * (a_tiny - mean), annotations.keys)
+    )  # keys as before
     for values, one in zip(
         errors.values(), (mean_of - of_mean, soft - geometric, geometric - exact, soft - exact), strict=True
     ):
@@ -597,11 +599,11 @@ guess_difference = ...
 def word_by_word(decoder, batch):
     """For each word: the map's entropy, the total variation between soft and marginal, and the NLL by soft, NWGM, marginal, bound."""
     a, rows = vectors.read(batch.image_ids).double(), []
-    view, state, previous = decoder.view(a), decoder.initial_state(a), torch.full((len(a),), -1)
+    annotations, state, previous = decoder.project(a), decoder.initial_state(a), torch.full((len(a),), -1)
     for word in batch.captions.T:
         embedded = decoder.embed(previous)
-        each = every_place(decoder, view, state, embedded)
-        state, z, *_ = decoder.step(view, state, decoder.gates_word(embedded))
+        each = every_place(decoder, annotations, state, embedded)
+        state, z, *_ = decoder.step(annotations, state, decoder.gates_word(embedded))
         soft = decoder.logits(embedded, state.h, z).softmax(1)
         exact = marginal(each.alpha, each.n)
         captions = torch.arange(len(a))

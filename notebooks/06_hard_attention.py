@@ -936,8 +936,8 @@ my_guess_after = ...
 def attempts(policy, rows, N):
     """N sampled captions for each of these scenes: whether they are right, their words, and log-probabilities, (B, N) each."""
     each = torch.tensor(rows).repeat_interleave(N)
-    view, state = policy.view(vectors[each]), policy.initial_state(vectors[each])
-    sampled = rollout(policy, view, state, max_length=24, temperature=1.0)
+    annotations, state = policy.project(vectors[each]), policy.initial_state(vectors[each])
+    sampled = rollout(policy, annotations, state, max_length=24, temperature=1.0)
     lengths = sampled.lengths - 1  # without the end mark
     told = zip(sampled.words.tolist(), lengths.tolist(), each.tolist(), strict=True)
     right = [scenes.exact_match(soft.vocabulary.decode(ids[:n]), checked[row]) for ids, n, row in told]

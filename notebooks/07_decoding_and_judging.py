@@ -301,9 +301,9 @@ my_guess_nucleus = ...
 @torch.no_grad()
 def write(choose):
     """A caption for each scene, as a line; `choose` takes distributions of the next word (B, K) and returns ids (B,)."""
-    view, state, rows = decoder.view(a), decoder.initial_state(a), [torch.full((len(a),), -1)]
+    annotations, state, rows = decoder.project(a), decoder.initial_state(a), [torch.full((len(a),), -1)]
     for _ in range(24):
-        logits, state, *_ = decoder.predict(view, state, rows[-1])
+        logits, state, *_ = decoder.predict(annotations, state, rows[-1])
         rows.append(choose(logits.softmax(1)))
     return as_lines(torch.stack(rows[1:], 1).tolist())
 

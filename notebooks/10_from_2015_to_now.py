@@ -787,14 +787,14 @@ mine.eval()
 
 def table_of(picture):
     """The captioner as your search wants it, for one picture (1, L, D): from the words so far to the next ones' probabilities."""
-    view, states = mine.decoder.view(picture), {}  # the state after each beginning that has been asked about
+    annotations, states = mine.decoder.project(picture), {}  # the state after each beginning that has been asked about
 
     @torch.no_grad()
     def after(words):
         words = tuple(words)
         before = states[words[:-1]] if words else mine.decoder.initial_state(picture)
         last = vocabulary.encode(words[-1])[0] if words else -1
-        result = mine.decoder.predict(view, before, torch.tensor([last]))
+        result = mine.decoder.predict(annotations, before, torch.tensor([last]))
         states[words] = result.state
         p = result.logits[0].softmax(0)
         return {vocabulary.words[i] if i else END: p[i].item() for i in p.topk(6).indices.tolist()}

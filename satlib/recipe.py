@@ -21,9 +21,6 @@ from msgspec import Meta, Struct
 
 from satlib.errors import SatlibError
 
-# Languages written without spaces between words; an empty text stands for all others.
-Language = Literal["", "zh", "ja", "th", "lo", "km", "my"]
-LANGUAGES = {"zh": "Chinese", "ja": "Japanese", "th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese"}
 OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
 View = Literal["whole", "crop"]  # which part of a photograph the encoder sees
 Look = Literal["expected", "probable", "sample"]  # what hard attention passes on when it generates captions
@@ -45,9 +42,6 @@ class DataConfig(_Section):
 
     name: Annotated[str, Meta(description=
         "the data set: its name, or the path of your own folder")] = "flickr8k"
-    language: Annotated[Language, Meta(description=
-        "the language of the captions, if it is written without spaces between words; each character is then a "
-        "token")] = ""
     vocabulary_size: Annotated[int, Meta(ge=3, le=1_000_000, description=
         "K, the largest size of the vocabulary, special tokens included")] = 10_000
     min_count: Annotated[int, Meta(ge=1, description=
@@ -84,14 +78,13 @@ class DecoderConfig(_Section):
     kind: Annotated[Literal["lstm", "transformer"], Meta(description=
         "the decoder: lstm (section 3.1.2), or transformer (Vaswani et al., 2017), which looks at the places with several "
         "heads in each layer; embedding, energy, attention_hidden, gate and output_tanh are the LSTM's, and "
-        "layers, heads and tied the Transformer's")] = "lstm"
+        "layers and heads the Transformer's")] = "lstm"
     embedding: Annotated[int, Meta(ge=1, le=16_384, description="m, the size of the word embedding")] = 512
     hidden: Annotated[int, Meta(ge=1, le=16_384, description=
         "n, the size of the LSTM state; of all vectors of a Transformer, the word embedding among them")] = 512
     layers: Annotated[int, Meta(ge=1, le=100, description="the number of layers")] = 2
     heads: Annotated[int, Meta(ge=1, le=1024, description=
         "the number of heads in each layer, a divisor of decoder.hidden; each has a map of its own")] = 4
-    tied: Annotated[bool, Meta(description="whether the word embedding is the output matrix, too")] = True
     attention: Annotated[Literal["soft", "hard", "none"], Meta(description=
         "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)")] = "soft"
     energy: Annotated[Literal["additive", "concat", "general", "dot"], Meta(description=
@@ -154,8 +147,6 @@ class RewardConfig(_Section):
     bleu1: Annotated[float, Meta(ge=0, description=
         "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order")] = 0.0
     bleu4: Annotated[float, Meta(ge=0, description="the weight of sentence BLEU-4 (which is 0 to 1)")] = 0.0
-    meteor: Annotated[float, Meta(ge=0, description=
-        "the weight of METEOR with exact word matches (which is 0 to 1); it favours recall")] = 0.0
     temperature: Annotated[float, Meta(ge=0.001, description=
         "the softmax temperature at which captions are sampled and their log-probability is taken")] = 0.5
 
@@ -201,8 +192,6 @@ class TrainingConfig(_Section):
         "the number format of matrix products; auto is bf16 on a GPU with bf16 hardware, fp16 on any other GPU, and "
         "float32 elsewhere")] = "auto"
     seed: Annotated[int, Meta(ge=0, description="the seed of all random numbers")] = 0
-    logger: Annotated[Literal["none", "tensorboard", "trackio"], Meta(description=
-        "what the epochs' figures are also logged to, beside log.jsonl; it must be installed")] = "none"
 
 
 class DecodingConfig(_Section):
@@ -221,9 +210,13 @@ class DecodingConfig(_Section):
 # Options that earlier versions had, with the values at which they changed nothing: stored models have them in their headers.
 REMOVED: dict[str, Any] = {
     "data.buffer": 4000,
+    "data.language": "",
     "decoder.normaliser": "softmax",
+    "decoder.tied": True,
     "objective.words": 0.0,
     "objective.distillation": 0.5,
+    "reward.meteor": 0.0,
+    "training.logger": "none",
 }
 
 

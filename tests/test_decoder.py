@@ -37,9 +37,9 @@ def test_step_equals_lstm_cell_with_merged_weights(attention, gate):
     model = decoder(attention=attention, gate=gate)
     a, word = torch.randn(B, L, D).double(), torch.tensor([3, -1, 5])
     state = State(torch.randn(B, 8).double(), torch.randn(B, 8).double())
-    view, embedded = model.view(a), model.embed(word)
-    step = model.step(view, state, model.gates_word(embedded))
-    z, alpha, _ = model.attention(a, view.keys, state.h)
+    annotations, embedded = model.project(a), model.embed(word)
+    step = model.step(annotations, state, model.gates_word(embedded))
+    z, alpha, _ = model.attention(a, annotations.keys, state.h)
     beta = torch.sigmoid(state.h @ model.gate.weight[0] + model.gate.bias) if gate else torch.ones(B).double()
     h, c = lstm_cell(model)(torch.cat([embedded, beta.unsqueeze(1) * z], 1), state)
     torch.testing.assert_close(step.state.h, h)
@@ -61,12 +61,12 @@ def test_sequence_equals_steps_one_by_one(output_tanh):
     model = decoder(output_tanh=output_tanh)
     a, captions = torch.randn(B, L, D).double(), torch.randint(0, K, (B, C))
     output = model(a, captions)
-    state, view = model.initial_state(a), model.view(a)
+    state, annotations = model.initial_state(a), model.project(a)
     for t in range(C):
         torch.testing.assert_close(output.states[:, t], state.h)
         previous = torch.full((B,), -1) if t == 0 else captions[:, t - 1]
         E_y = model.embed(previous)
-        state, z, alpha, beta, _ = model.step(view, state, model.gates_word(E_y))
+        state, z, alpha, beta, _ = model.step(annotations, state, model.gates_word(E_y))
         deep = E_y + state.h @ model.output_state.weight.T + model.output_state.bias + z @ model.output_context.weight.T
         deep = torch.tanh(deep) if output_tanh else deep
         torch.testing.assert_close(output.logits[:, t], deep @ model.output.weight.T + model.output.bias)
@@ -117,11 +117,11 @@ def test_fresh_weights():
 
 
 @pytest.mark.parametrize("expected", [None, torch.tensor([True, False, False])])
-def test_selected_views_are_those_of_the_images(expected):
+def test_selected_annotations_are_those_of_the_images(expected):
     model, a = decoder(), torch.randn(B, L, D).double()
-    view = model.view(a, expected)
-    chosen = view.select(torch.tensor([2, 0, 0, 1]))
-    again = model.view(a[[2, 0, 0, 1]])
+    annotations = model.project(a, expected)
+    chosen = annotations.select(torch.tensor([2, 0, 0, 1]))
+    again = model.project(a[[2, 0, 0, 1]])
     torch.testing.assert_close(chosen.a, again.a)
     torch.testing.assert_close(chosen.keys, again.keys)
     assert chosen.expected is None if expected is None else chosen.expected.tolist() == [False, True, True, False]

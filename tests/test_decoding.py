@@ -106,14 +106,14 @@ def test_sampling_follows_the_distribution():
     for h in drawn:
         counts[tuple(h.words)] = counts.get(tuple(h.words), 0) + 1
     # UNKNOWN is left out at each step, and at the last step only the end may follow: renormalise step by step.
-    view = model.view(a[:1])
+    annotations = model.project(a[:1])
 
     def enumerate_from(state, previous, t, p, words):
         if t == 2:
             yield words, p
             return
         E_y = model.embed(torch.tensor([previous]))
-        step = model.step(view, state, model.gates_word(E_y))
+        step = model.step(annotations, state, model.gates_word(E_y))
         q = model.logits(E_y, step.state.h, step.z)[0].softmax(0)
         q[UNKNOWN] = 0
         q = (q / q.sum()).tolist()
@@ -143,7 +143,7 @@ def test_a_rollout_by_hand(temperature):
     """log_p at temperature 1, log_policy at that of the draw and among the words that may follow; the maps; 0 after the end."""
     model, a = decoder(22, sharpness=2.0)
     a = a.repeat_interleave(5, 0)
-    made = rollout(model, model.view(a), model.initial_state(a), 4, temperature, torch.Generator().manual_seed(2))
+    made = rollout(model, model.project(a), model.initial_state(a), 4, temperature, torch.Generator().manual_seed(2))
     assert made.places is None
     lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
     assert made.lengths.tolist() == lengths
@@ -170,7 +170,7 @@ def test_a_rollout_by_hand(temperature):
 
 def test_a_rollout_is_differentiable_and_greedy_is_not():
     model, a = decoder(7)
-    made = rollout(model, model.view(a), model.initial_state(a), 3)
+    made = rollout(model, model.project(a), model.initial_state(a), 3)
     assert made.log_p.requires_grad
     assert made.log_policy.requires_grad
     assert not any(h.alphas.requires_grad or h.betas.requires_grad for h in greedy(model, a, 3))

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 from right_answers import RIGHT
-from tools_path import exercises
+from tools_path import editions, exercises
 
+import notebooks
 from satcourse.exercises import Wrong, carry_on, check, engine, ex07, progress, reference, reveal, task
 from satcourse.exercises.engine import chapter, is_blank
 from satcourse.exercises.task import KINDS
@@ -36,7 +37,7 @@ def verdict(id, answer):
 @functools.cache
 def generated(source):
     """The cells of a notebook of exercises."""
-    return exercises.generate(source, with_solutions=False).cells
+    return exercises.generate(source, editions.WORK).cells
 
 
 def run(source, with_solutions):
@@ -45,7 +46,7 @@ def run(source, with_solutions):
     Only its imports and tasks: `make notebooks` and `make exercises-check` run the rest, which trains.
     """
     found, names = {}, {"__name__": "notebook"}
-    for cell in exercises.generate(source, with_solutions).cells:
+    for cell in exercises.generate(source, editions.SOLVED if with_solutions else editions.WORK).cells:
         place = cell.metadata.get("satlib", {})
         if cell.cell_type != "code" or not (place or cell.source.startswith(("import ", "from "))):
             continue
@@ -366,7 +367,7 @@ class TestNotebook:
             assert "SOLUTION" not in text
 
     def test_committed_notebooks_are_what_the_source_gives(self, source):
-        notebook = nbformat.read(exercises.EXERCISES / f"{source.stem}.ipynb", 4)
+        notebook = nbformat.read(exercises.ROOT / "exercises" / f"{source.stem}.ipynb", 4)
         if exercises.edited(notebook):
             pytest.skip("somebody has worked in this notebook")
-        assert exercises.cells_of(notebook) == exercises.cells_of(nbformat.v4.new_notebook(cells=generated(source)))
+        assert notebooks.cells_of(notebook) == notebooks.cells_of(nbformat.v4.new_notebook(cells=generated(source)))

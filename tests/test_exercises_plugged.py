@@ -7,7 +7,7 @@ import nbformat
 import pytest
 import tiny
 import torch
-from tools_path import exercises
+from tools_path import editions, exercises
 from torch import nn
 
 from satcourse.exercises import bring, reference
@@ -56,9 +56,9 @@ def test_of_a_notebook_definitions_and_what_catches_up_are_taken(tmp_path):
 
 def test_of_the_solutions_notebook(tmp_path):
     (source,) = exercises.sources(["04"])
-    nbformat.write(exercises.generate(source, with_solutions=True), tmp_path / "solved.ipynb")
+    nbformat.write(exercises.generate(source, editions.SOLVED), tmp_path / "solved.ipynb")
     assert plugged.load(f"{tmp_path / 'solved.ipynb'}:attend")
-    nbformat.write(exercises.generate(source, with_solutions=False), tmp_path / "blank.ipynb")
+    nbformat.write(exercises.generate(source, editions.WORK), tmp_path / "blank.ipynb")
     with pytest.raises(SatlibError, match=r"must return two tensors, \(z, alpha\), not NoneType"):
         plugged.load(f"{tmp_path / 'blank.ipynb'}:attend")
 

@@ -50,13 +50,13 @@ class TestBound:
 
 def walk(decoder, a, caption, path):
     """Log p(s_t) and log p(y_t) along one path, step by step with the place put in by hand."""
-    view, state, word = decoder.view(a), decoder.initial_state(a), torch.tensor([-1])
+    annotations, state, word = decoder.project(a), decoder.initial_state(a), torch.tensor([-1])
     log_p_place, log_p_word = [], []
     for t, place in enumerate(path):
-        alpha = torch.softmax(decoder.attention.energy(view.keys, state.h), 1)
+        alpha = torch.softmax(decoder.attention.energy(annotations.keys, state.h), 1)
         decoder.attention.draw = lambda _, place=place: torch.tensor([place])
         embedded = decoder.embed(word)
-        step = decoder.step(view, state, decoder.gates_word(embedded))
+        step = decoder.step(annotations, state, decoder.gates_word(embedded))
         state, word = step.state, caption[:, t]
         log_p_place.append(alpha[0, place].log())
         log_p_word.append(decoder.logits(embedded, state.h, step.z).log_softmax(1)[0, word.item()])

@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
-from tools_path import exercises, install_cell
+from tools_path import editions, exercises, install_cell
 
 import notebooks  # the programs in tools/, which tools_path has put on the path
 
@@ -63,8 +63,8 @@ def test_the_opening_comes_after_the_first_cell_of_notebooks_and_exercises(monke
     source, solution = notebooks.sources(["01"])[0], exercises.sources(["01"])[0]
     for path, notebook in [
         (f"notebooks/{source.stem}.ipynb", notebooks.generate(source)),
-        (f"exercises/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=False)),
-        (f"solutions/{solution.stem}.ipynb", exercises.generate(solution, with_solutions=True)),
+        (f"exercises/{solution.stem}.ipynb", exercises.generate(solution, editions.WORK)),
+        (f"solutions/{solution.stem}.ipynb", exercises.generate(solution, editions.SOLVED)),
     ]:
         wanted = [cell.source for cell in install_cell.opening(path)]
         assert len(wanted) == (1 if address is None else 2)

@@ -1,23 +1,19 @@
-"""A language without spaces between words travels: recipe, vocabulary, model, scores."""
+"""Captions in a script without spaces between words: vocabulary, model, scores."""
 
 import pytest
 import tiny
 import torch
 from PIL import Image
 
-from satlib import cli, recipe
+from satlib import cli
 from satlib.beyond.rewards import Consensus
 from satlib.data import datasets
 from satlib.data.text import END, UNKNOWN, Vocabulary
-from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, metrics
-from satlib.model import encoders
-from satlib.model.captioner import Captioner
 from satlib.recipe import RewardConfig
 from satlib.training import loop
 
 COLOURS, SHAPES = ("红色", "蓝色", "绿色"), ("圆", "方块", "星")
-CHINESE = "data.language=zh"
 
 
 class Reader:
@@ -31,10 +27,7 @@ class Reader:
 
 @pytest.fixture
 def folder(tmp_path):
-    """An own folder with Chinese captions: 12 images of training, 4 of dev, 4 of test.
-
-    The name in katakana is four tokens with a language and one without: it shows where the language got lost.
-    """
+    """An own folder with Chinese captions: 12 images of training, 4 of dev, 4 of test."""
     place, rows = tmp_path / "photos", ["image,caption,split"]
     place.mkdir()
     for i in range(20):
@@ -52,17 +45,15 @@ def train(folder, run, *changes):
 
 def test_chinese_from_a_folder_to_scores(folder, tmp_path):
     run = tmp_path / "run"
-    captioner = train(folder, run, CHINESE, "training.learning_rate=0.05", "training.epochs=8")
-    assert captioner.vocabulary.language == captioner.recipe.data.language == "zh"
+    captioner = train(folder, run, "training.learning_rate=0.05", "training.epochs=8")
     assert {"红", "圆", "t", "恤", "メ"} < set(captioner.vocabulary.words)
     assert UNKNOWN not in captioner.vocabulary.encode("カメラー")
     assert Vocabulary.load(run / "vocabulary.json") == captioner.vocabulary
     data = datasets.load(str(folder))
     found = evaluate.evaluate(captioner, data, Reader(), progress=False)
-    assert found["protocol"] == metrics.CHARACTERS.format("zh")
-    assert "data.language = zh: characters" in found["protocol"]
+    assert found["protocol"] == metrics.CHARACTERS
     assert "METEOR" not in found["metrics"]
-    assert any("METEOR and SPICE are left out" in note and "Chinese" in note for note in found["notes"])
+    assert any("METEOR and SPICE are left out" in note for note in found["notes"])
     assert found["metrics"]["BLEU-4"] > 20  # words of whole sentences would agree in nothing
     captions = evaluate.generate(captioner, Reader(), data.split("test"), progress=False)
     assert evaluate.quick_bleu(captions, data.split("test")) == pytest.approx(found["metrics"]["BLEU-4"])
@@ -74,18 +65,6 @@ def test_chinese_from_a_folder_to_scores(folder, tmp_path):
     rewarded = consensus.mean({image_id: caption.words for image_id, caption in captions.items()})
     assert rewarded == pytest.approx(sum(each) / len(each))
     assert rewarded > 0.5
-
-
-def test_the_language_of_a_run_is_kept(folder, tmp_path):
-    train(folder, tmp_path / "run", CHINESE)
-    with pytest.raises(SatlibError, match=r"another data\.language|other training captions"):
-        train(folder, tmp_path / "run")
-    with pytest.raises(SatlibError, match="begin with a model of the same language"):
-        loop.train(tiny.the_recipe(), datasets.load(str(folder)), Reader(), tmp_path / "new", start=tmp_path / "run")
-    with pytest.raises(SatlibError, match=r"data\.language = 'zh', but the vocabulary has ''"):
-        Captioner(tiny.the_recipe(CHINESE), Vocabulary(["人"]), encoders.create("tiny"))
-    with pytest.raises(SatlibError, match=r'data\.language must be one of "" \(none\), zh, ja'):
-        recipe.load("own-folder", ["data.language=en"])
 
 
 def test_scores_see_one_spelling_and_no_foreign_full_stop():
@@ -100,8 +79,8 @@ def test_scores_see_one_spelling_and_no_foreign_full_stop():
     assert values["BLEU-4"] == pytest.approx(100)
 
 
-def test_data_check_counts_in_the_language(folder, capsys):
-    assert cli.main(["data", "check", str(folder), "--language", "zh"]) == 0
+def test_data_check_counts_characters(folder, capsys):
+    assert cli.main(["data", "check", str(folder)]) == 0
     train = datasets.load(str(folder)).split("train")
     known = {c for each in train for c in "".join(each.references).lower() if c.isalpha()}
     assert f"K = {len(known) + 2}" in capsys.readouterr().out

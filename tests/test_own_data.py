@@ -14,7 +14,7 @@ from satlib.data.features import Pixels
 from satlib.errors import SatlibError
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
-from satlib.training import checkpoint, loop, starting
+from satlib.training import loop, starting
 
 SMALL = (
     "training.epochs=1", "training.batch_size=4", "training.learning_rate=0", "training.average=0", "data.min_count=1",
@@ -131,12 +131,6 @@ class TestStarting:
         assert fitted.decoder.hidden == 64
         assert fitted.encoder.scale == Captioner.load(shipped.model("flickr8k-lite0-soft")).recipe.encoder.scale
         assert fitted.data == chosen.data
-
-    def test_another_language(self, tmp_path, own):
-        state = checkpoint.RunState.fresh(Captioner.load(shipped.model("scenes-soft")), torch.float32)
-        state.captioner.vocabulary = type(state.captioner.vocabulary)(["狗"], "zh")
-        with pytest.raises(SatlibError, match="begin with a model of the same language"):
-            starting.start_from(shipped.model("scenes-soft"), state)
 
 
 def test_a_folder_is_found_below_the_data_root_by_its_name(own, tmp_path, monkeypatch, capsys):

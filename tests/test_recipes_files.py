@@ -37,10 +37,8 @@ def test_every_recipe_is_read_and_says_what_it_is():
 
 def test_twins_differ_in_attention_alone():
     """Decoding is chosen on dev for a model without attention; the penalty is soft attention's: with hard attention it is off."""
-    twins = [name for name in recipe.names() if name.endswith(("-none", "-hard"))]
-    assert {"flickr8k-none", "flickr8k-lite0-none", "scenes-none", "scenes-hard", "flickr8k-hard", "coco-hard"} <= set(
-        twins
-    )
+    twins = [name for name in recipe.names() if name.endswith(("-none", "-hard")) and "paper" not in name]
+    assert set(twins) == {"flickr8k-none", "scenes-none", "scenes-hard", "flickr8k-hard"}
     for name in twins:
         model, attention = name.rsplit("-", 1)
         changed = differences(name, f"{model}-soft")

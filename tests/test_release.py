@@ -43,7 +43,7 @@ def test_the_models_for_photographs_are_a_wheel_of_their_own_with_its_terms(whee
         f"satlib_models/{name}"
         for name in (
             "README.md",
-            *(f"flickr8k-{kind}.safetensors" for kind in ("hard-reward", "lite0-boxes", "lite0-soft")),
+            *(f"flickr8k-{kind}.safetensors" for kind in ("lite0-boxes", "lite0-soft")),
         )
     }
     assert about["License-Expression"] == f"{NON_COMMERCIAL} AND Apache-2.0"
@@ -90,7 +90,6 @@ def test_each_file_has_its_licence():
     assert models == {
         "flickr8k-lite0-boxes.safetensors": f"{NON_COMMERCIAL} AND Apache-2.0",
         "flickr8k-lite0-soft.safetensors": NON_COMMERCIAL,
-        "flickr8k-hard-reward.safetensors": NON_COMMERCIAL,
         "scenes-soft.safetensors": "MIT",
         "scenes-hard.safetensors": "MIT",
     }

@@ -34,8 +34,8 @@ CASES = {
     "RMSProp": ("flickr8k-paper-soft", *SCENES_ENCODER),
     "tuned by its recipe": ("flickr8k-lite0-tuned",),
     "frozen": ("flickr8k-lite0-soft",),
-    "soft rewards": ("flickr8k-soft-reward", *SCENES_ENCODER),
-    "hard rewards": ("flickr8k-hard-reward", *SCENES_ENCODER),
+    "soft rewards": ("flickr8k-lite0-reward", *SCENES_ENCODER),
+    "hard rewards": ("flickr8k-lite0-reward", "decoder.attention=hard", *SCENES_ENCODER),
 }
 
 

@@ -23,7 +23,7 @@ from satlib.model.search import Rollout, rollout
 from satlib.recipe import DecoderConfig
 
 WORDS = ("dog", "cat", "runs", "sits", "a")
-WEIGHTED = rewards.RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0, meteor=5.0)
+WEIGHTED = rewards.RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0)
 references = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join), min_size=1, max_size=4)
 
 
@@ -73,10 +73,7 @@ class TestConsensus:
             ids,
             smoothing_function=SmoothingFunction().method2,
         )
-        # Beside "a cat sits": two of three words, in one chunk; "a" is a function word and weighs 1/4, the others 3/4.
-        agreement = (1 / 1.75) * (1 - 0.6 * (1 / 2) ** 0.2)
-        assert made.meteor("1", ids) == made.meteor("1", ids[:-1]) == pytest.approx(agreement)
-        assert made("1", ids) == pytest.approx(0.5 * made.cider("1", ids) + 2 * 3 / 4 + 3 * bleu4 + 5 * agreement)
+        assert made("1", ids) == pytest.approx(0.5 * made.cider("1", ids) + 2 * 3 / 4 + 3 * bleu4)
         assert made.cider("1", ids) > 0
 
     def test_of_a_rollout_stops_at_each_end(self):
@@ -182,7 +179,7 @@ def worth(words):
 def exact_expectation(decoder, a, temperature):
     """sum over captions, and with hard attention that draws over places, of p r: by enumeration, with autograd."""
     hard = isinstance(decoder.attention, attention.HardAttention) and decoder.attention.look == "sample"
-    view, total, mass = decoder.view(a), 0.0, 0.0
+    annotations, total, mass = decoder.project(a), 0.0, 0.0
     captions = [words for length in range(LONGEST + 1) for words in itertools.product(SPEAKABLE, repeat=length)]
     for words in captions:
         steps = len(words) + 1
@@ -192,7 +189,7 @@ def exact_expectation(decoder, a, temperature):
                 embedded = decoder.embed(torch.tensor([words[t - 1] if t else -1]))
                 if hard:
                     decoder.attention.draw = lambda alpha, place=places[t]: torch.tensor([place])
-                state, z, alpha, _, _ = decoder.step(view, state, decoder.gates_word(embedded))
+                state, z, alpha, _, _ = decoder.step(annotations, state, decoder.gates_word(embedded))
                 if hard:
                     p = p * alpha[0, places[t]]
                 share = (decoder.logits(embedded, state.h, z)[0] / temperature).softmax(0)
@@ -234,7 +231,7 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
             first = decoder.initial_state(a)
             many = torch.zeros(rows, dtype=torch.long)
             state = State(first.h[many], first.c[many])
-            made = rollout(decoder, decoder.view(a, expected).select(many), state, LONGEST, temperature)
+            made = rollout(decoder, decoder.project(a, expected).select(many), state, LONGEST, temperature)
             captions = zip(made.words.tolist(), made.lengths.tolist(), strict=True)
             rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
             better = advantages(rewards.unflatten(0, (-1, samples)), "leave-one-out").flatten()
@@ -289,8 +286,8 @@ class TestTraining:
     ):
         hard, seen = ("decoder.attention=hard", f"hard.expectation={expectation}", "training.epochs=12"), []
 
-        def watched(decoder, view, *arguments):
-            made = rollout(decoder, view, *arguments)
+        def watched(decoder, annotations, *arguments):
+            made = rollout(decoder, annotations, *arguments)
             seen.append((made.places < 0).unflatten(0, (-1, 5)))
             return made
 

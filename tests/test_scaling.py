@@ -4,21 +4,13 @@ import pytest
 import tiny
 import torch
 
-from satlib import cli, recipe
+from satlib import cli
 from satlib.data import folder, scenes
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.training import scaling
-
-
-def test_the_recipes_differ_in_the_encoder_alone():
-    paper = recipe.load("flickr8k-soft").to_dict()
-    for encoder in ("alexnet", "googlenet", "resnet152", "densenet201"):
-        other = recipe.load(f"flickr8k-{encoder}-soft").to_dict()
-        assert {key for key in paper if key != "name" and paper[key] != other[key]} == {"encoder"}
-        assert (other["encoder"]["name"], other["encoder"]["scale"]) == (encoder, 0)
 
 
 class TestScale:

@@ -58,10 +58,10 @@ def by_hand(captioner, photo, places):
     """Greedy decoding with all attention of some words on one place, written out step by step."""
     a = annotate(captioner, photo)[None]
     decoder = captioner.decoder
-    view, state, word, said = decoder.view(a), decoder.initial_state(a), -1, []
+    annotations, state, word, said = decoder.project(a), decoder.initial_state(a), -1, []
     for t in range(captioner.recipe.decoding.max_length):
         embedded = decoder.embed(torch.tensor([word]))
-        z = decoder.attention(a, view.keys, state.h, None).z
+        z = decoder.attention(a, annotations.keys, state.h, None).z
         if t in places:
             row, column = places[t]
             z = a[:, captioner.encoder.grid[1] * row + column]

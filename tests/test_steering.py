@@ -115,13 +115,13 @@ class TestLookAgain:
         p = steering.look_again(captioner, a, [caption.words for caption in captions], index, maps)
         d = captioner.decoder
         for row, (caption, at) in enumerate(zip(captions, index, strict=True)):
-            view, state, before = (
-                d.view(a[row : row + 1]),
+            annotations, state, before = (
+                d.project(a[row : row + 1]),
                 d.initial_state(a[row : row + 1]),
                 [-1, *captioner.vocabulary.encode(caption.text)],
             )
             for word in before[:at]:
-                state = d.step(view, state, d.gates_word(d.embed(torch.tensor([word])))).state
+                state = d.step(annotations, state, d.gates_word(d.embed(torch.tensor([word])))).state
             word = d.embed(torch.tensor([before[at]]))
             z = torch.sigmoid(d.gate(state.h)) * (maps[row] @ a[row])
             i, f, g, o = (d.gates_word(word) + d.gates_state(state.h) + d.gates_context(z)).chunk(4, dim=1)

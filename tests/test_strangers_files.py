@@ -112,7 +112,7 @@ KINDS = {  # file: how a valid one is made, and how it is read
     "log.jsonl": (as_json(RECORD), read_log),
     "evaluation-test.json": (evaluation, evaluate.read),
     "results.json": (as_json([{"image_id": n, "caption": "a dog"} for n in (1, "2.jpg")]), results.read),
-    "vocabulary.json": (as_json({"language": "zh", "words": ["a", "穿"]}), Vocabulary.load),
+    "vocabulary.json": (as_json(["a", "穿"]), Vocabulary.load),
     "dataset_x.json": (as_json({"images": KARPATHY}), lambda path: karpathy.load(path, None, False)),
     "captions_val2014.json": (as_json(COCO), lambda path: coco.read(path, "val2014")),
     "captions.json": (as_json(ROWS), lambda path: folder.load(path.parent, False)),

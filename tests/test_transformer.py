@@ -23,7 +23,7 @@ from satlib.model.captioner import Captioner
 from satlib.model.transformer import TransformerDecoder, positions
 from satlib.page import export, live
 from satlib.recipe import DecoderConfig
-from satlib.training import doctor, loop, plugged, starting
+from satlib.training import loop, plugged, starting
 
 B, L, D, K, C = 3, 5, 8, 7, 4
 EXACT = {"atol": 1e-10, "rtol": 0.0}
@@ -72,7 +72,7 @@ def torchs(model):
     return twin, maps
 
 
-@pytest.mark.parametrize("changes", [{}, {"layers": 1, "heads": 4}, {"layers": 3, "heads": 1, "tied": False}])
+@pytest.mark.parametrize("changes", [{}, {"layers": 1, "heads": 4}, {"layers": 3, "heads": 1}])
 def test_it_is_that_of_torch(changes):
     model, a, captions = decoder(**changes), images(), torch.randint(0, K, (B, C))
     twin, maps = torchs(model)
@@ -82,9 +82,7 @@ def test_it_is_that_of_torch(changes):
     future = torch.ones(C, C, dtype=torch.bool).triu(1)
     h = twin(previous + sinusoids, a, tgt_mask=future)
     output = model(a, captions)
-    expected = h @ model.embedding.weight.T if model.config.tied else model.output(h)
-    torch.testing.assert_close(output.logits, expected, **EXACT)
-    torch.testing.assert_close(output.states, h, **EXACT)
+    torch.testing.assert_close(output.logits, h @ model.embedding.weight.T, **EXACT)
     all_maps = torch.stack(maps, 1).permute(0, 3, 1, 2, 4)  # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
     torch.testing.assert_close(model.maps(a, captions), all_maps, **EXACT)
     torch.testing.assert_close(output.alphas, all_maps.mean((2, 3)), **EXACT)
@@ -103,12 +101,14 @@ def test_annotation_vectors_of_another_size_and_an_odd_width():
 def test_step_by_step_with_a_cache_is_teacher_forcing():
     """One word at a time, with the cache; the same with none, in which all words before are read again."""
     model, a, captions = decoder(), images(), torch.randint(0, K, (B, C))
-    output, view, state = model(a, captions), model.view(a), model.initial_state(a)
+    output, annotations, state = model(a, captions), model.project(a), model.initial_state(a)
     previous = torch.full((B,), -1)
     for t in range(C):
-        logits, state, alpha, beta, place = model.predict(view, state, previous)
+        logits, state, alpha, beta, place = model.predict(annotations, state, previous)
         assert state.words.shape == (B, 2, 4, t + 1, 4)
-        h, maps, _ = model.read(view, model.initial_state(a), torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1))
+        h, maps, _ = model.read(
+            annotations, model.initial_state(a), torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1)
+        )
         torch.testing.assert_close(logits, model.logits(h[:, -1]), **EXACT)
         torch.testing.assert_close(alpha, maps[:, -1].mean((1, 2)), **EXACT)
         torch.testing.assert_close(logits, output.logits[:, t], **EXACT)
@@ -121,10 +121,10 @@ def test_step_by_step_with_a_cache_is_teacher_forcing():
 def test_several_words_after_several_words():
     """The mask of words that follow a cache: none sees the future."""
     model, a, words = decoder(), images(), torch.randint(0, K, (B, 5))
-    view = model.view(a)
-    whole, whole_maps, _ = model.read(view, model.initial_state(a), words)
-    _, _, state = model.read(view, model.initial_state(a), words[:, :2])
-    rest, rest_maps, _ = model.read(view, state, words[:, 2:])
+    annotations = model.project(a)
+    whole, whole_maps, _ = model.read(annotations, model.initial_state(a), words)
+    _, _, state = model.read(annotations, model.initial_state(a), words[:, :2])
+    rest, rest_maps, _ = model.read(annotations, state, words[:, 2:])
     torch.testing.assert_close(rest, whole[:, 2:], **EXACT)
     torch.testing.assert_close(rest_maps, whole_maps[:, 2:], **EXACT)
 
@@ -132,9 +132,7 @@ def test_several_words_after_several_words():
 @pytest.mark.parametrize("how", ["greedy", "beam", "sample"])
 def test_scores_and_maps_are_those_of_the_words(how):
     """Caches follow their hypotheses: fed back, the words have the same probability and maps."""
-    model, a = decoder(tied=False), 2 * images(count=6)
-    with torch.no_grad():
-        model.output.bias[END] -= 1.0
+    model, a = decoder(), 2 * images(count=6)
     if how == "beam":
         found = search.beam_search(model, a, 4, 6)
     else:
@@ -214,12 +212,6 @@ class TestRuns:
             rows = (each.decoder.embedding.weight[each.vocabulary.number(word)] for each in (run[0], more))
             assert torch.equal(*rows)
         assert "pink" in more.vocabulary
-        with pytest.raises(SatlibError, match="does not fit the recipe"):
-            tiny.train(tmp_path / "untied", *still, "decoder.tied=false", **settings)
-
-    def test_the_doctor_looks_for_no_gate(self, run):
-        with pytest.raises(doctor.Unknown, match="has no gate"):
-            doctor._gate(doctor.Evidence(captioner=run[0]))
 
     def test_light_by_hand(self, run):
         """On one head, on all, on one word of a caption: the others keep their maps, and at the model's own maps nothing changes."""
@@ -275,7 +267,7 @@ class TestRuns:
         assert lit.alphas[1].max() < 1
 
 
-@pytest.mark.parametrize("changes", [(), ("training.average=0.9", "decoder.tied=false")])
+@pytest.mark.parametrize("changes", [(), ("training.average=0.9",)])
 def test_a_stopped_run_ends_with_the_bits_of_one_that_was_not(changes, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
     data = scenes.load(3, 1, 0)
@@ -303,7 +295,7 @@ def test_a_stopped_run_ends_with_the_bits_of_one_that_was_not(changes, tmp_path,
 
 
 def test_rewards_reach_every_weight():
-    model, a = decoder(tied=False), images()
+    model, a = decoder(), images()
     reward_loss(model, a, lambda made: made.lengths.double(), samples=3, max_length=4).loss.backward()
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters())
     assert UNKNOWN not in {word for each in search.sample(model, a, 4) for word in each.words}

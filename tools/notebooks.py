@@ -107,7 +107,7 @@ def make(source: Path) -> None:
     """
     target, notebook = source.with_suffix(".ipynb"), generate(source)
     try:
-        seconds, memory = execute(notebook)
+        seconds, memory = execute(notebook, FOLDER)
     except CellExecutionError as error:
         raise SystemExit(f"{source.name}: {error}") from None
     size = write(target, notebook)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from satlib.model.attention import Energy, HardAttention, Look
+from satlib.model.attention import AttentionOutput, Energy, HardAttention
 from satlib.model.decoder import Decoder, Output
 from satlib.model.objective import VariationalBound, log_probability, word_losses
 from satlib.recipe import DecoderConfig
@@ -144,7 +144,7 @@ class GumbelAttention(HardAttention):
         super().__init__(energy)
         self.temperature = temperature
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """As `HardAttention.forward` in training mode; `expected` has no effect."""
         energies = self.energy(keys, h)
         # The argmax of energies with Gumbel noise is a sample of Multinoulli(alpha).
@@ -153,4 +153,4 @@ class GumbelAttention(HardAttention):
         place = noisy.argmax(1)
         one_hot = nn.functional.one_hot(place, relaxed.shape[1]).to(relaxed.dtype)
         weights = one_hot + relaxed - relaxed.detach()
-        return Look(torch.bmm(weights.unsqueeze(1), a).squeeze(1), torch.softmax(energies, dim=1), place)
+        return AttentionOutput(torch.bmm(weights.unsqueeze(1), a).squeeze(1), torch.softmax(energies, dim=1), place)

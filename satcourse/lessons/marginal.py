@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from satlib.model.decoder import Decoder, State, View
+from satlib.model.decoder import Annotations, Decoder, State
 
 
 class EveryPlace(NamedTuple):
@@ -36,19 +36,21 @@ class EveryPlace(NamedTuple):
         return torch.einsum("bl,blk->bk", self.alpha, self.log_p.exp())
 
 
-def every_place(decoder: Decoder, view: View, state: State, embedded: Tensor) -> EveryPlace:
+def every_place(decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor) -> EveryPlace:
     """Compute the decoder's next step L times, each time with one location's annotation vector as the context.
 
     Args:
         decoder: with soft or hard attention, in evaluation mode.
-        view: B images.
+        annotations: B images.
         state: h_{t-1}, c_{t-1}.
         embedded: E y_{t-1} (B, m).
     """
-    B, L, _ = view.a.shape
-    alpha = decoder.attention(view.a, view.keys, state.h).alpha
+    B, L, _ = annotations.a.shape
+    alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
     # As an image with a single location, whose weight is 1: z_t is its annotation vector.
-    single = View(view.a.flatten(0, 1).unsqueeze(1), view.keys.flatten(0, 1).unsqueeze(1))  # (B L, 1, D)
+    single = Annotations(
+        annotations.a.flatten(0, 1).unsqueeze(1), annotations.keys.flatten(0, 1).unsqueeze(1)
+    )  # (B L, 1, D)
     state = State(*(part.repeat_interleave(L, 0) for part in state))
     embedded = embedded.repeat_interleave(L, 0)
     step = decoder.step(single, state, decoder.gates_word(embedded))

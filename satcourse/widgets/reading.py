@@ -72,10 +72,10 @@ def read(
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
     ids = [_id_of(word, captioner.vocabulary) for word in forced]
     longest = max(captioner.recipe.decoding.max_length, len(ids))
-    view, word, history = decoder.view(a[None]), -1, []
+    annotations, word, history = decoder.project(a[None]), -1, []
     state: Any = decoder.initial_state(a[None])
     for t in range(longest + 1):
-        logits, state, alpha, beta, _ = decoder.predict(view, state, torch.tensor([word], device=a.device))
+        logits, state, alpha, beta, _ = decoder.predict(annotations, state, torch.tensor([word], device=a.device))
         p = torch.softmax(logits[0], dim=0)
         p[UNKNOWN] = 0.0  # never generated
         word = ids[t] if t < len(ids) else END if t == longest else int(p.argmax())

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from satlib.data.text import UNKNOWN
 from satlib.errors import SatlibError
-from satlib.model.attention import Attention, Look
+from satlib.model.attention import Attention, AttentionOutput
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import AnyDecoder, TransformerDecoder
 
@@ -57,7 +57,7 @@ class Steered(nn.Module):
         self._word = 0
         return self.attention.keys(a)
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n), with the weights changed."""
         look = self.attention(a, keys, h, expected)
         alpha = tempered(look.alpha, self.temperature)
@@ -67,7 +67,7 @@ class Steered(nn.Module):
         self._word += 1
         if alpha is look.alpha:
             return look
-        return Look(torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha)
+        return AttentionOutput(torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha)
 
 
 def steered(decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None = None) -> AnyDecoder:

@@ -1,4 +1,4 @@
-"""What the paper does not have: rewards, weight averaging, boxes that supervise attention.
+"""What the paper does not have: rewards, and boxes that supervise attention.
 
 May import `satlib.evaluation` and what is below it; the training loop takes what is here as a list of terms.
 """

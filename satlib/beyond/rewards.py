@@ -22,8 +22,8 @@ With hard attention the places s~ are sampled as well, and log p(s~|a) is added 
 At temperature 1 nearly every sampled caption is worse than the one that beam search would give, and the model mostly learns to
 sample safer captions; that takes far more captions than these data sets have. At 1/2 the samples are close to those captions.
 
-The reward is a weighted sum of CIDEr-D (Vedantam et al., 2015), sentence BLEU-1 and BLEU-4, and METEOR. All but METEOR include
-the end token in the n-grams: a caption that breaks off ("a man in a") lacks an n-gram that every reference has.
+The reward is a weighted sum of CIDEr-D (Vedantam et al., 2015), sentence BLEU-1 and sentence BLEU-4. N-grams
+include the end token: a caption that breaks off ("a man in a") lacks an n-gram that every reference has.
 """
 
 import math
@@ -34,7 +34,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from satlib.beyond.meteor import function_words, meteor
 from satlib.data.caption_set import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
@@ -49,7 +48,7 @@ SIGMA = 6.0  # words; the width of CIDEr-D's Gaussian penalty on a difference in
 
 
 class Consensus:
-    """The reward of a caption, given the references of its image: a weighted sum of CIDEr-D, BLEU-1, BLEU-4 and METEOR.
+    """The reward of a caption, given the references of its image: a weighted sum of CIDEr-D, BLEU-1 and BLEU-4.
 
     The n-gram weights of CIDEr-D (inverse document frequencies) are computed once, from the references of the images given.
     """
@@ -64,10 +63,8 @@ class Consensus:
             raise SatlibError(
                 f"reward.samples must be at least 2, not {config.samples}: each sample's baseline is the mean reward of the others"
             )
-        if not config.cider + config.bleu1 + config.bleu4 + config.meteor > 0:
-            raise SatlibError(
-                "all weights of the reward are 0: set reward.cider, reward.bleu1, reward.bleu4 or reward.meteor above 0"
-            )
+        if not config.cider + config.bleu1 + config.bleu4 > 0:
+            raise SatlibError("all weights of the reward are 0: set reward.cider, reward.bleu1 or reward.bleu4 above 0")
         self.config = config
         self._vocabulary = vocabulary
         self._references = {
@@ -80,9 +77,6 @@ class Consensus:
             for ngram in {ngram for reference in references for ngram in _ngrams(reference)}
         )
         self._vectors: dict[str, list[_Vector]] = {}
-        self._function = frozenset(
-            i for i, word in enumerate(vocabulary.words) if config.meteor and word in function_words()
-        )
 
     def __call__(self, key: str, caption: Sequence[int]) -> float:
         """The reward of a caption, given as ids with the end token."""
@@ -92,8 +86,6 @@ class Consensus:
         if self.config.bleu1 or self.config.bleu4:
             bleu1, bleu4 = self.bleu(key, caption)
             reward += self.config.bleu1 * bleu1 + self.config.bleu4 * bleu4
-        if self.config.meteor:
-            reward += self.config.meteor * self.meteor(key, caption)
         return reward
 
     def of(self, image_ids: Sequence[str], made: Rollout) -> Tensor:
@@ -144,11 +136,6 @@ class Consensus:
         )
         return bleu1, bleu4
 
-    def meteor(self, key: str, caption: Sequence[int]) -> float:
-        """METEOR 1.5 with exact word matches, 0 to 1 (`satlib.beyond.meteor`); the end token is left out."""
-        references = [reference[:-1] for reference in self._references[key]]
-        return meteor([word for word in caption if word != END], references, self._function)
-
     def _vector(self, caption: Sequence[int]) -> "_Vector":
         weights: list[dict[tuple[int, ...], float]] = [{} for _ in range(LONGEST)]
         for ngram, count in _ngrams(caption).items():
@@ -197,12 +184,12 @@ def reward_loss(
         baseline: of `RewardConfig`.
     """
     rows = torch.arange(len(a), device=a.device).repeat_interleave(samples)
-    view, state = decoder.view(a, expected), decoder.initial_state(a)
-    sampled = rollout(decoder, view.select(rows), state.select(rows), max_length, temperature)
+    annotations, state = decoder.project(a, expected), decoder.initial_state(a)
+    sampled = rollout(decoder, annotations.select(rows), state.select(rows), max_length, temperature)
     rewards, within, greedy = reward(sampled), within_caption(sampled), None
     if baseline == "greedy":
         with torch.no_grad():
-            greedy = reward(rollout(decoder, view, state, max_length, temperature=0.0))
+            greedy = reward(rollout(decoder, annotations, state, max_length, temperature=0.0))
     penalty = doubly_stochastic_penalty(sampled.alphas, within).mean()
     words = int(within.sum())
     means = {

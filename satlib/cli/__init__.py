@@ -199,9 +199,8 @@ def train(options: argparse.Namespace) -> None:
         captioner.familiarity = familiarity.learn(captioner.annotations, reader, captions)
         captioner.save(run / loop.MODEL)
     print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
-    log = validation.read_log(run / loop.LOG)
-    if len(log) > 1 and not any(record["kept"] for record in log[1:]):
-        print("no epoch was better than the first; a smaller training.learning_rate may help")
+    for line in validation.remarks(validation.read_log(run / loop.LOG), recipe.training.select):
+        print(line)
 
 
 @command(

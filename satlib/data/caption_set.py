@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 from PIL import Image
 
@@ -53,14 +52,12 @@ class CaptionSet:
         examples: all examples, in the order of their source.
         draw: draws, or reads, the image of an example that has no file of its own.
         home: the absolute path of the image folder; None if the images are drawn.
-        language: the recipe's data.language that the set was made for; "" if it does not say.
     """
 
     name: str
     examples: tuple[Example, ...]
     draw: Callable[[Example], Image.Image] | None = None
     home: Path | None = None
-    language: ClassVar[str] = ""
 
     def __len__(self) -> int:
         """The number of images in all splits."""
@@ -86,10 +83,10 @@ class CaptionSet:
         unused = set(self.split("train")[train_images:] if train_images else ())
         return replace(self, examples=tuple(one for one in self.examples if one not in unused)) if unused else self
 
-    def vocabulary(self, size: int, min_count: int, language: str = "") -> Vocabulary:
+    def vocabulary(self, size: int, min_count: int) -> Vocabulary:
         """The vocabulary of the training captions (`Vocabulary.from_captions`)."""
         captions = (caption for example in self.split("train") for caption in example.references)
-        return Vocabulary.from_captions(captions, size, min_count, language)
+        return Vocabulary.from_captions(captions, size, min_count)
 
     def photo(self, example: Example) -> Image.Image:
         """The image of an example in RGB, read from its file or drawn.

@@ -96,7 +96,7 @@ class Report:
         return "\n".join(lines)
 
 
-def check(name: str, root: Path | None = None, size: int = 10_000, progress: bool = True, language: str = "") -> Report:
+def check(name: str, root: Path | None = None, size: int = 10_000, progress: bool = True) -> Report:
     """Check a whole caption set: captions, splits, and every image, opened (or drawn) once.
 
     Args:
@@ -104,13 +104,11 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
         root: the data root.
         size: the largest K of the vocabulary whose coverage is measured.
         progress: show a progress bar while images are opened.
-        language: the recipe's data.language; shards record their own.
 
     Raises:
         SatlibError: the set is unknown, or its captions cannot be read.
     """
     data = load(name, data_root() if root is None else root, require_images=False)
-    language = language or data.language
     by_split: dict[str, list[Example]] = {}
     missing, unreadable = [], []
 
@@ -130,11 +128,11 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
             missing.append(example.image_id)
         elif problem:
             unreadable.append(problem)
-    vocabulary = data.vocabulary(size, 1, language) if "train" in by_split else None
+    vocabulary = data.vocabulary(size, 1) if "train" in by_split else None
     return Report(
         name=data.name,
         where=data.where,
-        splits={split: _describe(by_split[split], vocabulary, language) for split in SPLITS if split in by_split},
+        splits={split: _describe(by_split[split], vocabulary) for split in SPLITS if split in by_split},
         vocabulary=len(vocabulary) if vocabulary else 0,
         opened=len(data) - len(missing) - len(unreadable),
         missing=tuple(missing),
@@ -142,8 +140,8 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
     )
 
 
-def _describe(examples: Sequence[Example], vocabulary: Vocabulary | None, language: str) -> Split:
-    captions = [tokenise(caption, language) for example in examples for caption in example.references]
+def _describe(examples: Sequence[Example], vocabulary: Vocabulary | None) -> Split:
+    captions = [tokenise(caption) for example in examples for caption in example.references]
     lengths = [len(words) for words in captions]
     tokens = [word for words in captions for word in words]
     distinct = set(tokens)

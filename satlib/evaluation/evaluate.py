@@ -29,7 +29,6 @@ REWARD_NAMES = {
     "cider": "CIDEr-D",
     "bleu1": "BLEU-1",
     "bleu4": "BLEU-4",
-    "meteor": "METEOR",
 }  # by the recipe's [reward]
 _OF_MAPS = ("map entropy", "map movement", "pointing", "pointing strict", "pointing by chance")
 
@@ -71,10 +70,7 @@ def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
     """Corpus BLEU-4 in percent with satlib's tokeniser, which needs no Java: used to select the best epoch."""
     references = {
-        example.image_id: [
-            " ".join(tokenise(reference, captions[example.image_id].language)) for reference in example.references
-        ]
-        for example in examples
+        example.image_id: [" ".join(tokenise(reference)) for reference in example.references] for example in examples
     }
     with contextlib.redirect_stdout(io.StringIO()):
         score, _ = Bleu(4).compute_score(
@@ -112,11 +108,11 @@ def evaluate(
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
     options = settings(captioner, data, split, beam, length_normalisation, look)
-    return of_captions(captions, examples, options, captioner.vocabulary.language)
+    return of_captions(captions, examples, options)
 
 
 def of_captions(
-    captions: Mapping[str, Caption], examples: Sequence[Example], settings: Mapping[str, Any], language: str = ""
+    captions: Mapping[str, Caption], examples: Sequence[Example], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The evaluation of generated captions, as `evaluate` gives it.
 
@@ -124,11 +120,10 @@ def of_captions(
         captions: by image id.
         examples: the images.
         settings: the model, the data and the decoding options (`settings`).
-        language: of the captions, if it is written without spaces.
     """
     texts = {example.image_id: captions[example.image_id].text for example in examples}
     lines = {image_id: " ".join(captions[image_id].words) for image_id in texts}
-    scores = metrics.score(lines, {example.image_id: example.references for example in examples}, language=language)
+    scores = metrics.score(lines, {example.image_id: example.references for example in examples})
     of_maps, map_columns = maps.entropy_and_movement(captions[image_id] for image_id in texts)
     invented, invention_columns = _inventions(texts, examples, settings["data"])
     figures, columns = dict(scores.values) | invented | of_maps, scores.statistics | invention_columns | map_columns
@@ -189,9 +184,7 @@ def _pointing(
     }, columns
 
 
-def rescore(
-    captions: Mapping[str, str], data: CaptionSet, split: str, settings: Mapping[str, Any], language: str = ""
-) -> dict[str, Any]:
+def rescore(captions: Mapping[str, str], data: CaptionSet, split: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The evaluation of captions from a file, without the model that made them.
 
     Figures that need the model's maps (map entropy, map movement, pointing) are those of `settings`, if it has any.
@@ -201,14 +194,13 @@ def rescore(
         data: the caption set.
         split: the split that was captioned.
         settings: an earlier evaluation of these captions, or whatever else the result is to say.
-        language: of the captions, if it is written without spaces.
 
     Raises:
         SatlibError: the captions are not those of the split's images.
     """
     examples = images_of(data, split)
     human = {example.image_id: example.references for example in examples}
-    scores = metrics.score(captions, human, language=language)
+    scores = metrics.score(captions, human)
     invented, invention_columns = _inventions(captions, examples, data.name)
     figures, columns = dict(scores.values) | invented, scores.statistics | invention_columns
     if data.name == "scenes":

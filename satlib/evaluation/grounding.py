@@ -574,11 +574,10 @@ def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[st
         length = len(ids[row])  # what follows is padding, which no earlier word depends on
         captions[image].append(
             Caption(
-                tokenise(reference, vocabulary.language),
+                tokenise(reference),
                 float(scores[row, :length].sum()),
                 alphas[row, :length].view(length, *captioner.encoder.grid),
                 betas[row, :length],
-                vocabulary.language,
             )
         )
     return captions

@@ -30,14 +30,13 @@ from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
-from satlib.data.text import normalise, tokenise
+from satlib.data.text import is_character, normalise, tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import ptb
 from satlib.evaluation.statistics import BLEU, METEOR, meteor_score
-from satlib.recipe import LANGUAGES
 
 PTB = "COCO tools: PTB tokenizer, lower case, no punctuation, on both sides"
-CHARACTERS = "data.language = {}: characters, Latin words and digits whole, lower case, no punctuation, on both sides"
+CHARACTERS = "satlib's tokeniser: characters, Latin words and digits whole, lower case, no punctuation, on both sides"
 GET_JAVA = (
     "install Java (apt install default-jre-headless, brew install openjdk, or conda install openjdk) and evaluate again"
 )
@@ -82,7 +81,6 @@ def score(
     *,
     meteor: bool = True,
     timeout: float = 600.0,
-    language: str = "",
 ) -> Scores:
     """Score one caption per image against the image's references.
 
@@ -94,8 +92,6 @@ def score(
         references: the same image ids to human captions, not tokenised, at least one each.
         meteor: False leaves out METEOR and SPICE, which take ten seconds or more to start.
         timeout: seconds after which a Java program is stopped; its score is then missing, with a note.
-        language: one of `text.LANGUAGES`, which the PTB tokenizer cannot split into words: captions are split into characters
-            (`text.tokenise`) and METEOR and SPICE, which are for English, are left out.
 
     Raises:
         SatlibError: there is nothing to score, the image ids differ, or an image has no reference.
@@ -105,7 +101,7 @@ def score(
     captions = [hypotheses[image_id] for image_id in image_ids] + [
         caption for image_id in image_ids for caption in references[image_id]
     ]
-    lines, protocol, notes = split_words(captions, language)
+    lines, protocol, notes = split_words(captions)
     generated = {image_id: [line] for image_id, line in zip(image_ids, lines[: len(image_ids)], strict=True)}
     human = group(references, image_ids, lines[len(image_ids) :])
 
@@ -143,12 +139,16 @@ def group(
     return human
 
 
-def split_words(captions: Sequence[str], language: str = "") -> tuple[list[str], str, list[str]]:
-    """Split captions into words joined by spaces; give them, the protocol, and a note on what it leaves out."""
-    if language:
-        lines = [" ".join(tokenise(caption, language)) for caption in captions]
-        note = f"METEOR and SPICE are left out: they support English, not {LANGUAGES[language]}"
-        return lines, CHARACTERS.format(language), [note]
+def split_words(captions: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Split captions into words joined by spaces; give them, the protocol, and a note on what it leaves out.
+
+    The PTB tokenizer needs spaces between words. If most captions are in a script without spaces, such as Chinese, all are
+    split by `text.tokenise` into characters.
+    """
+    words = [tokenise(caption) for caption in captions]
+    if sum(any(map(is_character, line)) for line in words) > len(captions) / 2:
+        note = "METEOR and SPICE are left out: they support English, not scripts without spaces between words"
+        return [" ".join(line) for line in words], CHARACTERS, [note]
     return ptb.split([_one_line(caption) for caption in captions]), PTB, []
 
 

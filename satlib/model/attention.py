@@ -95,7 +95,7 @@ ENERGIES: dict[str, type[Energy]] = {
 }
 
 
-class Look(NamedTuple):
+class AttentionOutput(NamedTuple):
     """The result of one attention step.
 
     z: the context vector (B, D), before the gate. alpha: the weights (B, L). place: the sampled or chosen location s_t as an
@@ -118,10 +118,10 @@ class SoftAttention(nn.Module):
         """The energy's keys for annotation vectors a (B, L, D), computed once per image."""
         return self.energy.keys(a)
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n); `expected` has no effect, because z is always an expectation."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
-        return Look(_expectation(alpha, a), alpha)
+        return AttentionOutput(_expectation(alpha, a), alpha)
 
 
 class HardAttention(nn.Module):
@@ -153,7 +153,7 @@ class HardAttention(nn.Module):
             return self.draw(alpha)
         return alpha.argmax(1) if self.look == "probable" else None
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n).
 
         Args:
@@ -166,12 +166,12 @@ class HardAttention(nn.Module):
         alpha = torch.softmax(self.energy(keys, h), dim=1)
         place = self.choose(alpha)
         if place is None:
-            return Look(_expectation(alpha, a), alpha)
+            return AttentionOutput(_expectation(alpha, a), alpha)
         z = _pick(a, place)
         if expected is not None:
             z = torch.where(expected.unsqueeze(1), _expectation(alpha, a), z)
             place = place.masked_fill(expected, -1)
-        return Look(z, alpha, place)
+        return AttentionOutput(z, alpha, place)
 
 
 def entropy(alphas: Tensor) -> Tensor:
@@ -207,9 +207,9 @@ class NoAttention(nn.Module):
         """The mean annotation vector (B, 1, D), once per image."""
         return a.mean(1, keepdim=True)
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """The mean annotation vector; every location has weight 1 / L."""
-        return Look(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
+        return AttentionOutput(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
 
 
 Attention = SoftAttention | HardAttention | NoAttention

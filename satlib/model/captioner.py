@@ -74,7 +74,6 @@ class Caption:
         log_probability: natural logarithm of p(y|a), the end mark included.
         alphas: (C, h, w): the attention map of each word and, last, of the end mark; each sums to 1.
         betas: (C,): the gate's weight of the context vector for each word.
-        language: the language of the vocabulary (`text.Vocabulary`).
         unlike: whether the image is unlike the training images (`familiarity`); None if the model cannot tell.
     """
 
@@ -82,13 +81,12 @@ class Caption:
     log_probability: float
     alphas: Tensor
     betas: Tensor
-    language: str = ""
     unlike: bool | None = None
 
     @property
     def text(self) -> str:
-        """The caption as one line, with spaces as the language uses them."""
-        return written(self.words, self.language)
+        """The caption as one line, with spaces as its script uses them."""
+        return written(self.words)
 
     @property
     def remark(self) -> str:
@@ -100,17 +98,8 @@ class Captioner(nn.Module):
     """Encoder, decoder and vocabulary, with their recipe."""
 
     def __init__(self, recipe: Recipe, vocabulary: Vocabulary, encoder: Encoder) -> None:
-        """Make a captioner with a newly initialised decoder.
-
-        Raises:
-            SatlibError: the recipe and the vocabulary have different languages.
-        """
+        """Make a captioner with a newly initialised decoder."""
         super().__init__()
-        if vocabulary.language != recipe.data.language:
-            raise SatlibError(
-                f"the recipe has data.language = {recipe.data.language!r}, but the vocabulary has "
-                f"{vocabulary.language!r}; build the vocabulary again with the recipe's language"
-            )
         if not recipe.encoder.scale:
             raise SatlibError(
                 "encoder.scale = 0 is measured when training begins (satlib.training.scaling); give a number here"
@@ -260,8 +249,8 @@ class Captioner(nn.Module):
     def read(self, hypothesis: Hypothesis) -> Caption:
         """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""
         alphas = hypothesis.alphas.view(-1, *self.encoder.grid)
-        words, language = self.vocabulary.decode(hypothesis.words), self.vocabulary.language
-        return Caption(words, hypothesis.log_probability, alphas, hypothesis.betas, language)
+        words = self.vocabulary.decode(hypothesis.words)
+        return Caption(words, hypothesis.log_probability, alphas, hypothesis.betas)
 
     def save(self, path: Path, storage: str = "float32", card: dict[str, Any] | None = None) -> None:
         """Write the captioner atomically.
@@ -316,7 +305,7 @@ class Captioner(nn.Module):
             raise SatlibError(
                 f"{path} was trained with different weights of {encoder.name} than those installed; install the same weights or train again"
             )
-        captioner = cls(made_by, Vocabulary(header.vocabulary, made_by.data.language), encoder)
+        captioner = cls(made_by, Vocabulary(header.vocabulary), encoder)
         captioner.own_attention = header.own_attention
         if header.familiarity is not None:
             captioner.familiarity = Familiarity.restored(header.familiarity, encoder.dim)

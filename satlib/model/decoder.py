@@ -32,8 +32,8 @@ class State(NamedTuple):
         return State(self.h[rows], self.c[rows])
 
 
-class View(NamedTuple):
-    """An image as the decoder sees it: annotation vectors a (B, L, D) and what the energy made of them, once.
+class Annotations(NamedTuple):
+    """Annotation vectors a (B, L, D) with their keys, which `project` computes once per image (`attention`).
 
     expected (B,) marks, for hard attention in training, the rows whose sample is replaced by its expectation.
     """
@@ -42,13 +42,13 @@ class View(NamedTuple):
     keys: Tensor
     expected: Tensor | None = None
 
-    def select(self, rows: Tensor) -> "View":
-        """The views of some images, in the given order."""
-        return View(self.a[rows], self.keys[rows], None if self.expected is None else self.expected[rows])
+    def select(self, rows: Tensor) -> "Annotations":
+        """Those of some images, in the given order."""
+        return Annotations(self.a[rows], self.keys[rows], None if self.expected is None else self.expected[rows])
 
 
 class Step(NamedTuple):
-    """One word's worth: the new state, the gated context z (B, D), weights alpha (B, L), gate beta (B,), place (`Look`)."""
+    """One step of the LSTM: its new state, gated context z (B, D), weights alpha (B, L), gate beta (B,), place (`AttentionOutput`)."""
 
     state: State
     z: Tensor
@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The next word's logits (B, K), and what led to them: the new state, weights alpha (B, L), gate beta (B,), place (`Look`)."""
+    """The next word's logits (B, K), and what led to them: the new state, weights alpha (B, L), gate beta (B,), place (`AttentionOutput`)."""
 
     logits: Tensor
     state: Any
@@ -70,7 +70,7 @@ class Prediction(NamedTuple):
 class Output(NamedTuple):
     """A whole caption's: logits (B, C, K), alphas (B, C, L), betas (B, C).
 
-    places: (B, C), the sampled s_t, -1 where expected; None without samples. states: h_{t-1} (B, C, n), what each look saw.
+    places: (B, C), the sampled s_t, -1 where expected; None without samples. states: h_{t-1} of the LSTM (B, C, n), n = 0 for a Transformer.
     """
 
     logits: Tensor
@@ -115,13 +115,13 @@ class Decoder(nn.Module):
             nn.Linear(annotation_dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.Tanh()
         )
 
-    def view(self, a: Tensor, expected: Tensor | None = None) -> View:
-        """Prepare annotation vectors a (B, L, D) for any number of steps."""
+    def project(self, a: Tensor, expected: Tensor | None = None) -> Annotations:
+        """Annotation vectors a (B, L, D) with their keys, for any number of steps."""
         keys, device = self.attention.keys(a), a.device.type
         # autocast would round a anew at every word, and autograd keep each copy. Gradients of a are to be summed in float32.
         if torch.is_autocast_enabled(device) and not a.requires_grad:
             a = a.to(torch.get_autocast_dtype(device))
-        return View(a, keys, expected)
+        return Annotations(a, keys, expected)
 
     def initial_state(self, a: Tensor) -> State:
         """h_0 and c_0 from two MLPs of the mean annotation vector of a (B, L, D)."""
@@ -132,15 +132,15 @@ class Decoder(nn.Module):
         """Ids (...) -> E y (..., m); a negative id stands for y_0, the zero embedding before the first word."""
         return self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
 
-    def step(self, view: View, state: State, gates_word: Tensor) -> Step:
-        """Look, then update the LSTM.
+    def step(self, annotations: Annotations, state: State, gates_word: Tensor) -> Step:
+        """Attend to the image, then update the LSTM.
 
         Args:
-            view: of B images.
+            annotations: of B images.
             state: h_{t-1}, c_{t-1}.
             gates_word: W_y E y_{t-1} + b (B, 4n), the previous word's share of the gates.
         """
-        z, alpha, place = self.attention(view.a, view.keys, state.h, view.expected)
+        z, alpha, place = self.attention(annotations.a, annotations.keys, state.h, annotations.expected)
         if self.gate is None:
             beta = z.new_ones(len(z))
         else:
@@ -157,16 +157,16 @@ class Decoder(nn.Module):
             deep = torch.tanh(deep)
         return self.output(self.dropout(deep))
 
-    def predict(self, view: View, state: State, words: Tensor) -> Prediction:
+    def predict(self, annotations: Annotations, state: State, words: Tensor) -> Prediction:
         """The next word's logits, after one more word for each of B rows.
 
         Args:
-            view: of B images.
+            annotations: of B images.
             state: from `initial_state`, or of the prediction before.
             words: ids (B,), the words that came last; -1 before the first word.
         """
         embedded = self.embed(words)
-        step = self.step(view, state, self.gates_word(embedded))
+        step = self.step(annotations, state, self.gates_word(embedded))
         logits = self.logits(embedded, step.state.h, step.z)
         return Prediction(logits, step.state, step.alpha, step.beta, step.place)
 
@@ -178,12 +178,12 @@ class Decoder(nn.Module):
             captions: ids (B, C), all of one length, the end mark last.
             expected: (B,) bool, for hard attention in training: rows that take the expectation in place of the sample.
         """
-        view, state = self.view(a, expected), self.initial_state(a)
+        annotations, state = self.project(a, expected), self.initial_state(a)
         embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
         gates_words = self.gates_word(embedded)
         states, steps = [state], []
         for t in range(captions.shape[1]):
-            step = self.step(view, states[t], gates_words[:, t])
+            step = self.step(annotations, states[t], gates_words[:, t])
             states.append(step.state)
             steps.append(step)
         h, z, alphas, betas = (

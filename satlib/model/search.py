@@ -14,7 +14,7 @@ from torch import Tensor
 
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
-from satlib.model.decoder import View
+from satlib.model.decoder import Annotations
 from satlib.model.transformer import AnyDecoder
 
 
@@ -69,7 +69,7 @@ class Rollout(NamedTuple):
 
 def rollout(
     decoder: AnyDecoder,
-    view: View,
+    annotations: Annotations,
     state: Any,
     max_length: int,
     temperature: float = 1.0,
@@ -81,7 +81,7 @@ def rollout(
 
     Args:
         decoder: in evaluation mode.
-        view: the images of B rows.
+        annotations: the images of B rows.
         state: `decoder.initial_state` of the same rows.
         max_length: the maximum number of words, without the end mark.
         temperature: words are drawn from p(y_t)^(1/temperature); 0 takes the most probable word.
@@ -92,12 +92,12 @@ def rollout(
     """
     if max_length < 1:
         raise SatlibError(f"the maximum caption length must be at least 1 word, not {max_length}")
-    words = torch.full((len(view.a),), -1, device=view.a.device)
-    ended = torch.zeros(len(view.a), dtype=torch.bool, device=view.a.device)
+    words = torch.full((len(annotations.a),), -1, device=annotations.a.device)
+    ended = torch.zeros(len(annotations.a), dtype=torch.bool, device=annotations.a.device)
     history: list[tuple[Tensor, ...]] = []
     places: list[Tensor] = []
     for t in range(max_length + 1):
-        logits, state, alpha, beta, place = decoder.predict(view, state, words)
+        logits, state, alpha, beta, place = decoder.predict(annotations, state, words)
         log_p = _log_probabilities(logits, must_end=t == max_length)
         if temperature == 0:
             words = log_p.argmax(1)
@@ -120,7 +120,7 @@ def rollout(
 def _one_per_image(
     decoder: AnyDecoder, a: Tensor, max_length: int, temperature: float, generator: torch.Generator | None
 ) -> list[Hypothesis]:
-    captions = rollout(decoder, decoder.view(a), decoder.initial_state(a), max_length, temperature, generator)
+    captions = rollout(decoder, decoder.project(a), decoder.initial_state(a), max_length, temperature, generator)
     words, alphas, betas = captions.words.cpu(), captions.alphas.cpu(), captions.betas.cpu()
     log_probabilities = captions.log_p.sum(1).tolist()
     return [
@@ -225,7 +225,7 @@ def beam_searches(
         raise SatlibError(f"the beam width ({beam}) and the maximum caption length ({max_length}) must be at least 1")
     B = len(a)
     rows = torch.arange(B, device=a.device).repeat_interleave(beam)
-    view = decoder.view(a).select(rows)
+    annotations = decoder.project(a).select(rows)
     state: Any = decoder.initial_state(a).select(rows)
     words = torch.full((B * beam,), -1, device=a.device)
     # At first all hypotheses of an image are the same one: only one of them may be continued.
@@ -234,7 +234,7 @@ def beam_searches(
     searches = [(x, [_Finished(beam) for _ in range(B)]) for x in length_normalisations]
     history: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for t in range(max_length + 1):
-        logits, state, alpha, beta, _ = decoder.predict(view, state, words)
+        logits, state, alpha, beta, _ = decoder.predict(annotations, state, words)
         log_p = _log_probabilities(logits, must_end=t == max_length)
         candidates = _continue(totals, log_p)
         totals, parents, words = _keep_living(candidates, beam)

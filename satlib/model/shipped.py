@@ -10,7 +10,7 @@ from pathlib import Path
 from satlib.errors import SatlibError
 
 PHOTOGRAPHS = "flickr8k-lite0-boxes"
-_FOR_PHOTOGRAPHS = (PHOTOGRAPHS, "flickr8k-lite0-soft", "flickr8k-hard-reward")
+_FOR_PHOTOGRAPHS = (PHOTOGRAPHS, "flickr8k-lite0-soft")
 _MODELS = Path(__file__).parent.parent / "models"
 _RESULTS = Path(__file__).parent.parent / "results"
 

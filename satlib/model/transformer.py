@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satlib.model.decoder import Decoder, Output, Prediction, View
+from satlib.model.decoder import Annotations, Decoder, Output, Prediction
 from satlib.recipe import DecoderConfig
 
 
@@ -107,7 +107,7 @@ class TransformerDecoder(nn.Module):
         """Make a decoder with fresh weights.
 
         Args:
-            config: `hidden` is d, a multiple of `heads`; `layers`, `heads`, `tied` and `dropout` count too, the other options do not.
+            config: `hidden` is d, a multiple of `heads`; `layers`, `heads` and `dropout` count too, the other options do not.
             annotation_dim: D.
             vocabulary_size: K, special words included.
         """
@@ -119,14 +119,13 @@ class TransformerDecoder(nn.Module):
             Layer(d, config.heads, annotation_dim, config.dropout) for _ in range(config.layers)
         )
         self.norm = nn.LayerNorm(d)
-        self.output = None if config.tied else nn.Linear(d, K)
         self.dropout = nn.Dropout(config.dropout)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
 
-    def view(self, a: Tensor, expected: Tensor | None = None) -> View:
-        """Prepare annotation vectors a (B, L, D): the keys and values (B, layers, 2 heads, L, d / heads) of the places."""
+    def project(self, a: Tensor, expected: Tensor | None = None) -> Annotations:
+        """Annotation vectors a (B, L, D) with the keys and values of the places (B, layers, 2 heads, L, d / heads)."""
         places = [layer.places(a) for layer in self.layers]  # type: ignore[not-callable]
-        return View(a, torch.stack([split(each, 2 * self.config.heads) for each in places], 1))
+        return Annotations(a, torch.stack([split(each, 2 * self.config.heads) for each in places], 1))
 
     def initial_state(self, a: Tensor) -> Cache:
         """Of annotation vectors a (B, L, D): no words yet."""
@@ -137,7 +136,7 @@ class TransformerDecoder(nn.Module):
         """The maps (B, heads, C, L) of a layer at words t to t + C - 1, as they are used: here unchanged; an experiment may differ."""
         return alpha
 
-    def read(self, view: View, state: Cache, words: Tensor) -> tuple[Tensor, Tensor, Cache]:
+    def read(self, annotations: Annotations, state: Cache, words: Tensor) -> tuple[Tensor, Tensor, Cache]:
         """Go on reading: ids (B, C), -1 for y_0 -> vectors (B, C, d), all maps (B, C, layers, heads, L), and the longer cache."""
         t, C = state.words.shape[3], words.shape[1]
         x = math.sqrt(self.config.hidden) * self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
@@ -145,33 +144,33 @@ class TransformerDecoder(nn.Module):
         visible = torch.ones(C, t + C, dtype=torch.bool, device=words.device).tril(t)
         pasts, maps = [], []
         for i, layer in enumerate(self.layers):
-            x, past, alpha = layer(x, state.words[:, i], view.keys[:, i], visible, partial(self.steer, i, t))
+            x, past, alpha = layer(x, state.words[:, i], annotations.keys[:, i], visible, partial(self.steer, i, t))
             pasts.append(past)
             maps.append(alpha.transpose(1, 2))
         return self.norm(x), torch.stack(maps, 2), Cache(torch.stack(pasts, 1))
 
     def logits(self, h: Tensor) -> Tensor:
-        """(..., d) -> (..., K)."""
-        return functional.linear(h, self.embedding.weight) if self.output is None else self.output(h)
+        """E N x_t: (..., d) -> (..., K); the word embedding is the output matrix, too."""
+        return functional.linear(h, self.embedding.weight)
 
-    def predict(self, view: View, state: Cache, words: Tensor) -> Prediction:
+    def predict(self, annotations: Annotations, state: Cache, words: Tensor) -> Prediction:
         """The next word's logits, after one more word for each of B rows; see `decoder.Decoder.predict`."""
-        h, maps, state = self.read(view, state, words.unsqueeze(1))
+        h, maps, state = self.read(annotations, state, words.unsqueeze(1))
         alpha = maps.squeeze(1).mean((1, 2))
         return Prediction(self.logits(h.squeeze(1)), state, alpha, alpha.new_ones(len(alpha)), None)
 
     def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
-        """Teacher forcing, all words at once; see `decoder.Decoder.forward`. `states` are the vectors that give the logits."""
+        """Teacher forcing, all words at once; see `decoder.Decoder.forward`."""
         h, maps, _ = self._forced(a, captions)
         alphas = maps.mean((2, 3))
-        return Output(self.logits(h), alphas, alphas.new_ones(captions.shape), None, h)
+        return Output(self.logits(h), alphas, alphas.new_ones(captions.shape), None, h.new_empty(*captions.shape, 0))
 
     def maps(self, a: Tensor, captions: Tensor) -> Tensor:
         """All maps of true captions: annotation vectors (B, L, D), ids (B, C) -> (B, C, layers, heads, L)."""
         return self._forced(a, captions)[1]
 
     def _forced(self, a: Tensor, captions: Tensor) -> tuple[Tensor, Tensor, Cache]:
-        return self.read(self.view(a), self.initial_state(a), functional.pad(captions[:, :-1], (1, 0), value=-1))
+        return self.read(self.project(a), self.initial_state(a), functional.pad(captions[:, :-1], (1, 0), value=-1))
 
 
 AnyDecoder = Decoder | TransformerDecoder

@@ -37,7 +37,7 @@ from satlib.errors import SatlibError
 from satlib.files.atomic import write_json
 from satlib.files.weights import STORAGE
 from satlib.model.captioner import Captioner
-from satlib.model.decoder import Decoder, State, View
+from satlib.model.decoder import Annotations, Decoder, State
 from satlib.page.reader import (
     ENCODER,
     FORMAT,
@@ -76,7 +76,7 @@ class _Encoder(nn.Module):
         assert isinstance(state, State)
         known = captioner.familiarity
         distance = a.new_full((a.shape[0],), -1.0) if known is None else known.distances(vectors)
-        return a, captioner.decoder.view(a).keys, state.h, state.c, distance
+        return a, captioner.decoder.project(a).keys, state.h, state.c, distance
 
 
 class _Step(nn.Module):
@@ -96,8 +96,8 @@ class _Step(nn.Module):
         decoder.attention = _Lit(attention, light)  # type: ignore[bad-assignment]
         try:
             embedded = decoder.embed(words)
-            view = View(a.expand(B, -1, -1), keys.expand(B, -1, -1))
-            step = decoder.step(view, State(h, c), decoder.gates_word(embedded))
+            annotations = Annotations(a.expand(B, -1, -1), keys.expand(B, -1, -1))
+            step = decoder.step(annotations, State(h, c), decoder.gates_word(embedded))
         finally:
             decoder.attention = attention
         log_p = torch.log_softmax(decoder.logits(embedded, step.state.h, step.z), 1)
@@ -253,7 +253,7 @@ def _manifest(captioner: Captioner, folder: Path, storage: str) -> dict[str, Any
         "image": {"side": images.SIZE, "view": captioner.view, "channels": "RGB", "range": [0, 255]},
         "grid": list(captioner.encoder.grid),
         "attention": captioner.recipe.decoder.attention,
-        "words": {"end": END, "unknown": UNKNOWN, "before the first": -1, "language": captioner.vocabulary.language},
+        "words": {"end": END, "unknown": UNKNOWN, "before the first": -1},
         "decoding": {
             "beam": decoding.beam,
             "length_normalisation": decoding.length_normalisation,

@@ -35,12 +35,6 @@ class Photographs(Struct):
     view: str
 
 
-class Words(Struct):
-    """The words of an exported model."""
-
-    language: str
-
-
 class Decoding(Struct):
     """How an exported model captions."""
 
@@ -55,7 +49,6 @@ class Manifest(Struct):
     files: dict[Annotated[str, Meta(pattern=r"^[\w.-]+$")], File]
     image: Photographs
     grid: tuple[Size, Size]
-    words: Words
     decoding: Decoding
     unlike_above: float | None = field(name="unlike above", default=None)
 
@@ -111,8 +104,7 @@ class Exported:
         for name, content in self.manifest.files.items():
             if not (folder / name).is_file() or fingerprint(folder / name) != content:
                 raise SatlibError(f"{folder / name} is missing or not what manifest.json says; export again")
-        language = self.manifest.words.language
-        self.vocabulary = Vocabulary(read_json(folder / WORDS, list[str], "a list of words")[len(SPECIALS) :], language)
+        self.vocabulary = Vocabulary(read_json(folder / WORDS, list[str], "a list of words")[len(SPECIALS) :])
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = 1
         self._encoder, self._step = (
@@ -148,4 +140,4 @@ class Exported:
 
     def text(self, spoken: Spoken) -> str:
         """A caption as one line."""
-        return written(self.vocabulary.decode(spoken.words), self.vocabulary.language)
+        return written(self.vocabulary.decode(spoken.words))

@@ -31,8 +31,8 @@ from satlib.training.optimisation import create_optimiser, trained_part
 CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
 FORMAT = "satlib checkpoint 1"
 LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline")
-# Options that may change when a run is resumed, beside [decoding]: how long to train, and where to log.
-_FREE = {("training", "epochs"), ("training", "patience"), ("training", "logger")}
+# Options that may change when a run is resumed, beside [decoding]: how long to train.
+_FREE = {("training", "epochs"), ("training", "patience")}
 
 
 class EpochRecord(Struct):

@@ -36,7 +36,7 @@ from satlib.model.device import precision
 from satlib.model.encoders import create
 from satlib.model.objective import BatchLoss, caption_loss, coins
 from satlib.recipe import SAVE_SECONDS, Recipe
-from satlib.training import checkpoint, distributed, loggers, starting
+from satlib.training import checkpoint, distributed, starting
 from satlib.training.checkpoint import CHECKPOINT, Header, Identity, Progress, RunState, locked
 from satlib.training.interruption import StopRequest, stop_requests
 from satlib.training.optimisation import set_learning_rate, update_average
@@ -81,7 +81,6 @@ def train(
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
         SatlibError: the folder holds another run or is in use, `start` or `entities` does not fit, or the loss is no longer finite.
     """
-    loggers.require(recipe.training.logger)
     with ExitStack() as held:
         distributed.current().from_first(lambda: held.enter_context(locked(run)))
         trainer = Trainer(
@@ -190,16 +189,14 @@ class Trainer:
         if isinstance(self.reader, Pixels) and not self.finished():
             with stop.at_once():
                 self.reader.prepare(self.data.train_ids, self.show)
-        with loggers.opened(self.recipe, self.folder, self.progress.history, self.ranks.first) as log:
-            while not self.finished():
-                number = self.progress.epoch + 1
-                self._epoch(stop)
-                self._end_epoch(stop)
-                log(self.progress.history[-1])
-                if on_epoch is not None:
-                    on_epoch(self.progress.history[-1])
-                if self.ranks.any(stop.requested) and not self.finished():
-                    raise Interrupted(f"stopped after epoch {number}; the same command resumes it")
+        while not self.finished():
+            number = self.progress.epoch + 1
+            self._epoch(stop)
+            self._end_epoch(stop)
+            if on_epoch is not None:
+                on_epoch(self.progress.history[-1])
+            if self.ranks.any(stop.requested) and not self.finished():
+                raise Interrupted(f"stopped after epoch {number}; the same command resumes it")
 
     def finished(self) -> bool:
         """Whether all epochs are done, or `patience` of them without a better one."""

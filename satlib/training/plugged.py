@@ -15,7 +15,7 @@ from torch import Tensor
 
 from satlib.errors import SatlibError
 from satlib.files.reading import read_json
-from satlib.model.attention import Energy, Look, SoftAttention
+from satlib.model.attention import AttentionOutput, Energy, SoftAttention
 from satlib.model.captioner import Captioner
 
 Attend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -29,9 +29,9 @@ class PluggedAttention(SoftAttention):
         super().__init__(energy)
         self.attend = attend
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> Look:
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n)."""
-        return Look(*self.attend(self.energy(keys, h), a))
+        return AttentionOutput(*self.attend(self.energy(keys, h), a))
 
 
 def load(place: str) -> Attend:

@@ -21,10 +21,10 @@ from satlib.training.optimisation import trained_part
 
 # The options of the decoder that decide which weights there are, and what they do.
 _SIZES = (
-    "kind", "embedding", "hidden", "layers", "heads", "tied", "attention_hidden", "energy", "gate", "output_tanh",
+    "kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "energy", "gate", "output_tanh",
 )  # fmt: skip
 _SEEN = ("name", "view", "scale")  # what the annotation vectors are
-_OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word; a tied embedding is alone
+_OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
 
 
 def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
@@ -63,7 +63,7 @@ def start_from(path: Path, state: RunState) -> None:
     """Begin with the weights of a trained model; soft and hard attention have the same ones.
 
     Raises:
-        SatlibError: it has another language, encoder or size.
+        SatlibError: it has another encoder or size.
     """
     frozen = not state.captioner.recipe.encoder.train
     encoder = state.captioner.encoder
@@ -91,11 +91,6 @@ def start_from(path: Path, state: RunState) -> None:
 def _weights(trained: Captioner, fresh: Captioner, path: Path) -> dict[str, Any]:
     """The trained weights, with a row for each of the fresh captioner's words."""
     ours, theirs = fresh.vocabulary, trained.vocabulary
-    if ours.language != theirs.language:
-        raise SatlibError(
-            f"{path} has captions with data.language = {theirs.language!r}, not {ours.language!r}; begin with a model of the "
-            "same language"
-        )
     weights = dict((trained if fresh.recipe.encoder.train else trained.decoder).state_dict())
     if ours == theirs:
         return weights

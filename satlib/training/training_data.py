@@ -52,7 +52,7 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
         raise SatlibError(
             f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
         )
-    vocabulary = data.vocabulary(recipe.data.vocabulary_size, recipe.data.min_count, recipe.data.language)
+    vocabulary = data.vocabulary(recipe.data.vocabulary_size, recipe.data.min_count)
     config, longest, rewarded = recipe.training, recipe.data.max_length, recipe.objective.maximise == "reward"
     names = [one.image_id for one in train]
     reward = dev_reward = None

@@ -59,6 +59,7 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader, done: floa
         **{f"train_{name}": total / p.count(name) for name, total in p.sums.items()},
         "dev_nll": dev_nll(captioner, reader, data.dev_pairs, config.batch_size),
         "dev_bleu4": quick_bleu(generated, data.dev),
+        "dev_distinct": len({caption.text for caption in generated.values()}) / len(generated),
         "learning_rate": state.optimiser.param_groups[0]["lr"],
         "seconds": round(p.seconds, 1),
         "tokens_per_second": round(p.words / max(p.seconds, 1e-9), 1),
@@ -93,6 +94,22 @@ def describe(record: Mapping[str, Any], recipe: Recipe) -> str:
             "objective.doubly_stochastic, a larger training.learning_rate, or more epochs"
         )
     return line
+
+
+def remarks(log: Sequence[Mapping[str, Any]], select: str) -> list[str]:
+    """What a finished run's records say about what usually goes wrong; `select` is its `training.select`."""
+    best = [record for record in log if record["kept"]][-1]
+    lines = []
+    if best.get("dev_distinct", 1.0) < 0.3:
+        lines.append(
+            f"only {best['dev_distinct']:.0%} of the dev captions differ: the decoder hardly uses the images; train longer, or "
+            "lower objective.doubly_stochastic and decoder.dropout"
+        )
+    if len(log) > 1 and log[-1]["dev_nll"] == min(record["dev_nll"] for record in log):
+        lines.append("the dev loss was still falling in the last epoch; raise training.epochs in a new run")
+    if select == "bleu4" and best["dev_bleu4"] < 1:
+        lines.append('dev BLEU-4 is too small to select epochs by; set training.select = "nll" in a new run')
+    return lines
 
 
 @torch.inference_mode()

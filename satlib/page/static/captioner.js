@@ -12,7 +12,7 @@ const BARRED = -Infinity;
  *   image: {side: number, view: string},
  *   grid: [number, number],
  *   attention: string,
- *   words: {end: number, unknown: number, language: string},
+ *   words: {end: number, unknown: number},
  *   decoding: {beam: number, length_normalisation: number, max_length: number},
  *   "unlike above": number | null,
  * }} Manifest
