@@ -737,16 +737,16 @@ def so_far(captions: Tensor, start: int) -> Tensor:
 # %% [markdown] tags=["workbook"]
 # ## The project: your captioner, of your own parts
 #
-# You have written an attention, an estimator, a search and a metric. Time that they meet. `bring` fetches each function from the workbook in
-# which you wrote it, checks it again, and takes satlib's where yours is not there yet.
+# You have written an attention, an estimator, a search and a metric. Time that they meet. Copy the cells with your functions and their checks
+# from the workbooks of 04, 06 and 07 to this place, and run them: the next cell takes what has passed, and satlib's for the rest.
 
 # %%
-from satcourse.exercises import bring
+from satcourse.exercises import carry_on
 from satcourse.lessons import further
 from satlib.evaluation.plots import END_LABEL as END
 from satlib.training import plugged
 
-attention, search, metric, estimator = (bring(id) for id in ("4.3", "7.2", "7.5", "6.6"))
+attention, search, metric, estimator = (carry_on(id) for id in ("4.3", "7.2", "7.5", "6.6"))
 
 # %% [markdown]
 # First it learns, on the 500 scenes, with satlib's LSTM around your attention. With `HARD = True`, 100 more steps of hard attention by your

@@ -1,11 +1,9 @@
-"""What a check says of answers that fail, and what it leaves as it was; it promises no more than that."""
+"""What a check says of answers that fail, and what it leaves as it was."""
 
 import contextlib
 import io
-import random
 import sys
 
-import numpy as np
 import pytest
 import torch
 from right_answers import RIGHT
@@ -13,7 +11,7 @@ from right_answers import RIGHT
 from satcourse.exercises import Wrong, calls, check, engine, reference, task
 
 
-def said(answer, id="4.2"):
+def failure(answer, id="4.2"):
     """The message of the failure, and what was printed."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), pytest.raises(Wrong) as caught:
@@ -30,8 +28,8 @@ def test_an_endless_loop():
 
     for _ in range(3):
         with pytest.raises(calls.Failed, match=r"^it did not end within 0\.05 s; is there a loop that never stops\?$"):
-            calls.run(endless, None, 0.05)
-    assert calls.run(lambda: "right", None, 0.05) == ("right", "")
+            calls.run(endless, 0.05)
+    assert calls.run(lambda: "right", 0.05) == ("right", "")
 
 
 def test_the_settings_of_a_notebook_change_no_verdict_and_stay_as_they_are():
@@ -41,34 +39,32 @@ def test_the_settings_of_a_notebook_change_no_verdict_and_stay_as_they_are():
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
         stack.enter_context(torch.inference_mode())
-        torch.default_generator.manual_seed(7), random.seed(7), np.random.seed(7)
-        states = torch.default_generator.get_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
+        torch.default_generator.manual_seed(7)
+        state = torch.default_generator.get_state().tolist()
         for exercise in [*engine.chapter(4).values(), task("6.3")]:  # 6.3 compares gradients
             with contextlib.redirect_stdout(io.StringIO()):
                 check(exercise.id, RIGHT[exercise.id][0])
         message = next(iter(task("6.3").mistakes))
-        assert said(task("6.3").mistakes[message], "6.3")[0] == message
+        assert failure(task("6.3").mistakes[message], "6.3")[0] == message
         assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float64, "meta")
         assert torch.is_inference_mode_enabled()
-        after = torch.default_generator.get_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
-        assert after == states
+        assert torch.default_generator.get_state().tolist() == state
 
 
 def test_settings_that_an_answer_changes_are_put_back_and_what_it_prints_is_shown():
     def answer(e):
         print("shape:", e.shape)
         torch.set_default_dtype(torch.float64), torch.set_grad_enabled(False), torch.set_default_device("meta")
-        torch.manual_seed(5), random.seed(5), np.random.seed(5)
+        torch.manual_seed(5)
         return torch.softmax(e.cpu(), 0)
 
-    states = torch.get_rng_state(), random.getstate()
-    message, out = said(answer)
+    state = torch.get_rng_state()
+    message, out = failure(answer)
     assert "batch axis" in message
     assert out == "weights() printed: shape: torch.Size([2, 5])\n\n"
     assert (torch.get_default_dtype(), torch.zeros(1).device.type) == (torch.float32, "cpu")
     assert torch.is_grad_enabled()
-    assert torch.equal(states[0], torch.get_rng_state())
-    assert states[1] == random.getstate()
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def own_line(e):
@@ -87,38 +83,31 @@ def one_value(e):
     return alpha
 
 
-def deep(e):
-    return deep(e)
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         (own_line, "it raises IndexError: tuple index out of range, in line 2 of own_line: places = e.shape[5]"),
         (lambda e: own_line(e), "it raises IndexError: tuple index out of range, in line 2 of own_line"),
         (lambda e: sys.exit(3), "it raises SystemExit: 3"),
-        (deep, "it raises RecursionError"),
         (lambda a, b: a, "it raises TypeError: "),
         (lambda e: e, "it returns its input e unchanged"),
         (in_place, "it changes its input e: work on a copy"),
         (lambda e: torch.softmax(e, 1) * torch.nan, "NaN at [0, 0], where 0."),
         (lambda e: None if e.shape[0] else 0, "expected a tensor of shape (2, 5), got None; is a return missing?"),
-        (lambda e: "0.2", "expected a tensor of shape (2, 5), got a str"),
         (lambda e: torch.softmax(e, 1).tolist(), "expected a tensor of shape (2, 5), got a list"),
         (lambda e: torch.softmax(e, 1)[:, :2], "wrong shape: expected (2, 5), got (2, 2)"),
-        (lambda e: torch.zeros(1).expand(10**12), "wrong shape: expected (2, 5), got (1000000000000,)"),
         (lambda e: torch.softmax(e, 1) * 2, "the weights do not sum to one over the places: a sum is 2"),
         (one_value, "wrong value at [1, 1]: expected "),
         (5, "weights is an int, not a function"),
     ],
 )
 def test_what_is_said_of_a_failure(answer, message):
-    assert said(answer)[0].startswith(message)
+    assert failure(answer)[0].startswith(message)
 
 
 def test_a_mask_of_numbers_is_none():
     """It would fail later, where ~ turns it over."""
-    message = said(lambda places, words: reference("10.3")(places, words).float(), "10.3")[0]
+    message = failure(lambda places, words: reference("10.3")(places, words).float(), "10.3")[0]
     assert message.startswith("expected a tensor of torch.bool, got one of torch.float32")
 
 
@@ -151,9 +140,8 @@ def test_ipython_shows_the_message_alone():
     with contextlib.redirect_stdout(out):
         shell.run_cell("check('4.2', lambda e: e.softmax(0))")
     lines = [line for line in out.getvalue().splitlines() if line.strip()]
-    assert lines == [
-        "\x1b[31m4.2 is wrong: softmax over the batch axis: the weights of one image must sum to 1 over its places\x1b[0m"
-    ]
+    message = "softmax over the batch axis: the weights of one image must sum to 1 over its places"
+    assert lines == [f"\x1b[31m4.2 is wrong: {message}\x1b[0m"]
 
 
 def test_no_such_exercise():

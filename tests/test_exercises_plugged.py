@@ -1,7 +1,6 @@
 """A learner's own attention: taken from a file or a notebook, checked, and trained."""
 
 import argparse
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -10,7 +9,6 @@ import torch
 from tools_path import editions, exercises
 from torch import nn
 
-from satcourse.exercises import bring, reference
 from satlib import cli
 from satlib.errors import SatlibError
 from satlib.training import plugged
@@ -125,45 +123,3 @@ def test_only_for_soft_attention(place):
     captioner.decoder.attention = nn.Module()
     with pytest.raises(SatlibError, match=r"replaces soft attention"):
         plugged.plug(captioner, plugged.load(place(RIGHT)), place(RIGHT))
-
-
-class TestBring:
-    """A function out of another workbook: the learner's if it passes its check, else satlib's, and a line says which."""
-
-    @pytest.fixture(autouse=True)
-    def _beside(self, tmp_path, monkeypatch):
-        (tmp_path / "notebooks").mkdir()
-        monkeypatch.chdir(tmp_path / "notebooks")
-
-    @staticmethod
-    def write(code, folder="../exercises"):
-        Path(folder).mkdir(exist_ok=True)
-        cells = [nbformat.v4.new_code_cell(each) for each in ("def other(x, y=computed):\n    return x", code)]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells), Path(folder) / "04_soft_attention.ipynb")
-
-    @pytest.mark.parametrize("folder", [".", "../exercises"])
-    def test_the_learners(self, capsys, folder):
-        self.write(RIGHT, folder)
-        brought = bring("4.3")
-        assert brought is not reference("4.3")
-        assert capsys.readouterr().out == "attend() is that of 04_soft_attention.ipynb\n"
-        e, a = torch.randn(2, 3), torch.randn(2, 3, 4)
-        torch.testing.assert_close(brought(e, a)[1], torch.softmax(e, 1))
-
-    @pytest.mark.parametrize(
-        ("code", "reason"),
-        [
-            ("def attend(e, a):\n    ...", "4.3 is blank: write attend()"),
-            (RIGHT.replace("softmax(e, 1)", "softmax(e, 0)"), "4.3 is wrong: softmax over the batch axis"),
-            ("def somebody_elses(e, a):\n    ...", "defines no function attend()"),
-            ("def attend(e, a=computed):\n    ...", "name 'computed' is not defined"),
-            (None, "there is no notebook 04 beside this one"),
-        ],
-    )
-    def test_satlibs(self, capsys, code, reason):
-        if code:
-            self.write(code)
-        assert bring("4.3") is reference("4.3")
-        said = capsys.readouterr().out
-        assert said.startswith("attend() is satlib's own: ")
-        assert reason in said

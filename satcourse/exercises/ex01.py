@@ -1,8 +1,7 @@
 """Exercises of notebook 01: attention before images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,7 +44,6 @@ def greedy(
     s: Tensor,
     longest: int,
     *,
-    hears: bool = True,
     moves: bool = True,
     stops: bool = True,
     keeps_end: bool = True,
@@ -56,7 +54,7 @@ def greedy(
         logits, new, alpha = step(y, s)
         words.append(int(logits.argmax()))
         weights.append(alpha)
-        y, s = (words[-1] if hears else None), (new if moves else s)
+        y, s = words[-1], (new if moves else s)
     if words[-1] == END and not keeps_end:
         return words[:-1], weights[:-1]
     return words, weights
@@ -67,7 +65,6 @@ greedy.cases = _speakers
 greedy.given = lambda step, s, longest: f"longest = {longest}"
 greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
-    "each step hears that there was no word before: feed it the word that was just said": partial(greedy, hears=False),
     "each step begins with the first state: hand the new state on": partial(greedy, moves=False),
     "it goes on after the end mark: stop there, or at the longest": partial(greedy, stops=False),
     "the end mark is missing: it is a word like the others, with weights of its own": partial(greedy, keeps_end=False),
@@ -85,20 +82,12 @@ attend.says = "z and the weights of 5 and of 2 inputs"
 attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (numbers(2, seed=3, scale=4), numbers(2, 3, seed=2))]
 attend.parts = ("z", "the weights")
 attend.mistakes = {
-    "the scores have no part in it: this is the plain mean of the inputs": lambda e, a: (
-        a.mean(0),
-        torch.full_like(e, 1 / len(e)),
-    ),
     "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
     "the weights do not sum to one: exp is there, and the division by the sum is missing": lambda e, a: (
         e.exp() @ a,
         e.exp(),
     ),
     "z and the weights are in the wrong order: give back (z, alpha)": lambda e, a: attend(e, a)[::-1],
-    "z is divided by the number of inputs: the weights sum to 1 already": lambda e, a: (
-        attend(e, a)[0] / len(e),
-        attend(e, a)[1],
-    ),
 }
 
 
@@ -113,14 +102,6 @@ def _masks() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _padding_is_left_out(inputs: Sequence[Any], result: Any) -> str | None:
-    """Padding has a weight of exactly 0."""
-    weight = result[~inputs[1]].max().item()
-    if 0 < weight < 1:
-        return f"padding has a weight of {weight:.2g}: it must be 0, for which its score is minus infinity"
-    return None
-
-
 @exercise("1.3", "A softmax with a mask", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2.3")
 def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     """Softmax over the words alone: e (B, L), mask (B, L), True at words -> (B, L), 0 at padding."""
@@ -129,7 +110,7 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 
 masked_weights.says = "sentences of 5, 3, 2 and 1 words, weights that sum to 1 over words alone"
 masked_weights.cases = _masks
-masked_weights.invariants = (_padding_is_left_out, sums_to_one(1, over="the words"))
+masked_weights.advise = sums_to_one(1, over="the words")
 masked_weights.mistakes = {
     "masked after the softmax: what is left does not sum to one; mask the scores before": _after,
     "the mask is the wrong way round: only padding has weight, and a sentence without padding gets NaN": lambda e, mask: (
@@ -164,14 +145,14 @@ def _sentences() -> list[tuple[Tensor, Tensor, Tensor, Step]]:
 def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, *, asks: str = "new") -> Tensor:
     """The weights (C, L) before each word: places a (L, D), first state s (D,), the words before E (C, m).
 
-    A word asks with the "new" state; or, wrongly, with the "old" one of the word before, the "first" one, or the "context".
+    A word asks with the "new" state; or, wrongly, with the "old" one of the word before, or with the "first" one.
     """
     rows, query = [], s
     for Ey in E:
         alpha = torch.softmax(a @ query, 0)
         z, before = alpha @ a, s
         s = step(Ey, z, s)
-        query = {"new": s, "old": before, "first": query, "context": z}[asks]
+        query = {"new": s, "old": before, "first": query}[asks]
         rows.append(alpha)
     return torch.stack(rows)
 
@@ -179,15 +160,10 @@ def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, *, asks: str = "new")
 alignment.start = partial(alignment, asks="old")
 alignment.says = "every row from the state just before its word, in two sentences"
 alignment.cases = _sentences
-alignment.given = lambda a, s, E, step: f"a sentence of {len(a)} words, a translation of {len(E)}"
 alignment.mistakes = {
     "every word asks with the first state: the rows are all alike": partial(alignment, asks="first"),
     "now the matrix is a row early: the weights before a word come from the state before that word": _after_the_step,
-    "the first row is cut off, and the others are late as before: mend with which state a word asks": lambda *x: (
-        alignment.start(*x)[1:]
-    ),
     "the rows are rolled, and the first is the last now: mend with which state a word asks": lambda *x: alignment.start(
         *x
     ).roll(-1, 0),
-    "the context asks for the next word: the new state should": partial(alignment, asks="context"),
 }

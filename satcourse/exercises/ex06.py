@@ -43,7 +43,6 @@ draw.mistakes = {
     "a dart just below 1 flies past the last place: rounded weights sum to a little less; leave the last edge out": lambda alpha, darts: (
         (darts.unsqueeze(1) >= alpha.cumsum(1)).sum(1)
     ),
-    "drawn anew: the dart says which place it is": lambda alpha, darts: torch.multinomial(alpha, 1).squeeze(1),
     "a dart on an edge is put on the place before: it belongs to the place that begins there": lambda alpha, darts: (
         darts.unsqueeze(1) > alpha.cumsum(1)[:, :-1]
     ).sum(1),
@@ -67,10 +66,6 @@ bound.mistakes = {
     ),
     "the paths count alike: weigh each by its probability": lambda path, caption: caption.mean(),
     "log p(s|a) is the weight: take exp of it": lambda path, caption: (path * caption).sum(),
-    "the sign is turned: the bound is a log-likelihood, not a loss": lambda *x: -bound(*x),
-    "this is the expected probability: the mean is over its logarithm": lambda path, caption: (
-        path.exp() * caption.exp()
-    ).sum(),
 }
 
 
@@ -97,13 +92,7 @@ score_loss.mistakes = {
     "reward not detached: its own gradient flows back too; it is a number here, not a function of the weights": (
         lambda log_p, reward, b: -((reward - b) * log_p).mean()
     ),
-    "nothing is left to learn from: only the reward is to be cut off from the graph, not the loss": (
-        lambda *x: score_loss(*x).detach()
-    ),
     "the sum over the samples: equation 12 takes their mean": lambda log_p, *x: score_loss(log_p, *x) * len(log_p),
-    "the likelihood term is in it too: this loss is the second term's alone": lambda log_p, reward, b: (
-        score_loss(log_p, reward, b) - reward.mean()
-    ),
 }
 
 
@@ -136,14 +125,6 @@ moving_average.mistakes = {
         log_p - b,
         0.9 * b + 0.1 * log_p.mean(),
     ),
-    "baseline not detached: it hangs on the graph, and so will every later one": lambda b, log_p: (
-        (log_p - b).detach(),
-        0.9 * b + 0.1 * log_p.mean(),
-    ),
-    "advantage not detached: the reward is a number here, not a function of the weights": lambda b, log_p: (
-        log_p - b,
-        moving_average(b, log_p)[1],
-    ),
     "0.9 and 0.1 have changed places: the baseline moves slowly": lambda b, log_p: (
         (log_p - b).detach(),
         0.1 * b + 0.9 * log_p.mean().item(),
@@ -164,11 +145,7 @@ leave_one_out.mistakes = {
         1, keepdim=True
     ).expand_as(r),
     "the others' sum is divided by N: there are N - 1 of them": lambda r: (r.sum(1, keepdim=True) - r) / r.shape[1],
-    "the others along the wrong axis: samples of one caption stand in a row": lambda r: (
-        (r.sum(0) - r) / max(len(r) - 1, 1) if len(r) > 1 else r
-    ),
     "this is what is left of the reward: the baseline alone is wanted": lambda r: r - leave_one_out(r),
-    "the sum of the others: their mean is wanted": lambda r: r.sum(1, keepdim=True) - r,
 }
 
 
@@ -180,17 +157,8 @@ def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> 
     return found if found is loss else {"the loss": torch.as_tensor(loss).detach(), **found}
 
 
-def _samples() -> list[tuple[Any, ...]]:
-    places = torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])
-    first = (-numbers(B, C).abs() - 0.1, distribution(B, C, L, seed=1), places)
-    return [
-        (*first, -5.0, 0.0, 0.0),  # each term on its own, so that the message says which one is wrong
-        (*first, -5.0, 1.0, 0.0),
-        (*first, -5.0, 0.0, 0.5),
-        (*first, -5.0, 1.0, 0.01),
-        (*first, 0.0, 0.1, 0.5),
-        (-numbers(1, 2, seed=2).abs() - 0.1, distribution(1, 2, 3, seed=3), places[:1, 2:] % 3, -1.0, 0.5, 0.0),
-    ]
+_PLACES = torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])
+_SAMPLE = -numbers(B, C).abs() - 0.1, distribution(B, C, L, seed=1), _PLACES
 
 
 @exercise("6.6", "The whole estimator", difficulty=3, minutes=20, equation="section 4.1, the final learning rule")
@@ -213,7 +181,10 @@ def estimator(
 
 
 estimator.says = "the loss and both of its gradients, against satlib's VariationalBound"
-estimator.cases = _samples
+estimator.cases = lambda: [
+    (*_SAMPLE, -5.0, 1.0, 0.5),
+    (-numbers(1, 2, seed=2).abs() - 0.1, distribution(1, 2, 3, seed=3), torch.tensor([[2, 1]]), -1.0, 0.5, 0.0),
+]
 estimator.observe = _through
 estimator.given = lambda *x: f"baseline = {x[3]:g}, lambda_r = {x[4]:g}, lambda_e = {x[5]:g}"
 estimator.mistakes = {
@@ -221,9 +192,6 @@ estimator.mistakes = {
     "baseline not subtracted": lambda p, a, s, b, r, e: estimator(p, a, s, 0.0, r, e),
     "the entropy term has the wrong sign: what is maximised has plus lambda_e times the entropy": (
         lambda p, a, s, b, r, e: estimator(p, a, s, b, r, -e)
-    ),
-    "nothing is left to learn from: only the bracket is to be cut off from the graph, not the loss": (
-        lambda *x: estimator(*x).detach()
     ),
 }
 
@@ -248,12 +216,6 @@ group_advantage.mistakes = {
     ),
     "the standard deviation divides by N: torch's own, r.std(1), divides by N - 1": lambda r: (
         (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True, correction=0).clamp(min=1e-8)
-    ),
-    "the mean of the others is RLOO's baseline: GRPO takes the whole group's": lambda r: (
-        (r - leave_one_out(r)) / r.std(1, keepdim=True).clamp(min=1e-8)
-    ),
-    "the group along the wrong axis: samples of one image stand in a row": lambda r: (
-        (r - r.mean(0)) / r.std(0).clamp(min=1e-8)
     ),
 }
 
@@ -280,10 +242,6 @@ reinforce_loss.mistakes = {
     "now the likelihood itself learns nothing: only its copy in the advantage has to be detached": (
         lambda log_p, log_likelihood, b: reinforce_loss(log_p, log_likelihood.detach(), b)
     ),
-    "log p(s | a) gets no gradient: it is what the advantage has to teach": lambda log_p, *x: reinforce_loss(
-        log_p.detach(), *x
-    ),
     "log p(s | a) is detached in place of the advantage": lambda log_p, *x: reinforce_loss.start(log_p.detach(), *x),
-    "everything is detached: nothing learns": lambda *x: reinforce_loss(*x).detach(),
     "the sum over the samples: equation 12 has their mean": lambda log_p, *x: reinforce_loss(log_p, *x) * len(log_p),
 }

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, between, distribution, exercise, sums_to_one
+from satcourse.exercises.task import Answer, distribution, exercise, sums_to_one
 from satlib.data import scenes
 from satlib.data.text import tokenise
 from satlib.evaluation import metrics
@@ -61,15 +61,6 @@ DEEP = _table(
     }
 )
 
-# The best caption begins with a word that seldom begins one.
-RARE = _table(
-    {
-        "": {"a": 0.51, "an": 0.41, "no": 0.08},
-        "a": dict.fromkeys("bcdefghi", 0.125),
-        "an": dict.fromkeys("bcdefghi", 0.125),
-    }
-)
-
 
 def _drawn(seed: int) -> NextWords:
     """A model whose probabilities are drawn, the same each time; captions of at most five words."""
@@ -100,9 +91,6 @@ greedy.mistakes = {
     "the end mark is missing: it is a word like the others, and the last one": lambda *x: (
         [word for word in greedy(*x) if word != END]
     ),
-    "every word was chosen as if it were the first: ask what follows the words so far": lambda table, longest: (
-        [max(table(()), key=table(()).__getitem__)] * longest
-    ),
     "the last word of the alphabet: tell max by what it compares the words": lambda table, longest: greedy(
         lambda prefix: {max(table(prefix)): 1.0}, longest
     ),
@@ -113,26 +101,19 @@ greedy.mistakes = {
 
 
 def _beam(
-    next_words: NextWords,
-    width: int,
-    longest: int,
-    keep: str = "all",
-    add: Callable[[float, float], float] = lambda total, p: total + math.log(p),
+    next_words: NextWords, width: int, longest: int, keep: str = "all"
 ) -> tuple[list[Beginning], list[Beginning]]:
     """The captions that a beam finishes, and the beginnings that are left.
 
-    Of the finished captions it keeps "all", those of the "last" step, those that "ended last", the "first" that ends, with
-    which it stops, or even the "dropped", which are not among the `width` best of their step.
+    Of the finished captions it keeps "all"; or, by mistake, those of the "last" step, those that "ended last", or the "first" that
+    ends, with which it stops.
     """
     living: list[Beginning] = [((), 0.0)]
     finished: list[Beginning] = []
     for _ in range(longest):
         grown: list[Beginning] = [
-            ((*words, word), add(total, p)) for words, total in living for word, p in next_words(words).items() if p > 0
+            ((*words, word), total + math.log(p)) for words, total in living for word, p in next_words(words).items()
         ]
-        if keep == "dropped":
-            finished += [each for each in grown if each[0][-1] == END]
-            grown = [each for each in grown if each[0][-1] != END]
         grown = sorted(grown, key=lambda each: each[1], reverse=True)[:width]
         ended = [each for each in grown if each[0][-1] == END]
         if keep == "all":
@@ -145,14 +126,6 @@ def _beam(
     return finished, living
 
 
-def _unfinished(got: Any) -> str | None:
-    """What to say of a caption that has not ended; None of anything else."""
-    words = got[0] if isinstance(got, (list, tuple)) and got else None
-    if isinstance(words, (list, tuple)) and words and words[-1] != END:
-        return f"a caption without its end mark, {list(words)}: only finished ones count, END included; if there is none, [] and -inf"
-    return None
-
-
 @exercise("7.2", "The beam", difficulty=3, minutes=20, equation="Sutskever et al., section 3.2")
 def beam_search(next_words: NextWords, width: int, longest: int, **mistake: Any) -> tuple[list[str], float]:
     """The best finished caption that a beam finds, and its log-probability; nothing if it finishes none."""
@@ -162,25 +135,18 @@ def beam_search(next_words: NextWords, width: int, longest: int, **mistake: Any)
 
 
 beam_search.says = (
-    "widths 1, 2, 3 and 9 on six models, the words and their log-probability, and too few words for any caption"
+    "widths 1, 2, 3 and 9 on four models, the words and their log-probability, and too few words for any caption"
 )
-beam_search.cases = lambda: (
-    [(STORY, 2, 6), (STORY, 1, 6), (SHORT, 2, 6), (DEEP, 2, 6), (DEEP, 3, 6), (STORY, 9, 6)]
-    + [(STORY, 2, longest) for longest in (4, 3, 2)]  # just enough words for the best caption, too few for any
-    + [(_drawn(seed), width, 7) for seed, width in ((1, 2), (256, 3), (1888, 2))]  # all ways to go wrong part here
-)
+beam_search.cases = lambda: [
+    *((STORY, width, 6) for width in (2, 1, 9)),
+    *((STORY, 2, longest) for longest in (4, 3, 2)),  # just enough words for the best caption, too few for any
+    *((SHORT, 2, 6), (DEEP, 2, 6), (DEEP, 3, 6), (_drawn(1), 2, 7)),
+]
 beam_search.parts = ("the words", "the log-probability")
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
-beam_search.advise = _unfinished
 beam_search.mistakes = {
     "this is greedy decoding: keep the `width` best beginnings at each step, not one": lambda table, width, longest: (
         beam_search(table, 1, longest)
-    ),
-    "probabilities are added: multiply them, or add their logarithms": partial(
-        beam_search, add=lambda total, p: total + p
-    ),
-    "captions may end outside the beam: keep the `width` best first, then see which of them end": partial(
-        beam_search, keep="dropped"
     ),
     "captions that ended early are forgotten: they stay in the race to the end": partial(
         beam_search, keep="ended last"
@@ -212,7 +178,7 @@ nucleus.cases = lambda: [
     (torch.tensor([0.1, 0.45, 0.25, 0.2]), 0.3),  # one word has more than that
     *((distribution(K, seed=seed), share) for K, seed, share in ((6, 0, 0.5), (8, 1, 0.8), (12, 2, 0.9))),
 ]
-nucleus.invariants = (sums_to_one(0, "the probabilities", "the words"),)
+nucleus.advise = sums_to_one(0, "the probabilities", "the words")
 nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it together": lambda p, share: _only(
         p, p.argsort(descending=True)[p.sort(descending=True).values.cumsum(0) <= share]
@@ -222,9 +188,6 @@ nucleus.mistakes = {
     ),
     "the words are in another order than in p: put each probability back in its place": lambda p, share: (
         nucleus(p, share).sort(descending=True).values
-    ),
-    "the least likely words are kept: start with the likeliest": lambda p, share: _only(
-        p, p.argsort()[p.sort().values.cumsum(0) - p.sort().values < share]
     ),
 }
 
@@ -242,15 +205,11 @@ def _precisions() -> list[tuple[Any, ...]]:
     star = ["star", "star", "star"]
     caption = ["a", "dog", "and", "a", "dog", "and", "a", "big", "big", "dog"]
     references = _words("a dog and a big dog", "a big dog sees a dog and a cat")
-    apart = ["a", "dog", "and", "a", "cat"], _words("one dog", "the cat and you")
-    seldom = ["a", "dog"], _words("a dog and a cat", "one dog and one cat")  # a reference says "a" more often
     return [
         (star, _words("a star"), 1),
         (caption, references, 1),
         (caption, references, 2),
         (caption, references, 3),
-        (*apart, 1),
-        (*seldom, 1),
         (["a"], _words("a dog"), 2),
     ]
 
@@ -267,19 +226,11 @@ def clipped_precision(
 
 clipped_precision.says = "single words, pairs and triples, repeated words, a caption without any pair"
 clipped_precision.cases = _precisions
-clipped_precision.invariants = (between(0, 1, "a precision"),)
 clipped_precision.mistakes = {
     "it is not clipped: a word counts no more often than the reference that says it most often": (
         partial(clipped_precision, largest=lambda counts: 99 * any(counts))
     ),
     "clipped by the sum over the references: take the one that has most": partial(clipped_precision, largest=sum),
-    "only the reference that fits best is counted: each n-gram may be found in another one": (
-        lambda caption, references, n: max(clipped_precision(caption, [each], n) for each in references)
-    ),
-    "each n-gram counts once, however often it is said: count them": lambda caption, references, n: (
-        len({gram for gram in ngrams(caption, n) if any(ngrams(each, n)[gram] for each in references)})
-        / max(1, len(ngrams(caption, n)))
-    ),
     "divided by the number of words: divide by the number of n-grams, n - 1 fewer": lambda caption, references, n: (
         clipped_precision(caption, references, n) * max(1, len(caption) - n + 1) / len(caption)
     ),
@@ -310,17 +261,7 @@ def _corpora() -> list[tuple[Any, ...]]:
         _words("a man rides a bike down there", "a man on a bike rides down the road"),
     ]
     short = captions[2:] + _words("bike"), [*references[2:], _words("a bike")]  # one caption without any pair
-    # The references of one caption have words of the other; no triple is found.
-    crossed = (
-        _words("a dog sits", "two cats run on"),
-        [_words("two dogs sit", "the dog sits"), _words("a dog", "cats run")],
-    )
-    return (
-        [(captions, references, N) for N in (1, 2, 3)]
-        + [(captions[2:], references[2:], 4), (*short, 3)]
-        + [(*crossed, N) for N in (2, 3)]
-        + [(_words("a dog runs", "bike"), [_words("a dog runs"), _words("a car")], 2)]  # more pairs are hit than words
-    )
+    return [*((captions, references, N) for N in (1, 2, 3)), (captions[2:], references[2:], 4), (*short, 3)]
 
 
 @exercise("7.5", "BLEU of a corpus", difficulty=3, minutes=15, equation="Papineni et al., section 2.3")
@@ -335,17 +276,10 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int, *
 bleu.says = "BLEU-1 to BLEU-4 of small corpora against satlib's, without brevity penalty"
 bleu.cases = _corpora
 bleu.tolerance = 1e-3
-bleu.invariants = (between(0, 1, "BLEU"),)
 bleu.mistakes = {
     "the mean of the captions' own BLEU: n-grams are counted over the corpus first": _mean_of_own,
     "the arithmetic mean of the precisions: BLEU has the geometric one": lambda captions, references, N: (
         sum(hits / total for hits, total in _parts(captions, references, N)) / N
-    ),
-    "the root is missing: this is the product of the precisions": lambda captions, references, N: (
-        bleu(captions, references, N) ** N
-    ),
-    "only n-grams of the length N: all lengths from 1 to N count": lambda *x: (lambda hits, total: hits / total)(
-        *_parts(*x)[-1]
     ),
     "there is a brevity penalty: the paper's figures have none": partial(bleu, penalty=True),
 }
@@ -378,17 +312,9 @@ def chair(said: Sequence[set], there: Sequence[set]) -> tuple[float, float]:
 chair.says = "nine captions, one that names nothing among them"
 chair.cases = _sets
 chair.parts = ("the share of the objects", "the share of the captions")
-chair.invariants = (between(0, 100, "a percentage"),)
 chair.mistakes = {
     "the mean of the captions' own shares: count over all captions before you divide": _mean_of_shares,
     "what is not mentioned is counted: an invention is said and not there": lambda said, there: chair(there, said),
-    "what a caption leaves out is counted, among all that are said: an invention is said and not there": (
-        lambda said, there: tuple(
-            100 * part / whole
-            for left_out in [[len(theirs - ours) for ours, theirs in zip(said, there, strict=True)]]
-            for part, whole in ((sum(left_out), sum(map(len, said))), (sum(map(bool, left_out)), len(said)))
-        )
-    ),
     "these are the objects that are there: count those that are not": lambda *x: tuple(
         100 - share for share in chair(*x)
     ),
@@ -414,11 +340,8 @@ best_caption.cases = lambda: [
     (SHORT, 2, 4),
     (STORY, 3, 5),
     (DEEP, 4, 3),
-    *((_drawn(seed), width, 6) for seed in (1, 2, 3) for width in (2, 4)),
     (STORY, 2, 1),
-    (RARE, 3, 4),
-    *((_drawn(seed), 2, 6) for seed in (65, 128, 412, 927)),
-    *((_drawn(seed), 2, longest) for seed, longest in ((30, 3), (32, 3), (62, 4), (108, 4))),
+    *((_drawn(seed), width, longest) for seed in (1, 2, 3) for width in (2, 4) for longest in (3, 6)),
 ]
 best_caption.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 best_caption.mistakes = {
@@ -427,10 +350,6 @@ best_caption.mistakes = {
     "only captions that ended last may win: keep those of all steps, and take the most probable": (
         partial(best_caption, keep="ended last")
     ),
-    "the search ends a word too early: it may take `longest` words, the end mark included": (
-        lambda next_words, width, longest: best_caption(next_words, width, longest - 1)
-    ),
-    "the end mark is not a word: leave it out of the caption": lambda *x: [*best_caption(*x), END],
 }
 
 

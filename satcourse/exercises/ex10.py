@@ -39,20 +39,17 @@ def weights(
     heads: int,
     visible: Tensor | None = None,
     *,
-    scale: float | None = None,
-    hide: str = "before",
+    scaled: bool = True,
+    hide_late: bool = False,
     cut: Callable[[Tensor, int], Tensor] = transformer.split,
 ) -> Tensor:
-    """The maps of all heads: (B, C, d), (B, L, d) -> (B, heads, C, L); energies of hidden keys are set to minus infinity.
-
-    By mistake another `scale` than the root of d / heads, keys hidden "after" the softmax or "never", or another `cut` into heads.
-    """
+    """The maps of all heads: (B, C, d), (B, L, d) -> (B, heads, C, L); energies of hidden keys are set to minus infinity."""
     q, k = cut(q, heads), cut(k, heads)
-    e = q @ k.mT / (math.sqrt(q.shape[-1]) if scale is None else scale)
-    if visible is not None and hide == "before":
+    e = q @ k.mT / (math.sqrt(q.shape[-1]) if scaled else 1)
+    if visible is not None and not hide_late:
         e = e.masked_fill(~visible, -torch.inf)
     alpha = torch.softmax(e, -1)
-    return alpha if visible is None or hide != "after" else alpha * visible
+    return alpha * visible if visible is not None and hide_late else alpha
 
 
 weights.says = "two heads and four, with and without a mask, and large energies"
@@ -61,21 +58,17 @@ weights.cases = lambda: [
     (numbers(B, 4, d, seed=2), numbers(B, 4, d, seed=3), 4, visible(0, 4)),
     (numbers(1, 3, 6, seed=4, scale=9), numbers(1, 3, 6, seed=5, scale=9), 1, visible(1, 2)),
 ]
-weights.invariants = (sums_to_one(-1, over="the keys"),)
+weights.advise = sums_to_one(-1, over="the keys")
 weights.mistakes = {
     "the energies are not divided by the square root of d / heads: a dot product has to be scaled": partial(
-        weights, scale=1.0
-    ),
-    "they are divided by the square root of d: each head has d / heads numbers": lambda *x: weights(
-        *x, scale=x[0].shape[2] ** 0.5
+        weights, scaled=False
     ),
     "hidden keys are taken out after the softmax: set their energies to minus infinity before it": partial(
-        weights, hide="after"
+        weights, hide_late=True
     ),
     "the places are cut into heads, and not the numbers of each: unflatten the last axis, then transpose": (
         partial(weights, cut=_places_cut)
     ),
-    "nothing is hidden: `visible` is not used": partial(weights, hide="never"),
 }
 
 
@@ -103,24 +96,16 @@ read.mistakes = {
         lambda alpha, v: transformer.joined(alpha @ _places_cut(v, alpha.shape[1]))
     ),
     "all heads read with the mean of their maps: each has a map of its own": lambda alpha, v: alpha.mean(1) @ v,
-    "their numbers are shuffled into one another: joined, the first d / heads numbers are the first head's": (
-        lambda alpha, v: _shares(alpha, v).permute(0, 2, 3, 1).flatten(2)
-    ),
 }
 
 
 @exercise("10.3", "Who may look at whom", difficulty=1, minutes=5, equation="Vaswani et al., section 3.2.3")
-def visible(places: int, words: int, **mistake: bool) -> Tensor:
-    """Rows may look at columns: places at all places, words at all places and at the words up to themselves.
-
-    By mistake `places_at_words`, `words_at_places`, `places_ahead` or `words_ahead` says otherwise.
-    """
+def visible(places: int, words: int, *, places_ahead: bool = True, words_ahead: bool = False) -> Tensor:
+    """Rows may look at columns: places at all places, words at all places and at the words up to themselves."""
     mask = torch.ones(places + words, places + words).tril() > 0
-    if mistake.get("places_ahead", True):
+    if places_ahead:
         mask[:places, :places] = True
-    mask[:places, places:] = mistake.get("places_at_words", False)
-    mask[places:, :places] = mistake.get("words_at_places", True)
-    if mistake.get("words_ahead", False):
+    if words_ahead:
         mask[places:, places:] = True
     return mask
 
@@ -132,8 +117,6 @@ visible.mistakes = {
         visible(p, w) & ~torch.diag(torch.arange(p + w) >= p)
     ),
     "a word sees those after it: that is the caption which it should predict": partial(visible, words_ahead=True),
-    "the places see words: they come before all of them": partial(visible, places_at_words=True),
-    "a word sees no place: it may look at all of them": partial(visible, words_at_places=False),
     "places see only the places before them: a picture has no order, so they see all": partial(
         visible, places_ahead=False
     ),
@@ -160,20 +143,14 @@ force.cases = lambda: [
     (distribution(B, 2, C, L, seed=1), _lights(0, 2, seed=2), torch.tensor([False, True])),
     (distribution(B, 3, C, L, seed=3), _lights(2, seed=4), torch.ones(3, dtype=torch.bool)),
 ]
-force.invariants = (sums_to_one(-1),)
+force.advise = sums_to_one(-1)
 force.mistakes = {
     "the light is moved in all heads: only in those of `moved`": lambda *x: force(*x[:2], x[2] | True),
-    "the light is moved in the heads that should keep theirs": lambda *x: force(*x[:2], ~x[2]),
     "words without a light of their own have gone dark: a row of zeros means that the maps stay": (
         lambda alpha, light, moved: torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
     ),
     "the light is added to the head's own: it takes its place": lambda alpha, light, moved: (
         alpha + light.unsqueeze(1) * moved.view(-1, 1, 1)
-    ),
-    "a head keeps its own weight where the light is 0: ask whether the word has a light, by the sum of its row": (
-        lambda alpha, light, moved: torch.where(
-            (light > 0).unsqueeze(1) & moved.view(-1, 1, 1), light.unsqueeze(1), alpha
-        )
     ),
 }
 
@@ -299,11 +276,6 @@ def _backwards(a: Tensor) -> tuple[list[list[str]], Tensor]:
     return captions[::-1], maps.flip(0)
 
 
-def _one_for_all(a: Tensor) -> tuple[list[list[str]], Tensor]:
-    captions, maps = describe(a)
-    return [captions[0]] * len(a), maps[:1].expand_as(maps)
-
-
 def _one_map(a: Tensor) -> tuple[list[list[str]], Tensor]:
     captions, maps = describe(a)
     lengths = [len(each) for each in captions]
@@ -321,11 +293,10 @@ describe.says = (
 )
 describe.cases = lambda: [(_new_scenes(SEED)[1],)]
 describe.observe = judge
-describe.advise = lambda got: got[0]
+describe.advise = lambda expected, got: got[0]
 describe.seconds = 120.0
 describe.mistakes = {
     "the captions are in another order than the vectors: caption i has to describe scene i": _backwards,
-    "all scenes get the caption of the first: write one for each row of a": _one_for_all,
     "the words pass, but each caption has one map for all of its words: give each word the map it was chosen with": _one_map,
     "the captions break off in the middle: go on until the end mark": _first_object,
 }

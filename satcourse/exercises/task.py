@@ -1,4 +1,4 @@
-"""The definition of an exercise: its function, a reference solution, and common mistakes; also of those that are no program."""
+"""The definition of an exercise: a reference, cases, and its likeliest mistakes; and inputs for the cases."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from satcourse.exercises.calls import Failed
+
 Answer = Callable[..., Any]
-Observe = Callable[..., Any]
-# A property of every right answer: from the inputs and the result, a sentence that says what is violated, or None.
-Invariant = Callable[[Sequence[Any], Any], str | None]
+Advice = Callable[[Any, Any], str | None]  # from the expected and the learner's result, what to say; None: nothing
+KINDS = {"write": "", "bug": "find the bug", "predict": "predict, then run"}
 
 
 def call(answer: Answer, *inputs: Any) -> Any:
@@ -23,28 +24,24 @@ def call(answer: Answer, *inputs: Any) -> Any:
 class Task:
     """One exercise: its card, which `exercise` writes, and its check, whose parts are then given one by one.
 
-    A call is a call of the reference.
+    A mistake is a message and a function that makes it. A call of the task is a call of the reference, whose keywords make mistakes.
 
     Attributes:
         id: the numbers of the notebook and the task, as "4.2".
         name: the name of the function that the learner writes.
-        title: a title of a few words.
         difficulty: 1 to 3.
-        minutes: the time it takes.
         equation: its source, if it has one: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
-        reference: a right function; satlib's own if it has one. Keywords after its inputs make mistakes.
+        reference: a right function; satlib's own if it has one.
         kind: "write", "bug" (find it) or "predict" (then run).
         cases: creates the inputs, a tuple for each call.
         says: what a right answer was checked against, for the message of success.
-        mistakes: message -> a function that makes that mistake.
-        invariants: properties of every right answer.
         observe: called with a function and a case's inputs; returns what is compared between learner and reference.
         tolerance: relative to the largest value.
         seconds: the time limit of one call.
         given: describes a case's inputs in words, for the message; by default short inputs are shown as they are.
         parts: the names of a result's elements, for the messages: ("h", "c").
         start: of a "bug", the function that the learner is given; an answer with all its results is still blank.
-        advise: from a wrong result no mistake explains, what to say in place of the difference, which would give the answer away; None where it does not.
+        advise: of a wrong result that no mistake explains, what to say instead of the difference.
     """
 
     id: str
@@ -58,14 +55,13 @@ class Task:
     cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple
     says: str = ""
     mistakes: Mapping[str, Answer] = field(default_factory=dict)
-    invariants: Sequence[Invariant] = ()
-    observe: Observe = call
+    observe: Answer = call
     tolerance: float = 1e-4
     seconds: float = 10.0  # at the first call of some functions torch loads further modules
     given: Callable[..., str] | None = None
     parts: Sequence[str] = ()
     start: Answer | None = None
-    advise: Callable[[Any], str | None] | None = None
+    advise: Advice | None = None
 
     def __call__(self, *inputs: Any, **mistake: Any) -> Any:
         """The reference's result."""
@@ -84,9 +80,6 @@ def exercise(
     return lambda function: Task(id, function.__name__, title, difficulty, minutes, equation, function, kind)
 
 
-KINDS = {"write": "", "bug": "find the bug", "predict": "predict, then run"}
-
-
 def generator(seed: int) -> torch.Generator:
     """A random generator for a check's inputs."""
     return torch.Generator().manual_seed(seed)
@@ -102,40 +95,28 @@ def distribution(*shape: int, seed: int = 0, sharp: float = 1.0) -> Tensor:
     return torch.softmax(numbers(*shape, seed=seed, scale=sharp), -1)
 
 
-def sums_to_one(dim: int, what: str = "the weights", over: str = "the places") -> Invariant:
-    """The invariant that values are non-negative and sum to 1 over an axis."""
+def sums_to_one(dim: int, what: str = "the weights", over: str = "the places") -> Advice:
+    """The advice that values sum to 1 over an axis."""
 
-    def broken(inputs: Sequence[Any], result: Any) -> str | None:
-        sums = result.sum(dim)
+    def advise(expected: Tensor, got: Tensor) -> str | None:
+        sums = got.sum(dim)
         worst = sums.flatten()[(sums - 1).abs().argmax()].item()
-        if abs(worst - 1) > 1e-3:
-            return f"{what} do not sum to one over {over}: a sum is {worst:.4g}"
-        if result.min() < -1e-6:
-            return f"{what} must not be negative: there is {result.min().item():.4g}"
-        return None
+        off = got.shape == expected.shape and abs(worst - 1) > 1e-3
+        return f"{what} do not sum to one over {over}: a sum is {worst:.4g}" if off else None
 
-    return broken
-
-
-def between(low: float, high: float, what: str) -> Invariant:
-    """The invariant that all values lie in a range."""
-
-    def broken(inputs: Sequence[Any], result: Any) -> str | None:
-        values = torch.as_tensor(result, dtype=torch.float64)
-        for value in (values.min().item(), values.max().item()):
-            if not low - 1e-6 <= value <= high + 1e-6:
-                return f"{what} must lie between {low:g} and {high:g}: there is {value:.4g}"
-        return None
-
-    return broken
+    return advise
 
 
 def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
-    """The gradients of a learner's loss at tensors that require them, by their names; a loss that is no number as it is."""
+    """The gradients of a learner's loss at tensors that require them, by their names; a loss that is no number as it is.
+
+    Raises:
+        Failed: the loss has no graph.
+    """
     if not isinstance(loss, Number) and not (isinstance(loss, Tensor) and not loss.dim()):
         return loss
-    found: Sequence[Tensor | None] = [None] * len(leaves)
-    if isinstance(loss, Tensor) and loss.requires_grad:
-        found = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
-    pairs = zip(leaves.items(), found, strict=True)
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        raise Failed("nothing is left to learn from: the loss itself is cut off from the graph")
+    values = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
+    pairs = zip(leaves.items(), values, strict=True)
     return {f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
