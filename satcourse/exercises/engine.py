@@ -80,7 +80,7 @@ def check(id: str, answer: Callable[..., Any]) -> None:
         _PASSED.pop(id, None)
         _VERDICTS[id] = "blank" if wrong.blank else "wrong"
         shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-        if not hasattr(shell, "kernel"):
+        if shell is None or not hasattr(shell, "kernel"):
             raise
         shell.showtraceback((Wrong, wrong, None))
     else:
