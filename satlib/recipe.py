@@ -1,20 +1,19 @@
 """A recipe: everything that defines a run, in one small TOML file per data set and model (`satlib/recipes/`).
 
-Each option is declared once: its type, range or choices, meaning and default. Reading a recipe, messages about mistakes,
-`satlib recipe --explain` and docs/recipes.md all follow from that declaration.
+Each option is one line below: its name, its type with the valid values, its default and its meaning. A recipe is checked
+against these lines when it is read, and `satlib recipe --explain` prints them.
 """
 
 import difflib
-import functools
 import importlib.resources
+import inspect
 import json
-import math
 import re
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -22,192 +21,123 @@ from msgspec import Meta, Struct
 from satlib.errors import SatlibError
 
 OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
-View = Literal["whole", "crop"]  # which part of a photograph the encoder sees
-Look = Literal["expected", "probable", "sample"]  # what hard attention passes on when it generates captions
+View = Literal["whole", "crop"]
+Look = Literal["expected", "probable", "sample"]
 VIEWS: tuple[View, ...] = typing.get_args(View)
 LOOKS: tuple[Look, ...] = typing.get_args(Look)
 SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
-# A recipe's name is also that of a folder: a stranger's must not lead out of the folder that it is written to.
-_NAME = r'^[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}\Z'
+
+Positive = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Weight = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class _Section(Struct, frozen=True, forbid_unknown_fields=True):
-    """Options; each description is a noun phrase that completes the sentence "OPTION is ..."."""
+    """Options; the comment of each is a noun phrase that says what it is."""
 
 
-# A table: each option with its meaning.
-# fmt: off
 class DataConfig(_Section):
     """The captions, and how they become word ids."""
 
-    name: Annotated[str, Meta(description=
-        "the data set: its name, or the path of your own folder")] = "flickr8k"
-    vocabulary_size: Annotated[int, Meta(ge=3, le=1_000_000, description=
-        "K, the largest size of the vocabulary, special tokens included")] = 10_000
-    min_count: Annotated[int, Meta(ge=1, description=
-        "how often a word must occur in the training captions to enter the vocabulary; rarer words become unknown")] = 1
-    max_length: Annotated[int, Meta(ge=1, le=1000, description=
-        "the length, in words, of the longest caption that is trained on; longer ones are left out")] = 40
-    train_images: Annotated[int, Meta(ge=0, description=
-        "the number of training images, from the first; 0 takes all of them (of drawn scenes, the default number)")] = 0
+    name: str = "flickr8k"  # the data set, or the path of your own folder
+    vocabulary_size: Annotated[int, Meta(ge=3)] = 10_000  # K, the largest vocabulary, special tokens included
+    min_count: Positive = 1  # how often a word occurs in the training captions at least; rarer words are unknown words
+    max_length: Positive = 40  # the length in words of the longest caption that is trained on
+    train_images: Natural = 0  # the number of training images, from the first; 0 takes all
 
 
 class EncoderConfig(_Section):
     """The network that turns an image into annotation vectors."""
 
-    name: Annotated[str, Meta(description=
-        "the encoder: one of those that satlib info lists, timm:NAME, or model:NAME (the trained encoder of a captioner)")] = "vgg19"
-    pretrained: Annotated[bool, Meta(description="whether the encoder starts from its trained weights")] = True
-    train: Annotated[bool, Meta(description=
-        "whether the encoder is trained with the decoder; if not, it is frozen and its annotation vectors are "
-        "computed once, by satlib features")] = False
-    frozen_statistics: Annotated[bool, Meta(description=
-        "whether an encoder that trains keeps its batch normalisation as it is: running statistics, scale and "
-        "shift; advisable with pretrained weights and small batches")] = False
-    scale: Annotated[float, Meta(ge=0, description=
-        "the factor that annotation vectors are multiplied by; large vectors saturate an untrained LSTM. 0 measures "
-        "it when training begins: 1 / root mean square of the vectors of some training images")] = 1.0
-    view: Annotated[View, Meta(description=
-        "the part of a photograph that the encoder sees: whole (all of it, squeezed to a square) or crop (its "
-        "middle, as in the paper)")] = "whole"
+    name: str = "vgg19"  # one that satlib info lists, timm:NAME, or model:NAME, a captioner's trained encoder
+    pretrained: bool = True  # whether it starts from its trained weights
+    train: bool = False  # whether it is trained with the decoder; otherwise satlib features computes its vectors once
+    frozen_statistics: bool = False  # whether batch normalisation stays as it is in an encoder that trains
+    scale: Weight = 1.0  # the factor of annotation vectors; 0 measures it: 1 / root mean square of some images' vectors
+    view: View = "whole"  # what it sees of a photograph: whole, squeezed to a square, or crop, its middle (the paper)
 
 
 class DecoderConfig(_Section):
     """The kind of decoder and of attention, and their sizes (m and n as in the paper)."""
 
-    kind: Annotated[Literal["lstm", "transformer"], Meta(description=
-        "the decoder: lstm (section 3.1.2), or transformer (Vaswani et al., 2017), which looks at the places with several "
-        "heads in each layer; embedding, energy, attention_hidden, gate and output_tanh are the LSTM's, and "
-        "layers and heads the Transformer's")] = "lstm"
-    embedding: Annotated[int, Meta(ge=1, le=16_384, description="m, the size of the word embedding")] = 512
-    hidden: Annotated[int, Meta(ge=1, le=16_384, description=
-        "n, the size of the LSTM state; of all vectors of a Transformer, the word embedding among them")] = 512
-    layers: Annotated[int, Meta(ge=1, le=100, description="the number of layers")] = 2
-    heads: Annotated[int, Meta(ge=1, le=1024, description=
-        "the number of heads in each layer, a divisor of decoder.hidden; each has a map of its own")] = 4
-    attention: Annotated[Literal["soft", "hard", "none"], Meta(description=
-        "the attention: soft (section 4.2), hard (section 4.1), or none (the mean annotation vector at every word)")] = "soft"
-    energy: Annotated[Literal["additive", "concat", "general", "dot"], Meta(description=
-        "the score of a place before the softmax: additive (the paper's MLP), concat, general or dot")] = "additive"
-    attention_hidden: Annotated[int, Meta(ge=1, le=16_384, description=
-        "the number of hidden units of the attention MLP")] = 256
-    gate: Annotated[bool, Meta(description=
-        "whether beta, the scalar gate of section 4.2.1, multiplies the context vector")] = True
-    output_tanh: Annotated[bool, Meta(description=
-        "whether a tanh precedes the output matrix L_o, as in the official code but not in equation 7")] = False
-    dropout: Annotated[float, Meta(ge=0, lt=1, description=
-        "the dropout rate in the MLPs of the initial state, on h_t before the output layer, and before L_o; of a "
-        "Transformer, on what enters the first layer and on what each part of a layer adds")] = 0.5
+    kind: Literal["lstm", "transformer"] = "lstm"  # section 3.1.2, or Vaswani et al. (2017)
+    embedding: Positive = 512  # m, the size of the LSTM's word embedding
+    hidden: Positive = 512  # n, the size of the LSTM's state; of all vectors of a Transformer
+    layers: Positive = 2  # the Transformer's layers
+    heads: Positive = 4  # the Transformer's heads in each layer, a divisor of decoder.hidden
+    attention: Literal["soft", "hard", "none"] = "soft"  # section 4.2, section 4.1, or the mean vector at every word
+    energy: Literal["additive", "concat", "general", "dot"] = "additive"  # the score of a place; additive: the paper
+    attention_hidden: Positive = 256  # the hidden units of the attention MLP
+    gate: bool = True  # whether beta, the scalar gate of section 4.2.1, multiplies the context vector
+    output_tanh: bool = False  # whether a tanh precedes L_o, as in the official code but not in equation 7
+    dropout: Share = 0.5  # the dropout rate: initial state, h_t and output layer; of a Transformer, what each part adds
 
 
 class ObjectiveConfig(_Section):
     """The loss."""
 
-    maximise: Annotated[Literal["likelihood", "reward"], Meta(description=
-        "the training objective: likelihood (of the true captions) or reward (of captions that the model generates; "
-        "needs a trained model, see --start)")] = "likelihood"
-    doubly_stochastic: Annotated[float, Meta(ge=0, description=
-        "lambda, the weight of the doubly stochastic penalty (equation 14); with hard attention it is 0 unless the "
-        "recipe gives it")] = 1.0
-    boxes: Annotated[float, Meta(ge=0, description=
-        "the weight of the loss that draws the map of a phrase's last word into the boxes that people gave for the "
-        "phrase (needs --entities); 0 trains without boxes")] = 0.0
-    label_smoothing: Annotated[float, Meta(ge=0, lt=1, description=
-        "the share of each target that is spread evenly over the vocabulary")] = 0.0
+    maximise: Literal["likelihood", "reward"] = "likelihood"  # of true captions, or of captions that a model generates
+    doubly_stochastic: Weight = 1.0  # lambda of equation 14; with hard attention it is 0 unless the recipe gives it
+    boxes: Weight = 0.0  # the weight of the loss that draws a noun's map into its boxes (needs --entities)
+    label_smoothing: Share = 0.0  # the share of each target that is spread evenly over the vocabulary
 
 
 class HardConfig(_Section):
     """The estimator of the gradient of hard attention's bound (section 4.1); no effect with soft attention."""
 
-    samples: Annotated[int, Meta(ge=1, le=1000, description=
-        "N, the number of attention paths sampled per caption")] = 1
-    expectation: Annotated[float, Meta(ge=0, lt=1, description=
-        "the probability that an image uses the expected context vector in place of a sampled one")] = 0.5
-    anneal: Annotated[float, Meta(ge=0, lt=1, description=
-        "the share of training over which that probability falls from 1 to hard.expectation; 0 keeps it constant")] = 0.0
-    reward: Annotated[Literal["sentence", "to-come"], Meta(description=
-        "the reward of a place: sentence (the paper's: log p of the whole caption) or to-come (log p of the words "
-        "from t on)")] = "sentence"
-    baseline: Annotated[Literal["moving-average", "none", "leave-one-out", "learned"], Meta(description=
-        "the baseline that is subtracted from the reward: moving-average (the paper's), none, leave-one-out "
-        "(the mean reward of the caption's other samples) or learned (a linear function of the LSTM state, added to the moving average)")] = "moving-average"
-    lambda_r: Annotated[float, Meta(ge=0, description="lambda_r, the weight of the score-function term")] = 1.0
-    lambda_e: Annotated[float, Meta(ge=0, description="lambda_e, the weight of the entropy term")] = 0.01
+    samples: Positive = 1  # N, the number of attention paths sampled per caption
+    expectation: Share = 0.5  # the probability that an image uses the expected context vector in place of a sampled one
+    anneal: Share = 0.0  # the share of training in which that probability falls from 1; 0 keeps it constant
+    reward: Literal["sentence", "to-come"] = "sentence"  # log p of the caption (the paper), or of the words from t on
+    baseline: Literal["moving-average", "none", "leave-one-out", "learned"] = "moving-average"  # the reward's baseline
+    lambda_r: Weight = 1.0  # the weight of the score-function term
+    lambda_e: Weight = 0.01  # the weight of the entropy term
 
 
 class RewardConfig(_Section):
     """The reward, if objective.maximise is "reward"; no effect otherwise."""
 
-    samples: Annotated[int, Meta(ge=2, description="N, the number of captions sampled per image")] = 5
-    baseline: Annotated[Literal["leave-one-out", "greedy", "group"], Meta(description=
-        "what a caption's reward is compared with: leave-one-out (the mean of the image's other captions: RLOO), greedy (the "
-        "model's greedy caption: self-critical training) or group (the mean of all, divided by their standard deviation: "
-        "GRPO, which is biased)")] = "leave-one-out"
-    cider: Annotated[float, Meta(ge=0, description="the weight of CIDEr-D (which is 0 to 10)")] = 1.0
-    bleu1: Annotated[float, Meta(ge=0, description=
-        "the weight of sentence BLEU-1 (which is 0 to 1); it rewards the right words in any order")] = 0.0
-    bleu4: Annotated[float, Meta(ge=0, description="the weight of sentence BLEU-4 (which is 0 to 1)")] = 0.0
-    temperature: Annotated[float, Meta(ge=0.001, description=
-        "the softmax temperature at which captions are sampled and their log-probability is taken")] = 0.5
+    samples: Annotated[int, Meta(ge=2)] = 5  # N, the number of captions sampled per image
+    baseline: Literal["leave-one-out", "greedy", "group"] = "leave-one-out"  # RLOO, self-critical training, or GRPO
+    cider: Weight = 1.0  # the weight of CIDEr-D, which is 0 to 10
+    bleu1: Weight = 0.0  # the weight of sentence BLEU-1, which is 0 to 1
+    bleu4: Weight = 0.0  # the weight of sentence BLEU-4, which is 0 to 1
+    temperature: Annotated[float, Meta(gt=0)] = 0.5  # the softmax temperature at which captions are sampled
 
 
 class TrainingConfig(_Section):
     """The optimiser, the schedule, and early stopping."""
 
-    optimiser: Annotated[Literal["adam", "rmsprop"], Meta(description=
-        "the optimiser: adam, or rmsprop in Graves' form (the paper's choice for Flickr8k)")] = "adam"
-    learning_rate: Annotated[float, Meta(ge=0, description=
-        "the peak learning rate of the decoder, and of an encoder that is trained from scratch")] = 5e-4
-    encoder_learning_rate: Annotated[float, Meta(ge=0, description=
-        "the peak learning rate of an encoder that is trained from pretrained weights")] = 1e-4
-    schedule: Annotated[Literal["constant", "cosine"], Meta(description=
-        "the learning rate after the warm-up: constant, or cosine (falls to zero by the last epoch)")] = "constant"
-    warmup: Annotated[int, Meta(ge=0, description=
-        "the number of batches over which the learning rate grows from zero")] = 0
-    batches: Annotated[Literal["captions", "images"], Meta(description=
-        "what a batch holds: captions (of one length), or images (with all their captions; an encoder that is trained "
-        "then encodes each once)")] = "captions"
-    batch_size: Annotated[int, Meta(ge=1, le=100_000, description=
-        "the number of captions in a batch; of images, if batches hold images or the objective is reward")] = 64
-    epochs: Annotated[int, Meta(ge=1, description="the largest number of epochs")] = 30
-    select: Annotated[Literal["bleu4", "nll", "reward"], Meta(description=
-        "the dev score that selects the best epoch: bleu4 or reward (of generated captions), or nll (of the true "
-        "captions)")] = "bleu4"
-    patience: Annotated[int, Meta(ge=1, description=
-        "the number of epochs without a better dev score after which training stops early")] = 10
-    augment: Annotated[bool, Meta(description=
-        "whether an encoder that is trained sees a random part of each image (at least 70 % of its area), mirrored every "
-        "other time, in place of the whole")] = False
-    drop_places: Annotated[float, Meta(ge=0, lt=1, description=
-        "the share of the places that a batch leaves out, drawn anew for each batch; the decoder sees the others "
-        "only")] = 0.0
-    drop_dimensions: Annotated[float, Meta(ge=0, lt=1, description=
-        "the dropout rate of the annotation vectors' dimensions: a caption loses the same ones in all places")] = 0.0
-    clip: Annotated[float, Meta(ge=0, description=
-        "the largest norm of the gradient; 0 turns clipping off")] = 5.0
-    average: Annotated[float, Meta(ge=0, lt=1, description=
-        "the decay of the moving average of the weights, which is evaluated and saved in place of the weights; 0 "
-        "turns it off")] = 0.0
-    precision: Annotated[Literal["auto", "float32", "bf16", "fp16"], Meta(description=
-        "the number format of matrix products; auto is bf16 on a GPU with bf16 hardware, fp16 on any other GPU, and "
-        "float32 elsewhere")] = "auto"
-    seed: Annotated[int, Meta(ge=0, description="the seed of all random numbers")] = 0
+    optimiser: Literal["adam", "rmsprop"] = "adam"  # rmsprop in Graves' form is the paper's choice for Flickr8k
+    learning_rate: Weight = 5e-4  # the peak learning rate of the decoder, and of an encoder trained from scratch
+    encoder_learning_rate: Weight = 1e-4  # the peak learning rate of an encoder trained from pretrained weights
+    schedule: Literal["constant", "cosine"] = "constant"  # after the warm-up; cosine falls to zero by the last epoch
+    warmup: Natural = 0  # the number of batches over which the learning rate grows from zero
+    batches: Literal["captions", "images"] = "captions"  # what a batch holds: captions of one length, or whole images
+    batch_size: Positive = 64  # captions in a batch; images, if batches hold images or the objective is reward
+    epochs: Positive = 30  # the largest number of epochs
+    select: Literal["bleu4", "nll", "reward"] = "bleu4"  # the dev score that selects the best epoch
+    patience: Positive = 10  # epochs without a better dev score after which training stops early
+    augment: bool = False  # whether an encoder that trains sees random parts of the images, mirrored or not
+    drop_places: Share = 0.0  # the share of the places that a batch leaves out, drawn for each batch
+    drop_dimensions: Share = 0.0  # the dropout rate of the annotation vectors' dimensions, the same in all places
+    clip: Weight = 5.0  # the largest norm of the gradient; 0 turns clipping off
+    average: Share = 0.0  # the decay of the weights' moving average, which is judged and saved; 0 turns it off
+    precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"  # of matrix products; auto: float32 on a CPU
+    seed: Natural = 0  # the seed of all random numbers
 
 
 class DecodingConfig(_Section):
     """How captions are generated."""
 
-    beam: Annotated[int, Meta(ge=1, le=100, description="the beam width; 1 is greedy decoding")] = 3
-    length_normalisation: Annotated[float, Meta(ge=0, description=
-        "the exponent x that hypotheses are ranked by: log p / length^x; 0 ranks by log p")] = 0.0
-    max_length: Annotated[int, Meta(ge=1, le=1000, description=
-        "the largest number of words in a generated caption")] = 30
-    look: Annotated[Look, Meta(description=
-        "the context vector that hard attention passes on: expected (the weighted mean), probable (the place with "
-        "the largest weight), or sample (a place drawn by the weights)")] = "expected"
-# fmt: on
+    beam: Positive = 3  # the beam width; 1 is greedy decoding
+    length_normalisation: Weight = 0.0  # hypotheses are ranked by log p / length^x; 0 ranks by log p
+    max_length: Positive = 30  # the largest number of words in a generated caption
+    look: Look = "expected"  # hard attention's context: the weighted mean, the likeliest place, or a place drawn
 
-# Options that earlier versions had, with the values at which they changed nothing: stored models have them in their headers.
+
+# Options of earlier versions with the values at which they changed nothing: stored models have them in their headers.
 REMOVED: dict[str, Any] = {
     "data.buffer": 4000,
     "data.language": "",
@@ -223,7 +153,9 @@ REMOVED: dict[str, Any] = {
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
     """All values of a run, as in the file `recipe.toml` of its folder."""
 
-    name: Annotated[str, Meta(pattern=_NAME)]
+    name: Annotated[
+        str, Meta(pattern=r'^[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}\Z')
+    ]  # also that of a folder
     data: DataConfig = DataConfig()
     encoder: EncoderConfig = EncoderConfig()
     decoder: DecoderConfig = DecoderConfig()
@@ -239,11 +171,7 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
 
     def to_toml(self) -> str:
         """The recipe as TOML, with every value."""
-        lines = [f"name = {toml(self.name)}"]
-        for section in SECTIONS:
-            values = msgspec.structs.asdict(getattr(self, section))
-            lines += ["", f"[{section}]", *(f"{key} = {toml(value)}" for key, value in values.items())]
-        return "\n".join(lines) + "\n"
+        return msgspec.toml.encode(self).decode()
 
 
 SECTIONS: dict[str, type[_Section]] = {
@@ -251,42 +179,23 @@ SECTIONS: dict[str, type[_Section]] = {
 }
 
 
-class Option(NamedTuple):
-    """What is declared about an option: its default, the valid texts (none if any is), and its range and meaning."""
-
-    default: Any
-    choices: tuple[str, ...]
-    meta: Meta
-
-    @property
-    def meaning(self) -> str:
-        """A noun phrase that completes the sentence "OPTION is ..."."""
-        return self.meta.description or ""
-
-    @property
-    def range(self) -> str:
-        """The valid numbers in words, such as "at least 0 and below 1"; empty if there is no limit."""
-        limits = {"at least": self.meta.ge, "above": self.meta.gt, "below": self.meta.lt, "at most": self.meta.le}
-        return " and ".join(f"{words} {limit:,}" for words, limit in limits.items() if limit is not None)
-
-    def expected(self, value: Any) -> str:
-        """What a value should have been that is not valid."""
-        if self.choices:
-            return "one of " + ", ".join(choice or '"" (none)' for choice in self.choices)
-        kind = type(self.default)
-        if type(value) not in ((int, float) if kind is float else (kind,)):
-            return {float: "a number", int: "a whole number", bool: "true or false", str: "a text in quotes"}[kind]
-        return self.range if _is_finite(value) else "a finite number"
+def declared(section: str) -> dict[str, tuple[Any, str]]:
+    """The default of each option of a section, and its type and meaning, as they are written above."""
+    line = re.compile(r"^    (\w+): (.+) = .+?  # (.+)$", re.MULTILINE)
+    return {
+        name: (getattr(SECTIONS[section](), name), f"{kind.removeprefix('Literal[').removesuffix(']')}: {meaning}")
+        for name, kind, meaning in line.findall(inspect.getsource(SECTIONS[section]))
+    }
 
 
-@functools.cache
-def declared(section: str) -> dict[str, Option]:
-    """The options of a section, by name."""
-    hints, options = typing.get_type_hints(SECTIONS[section], include_extras=True), {}
-    for field in msgspec.structs.fields(SECTIONS[section]):
-        kind, meta = typing.get_args(hints[field.name])
-        options[field.name] = Option(field.default, typing.get_args(kind), meta)
-    return options
+def explained(recipe: Recipe) -> str:
+    """A recipe as TOML, with the valid values and the meaning of each option as a comment."""
+    lines = []
+    for section, kind in SECTIONS.items():
+        lines += ["", f"[{section}]  # {kind.__doc__}"]
+        for name, (_, meaning) in declared(section).items():
+            lines.append(f"{f'{name} = {json.dumps(getattr(getattr(recipe, section), name))}':32}  # {meaning}")
+    return "\n".join(lines[1:])
 
 
 def names() -> list[str]:
@@ -295,55 +204,19 @@ def names() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
-def load(name: str, changes: Sequence[str] = ()) -> Recipe:
-    """Read a recipe by its name, or a TOML file by its path, and change some of its values.
-
-    Args:
-        name: one of `names()`, or a path.
-        changes: texts of the form "section.key=value", with the value as in TOML (the quotes of a string may be left out).
-
-    Raises:
-        SatlibError: there is no such recipe, or an option or a value is not valid.
-    """
-    text = read(name)
-    try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
-        raise SatlibError(f"the recipe {name} is not TOML: {error}") from error
-    if not values:
-        raise SatlibError(
-            f"the recipe {name} is empty; begin with a copy of another: satlib recipe flickr8k-soft > {name}"
-        )
-    if not text.endswith("\n"):
-        raise SatlibError(
-            f"the recipe {name} ends within a line; if it was cut off, copy it again, and otherwise end its last line with a line break"
-        )
-    values.setdefault("name", Path(name).stem)
-    for change in changes:
-        _apply(values, change)
-    return from_dict(values)
-
-
 def read(name: str) -> str:
     """The text of a recipe by its name, or of a TOML file by its path.
 
     Raises:
-        SatlibError: there is no such recipe, or its file cannot be read.
+        SatlibError: there is no such recipe.
     """
     if Path(name).suffix == ".toml":
-        path = Path(name)
-        if not path.is_file():
-            raise SatlibError(f"the recipe {path} does not exist; satlib's own recipes are {', '.join(names())}")
-        try:
-            return path.read_text(encoding="utf-8-sig")  # Notepad may write a byte order mark
-        except OSError as error:
-            raise SatlibError(f"cannot read the recipe {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise SatlibError(f"the recipe {path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        if not Path(name).is_file():
+            raise SatlibError(f"the recipe {name} does not exist; satlib's own recipes are {', '.join(names())}")
+        return Path(name).read_text(encoding="utf-8-sig")  # Notepad may write a byte order mark
     if name not in names():
         raise SatlibError(
-            f"no recipe is called {name!r}{_suggestion(name, names())}; choose one of {', '.join(names())}, or give the "
-            "path of a .toml file"
+            f"no recipe is called {name!r}{_suggestion(name, names())}; choose one of {', '.join(names())}"
         )
     return (importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text(encoding="utf-8")
 
@@ -354,154 +227,122 @@ def description(name: str) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
-def from_dict(values: Mapping[str, Any]) -> Recipe:
-    """Build a recipe from nested dictionaries; every name, type and value is checked.
+def load(name: str, changes: Sequence[str] = ()) -> Recipe:
+    """Read a recipe by its name, or a TOML file by its path, and change some of its values.
+
+    changes: texts of the form "section.key=value", with the value as in TOML (the quotes of a string may be left out).
 
     Raises:
-        SatlibError: an option or a value is not valid; the message says what is.
+        SatlibError: there is no such recipe, or an option or a value is not valid.
     """
-    name = values.get("name", "recipe")
-    if not isinstance(name, str):
-        raise SatlibError(f"the recipe's name must be a text in quotes, not {name!r}")
-    if not re.match(_NAME, name):
-        raise SatlibError(
-            f"the recipe's name, {name[:50]!r}, cannot be that of a folder, as runs/NAME needs it; take up to 60 letters, "
-            "digits, spaces, - and _, and no point at the beginning"
-        )
-    sections: dict[str, Any] = {
-        section: _section(section, table) for section, table in values.items() if section != "name"
-    }
-    recipe = Recipe(name, **sections)
-    if recipe.decoder.attention == "hard" and "doubly_stochastic" not in values.get("objective", {}):
-        objective = msgspec.structs.replace(recipe.objective, doubly_stochastic=0.0)
-        recipe = msgspec.structs.replace(recipe, objective=objective)
-    require_consistent(recipe)
-    return recipe
-
-
-def _section(section: str, table: Any) -> _Section:
-    """A section of a recipe, from the values that are given.
-
-    Raises:
-        SatlibError: there is no such section or option, or a value is not valid.
-    """
-    if section not in SECTIONS:
-        raise SatlibError(
-            f"a recipe has no section {section!r}{_suggestion(section, SECTIONS)}; the sections are {', '.join(SECTIONS)}"
-        )
-    if not isinstance(table, Mapping):
-        raise SatlibError(f"[{section}] of the recipe must be a table of values, not {table!r}")
-    if not table:
-        raise SatlibError(
-            f"[{section}] of the recipe is empty; the file may be cut off: copy it again, or delete this line"
-        )
-    options = declared(section)
-    table = {key: value for key, value in table.items() if REMOVED.get(f"{section}.{key}") != value}
-    for key, value in table.items():
-        if key not in options:
-            homes = [f"{other}.{key}" for other in SECTIONS if key in declared(other)]
-            suggestion = f" (did you mean {homes[0]}?)" if homes else _suggestion(key, options)
-            raise SatlibError(f"the recipe's [{section}] has no {key!r}{suggestion}; it has {', '.join(options)}")
-        try:
-            msgspec.convert({key: value}, SECTIONS[section])
-            valid = _is_finite(value)
-        except msgspec.ValidationError:
-            valid = False
-        if not valid:
-            option = options[key]
-            raise SatlibError(
-                f"{section}.{key} must be {option.expected(value)}, not {value!r}; {section}.{key} is {option.meaning}"
-            )
-    return msgspec.convert(table, SECTIONS[section])
-
-
-def _is_finite(value: Any) -> bool:
-    """Whether a value is no infinite number and no NaN; a whole number too large for a float counts as infinite."""
     try:
-        return not isinstance(value, int | float) or math.isfinite(value)
-    except OverflowError:
-        return False
+        values = {"name": Path(name).stem, **tomllib.loads(read(name))}
+    except ValueError as error:
+        raise SatlibError(f"the recipe {name} is not TOML: {error}") from error
+    return from_dict(changed(values, changes))
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    """A question that names the most similar of the known names, or nothing."""
-    similar = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {similar[0]}?)" if similar else ""
-
-
-def require_consistent(recipe: Recipe) -> None:
-    """Refuse values that are valid one by one but not together.
+def changed(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
+    """Nested dictionaries with changes of the form "section.key=value".
 
     Raises:
-        SatlibError: there are such values; the message says which.
+        SatlibError: a change has another form.
     """
-    if not (recipe.encoder.train or recipe.encoder.pretrained):
-        raise SatlibError(
-            "a frozen encoder needs pretrained weights; set encoder.pretrained = true, or encoder.train = true to train it"
-        )
-    if recipe.encoder.train and recipe.encoder.name.startswith(OF_MODEL):
-        raise SatlibError(
-            f"the encoder {recipe.encoder.name} stays as it is: set encoder.train = false, or begin with the model (--start)"
-        )
-    if recipe.encoder.frozen_statistics and not recipe.encoder.pretrained:
-        raise SatlibError(
-            "encoder.frozen_statistics = true needs pretrained weights: the statistics of a new network are no statistics yet; "
-            "set encoder.pretrained = true"
-        )
-    if recipe.training.augment and not recipe.encoder.train:
-        raise SatlibError(
-            "training.augment = true needs encoder.train = true: a frozen encoder's annotation vectors are computed once; "
-            "training.drop_places and training.drop_dimensions vary those"
-        )
-    if recipe.training.augment and recipe.objective.boxes:
-        raise SatlibError(
-            "training.augment = true moves and mirrors what the boxes enclose; set it to false, or objective.boxes to 0"
-        )
-    if recipe.training.select == "reward" and recipe.objective.maximise != "reward":
-        raise SatlibError(
-            'training.select = "reward" needs objective.maximise = "reward"; select by bleu4 or nll when the likelihood is '
-            "maximised"
-        )
-    decoder = recipe.decoder
-    if decoder.kind == "transformer" and decoder.attention != "soft":
-        raise SatlibError(
-            f'decoder.kind = "transformer" needs decoder.attention = "soft", not "{decoder.attention}", which is the LSTM\'s'
-        )
-    if decoder.kind == "transformer" and decoder.hidden % decoder.heads:
-        raise SatlibError(
-            f"decoder.hidden = {decoder.hidden} cannot be shared by decoder.heads = {decoder.heads}; choose a number of heads "
-            "that divides it"
-        )
-    if recipe.decoder.attention == "hard" and recipe.hard.baseline == "leave-one-out" and recipe.hard.samples < 2:
-        raise SatlibError(
-            'hard.baseline = "leave-one-out" needs more than one sample: set hard.samples to at least 2, or choose another '
-            "baseline"
-        )
+    result = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    for change in changes:
+        option, equals, text = change.partition("=")
+        section, _, key = option.strip().partition(".")
+        if not (equals and key):
+            raise SatlibError(f"cannot read {change!r}; write section.key=value, for example training.epochs=3")
+        result.setdefault(section, {})[key] = parse_value(text)
+    return result
 
 
 def parse_value(text: str) -> Any:
     """A value as in TOML; anything that is not TOML is a string without quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
+    except ValueError:
         return text.strip()
 
 
-def _apply(values: dict[str, Any], change: str) -> None:
-    name, equals, text = change.partition("=")
-    section, dot, key = name.strip().partition(".")
-    if not equals or not dot or section == "name":
-        raise SatlibError(
-            f"cannot read the change {change!r}; write it as section.key=value, for example training.epochs=3"
-        )
-    table = values.setdefault(section, {})
-    if isinstance(table, dict):  # anything else is refused by from_dict
-        table[key] = parse_value(text)
+def from_dict(values: Mapping[str, Any]) -> Recipe:
+    """Build a recipe from nested dictionaries; every name, type and value is checked.
 
-
-def toml(value: str | float | bool) -> str:
-    """A value as TOML.
-
-    JSON writes values as TOML reads them, except for emoji, which it would write as surrogate pairs, and the DEL character.
+    Raises:
+        SatlibError: an option or a value is not valid, or two do not go together.
     """
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    values = {
+        section: {key: value for key, value in table.items() if REMOVED.get(f"{section}.{key}") != value}
+        if isinstance(table, Mapping)
+        else table
+        for section, table in values.items()
+    }
+    try:
+        recipe = msgspec.convert(values, Recipe)
+    except msgspec.ValidationError as error:
+        raise SatlibError(f"the recipe is not valid: {error}{_explanation(str(error))}") from error
+    if recipe.decoder.attention == "hard" and "doubly_stochastic" not in values.get("objective", {}):
+        objective = msgspec.structs.replace(recipe.objective, doubly_stochastic=0.0)
+        recipe = msgspec.structs.replace(recipe, objective=objective)
+    for message, wrong in _conflicts(recipe).items():
+        if wrong:
+            raise SatlibError(message)
+    return recipe
+
+
+def _explanation(problem: str) -> str:
+    """What an option is that has an invalid value, or the option that was meant."""
+    if unknown := re.search(r"unknown field `(\w+)`(?: - at `\$\.(\w+)`)?", problem):
+        key, section = unknown.groups()
+        options = [f"{name}.{option}" for name in SECTIONS for option in declared(name)] if section else SECTIONS
+        elsewhere = [option for option in options if option.endswith(f".{key}")]
+        return (
+            f" (did you mean {elsewhere[0]}?)"
+            if elsewhere
+            else _suggestion(f"{section}.{key}" if section else key, options)
+        )
+    if place := re.search(r"\$\.(\w+)\.(\w+)`", problem):
+        section, key = place.groups()
+        return f"; {section}.{key} is {declared(section)[key][1]}"
+    return ""
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    similar = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {similar[0]}?)" if similar else ""
+
+
+def _conflicts(recipe: Recipe) -> dict[str, bool]:
+    """What to say of values that are valid one by one but not together, and whether the recipe has them."""
+    encoder, decoder, objective, training = recipe.encoder, recipe.decoder, recipe.objective, recipe.training
+    transformer, rewarded = decoder.kind == "transformer", objective.maximise == "reward"
+    return {
+        "a frozen encoder needs pretrained weights; set encoder.pretrained or encoder.train to true": (
+            not (encoder.train or encoder.pretrained)
+        ),
+        f"the encoder {encoder.name} stays as it is; set encoder.train = false, or begin with the model (--start)": (
+            encoder.train and encoder.name.startswith(OF_MODEL)
+        ),
+        "training.augment needs encoder.train = true: a frozen encoder's annotation vectors are computed once": (
+            training.augment and not encoder.train
+        ),
+        "training.augment moves what the boxes enclose; set it to false, or objective.boxes to 0": (
+            training.augment and objective.boxes > 0
+        ),
+        "objective.boxes needs attention (soft or hard) and the likelihood of captions": (
+            objective.boxes > 0 and (decoder.attention == "none" or rewarded)
+        ),
+        'training.select = "reward" needs objective.maximise = "reward"; select by bleu4 or nll': (
+            training.select == "reward" and not rewarded
+        ),
+        'decoder.kind = "transformer" needs decoder.attention = "soft"; hard and none are the LSTM\'s': (
+            transformer and decoder.attention != "soft"
+        ),
+        f"decoder.heads = {decoder.heads} must divide decoder.hidden = {decoder.hidden}": (
+            transformer and decoder.hidden % decoder.heads > 0
+        ),
+        'hard.baseline = "leave-one-out" needs hard.samples of at least 2': (
+            decoder.attention == "hard" and recipe.hard.baseline == "leave-one-out" and recipe.hard.samples < 2
+        ),
+    }

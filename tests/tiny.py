@@ -40,10 +40,7 @@ def build(pretrained):
 
 
 def the_recipe(*changes):
-    values = {section: dict(table) for section, table in VALUES.items()} | {"name": "tiny"}
-    for change in changes:
-        recipe._apply(values, change)
-    return recipe.from_dict(values)
+    return recipe.from_dict(recipe.changed({**VALUES, "name": "tiny"}, changes))
 
 
 def decided(attention="soft", seed=5, words=("a", "red", "circle", "square", "on", "the", "left", "blue"), changes=()):

@@ -521,10 +521,9 @@ def page(options: argparse.Namespace) -> None:
 def recipe(options: argparse.Namespace) -> None:
     """List the recipes, print one with all its values, or explain the options."""
     from satlib import recipe as recipes
-    from satlib.cli.explain import explained
 
     if options.explain:
-        print(explained(recipes.load(options.name) if options.name else None))
+        print(recipes.explained(recipes.load(options.name) if options.name else recipes.Recipe("recipe")))
     elif options.name:
         print(f"# {recipes.description(options.name)}\n{recipes.load(options.name).to_toml()}", end="")
     else:

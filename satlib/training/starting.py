@@ -55,7 +55,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
             if name not in given and values[section][key] != model[section][key]:
                 values[section][key] = taken[name] = model[section][key]
     if taken:
-        say(f"as in {start}: {', '.join(f'{name} = {recipe.toml(value)}' for name, value in taken.items())}")
+        say(f"as in {start}: {', '.join(f'{name} = {value}' for name, value in taken.items())}")
     return recipe.from_dict(values)
 
 

@@ -71,7 +71,7 @@ class Knob:
                 options = recipe.declared(section) if section in recipe.SECTIONS else {}
                 if key not in options:
                     raise SatlibError(f"a recipe has no value {name!r}; see one of satlib's recipes for the names")
-                return cls(name, low, high, whole=type(options[key].default) is int)
+                return cls(name, low, high, whole=type(options[key][0]) is int)
         elif equals and len(values.split(",")) > 1:
             return cls(name, choices=tuple(recipe.parse_value(value) for value in values.split(",")))
         raise SatlibError(
