@@ -299,7 +299,7 @@ def bleu_by_length(said: list[list[str]]) -> list[float]:
     found = []
     for shortest, longest in GROUPS:
         group = [i for i, pair in enumerate(test_pairs) if shortest <= len(pair.source.split()) <= longest]
-        hypotheses = {str(i): [" ".join(said[i])] for i in group}
+        hypotheses = {str(i): " ".join(said[i]) for i in group}
         found.append(metrics.bleu(hypotheses, {str(i): [test_pairs[i].target] for i in group})["BLEU-4"])
     return found
 

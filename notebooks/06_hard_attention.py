@@ -778,7 +778,7 @@ reveal("soft, places sampled", my_guess_soft, of_control.sampled)
 
 # %% [markdown]
 # ## Soft and hard on the same picture, word by word
-# <!-- index: claim: hard maps are sharper than soft ones | entropy of both, trained on the same scenes, beside a control, and on photographs | satlib.evaluation.maps.entropy_and_movement | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
+# <!-- index: claim: hard maps are sharper than soft ones | entropy of both, trained on the same scenes, beside a control, and on photographs | satlib.evaluation.maps.sharpness | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 # <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.plots.compare_figure | tests/test_plots.py -->
 #
 # Soft attention above and hard attention below read the same caption, as in figure 3 of the paper. New is the frame: the
@@ -835,8 +835,8 @@ for look in ("expected", "probable", "sample"):
     with full.looking(look):
         generated = evaluate.generate(full, reader, examples, progress=False)
     exactly = [scenes.exact_match(generated[each.image_id].text, scenes.scene(each.image_id)) for each in examples]
-    spread = ground.entropy_and_movement(generated.values())[0]["map entropy"]
-    peak = ground.summary(ground.measure_all(examples, generated))["all"]["pointing strict"]
+    spread = np.mean(ground.sharpness(generated.values())["map entropy"])
+    peak = ground.summary(ground.measure_all(examples, generated))["all"]["peak"]
     with_look[look] = 100 * np.mean(exactly)
     print(f"{look:18} {with_look[look]:7.0f} % {spread:9.2f} {peak:18.0f} %")
 reveal("percent right with darts", my_guess_darts, with_look["sample"])

@@ -506,7 +506,7 @@ others = {name: lines[1:] for name, lines in references.items()}
 
 def coco_bleu(lines, references):
     """BLEU-1 to BLEU-4 by the COCO tools, in percent, with brevity penalty and without."""
-    return metrics.bleu({name: [line] for name, line in lines.items()}, references)
+    return metrics.bleu(lines, references)
 
 
 by_hand = bleu(
@@ -1093,8 +1093,9 @@ assert above["BLEU-4"] == above["CIDEr"] == ["relation reversed"]
 assert len(above["BLEU-1"]) == 3
 assert math.isclose(scores["colours swapped"]["BLEU-1"], scores["original"]["BLEU-1"])
 if metrics.java_available():
-    every = {(kind, name): [line] for kind, lines in damaged.items() for name, line in lines.items()}
-    again = metrics.meteor_of_each(every, {(kind, name): others[name] for kind, name in every})
+    every = {(kind, name): line for kind, lines in damaged.items() for name, line in lines.items()}
+    counted = metrics.meteor_statistics(every, {(kind, name): others[name] for kind, name in every})
+    again = dict(zip(every, metrics.meteor_scores(counted), strict=True))
     for kind, by_program in zip(damaged, METEOR, strict=True):
         assert abs(np.mean([again[kind, name] for name in names]) - by_program) < 0.05
 assert [round(table["colours swapped"][0]), table["relation reversed"][0]] == [76, 0]

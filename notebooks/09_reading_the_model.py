@@ -157,7 +157,7 @@ my_guess_left = ...
 # %%
 example = right[0]
 caption = captions["soft"][example.image_id]
-target = next(each for each in ground.scene_targets(example, caption.words) if each.kind == "shape")
+target = next(each for each in ground.scene_targets(example, caption.words) if each.kinds == ("shape",))
 alpha = caption.alphas[target.index]  # (14, 14)
 squares = alpha.repeat_interleave(16, 0).repeat_interleave(16, 1)
 smooth = overlay.upsample(alpha[None])[0]
@@ -327,10 +327,10 @@ RUNS = {
     "flickr8k-lite0-boxes": "the same, then shown boxes",
 }
 results = Path(satlib.__file__).parent / "results"
-stored = {run: json.loads((results / run / "ground-test.json").read_text())["entities"]["true"]["all"] for run in RUNS}
+stored = {run: json.loads((results / run / "ground-test.json").read_text())["true"]["all"] for run in RUNS}
 columns = ("mass", "mass even", "peak", "peak mean map", "peak centre")
 print(
-    f"{stored['flickr8k-lite0-soft']['phrases']:,} phrases, percent   " + "".join(f"{column:>15}" for column in columns)
+    f"{stored['flickr8k-lite0-soft']['words']:,} phrases, percent   " + "".join(f"{column:>15}" for column in columns)
 )
 for run, title in RUNS.items():
     print(f"{title:28}" + "".join(f"{stored[run][column]:15.1f}" for column in columns))
@@ -386,7 +386,7 @@ looked_right = {
     for name, found in mistakes.items()
 }
 for name, hits in looked_right.items():
-    kinds = [target.kind for _, target in mistakes[name]]
+    kinds = [target.kinds[0] for _, target in mistakes[name]]
     print(f"{name}: {sum(hits)} of {len(hits)} false words looked right; {kinds.count('shape')} are about shape")
 both = 100 * np.mean([*looked_right["soft"], *looked_right["hard"]])
 reveal("looked right, both models, percent", my_guess_looked_right, both)
@@ -404,7 +404,7 @@ for axis, (each, target) in zip(axes.flat, mistakes["soft"], strict=False):
     caption = captions["soft"][each.image_id]
     axis.imshow(overlay.lit(data.photo(each), caption.alphas[target.index : target.index + 1])[0])
     axis.contour(target.mask, levels=[0.5], colors="white", linewidths=1.2)
-    title = f"said {caption.words[target.index]}, is {getattr(truth_of(each, target), target.kind)}"
+    title = f"said {caption.words[target.index]}, is {getattr(truth_of(each, target), target.kinds[0])}"
     axis.set_title(title, fontsize=10, color="white")
 for axis in axes.flat:
     axis.set_axis_off()
@@ -472,7 +472,7 @@ for name, found in mistakes.items():
     again = models[name].caption(uncovered, beam=1)
     cures = [
         (
-            means.get(word) == (target.kind, getattr(truth_of(each, target), target.kind)),
+            means.get(word) == (target.kinds[0], getattr(truth_of(each, target), target.kinds[0])),
             scenes.exact_match(caption.words, world[each.image_id]),
         )
         for word, caption, (each, target) in zip(new, again, found, strict=True)
@@ -517,10 +517,10 @@ for name in models:
         numbers = scenes.mentions(words, world[each.image_id])
         for target in ground.scene_targets(each, words):
             number = numbers[target.index]
-            own, other = (getattr(things[n], target.kind) for n in (number, 1 - number))
+            own, other = (getattr(things[n], target.kinds[0]) for n in (number, 1 - number))
             if own != other:
                 asked.append((each, target.index))
-                facts.append((target.kind, own, other))
+                facts.append((target.kinds[0], own, other))
                 here, there = (over(torch.tensor(masks[each.image_id][n]), 14, 14) for n in (number, 1 - number))
                 for maps, new in zip(lights.values(), (there, here, EVEN), strict=True):
                     maps.append(new)
@@ -634,7 +634,7 @@ Scrubber(models["soft"], shown)
 a = annotate(models["soft"], shown["scene 1"])
 alone = read(models["soft"], a)
 targets = ground.scene_targets(right[0], alone.words)
-at, shape_at = (next(each.index for each in targets if each.kind == kind) for kind in ("colour", "shape"))
+at, shape_at = (next(each.index for each in targets if each.kinds == (kind,)) for kind in ("colour", "shape"))
 number = scenes.mentions(alone.words, world[right[0].image_id])[at]
 other = world[right[0].image_id].objects[1 - number]
 changed = read(models["soft"], a, forced=[*alone.words[:at], other.colour])

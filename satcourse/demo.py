@@ -41,7 +41,7 @@ FAMILIAR = {  # `Caption.unlike`, in the order in which the demo shows photograp
 }
 METRICS = {
     "exact match": "of captions have both objects, all attributes and the relation right",
-    "pointing": "of words look at the object that they name",
+    "peak": "of words look at the object that they name",
     "BLEU-4": "",
     "METEOR": "",
 }

@@ -267,7 +267,7 @@ def _corpora() -> list[tuple[Any, ...]]:
 @exercise("7.5", "BLEU of a corpus", difficulty=3, minutes=15, equation="Papineni et al., section 2.3")
 def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int, *, penalty: bool = False) -> float:
     """satlib's corpus BLEU-N, 0 to 1; without the brevity penalty, as in the paper."""
-    hypotheses = {str(i): [" ".join(words)] for i, words in enumerate(captions)}
+    hypotheses = {str(i): " ".join(words) for i, words in enumerate(captions)}
     human = {str(i): [" ".join(words) for words in each] for i, each in enumerate(references)}
     result = metrics.bleu(hypotheses, human)[f"BLEU-{N}" + ("" if penalty else " (no brevity penalty)")] / 100
     return result if result > 1e-4 else 0.0  # the COCO tools add a little to each number, so that nothing is quite 0
@@ -364,7 +364,7 @@ def _false(caption: str, references: list[str]) -> bool:
 
 
 def _bleu_4(caption: str, references: list[str]) -> float:
-    return metrics.bleu({"": [caption]}, {"": references})["BLEU-4 (no brevity penalty)"]
+    return metrics.bleu({"": caption}, {"": references})["BLEU-4 (no brevity penalty)"]
 
 
 def _of_the_lie(answer: Answer, references: list[str]) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 from satcourse.exercises import compare
 from satcourse.exercises.task import Answer, distribution, exercise
@@ -69,7 +70,7 @@ def _game(alpha: Tensor, mask: Tensor, tolerance: float) -> str:
 
 @exercise("9.1", "Does it point there?", difficulty=2, minutes=8, equation="Zhang et al., section 4")
 def points_at(alpha: Tensor, mask: Tensor, tolerance: float, **mistake: float) -> bool:
-    """satlib's pointing game, with a tolerance of its own: alpha (h, w), mask (H, W)."""
+    """The pointing game with a tolerance, in pixels: alpha (h, w), mask (H, W)."""
     middle = torch.tensor(_middle(alpha, mask, **mistake)).double()
     return bool(((mask.nonzero().double() - middle).norm(dim=1) <= tolerance).any())
 
@@ -87,8 +88,8 @@ points_at.mistakes = {
 
 
 def _cover(mask: Tensor, h: int, w: int) -> Tensor:
-    """The part of each cell that the object covers, by satlib: (h, w)."""
-    return torch.from_numpy(maps.cells(mask.numpy(), (h, w))[0])
+    """The part of each cell that the object covers: (h, w)."""
+    return functional.adaptive_avg_pool2d(mask.double()[None], (h, w))[0]
 
 
 @exercise("9.2", "How much of a map is on an object?", difficulty=2, minutes=8, equation="Liu et al. (2017)")
@@ -97,7 +98,7 @@ def mass_on(alpha: Tensor, mask: Tensor) -> float:
     return float((alpha.double() * _cover(mask, *alpha.shape)).sum())
 
 
-mass_on.says = "four maps and discs, against satlib's measure"
+mass_on.says = "four maps and discs"
 mass_on.cases = lambda: [
     (_peaked(1, 5), _disc(12, 43, 9)),
     (distribution(16, seed=2).view(4, 4), _disc(20, 30, 15)),
@@ -191,7 +192,11 @@ def reading() -> tuple[int, str, str]:
     own = next(i for i, mask in enumerate(scene.masks) if np.array_equal(mask, mistake.mask))
     alpha = torch.tensor(result["alphas"][mistake.index])
     on = [mass_on(alpha, torch.from_numpy(mask)) for mask in scene.masks]
-    return mistake.index, getattr(scene.objects[own].kind, mistake.kind), "own" if on[own] > on[1 - own] else "other"
+    return (
+        mistake.index,
+        getattr(scene.objects[own].kind, mistake.kinds[0]),
+        "own" if on[own] > on[1 - own] else "other",
+    )
 
 
 reading.says = "the false word, the true one, and where it looked"

@@ -27,9 +27,7 @@ include the end token: a caption that breaks off ("a man in a") lacks an n-gram 
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -37,14 +35,12 @@ from torch import Tensor
 from satlib.data.caption_set import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
+from satlib.evaluation.metrics import Cider, bleu_counts
 from satlib.model.attention import entropy, movement
 from satlib.model.objective import BatchLoss, doubly_stochastic_penalty, leave_one_out, log_probability
 from satlib.model.search import Rollout, rollout
 from satlib.model.transformer import AnyDecoder
 from satlib.recipe import RewardConfig
-
-LONGEST = 4  # words in an n-gram, at most
-SIGMA = 6.0  # words; the width of CIDEr-D's Gaussian penalty on a difference in length
 
 
 class Consensus:
@@ -71,18 +67,13 @@ class Consensus:
             example.image_id: [[*vocabulary.encode(reference), END] for reference in example.references]
             for example in examples
         }
-        self._images = Counter(
-            ngram
-            for references in self._references.values()
-            for ngram in {ngram for reference in references for ngram in _ngrams(reference)}
-        )
-        self._vectors: dict[str, list[_Vector]] = {}
+        self._cider = Cider(self._references)
 
     def __call__(self, key: str, caption: Sequence[int]) -> float:
         """The reward of a caption, given as ids with the end token."""
         reward = 0.0
         if self.config.cider:
-            reward += self.config.cider * self.cider(key, caption)
+            reward += self.config.cider * self._cider.score(key, caption)
         if self.config.bleu1 or self.config.bleu4:
             bleu1, bleu4 = self.bleu(key, caption)
             reward += self.config.bleu1 * bleu1 + self.config.bleu4 * bleu4
@@ -100,63 +91,19 @@ class Consensus:
         rewards = [self(key, [*self._vocabulary.encode(" ".join(words)), END]) for key, words in captions.items()]
         return sum(rewards) / len(rewards)
 
-    def cider(self, key: str, caption: Sequence[int]) -> float:
-        """CIDEr-D, 0 to 10; equal to pycocoevalcap's for the same n-gram weights."""
-        if key not in self._vectors:
-            self._vectors[key] = [self._vector(reference) for reference in self._references[key]]
-        ours, total = self._vector(caption), 0.0
-        for theirs in self._vectors[key]:
-            similarity = 0.0
-            for n in range(LONGEST):
-                if ours.norms[n] and theirs.norms[n]:
-                    shared = sum(
-                        min(w, theirs.weights[n].get(g, 0.0)) * theirs.weights[n].get(g, 0.0)
-                        for g, w in ours.weights[n].items()
-                    )
-                    similarity += shared / (ours.norms[n] * theirs.norms[n])
-            total += similarity * math.exp(-((ours.length - theirs.length) ** 2) / (2 * SIGMA**2))
-        return 10 * total / LONGEST / len(self._vectors[key])
-
     def bleu(self, key: str, caption: Sequence[int]) -> tuple[float, float]:
         """BLEU-1 and BLEU-4 of one caption with their brevity penalty, each 0 to 1.
 
         Counts for n > 1 are smoothed by adding one, so that a caption without a matching 4-gram does not score 0 (Lin and Och,
         2004).
         """
-        from nltk.translate.bleu_score import (  # imported here, because it imports scipy, which takes seconds
-            SmoothingFunction,
-            sentence_bleu,
-        )
-
-        bleu1, bleu4 = sentence_bleu(
-            self._references[key],
-            list(caption),
-            weights=[(1.0,), (0.25, 0.25, 0.25, 0.25)],
-            smoothing_function=SmoothingFunction().method2,
-        )
-        return bleu1, bleu4
-
-    def _vector(self, caption: Sequence[int]) -> "_Vector":
-        weights: list[dict[tuple[int, ...], float]] = [{} for _ in range(LONGEST)]
-        for ngram, count in _ngrams(caption).items():
-            weights[len(ngram) - 1][ngram] = count * math.log(len(self._references) / max(self._images[ngram], 1))
-        norms = [math.sqrt(sum(weight**2 for weight in by_ngram.values())) for by_ngram in weights]
-        return _Vector(weights, norms, len(caption))
-
-
-@dataclass(frozen=True)
-class _Vector:
-    """A caption as CIDEr-D uses it: for every n, the weights of its n-grams and their norm; its length in tokens."""
-
-    weights: list[dict[tuple[int, ...], float]]
-    norms: list[float]
-    length: int
-
-
-def _ngrams(words: Sequence[int]) -> Counter[tuple[int, ...]]:
-    return Counter(
-        tuple(words[start : start + n]) for n in range(1, LONGEST + 1) for start in range(len(words) - n + 1)
-    )
+        length, reference, *matches = bleu_counts(caption, self._references[key])
+        if not matches[0]:
+            return 0.0, 0.0
+        first, *others = [(match, max(length - n, 1)) for n, match in enumerate(matches)]
+        precisions = [first[0] / first[1], *((match + 1) / (number + 1) for match, number in others)]
+        penalty = 1.0 if length > reference else math.exp(1 - reference / length)
+        return penalty * precisions[0], penalty * math.exp(math.fsum(0.25 * math.log(p) for p in precisions))
 
 
 def reward_loss(

@@ -259,9 +259,8 @@ def evaluate(options: argparse.Namespace) -> None:
         if name is None or split is None:
             raise SatlibError(f"{options.model} does not say what was captioned: give --data-set and --split")
         captions = datasets.load(name, datasets.data_root(options.data))
-        if isinstance(texts, list):
-            texts = results.by_our_ids(texts, captions, options.model)
-        evaluation = evaluate.rescore(texts, captions, split, earlier)
+        evaluation = evaluate.score(results.by_our_ids(texts, captions), captions, split)
+        evaluation = {**earlier, **evaluation, "metrics": earlier.get("metrics", {}) | evaluation["metrics"]}
         path = evaluate.save(evaluation, options.out or options.model.parent)
     else:
         options.split = options.split or "test"
@@ -277,9 +276,8 @@ def evaluate(options: argparse.Namespace) -> None:
         long = ("captions", "statistics")
         _print_json({"file": str(path), **{name: value for name, value in evaluation.items() if name not in long}})
         return
-    beam = f", beam {evaluation['beam']}" if options.model.suffix != ".json" else ""
     images, data, split = (evaluation[name] for name in ("images", "data", "split"))
-    print(f"{images:,} images of {data} {split}{beam}; {evaluation['protocol']}")
+    print(f"{images:,} images of {data} {split}")
     for name, value in evaluation["metrics"].items():
         print(f"  {name:28} {value:6.2f}")
     for note in evaluation["notes"]:
@@ -290,7 +288,6 @@ def evaluate(options: argparse.Namespace) -> None:
 @command(
     MODEL,
     SPLIT,
-    option("--boxes", type=Path, help="boxes of photographs, COCO's instances_*.json; drawn scenes need none"),
     ENTITIES,
     BEAM,
     OUT,
@@ -300,40 +297,21 @@ def evaluate(options: argparse.Namespace) -> None:
 )
 def ground(options: argparse.Namespace) -> None:
     """Measure whether words look at the objects that they name."""
-    from satlib.data.coco import Boxes
     from satlib.data.entities import Entities
-    from satlib.evaluation import evaluate, grounding, maps, plots
+    from satlib.evaluation import evaluate, maps, plots
     from satlib.files.atomic import write_json
 
     captioner = _captioner(options.model, options)
     captions, root = _captions(captioner.recipe, options)
+    entities = Entities(options.entities) if options.entities else None
+    examples = maps.covered(captions, evaluate.images_of(captions, options.split), entities)
+    reader = _images(captioner, captions, root, options)
+    generated = evaluate.generate(captioner, reader, examples, options.beam)
+    report = maps.ground(captioner, captions, reader, examples, generated, entities)
     path = _results_folder(options, captions) / f"ground-{options.split}.json"
-    about = {"recipe": captioner.recipe.name, "data": captions.name, "split": options.split}
-    examples = evaluate.images_of(captions, options.split)
-    if options.entities or options.boxes:
-        places = Entities(options.entities) if options.entities else Boxes(options.boxes)
-        known = set(grounding.covered(places, (example.image_id for example in examples)))
-        reader = _images(captioner, captions, root, options)
-        annotated = [example for example in examples if example.image_id in known]
-        generated = evaluate.generate(captioner, reader, annotated, options.beam)
-        entries = grounding.entries(captioner, captions, reader, annotated, generated)
-        report, judgements = grounding.judge(entries, places)
-        report["counts"]["images without annotations"] += len(examples) - len(annotated)
-        write_json(path, {**about, "entities" if options.entities else "boxes": report})
-        print(grounding.render(report))
-        picture = plots.sheet(grounding.extremes(judgements), captions.image)
-    else:
-        maps.require_masks(captions)
-        reader = _images(captioner, captions, root, options)
-        generated = evaluate.generate(captioner, reader, examples, options.beam)
-        scores = maps.summary(maps.ground(captions, generated))
-        heads = maps.of_heads(captioner, reader, generated)
-        if heads:
-            scores["by head"] = {name: maps.summary(maps.ground(captions, head))["all"] for name, head in heads.items()}
-        write_json(path, {**about, **scores})
-        print(maps.render(scores))
-        picture = plots.ground_figure(scores)
-    plots.save(picture, path.with_suffix(".png"))
+    write_json(path, {"recipe": captioner.recipe.to_dict(), "data": captions.name, "split": options.split, **report})
+    plots.save(plots.ground_figure(report["true" if entities else "generated"]), path.with_suffix(".png"))
+    print(maps.render(report))
     print(f"written to {path} and {path.with_suffix('.png')}")
 
 
@@ -368,9 +346,9 @@ def table(options: argparse.Namespace) -> None:
     if names:
         rows = [row for row in rows if row.data.lower() in names]
     if options.json:
-        _print_json([row.to_json() for row in rows])
+        _print_json([{"data": row.data, "name": row.name, "ours": row.ours, "scores": row.figures} for row in rows])
     else:
-        print(table.render(rows, "markdown" if options.markdown else "text", not options.no_intervals))
+        print(table.render(rows, options.markdown, not options.no_intervals))
 
 
 @command(

@@ -1,50 +1,64 @@
-"""Does attention fall on what a word names? Attention maps compared with the objects of drawn scenes (section 5.4).
+"""Does attention fall on what a word names? Attention maps compared with regions of the picture (section 5.4).
 
-A map alpha (h, w) is compared with the object's pixels in the 224 x 224 pixels of the square that the encoder sees:
+A map alpha (h, w) is upsampled bilinearly to the 224 x 224 pixels of the square that the encoder sees, and compared with the region
+of what its word names: the visible pixels of a drawn object, or the boxes that people drew for a phrase about a photograph.
 
-    mass      the share of the map on the object ("attention correctness": Liu, Mao, Sha and Yuille, 2017);
-    peak      whether the map's peak is on the object (the pointing game of Zhang et al., 2016).
+    mass      the share of the map in the region ("attention correctness": Liu, Mao, Sha and Yuille, 2017);
+    peak      whether the map's largest pixel, the first of equal ones, is in the region (the pointing game of Zhang et al., 2016,
+              without a tolerance).
 
-Scenes know the pixels of their objects, so the words of generated captions are measured. For mass, each weight is spread evenly
-over its cell. "pointing" tolerates 15 pixels between the centre of the cell with the largest weight and the object; "pointing
-strict" has no tolerance: the peak is the first largest pixel of the map, upsampled bilinearly.
-
-Attention is informative if it beats two baselines: chance (an even map; a random cell), and the mean of the caption's maps, which
-ignores the word. `satlib.evaluation.grounding` compares maps with boxes in photographs.
+Attention is informative if it beats two baselines: one that knows nothing (an even map; the centre of the picture), and the mean of
+the caption's maps, which ignores the word. Upsampling is separable: with U_h (H, h) and U_w (W, w), the interpolation of an axis, a
+map A becomes U_h A U_w^T.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from tabulate import tabulate
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.features import Reader
-from satlib.data.images import SIZE
-from satlib.data.scenes import Scene
-from satlib.data.text import END
+from satlib.data.entities import Entities
+from satlib.data.features import Reader, read_ahead
+from satlib.data.images import SIZE, WHOLE, Box, seen_part
+from satlib.data.text import END, tokenise
 from satlib.errors import SatlibError
+from satlib.evaluation import metrics, statistics
+from satlib.files.progress import progress_bar
 from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
-from satlib.model.transformer import TransformerDecoder
 
-TOLERANCE = 15  # pixels: a point this close to an object counts as on it
+MEASURES = ("mass", "mass even", "mass mean map", "peak", "peak centre", "peak mean map")
+GAINS = (("mass", "mass even"), ("mass", "mass mean map"), ("peak", "peak centre"), ("peak", "peak mean map"))
+CENTRE = SIZE // 2 * SIZE + SIZE // 2  # the pixel at the centre of the square, as an index of the flattened pixels
+BATCH = 16  # photographs: five captions of each are in memory, with the probability of every word
+_ROUNDING = 1e-9  # pixels
+
+
+@dataclass(frozen=True)
+class Target:
+    """A word that names something: its index in the caption, what kinds of thing (usually one), and its region, bool (224, 224)."""
+
+    index: int
+    kinds: tuple[str, ...]
+    mask: np.ndarray
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A word with the measures of its map and of the baselines, 0 to 1, by name.
+    """A word of an image's caption with the measures of its map and of the baselines, 0 to 1, by name (`MEASURES`)."""
 
-    kinds: of what the word names; usually one.
-    """
-
+    image_id: str
     word: str
     kinds: tuple[str, ...]
     values: Mapping[str, float]
@@ -53,36 +67,18 @@ class Measurement:
 # --- Maps on their own -------------------------------------------------------------------------------------------------
 
 
-def entropy_and_movement(captions: Iterable[Caption]) -> tuple[dict[str, float], dict[str, Sequence[float | None]]]:
-    """Sharpness and movement of the attention maps of captions: means over captions, and statistics.
+def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
+    """The columns "map entropy" and "map movement" of an evaluation: means over the words of each caption.
 
-    "map entropy" is in nats (log L for a uniform map); "map movement" is the total variation distance between the maps of
-    consecutive words (0 to 1), None for a caption with a single map.
+    The entropy is in nats (log L for a uniform map). The movement is the total variation distance between the maps of consecutive
+    words (0 to 1), None for a caption with a single map.
     """
-    entropies: list[float] = []
-    movements: list[float | None] = []
+    columns: metrics.Columns = {"map entropy": [], "map movement": []}
     for caption in captions:
         alphas = caption.alphas.flatten(1)
-        entropies.append(entropy(alphas).mean().item())
-        movements.append(movement(alphas.unsqueeze(0)).mean().item() if len(alphas) > 1 else None)
-    moved = [value for value in movements if value is not None]
-    means = {"map entropy": sum(entropies) / len(entropies), "map movement": sum(moved) / max(len(moved), 1)}
-    return means, {"map entropy": entropies, "map movement": movements}
-
-
-@torch.inference_mode()
-def of_heads(captioner: Captioner, reader: Reader, captions: Mapping[str, Caption]) -> dict[str, dict[str, Caption]]:
-    """The captions, by image id, with the maps of one head in place of their mean, by its name; of an LSTM there is none."""
-    found: dict[str, dict[str, Caption]] = defaultdict(dict)
-    if not isinstance(captioner.decoder, TransformerDecoder):
-        return found
-    for image_id, caption in captions.items():
-        ids = torch.tensor([[*captioner.vocabulary.encode(caption.text), END]], device=captioner.device)
-        maps = captioner.decoder.maps(captioner.annotations(reader.read([image_id]).to(captioner.device)), ids)[0].cpu()
-        for layer, head in np.ndindex(maps.shape[1:3]):
-            alphas = maps[:, layer, head].unflatten(1, captioner.encoder.grid)
-            found[f"layer {layer + 1}, head {head + 1}"][image_id] = replace(caption, alphas=alphas)
-    return found
+        columns["map entropy"].append(entropy(alphas).mean().item())
+        columns["map movement"].append(movement(alphas.unsqueeze(0)).mean().item() if len(alphas) > 1 else None)
+    return columns
 
 
 @lru_cache
@@ -92,108 +88,119 @@ def interpolation(cells: int, pixels: int = SIZE) -> Tensor:
     return functional.interpolate(one_hot, size=pixels, mode="linear", align_corners=False)[0].T.contiguous()
 
 
-def upsample(maps: Tensor, pixels: int = SIZE) -> Tensor:
-    """Attention maps (..., h, w) as pixels (..., pixels, pixels), upsampled bilinearly; float64, each sums to 1.
+def upsample(maps: Tensor) -> Tensor:
+    """Attention maps (..., h, w) as pixels (..., 224, 224), upsampled bilinearly; float64, each sums to 1.
 
     `overlay.upsample` is the paper's way of drawing a map, which blurs it; this one moves as little of it as possible.
     """
     height, width = maps.shape[-2:]
-    maps = interpolation(height, pixels) @ maps.double() @ interpolation(width, pixels).T
-    return maps / maps.sum((-2, -1), keepdim=True)
+    pixels = interpolation(height) @ maps.double() @ interpolation(width).T
+    return pixels / pixels.sum((-2, -1), keepdim=True)
 
 
-def peaks(maps: Tensor) -> Tensor:
-    """The index, in the flattened pixels, of the largest value of each upsampled map: (..., h, w) -> (...).
-
-    Of several such pixels the first one in reading order counts.
-    """
-    return upsample(maps).flatten(-2).argmax(-1)
+# --- The measures -------------------------------------------------------------------------------------------------------
 
 
-@lru_cache
-def cell_peaks(height: int, width: int) -> Tensor:
-    """The peak of each cell's own map, one there and zero elsewhere: (h * w,), as `peaks`."""
-    return peaks(torch.eye(height * width).view(-1, height, width))
-
-
-# --- The objects of drawn scenes -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Target:
-    """A word that names or describes an object: its index in the caption, its class, the object's mask, bool (224, 224)."""
-
-    index: int
-    kind: str
-    mask: np.ndarray
-
-
-def measure(caption: Caption, targets: Iterable[Target]) -> list[Measurement]:
-    """Compare a caption's attention maps with the objects that its words name.
-
-    "mass", "pointing" and "pointing strict" are measured of the word's map, of the caption's mean map ("_still") and of chance ("_chance").
-
-    Args:
-        caption: words and maps (C, h, w), the map of the end mark last.
-        targets: the words to measure.
-    """
-    tensors = caption.alphas[: len(caption.words)].double()
-    maps = tensors.numpy()
-    still = maps.mean(0)
-    *strict, strict_still = peaks(torch.cat([tensors, tensors.mean(0, keepdim=True)])).tolist()
-    of_cells = cell_peaks(*still.shape).numpy()
-    covers: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by the id of a mask: the words of a phrase share one
+def measure(image_id: str, caption: Caption, targets: Sequence[Target], peaked: bool = True) -> list[Measurement]:
+    """Compare a caption's attention maps with the regions of what its words name; `peaked` is False for maps that are all even."""
+    if not targets:
+        return []
+    alphas = caption.alphas[: len(caption.words)].double()
+    alphas = alphas / alphas.sum((1, 2), keepdim=True)
+    pixels = upsample(torch.stack([alphas.mean(0), *(alphas[target.index] for target in targets)])).flatten(1).numpy()
+    peaks = pixels.argmax(1)
     measurements = []
-    for target in targets:
-        if id(target.mask) not in covers:
-            covers[id(target.mask)] = cells(target.mask, maps.shape[1:])
-        cover, near = covers[id(target.mask)]
-        alpha, inside = maps[target.index], target.mask.flat
+    for row, target in enumerate(targets, 1):
+        inside = target.mask.ravel()
         values = {
-            "mass": float((alpha * cover).sum()),
-            "mass_still": float((still * cover).sum()),
-            "mass_chance": float(cover.mean()),
-            "pointing": float(near.flat[alpha.argmax()]),
-            "pointing_still": float(near.flat[still.argmax()]),
-            "pointing_chance": float(near.mean()),
-            "pointing strict": float(inside[strict[target.index]]),
-            "pointing strict_still": float(inside[strict_still]),
-            "pointing strict_chance": float(inside[of_cells].mean()),
+            "mass": float(pixels[row][inside].sum()),
+            "mass even": float(inside.mean()),
+            "mass mean map": float(pixels[0][inside].sum()),
         }
-        measurements.append(Measurement(caption.words[target.index], (target.kind,), values))
+        if peaked:
+            values |= {
+                "peak": float(inside[peaks[row]]),
+                "peak centre": float(inside[CENTRE]),
+                "peak mean map": float(inside[peaks[0]]),
+            }
+        measurements.append(Measurement(image_id, caption.words[target.index], target.kinds, values))
     return measurements
 
 
-def cells(mask: np.ndarray, grid: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """For each cell (h, w): the share of its pixels in the mask, and whether its centre is within TOLERANCE of the mask."""
-    edges, pixels, begin = _layout(mask.shape, grid)
-    inside = mask.astype(np.int64)
-    for axis, first in enumerate(edges):
-        inside = np.add.reduceat(inside, first[:-1], axis=axis)  # (224, 224) -> (h, w)
-    cover = inside / np.outer(*(np.diff(first) for first in edges))
-    return cover, np.logical_or.reduceat(mask.ravel()[pixels], begin).reshape(grid)
+def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """The number of words and the means of the measures in percent, of all words and by kind, the most frequent kind first.
+
+    Each group also has "intervals", the 95 % interval of each mean, and "gains", the mean difference of `GAINS` with its interval
+    (bootstrap over images); a group of a single image has neither. A word that names things of two kinds counts in both.
+    """
+    at = {image_id: row for row, image_id in enumerate(dict.fromkeys(word.image_id for word in measurements))}
+    by_kind: dict[str, list[Measurement]] = defaultdict(list)
+    for word in measurements:
+        for kind in word.kinds:
+            by_kind[kind].append(word)
+    kinds = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))
+    return {"all": _means(measurements, at), "by kind": {kind: _means(by_kind[kind], at) for kind in kinds}}
 
 
-@lru_cache
-def _layout(shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The edges of the cells on each axis; the pixels near each cell's centre, concatenated; each cell's start in these."""
-    exact = [np.linspace(0, size, cells + 1) for size, cells in zip(shape, grid, strict=True)]
-    ys, xs = np.ogrid[: shape[0], : shape[1]]
-    centres = [(edges[:-1] + edges[1:]) / 2 - 0.5 for edges in exact]
-    near = [np.flatnonzero((ys - y) ** 2 + (xs - x) ** 2 <= TOLERANCE**2) for y in centres[0] for x in centres[1]]
-    begin = np.cumsum([0, *map(len, near[:-1])])
-    return [np.array([round(edge) for edge in edges]) for edges in exact], np.concatenate(near), begin
+def _means(group: Sequence[Measurement], at: Mapping[str, int]) -> dict[str, Any]:
+    """The means of a group of words, with intervals; `at` numbers all images."""
+    names = list(group[0].values) if group else []
+    means: dict[str, Any] = {name: 100 * math.fsum(word.values[name] for word in group) / len(group) for name in names}
+    rows = [at[word.image_id] for word in group]
+    if len(set(rows)) > 1:
+        sums = np.zeros((len(at), len(names) + 1))
+        np.add.at(sums, rows, [[*word.values.values(), 1] for word in group])
+        totals = statistics.resamples(len(at)) @ sums
+        totals = totals[totals[:, -1] > 0]  # a rare kind is not in every sample
+        resampled = dict(zip(names, (100 * totals[:, :-1] / totals[:, -1:]).T, strict=True))
+        means["intervals"] = {name: list(statistics.interval(values)) for name, values in resampled.items()}
+        means["gains"] = {
+            f"{own} - {baseline}": [
+                means[own] - means[baseline],
+                *statistics.interval(resampled[own] - resampled[baseline]),
+            ]
+            for own, baseline in GAINS
+            if own in names
+        }
+    return {"words": len(group), **means}
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """A report of `ground` as tables for a terminal."""
+    parts = []
+    for captions in ("true", "generated"):
+        if captions not in report or not report[captions]["all"]["words"]:
+            continue
+        groups = {f"{captions} captions": report[captions]["all"], **report[captions]["by kind"]}
+        rows = []
+        for name, means in groups.items():
+            half = {m: (high - low) / 2 for m, (low, high) in means.get("intervals", {}).items()}
+            figures = [
+                f"{means[m]:.1f}" + f" ± {half[m]:.1f}" * (m in half and " " not in m) for m in MEASURES if m in means
+            ]
+            rows.append([name, means["words"], *figures])
+        names = [m for m in MEASURES if m in report[captions]["all"]]
+        parts.append(tabulate(rows, ["percent", "words", *names], stralign="right", disable_numparse=True))
+    parts.append(
+        "mass: the share of a word's map in the region of what it names; peak: words whose map has its largest pixel there;\n"
+        "even: an even map; centre: the centre of the picture; mean map: the mean of the caption's maps, which ignores the word;\n"
+        "±: half the width of the 95 % interval by the bootstrap over images."
+    )
+    if "counts" in report:
+        parts.append("; ".join(f"{name}: {count:,}" for name, count in report["counts"].items()))
+    return "\n\n".join(parts)
+
+
+# --- Drawn scenes -------------------------------------------------------------------------------------------------------
 
 
 def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     """The words of a caption that correctly describe one of a scene's objects, with the object's visible pixels."""
     scene = scenes.scene(example.image_id)
     masks = scene.masks
-    classes = {
-        index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.attributes.items()
-    }
+    kinds = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.attributes.items()}
     return [
-        Target(index, classes[index], masks[number])
+        Target(index, (kinds[index],), masks[number])
         for index, number in enumerate(scenes.mentions(words, scene))
         if number is not None
     ]
@@ -210,127 +217,176 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
     for phrase in scenes.grammar.phrases(words):
         for number in {numbers[index] for index in phrase.attributes} - {None}:
             wrong = [index for index in phrase.attributes if numbers[index] is None]
-            targets += [Target(index, phrase.attributes[index][0], masks[number]) for index in wrong]
+            targets += [Target(index, (phrase.attributes[index][0],), masks[number]) for index in wrong]
     return targets
-
-
-def exemplary(captioner: Captioner, beam: int | None = None) -> Iterator[tuple[Scene, Caption]]:
-    """The first test scenes, in their order, about which the model is right and where it looks at what it names.
-
-    This rule chooses the scene of the README's pictures and of notebook 00's first one, so that nobody picks a flattering one by
-    eye: the caption is exactly right (`scenes.exact_match`), and for every word that describes an object the peak of the
-    map is on the object's visible pixels ("pointing strict").
-
-    Args:
-        captioner: a model of scenes.
-        beam: as in `Captioner.caption`.
-
-    Raises:
-        SatlibError: none of the 500 test scenes is such.
-    """
-    found = False
-    for example in scenes.load(train=0, dev=0).split("test"):
-        scene = scenes.scene(example.image_id)
-        (caption,) = captioner.caption([scene.photo()], beam)
-        if scenes.exact_match(caption.words, scene):
-            words = measure(caption, scene_targets(example, caption.words))
-            if all(word.values["pointing strict"] for word in words):
-                found = True
-                yield scene, caption
-    if not found:
-        raise SatlibError(
-            "for none of 500 test scenes is the caption right and every peak on its object; train the model for longer"
-        )
-
-
-def require_masks(data: CaptionSet) -> None:
-    """Refuse photographs.
-
-    Raises:
-        SatlibError: the set is not "scenes".
-    """
-    if data.name != "scenes":
-        raise SatlibError(
-            f"{data.name} has no object masks; give boxes in COCO's format with --boxes, or Flickr30k Entities with --entities"
-        )
 
 
 def measure_all(
     examples: Iterable[Example],
     captions: Mapping[str, Caption],
     targets: Callable[[Example, Sequence[str]], list[Target]] = scene_targets,
+    peaked: bool = True,
 ) -> list[Measurement]:
-    """Measure every word of the examples' captions that has a target; the list is empty if none has."""
+    """Measure every word of the examples' captions, by image id, that has a target; the list is empty if none has."""
     return [
-        measurement
+        word
         for example in examples
-        for measurement in measure(captions[example.image_id], targets(example, captions[example.image_id].words))
+        for caption in [captions[example.image_id]]
+        for word in measure(example.image_id, caption, targets(example, caption.words), peaked)
     ]
 
 
-def ground(data: CaptionSet, captions: Mapping[str, Caption]) -> list[Measurement]:
-    """Measure every word of the captions that names an object of its scene; the other words are left out.
+# --- Boxes in photographs -----------------------------------------------------------------------------------------------
+
+
+def in_boxes(boxes: Iterable[Box]) -> np.ndarray:
+    """The pixels of the square that boxes cover wholly or in part, so that every box has some: bool (224, 224)."""
+
+    def cells(begin: float, end: float) -> slice:  # an edge between two pixels may be off by a rounding error
+        return slice(math.floor(begin * SIZE + _ROUNDING), math.ceil(end * SIZE - _ROUNDING))
+
+    inside = np.zeros((SIZE, SIZE), dtype=bool)
+    for left, top, right, bottom in boxes:
+        inside[cells(top, bottom), cells(left, right)] = True
+    return inside
+
+
+def box_targets(
+    entities: Entities, image_id: str, words: Sequence[str], seen: Box = WHOLE, reference: bool = False
+) -> list[Target] | None:
+    """The words of a caption that name something with boxes.
+
+    In a reference caption it is the last word of each phrase, usually its noun; in a generated caption, each word that ends some phrase
+    that people wrote about the photograph, with the boxes of all these phrases.
 
     Args:
-        data: the set that the scenes belong to.
-        captions: image id to caption.
+        entities: the boxes.
+        image_id: the photograph's file name.
+        words: of the caption.
+        seen: the part of the photograph that the encoder sees, as fractions of its sides.
+        reference: whether it is one of the photograph's own captions.
+
+    Returns:
+        None if Entities does not have this reference caption.
+    """
+    if reference:
+        sentence = entities.sentence(image_id, words, seen)
+        if sentence is None:
+            return None
+        return [
+            Target(phrase.end - 1, phrase.kinds, in_boxes(phrase.boxes)) for phrase in sentence.phrases if phrase.boxes
+        ]
+    boxes: dict[str, list[Box]] = defaultdict(list)
+    kinds: dict[str, dict[str, None]] = defaultdict(dict)  # as ordered sets
+    for sentence in entities.sentences(image_id, seen):
+        for phrase in sentence.phrases:
+            if phrase.boxes:
+                last = sentence.words[phrase.end - 1]
+                boxes[last] += phrase.boxes
+                kinds[last] |= dict.fromkeys(phrase.kinds)
+    return [Target(i, tuple(kinds[word]), in_boxes(boxes[word])) for i, word in enumerate(words) if word in boxes]
+
+
+@torch.inference_mode()
+def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[str]]) -> list[list[Caption]]:
+    """The maps of true captions, by teacher forcing; words outside the vocabulary are unknown words, as in training.
+
+    Args:
+        captioner: hard attention passes on what the recipe's `decoding.look` says.
+        batch: B images (B, 3, 224, 224) or their annotation vectors (B, L, D).
+        references: the captions of each image, as they are in the data set.
+
+    Returns:
+        A caption for each reference, with its own words, the map of the end mark last, and log p(y|a).
+    """
+    captioner.eval()
+    a = captioner.annotations(batch.to(captioner.device))
+    rows = [(image, reference) for image, own in enumerate(references) for reference in own]
+    ids = [[*captioner.vocabulary.encode(reference), END] for _, reference in rows]
+    padded = pad_sequence([torch.tensor(row) for row in ids], True, END).to(captioner.device)
+    output = captioner.decoder(a[torch.tensor([image for image, _ in rows], device=a.device)], padded)
+    scores = output.logits.log_softmax(2).gather(2, padded.unsqueeze(2)).squeeze(2).cpu()
+    alphas, betas = output.alphas.float().cpu(), output.betas.float().cpu()
+    captions: list[list[Caption]] = [[] for _ in references]
+    for row, (image, reference) in enumerate(rows):
+        length = len(ids[row])  # what follows is padding, which no earlier word depends on
+        maps = alphas[row, :length].unflatten(1, captioner.encoder.grid)
+        log_p = float(scores[row, :length].sum())
+        captions[image].append(Caption(tokenise(reference), log_p, maps, betas[row, :length]))
+    return captions
+
+
+# --- All captions of a split ---------------------------------------------------------------------------------------------
+
+
+def covered(data: CaptionSet, examples: Sequence[Example], entities: Entities | None) -> list[Example]:
+    """The examples whose objects have known places: all drawn scenes, and the photographs that have boxes.
 
     Raises:
-        SatlibError: the set has no masks, or no word could be measured.
+        SatlibError: there are none.
     """
-    require_masks(data)
-    measurements = measure_all([example for example in data.examples if example.image_id in captions], captions)
-    if not measurements:
-        raise SatlibError("no word of these captions names an object of its scene; train the model for longer")
-    return measurements
+    if entities is None and data.name != "scenes":
+        raise SatlibError(f"{data.name} has no masks; give boxes with --entities (Flickr30k Entities)")
+    known = [example for example in examples if entities is None or example.image_id in entities]
+    if entities is not None and not known:
+        raise SatlibError(
+            f"{entities.path} has none of these {len(examples):,} images; are these the boxes of {data.name}?"
+        )
+    return known
 
 
-def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Means in percent: over all words, by class, and by word, the most frequent first.
+def ground(
+    captioner: Captioner,
+    data: CaptionSet,
+    reader: Reader,
+    examples: Sequence[Example],
+    captions: Mapping[str, Caption],
+    entities: Entities | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Measure a captioner's maps: of its own captions and, on photographs, of the true ones, by teacher forcing.
 
-    "by word" leaves out words measured fewer than 5 times.
+    Args:
+        captioner: a trained captioner.
+        data: the caption set.
+        reader: reads the encoder's inputs or annotation vectors by image id.
+        examples: the images (`covered`).
+        captions: the generated captions, by image id.
+        entities: the boxes in photographs; drawn scenes need none.
+        progress: show a progress bar.
+
+    Raises:
+        SatlibError: no word names anything that has a place.
     """
-
-    def means(group: Sequence[Measurement]) -> dict[str, float]:
-        of_group = {name: 100 * float(np.mean([each.values[name] for each in group])) for name in group[0].values}
-        return {"words": len(group), **of_group}
-
-    def by(group_of: Callable[[Measurement], str], least: int) -> dict[str, dict[str, float]]:
-        groups: dict[str, list[Measurement]] = defaultdict(list)
-        for each in measurements:
-            groups[group_of(each)].append(each)
-        frequent = sorted((-len(group), name) for name, group in groups.items() if len(group) >= least)
-        return {name: means(groups[name]) for _, name in frequent}
-
-    return {
-        "all": means(measurements),
-        "by class": by(lambda each: each.kinds[0], 1),
-        "by word": by(lambda each: each.word, 5),
-    }
-
-
-def render(means: Mapping[str, Any], words: int = 12) -> str:
-    """Lay out a `summary` as a table for a terminal: all words, each class, each head, the `words` most frequent words."""
-    titles = {"pointing": "pointing", "pointing strict": "strict", "mass": "mass"}
-    heading = f"{'percent':16} {'words':>6}"
-    heading += "".join(f"  {title:>8} {'still':>6} {'chance':>6}" for title in titles.values())
-
-    def line(name: str, figures: Mapping[str, float]) -> str:
-        blocks = ([figures[measure + suffix] for suffix in ("", "_still", "_chance")] for measure in titles)
-        return f"{name:16} {figures['words']:6d}" + "".join(f"  {a:8.1f} {b:6.1f} {c:6.1f}" for a, b, c in blocks)
-
-    total = len(means["by word"])
-    by_word = "by word" if total <= words else f"by word (the {words} most frequent of {total})"
-    lines = [heading, line("all", means["all"]), "", "by class"]
-    lines += [line("  " + name, figures) for name, figures in means["by class"].items()]
-    if "by head" in means:
-        lines += ["", "all words, by head", *(line(name, figures) for name, figures in means["by head"].items())]
-    lines += ["", by_word]
-    lines += [line("  " + name, figures) for name, figures in list(means["by word"].items())[:words]]
-    lines += [
-        "",
-        "pointing: words whose map has its peak within 15 pixels of their object; strict: the same without a tolerance; mass: the",
-        "share of the map on the object; still: the same for the mean of the caption's maps, which ignores the word; chance: a random",
-        "cell, and a uniform map.",
-    ]
-    return "\n".join(lines)
+    peaked = captioner.recipe.decoder.attention != "none"
+    if entities is None:
+        words = measure_all(examples, captions, peaked=peaked)
+        if not words:
+            raise SatlibError("no word of these captions names an object of its scene; train the model for longer")
+        return {"generated": summary(words)}
+    # a file is opened for the view "crop" alone, which depends on its size
+    crop = captioner.view != "whole"
+    seen = {each.image_id: seen_part(data.photo(each).size, captioner.view) if crop else WHOLE for each in examples}
+    generated = measure_all(
+        examples,
+        captions,
+        lambda example, words: box_targets(entities, example.image_id, words, seen[example.image_id]) or [],
+        peaked,
+    )
+    true: list[Measurement] = []
+    found, missing = 0, 0
+    batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
+    inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
+    for batch, images in zip(progress_bar(batches, desc="true captions", show=progress), inputs, strict=True):
+        references = [list(dict.fromkeys(example.references)) for example in batch]  # of two equal ones, one
+        for example, own in zip(batch, forced(captioner, images, references), strict=True):
+            for caption in own:
+                targets = box_targets(entities, example.image_id, caption.words, seen[example.image_id], reference=True)
+                found, missing = found + (targets is not None), missing + (targets is None)
+                true += measure(example.image_id, caption, targets or [], peaked)
+    if not true:
+        raise SatlibError(
+            f"no word of these captions names something with boxes in {entities.path}; are these the right boxes?"
+        )
+    counts = {"images": len(examples), "references": found, "references not found": missing}
+    return {"true": summary(true), "generated": summary(generated), "counts": counts}

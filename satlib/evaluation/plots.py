@@ -6,22 +6,20 @@ differ by marker and dash as well as by colour, so figures are readable without 
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from torch import Tensor
 
 from satlib.errors import SatlibError
-from satlib.evaluation import maps, overlay
-from satlib.evaluation.grounding import Judgement
+from satlib.evaluation import overlay
 from satlib.files.atomic import replacing
 
 END_LABEL = "(end)"
@@ -261,83 +259,39 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def ground_figure(summary: Mapping[str, Any]) -> Figure:
-    """Draw `maps.summary`: pointing and mass, for all words and for each class.
+    """Draw `maps.summary`: peak and mass, for all words and for each kind.
 
-    A dot marks the word's own map, a diamond the mean map of its caption, which ignores the word, and a tick chance.
+    A dot marks the word's own map, a diamond the mean map of its caption, which ignores the word, and a tick the other baseline.
     """
-    groups = {"all words": summary["all"], **summary["by class"]}
+    groups = {"all words": summary["all"], **summary["by kind"]}
     figure = NotebookFigure(figsize=(9.6, 1.3 + 0.36 * len(groups)), layout="constrained")
-    titles = {
-        "pointing": "Peak on the object (percent of words)",
-        "mass": "Attention on the object (percent of the map)",
-    }
-    styles = (
-        ("", "the word's map", {"marker": "o", "color": _DEV, "markersize": 8}),
-        ("_still", "the caption's mean map", {"marker": "D", "color": _BLEU, "markersize": 6, "fillstyle": "none"}),
-        ("_chance", "chance", {"marker": "|", "color": _CHOSEN, "markersize": 12}),
+    panels = (
+        ("peak", "centre", "Peak where the word says (percent of words)"),
+        ("mass", "even", "Attention where the word says (percent of the map)"),
     )
     rows = range(len(groups))
-    for axis, (measure, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
-        for suffix, label, style in styles:
-            values = [figures[measure + suffix] for figures in groups.values()]
-            style = {"linestyle": "none", "markeredgewidth": 1.8, "clip_on": False, "zorder": 3, **style}
-            axis.plot(values, rows, label=label, **style)
+    for axis, (measure, baseline, title) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
+        for name, label, style in (
+            (measure, "the word's map", {"marker": "o", "color": _DEV, "markersize": 8}),
+            (f"{measure} mean map", "the caption's mean map", {"marker": "D", "color": _BLEU, "fillstyle": "none"}),
+            (
+                f"{measure} {baseline}",
+                "centre of the picture, even map",
+                {"marker": "|", "color": INK, "markersize": 12},
+            ),
+        ):
+            values = [means.get(name, math.nan) for means in groups.values()]  # even maps have no peak
+            axis.plot(
+                values, rows, label=label, linestyle="none", markeredgewidth=1.8, clip_on=False, zorder=3, **style
+            )
         axis.set_title(title, fontsize=11)
         axis.set_xlim(0, 100)
-        axis.set_yticks(rows, [f"{name} ({figures['words']})" for name, figures in groups.items()])
+        axis.set_yticks(rows, [f"{name} ({means['words']})" for name, means in groups.items()])
         _plain_axes(axis)
         axis.margins(y=0.15)
     axis.invert_yaxis()
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9.5)
     return figure
-
-
-def sheet(rows: Mapping[str, Sequence[Judgement]], photo: Callable[[str], Image.Image]) -> Figure:
-    """Draw `grounding.extremes`: each photograph lit by a word's map as it is measured, its peak, and the boxes of what it names.
-
-    Args:
-        rows: words by the name of their row.
-        photo: gives a photograph by its name.
-
-    Raises:
-        SatlibError: a photograph is missing or damaged.
-    """
-    columns = max(map(len, rows.values()))
-    figure = NotebookFigure(figsize=(1.9 * columns + 0.3, 2.3 * len(rows)), layout="constrained")
-    for (name, row), axes in zip(rows.items(), figure.subplots(len(rows), columns, squeeze=False), strict=True):
-        axes[0].set_ylabel(name, fontsize=13)
-        for axis, each in zip(axes, [*row, *[None] * (columns - len(row))], strict=True):
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.set_frame_on(False)
-            if each is not None:
-                _draw_judgement(axis, each, photo(each.entry.image))
-    return figure
-
-
-def _draw_judgement(axis: Axes, judgement: Judgement, photo: Image.Image) -> None:
-    """A part of a photograph, lit by a map, with boxes and the map's peak."""
-    mention, values, seen = judgement.mention, judgement.values, judgement.entry.seen
-    left, top, right, bottom = (round(share * photo.size[side % 2]) for side, share in enumerate(seen))
-    pixels = overlay.scaled(
-        photo.crop((left, top, right, bottom))
-    )  # black where the part reaches beyond the photograph
-    height, width = pixels.shape[:2]
-    alpha = judgement.entry.alphas[mention.index].double()
-    down, across = (maps.interpolation(cells, side) for cells, side in zip(alpha.shape, (height, width), strict=True))
-    axis.imshow(overlay.light(pixels, (down @ alpha @ across.T).numpy()))
-    for left, top, right, bottom in mention.boxes:
-        corner, size = (left * width - 0.5, top * height - 0.5), ((right - left) * width, (bottom - top) * height)
-        axis.add_patch(Rectangle(corner, *size, fill=False, edgecolor="white", linewidth=1.6, clip_on=False))
-        axis.add_patch(Rectangle(corner, *size, fill=False, edgecolor=_BLEU, linewidth=0.9, clip_on=False))
-    if "peak" in values:
-        y, x = divmod(int(maps.peaks(alpha)), overlay.SIDE)
-        at = (x + 0.5) / overlay.SIDE * width - 0.5, (y + 0.5) / overlay.SIDE * height - 0.5
-        axis.plot(*at, "o", markersize=5, markerfacecolor=_BLEU, markeredgecolor="white")
-    axis.set_title(judgement.entry.words[mention.index], fontsize=11, pad=3, parse_math=False)
-    axis.set_xlabel(
-        f"mass {100 * values['mass']:.0f} %, even {100 * values['mass even']:.0f} %", fontsize=8, labelpad=2
-    )
 
 
 def search_figure(history: Sequence[Mapping[str, Any]], measure: str) -> Figure:

@@ -30,6 +30,7 @@ def choose_decoding(
         for exponent in normalisations if beam > 1 else (0.0,):
             captions = evaluate.generate(captioner, reader, examples, beam, exponent, progress=False)
             texts = {image_id: caption.text for image_id, caption in captions.items()}
-            scores[beam, exponent] = metrics.score(texts, references, meteor=False).values["CIDEr"]
+            columns, _ = metrics.measure(texts, references, meteor=False)
+            scores[beam, exponent] = sum(columns["CIDEr"]) / len(examples)
             say(f"beam {beam}, length normalisation {exponent:g}: dev CIDEr {scores[beam, exponent]:.2f}")
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
