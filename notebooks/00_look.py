@@ -53,7 +53,7 @@ use_page_style()
 # %% [markdown]
 # ## Move the light
 #
-# <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, along a slider and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::TestTheLight::test_it_says_and_shows_what_the_captioner_does -->
+# <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, along a slider and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::test_it_says_and_shows_what_the_captioner_does -->
 #
 # This captioner has seen drawings and sentences about them, and nobody ever told it where anything is. The drawing below is new
 # to it. **Drag the slider under the sentence** (or use the arrow keys), and the picture keeps its colours where the model looks as

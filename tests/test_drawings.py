@@ -1,54 +1,69 @@
-"""Drawings of the course: nothing cut off, nothing on top of anything else, and what they say is what they were given."""
+"""Drawings and the hull: nothing cut off, nothing on top of anything else, and they show what they were given."""
 
 import itertools
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from satcourse.widgets import drawings
+from satcourse.widgets.beam_tree import tree_figure
+from satcourse.widgets.hull import Hull
 from satlib.data.images import seen_box
+from satlib.evaluation.plots import END_LABEL
 
-LONG = ["antidisestablishmentarianism", "$5$", "skateboarding", "grasshoppers"]
+TREE = {
+    (): {"a": 0.6, "the": 0.4}, ("a",): {"dog": 0.5, "cat": 0.5}, ("a", "dog"): {END_LABEL: 1.0},
+    ("a", "cat"): {END_LABEL: 1.0}, ("the",): {"dog": 1.0}, ("the", "dog"): {END_LABEL: 1.0},
+}  # fmt: skip
 
 
 def photo(width=224, height=224):
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def texts(figure):
-    figure.draw_without_rendering()
-    found = figure.findobj(lambda each: hasattr(each, "get_text") and each.get_text() and each.get_visible())
-    return {text: text.get_window_extent() for text in found}
-
-
 def check(figure):
     """No text leaves the figure, and none touches another."""
-    boxes = list(texts(figure).items())
-    for i, (text, box) in enumerate(boxes):
-        assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1, text
-        assert figure.bbox.y0 <= box.y0 <= box.y1 <= figure.bbox.y1, text
-        for other, taken in boxes[i + 1 :]:
-            assert not box.overlaps(taken), (text, other)
+    figure.draw_without_rendering()
+    texts = figure.findobj(lambda each: hasattr(each, "get_text") and each.get_text() and each.get_visible())
+    boxes = [text.get_window_extent() for text in texts]
+    for box in boxes:
+        assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 <= box.y1 <= figure.bbox.y1
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_a_gallery_is_whole_and_marks_wrong_words():
-    pixels = np.asarray(photo())
     caption = [
-        "a", "big", "dotted", "purple", "triangle", "to", "the", "left", "of", "a", "small", "striped", "orange",
-        "square",
-    ]  # fmt: skip
-    figure = drawings.gallery_figure([(pixels, caption, {4, 12}, "really a big striped star\na small circle")] * 5)
+        *[
+            "a",
+            "big",
+            "dotted",
+            "purple",
+            "triangle",
+            "to",
+            "the",
+            "left",
+            "of",
+            "a",
+            "small",
+            "striped",
+            "orange",
+            "square",
+        ]
+    ]
+    entry = (np.asarray(photo()), caption, {4, 12}, "really a big striped star\na small circle")
+    figure = drawings.gallery_figure([entry] * 5)
     check(figure)
     italics = [text.get_text() for text in figure.axes[0].texts if text.get_fontstyle() == "italic"]
     assert italics == ["triangle", "orange"] * 5
     assert len(figure.axes[0].images) == 5
 
 
-@pytest.mark.parametrize("size", [(224, 224), (320, 240), (240, 320)])
-@pytest.mark.parametrize("view", ["whole", "crop"])
+@pytest.mark.parametrize(("size", "view"), [((224, 224), "whole"), ((320, 240), "crop"), ((240, 320), "whole")])
 def test_each_place_has_its_answer_where_it_lies(size, view):
-    answers = [["blue", "red", "purple"], ["red", "striped", LONG[0]]]
+    answers = [["blue", "red", "purple"], ["red", "striped", "antidisestablishmentarianism"]]
     figure = drawings.answers_figure(photo(*size), answers, "red", view)
     check(figure)
     left, top, right, bottom = (448 / max(size) * edge for edge in seen_box(size, view))
@@ -58,4 +73,30 @@ def test_each_place_has_its_answer_where_it_lies(size, view):
         assert x == pytest.approx(left + (column + 0.5) * (right - left) / 3)
         assert 448 * size[1] / max(size) - y == pytest.approx(top + (row + 0.5) * (bottom - top) / 2)
     assert [text.get_text() for text in figure.axes[0].texts if text.get_weight() == "bold"] == ["red", "red"]
-    assert len({text.get_fontsize() for text in figure.axes[0].texts}) == 1
+
+
+def test_a_tree_has_every_word_and_shows_the_best_in_more_than_colour():
+    kept, best = {("a",), ("the",), ("the", "dog")}, ("the", "dog", END_LABEL)
+    axis = tree_figure(TREE.__getitem__, kept, best).axes[0]
+    texts = [text.get_text() for text in axis.texts]
+    assert [texts.count(word) for word in ("(start)", "a", "the", "dog", "cat", END_LABEL)] == [1, 1, 1, 2, 1, 3]
+    assert sorted(text for text in texts if text.startswith("p =")) == ["p = 0.300", "p = 0.300", "p = 0.400"]
+    styles = [(line.get_linewidth(), line.get_linestyle()) for line in axis.lines]
+    assert sorted(styles.count(style) for style in set(styles)) == [1, 3, 4]  # kept, best, dropped
+    assert [text.get_text() for text in axis.texts if text.get_fontweight() == "bold"] == ["p = 0.400"]
+
+
+def test_the_hull_s_vector_follows_each_slider_and_starts_over():
+    corners = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 0.5]])
+
+    def attend(e, a):
+        alpha = e.exp() / e.exp().sum(1, keepdim=True)
+        return (alpha[:, :, None] * a).sum(1), alpha
+
+    hull = Hull(attend, corners)
+    torch.testing.assert_close(hull.z, corners.mean(0))
+    hull.energies[2].value = 6
+    torch.testing.assert_close(hull.z, corners[2], atol=0.02, rtol=0)
+    assert f"place 3 {hull.alpha[2]:.2f}" in hull.picture.value
+    hull.even.click()
+    torch.testing.assert_close(hull.z, corners.mean(0))

@@ -1,4 +1,4 @@
-"""A weighted mean to drag: a slider for the energy of each of a few vectors, and a picture of the context vector among them.
+"""A weighted mean to drag (notebook 04): a slider for the energy of each of a few vectors, and their context vector in a picture.
 
 Hull(attend, corners)  # a function from energies (1, L) and vectors (1, L, 2) to context (1, 2) and weights (1, L)
 """
@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import ipywidgets
 import torch
 from torch import Tensor
 
@@ -14,35 +15,31 @@ from satcourse.widgets import still
 
 STILL = "> **Run > Run All Cells**, and here is a slider for each energy, and the context vector that follows them."
 _UNIT, _MARGIN = 110, 45  # pixels
+_SVG = (
+    '<svg role="img" aria-label="{label}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+    'style="max-width:100%;background:white;border-radius:8px" font-family="sans-serif" font-size="14" fill="#1c1e26">'
+    '<path d="M {triangles} Z" fill="#e4e6eb" stroke="#e4e6eb"/>'
+    '<polyline points="{way}" fill="none" stroke="#0072b2" stroke-width="2"/>{dots}'
+    '<rect x="{x:.1f}" y="{y:.1f}" width="12" height="12" fill="#0072b2" stroke="white" stroke-width="2"/></svg>'
+)
+_DOT = (
+    '<circle cx="{x:.1f}" cy="{y:.1f}" r="{r:.1f}" fill="#e69f00"/>'
+    '<text x="{x:.1f}" y="{above:.1f}" text-anchor="middle"><tspan font-style="italic">a</tspan>'
+    '<tspan font-size="10" dy="3">{k}</tspan><tspan dy="-3" dx="4">{weight:.2f}</tspan></text>'
+)
 
 
 class Hull:
     """Sliders for energies, and the vectors of a plane, each a dot with its weight as area, with their weighted mean and its way so far.
 
-    Attributes:
-        energies: a slider for each vector; setting their values in code acts like a hand.
-        even: the button that sets all energies to 0.
-        z, alpha: the context vector (2,) and the weights (L,) that are shown.
-        picture: an ipywidgets HTML that holds an SVG.
-        box: the whole widget, to be displayed.
+    energies: a slider for each vector; setting their values in code acts like a hand. even: the button that sets all to 0.
+    z (2,), alpha (L,): the context vector and the weights that are shown. picture: an ipywidgets HTML that holds an SVG.
     """
 
     def __init__(self, attend: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], a: Tensor) -> None:
-        """Create the controls, with an even map.
-
-        Args:
-            attend: from energies (1, L) and vectors (1, L, 2) to context (1, 2) and weights (1, L).
-            a: the vectors (L, 2).
-
-        Raises:
-            SatlibError: ipywidgets is not installed.
-        """
-        ipywidgets = still.ipywidgets()
         self._attend, self._a = attend, a
-        self.energies = [
-            ipywidgets.FloatSlider(min=-6, max=6, step=0.1, description=f"energy {k}", readout_format=".1f")
-            for k in range(1, len(a) + 1)
-        ]
+        style = {"min": -6, "max": 6, "step": 0.1, "readout_format": ".1f"}
+        self.energies = [ipywidgets.FloatSlider(description=f"energy {k}", **style) for k in range(1, len(a) + 1)]
         self.even = ipywidgets.Button(description="all energies 0")
         self.picture = ipywidgets.HTML()
         self.box = ipywidgets.HBox([self.picture, ipywidgets.VBox([*self.energies, self.even])])
@@ -53,7 +50,6 @@ class Hull:
         self._start_over()
 
     def _ipython_display_(self) -> None:
-        """Show the controls, where a notebook shows the hull."""
         still.show(self.box, STILL)
 
     def _start_over(self, _: Any = None) -> None:
@@ -80,18 +76,11 @@ class Hull:
         vectors, weights = self._pixels(self._a), self.alpha.tolist()
         width, height = ((self._a.max(0).values - self._a.min(0).values) * _UNIT + 2 * _MARGIN).tolist()
         # All triangles of vectors together fill their convex hull.
-        corners = (" L ".join(f"{u:.1f} {v:.1f}" for u, v in three) for three in itertools.combinations(vectors, 3))
-        dots = "".join(
-            f'<circle cx="{u:.1f}" cy="{v:.1f}" r="{max(3, 22 * weight**0.5):.1f}" fill="#e69f00"/>'
-            f'<text x="{u:.1f}" y="{v - 8 - 22 * weight**0.5:.1f}" text-anchor="middle"><tspan font-style="italic">a</tspan>'
-            f'<tspan font-size="10" dy="3">{k}</tspan><tspan dy="-3" dx="4">{weight:.2f}</tspan></text>'
-            for k, ((u, v), weight) in enumerate(zip(vectors, weights, strict=True), 1)
-        )
-        said = "Weights: " + ", ".join(f"place {k} {weight:.2f}" for k, weight in enumerate(weights, 1))
-        return (
-            f'<svg role="img" aria-label="{said}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-            'style="max-width:100%;background:white;border-radius:8px" font-family="sans-serif" font-size="14" fill="#1c1e26">'
-            f'<path d="M {" Z M ".join(corners)} Z" fill="#e4e6eb" stroke="#e4e6eb"/>'
-            f'<polyline points="{" ".join(self._way)}" fill="none" stroke="#0072b2" stroke-width="2"/>{dots}'
-            f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" fill="#0072b2" stroke="white" stroke-width="2"/></svg>'
-        )
+        triangles = (" L ".join(f"{u:.1f} {v:.1f}" for u, v in three) for three in itertools.combinations(vectors, 3))
+        dots = ""
+        for k, ((u, v), weight) in enumerate(zip(vectors, weights, strict=True), 1):
+            radius = 22 * weight**0.5
+            dots += _DOT.format(x=u, y=v, r=max(3, radius), above=v - 8 - radius, k=k, weight=weight)
+        label = "Weights: " + ", ".join(f"place {k} {weight:.2f}" for k, weight in enumerate(weights, 1))
+        shapes = {"triangles": " Z M ".join(triangles), "way": " ".join(self._way), "dots": dots}
+        return _SVG.format(label=label, width=width, height=height, x=x - 6, y=y - 6, **shapes)

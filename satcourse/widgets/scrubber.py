@@ -1,7 +1,7 @@
 """A word scrubber: drag along a caption, and the picture shows where the model looked; click on the picture, and it looks there;
 press another word, and the caption goes on from that.
 
-Scrubber(Captioner.load(shipped.model("scenes-soft")), {"a scene": scenes.scene("test-000000").photo()})
+Scrubber(satlib.load("scenes-soft"), {"a scene": scenes.scene("test-000000").photo()})
 """
 
 import html
@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import ipywidgets
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
@@ -24,50 +25,27 @@ from satlib.model.captioner import Captioner
 
 _WIDE = 760  # pixels of the whole widget; JupyterLab and Colab have room for it beside their own panels
 _LONGEST = 406  # pixels of the picture's longer side
+_BLUE, _ORANGE = "#0072b2", "#d55e00"
 STILL = (
     "> **Run > Run All Cells**, and here is a slider along the sentence, and a picture to click on. Until then, all its steps at "
     "once; the thin line surrounds where the light has at least half of its maximum:"
 )
-_BLUE, _ORANGE = "#0072b2", "#d55e00"
 
 
 class Scrubber:
     """A caption with a slider below its words, and the picture in its own colours where the model looks at the chosen word.
 
-    A click on the picture forces all attention of the chosen word to that place. The words before it stay, and the model
-    continues after it (greedily, as `reading.read`). A second click on the place lets the word look by itself again. A word that is
-    pressed or typed stands in place of the chosen one.
+    A click on the picture forces all attention of the chosen word to that place; a second click releases it. A word that is pressed
+    or typed stands in place of the chosen one. The words before it stay, and the model continues after it (greedily, as
+    `reading.read`). Everything shown follows from `picture`, `word`, `places` and `said`.
 
-    It starts at the first picture and the first word, with nothing forced. Everything that is shown follows from `picture`,
-    `word`, `places` and `said`.
-
-    Attributes:
-        reading: the caption that is shown, with its maps.
-        places: word index -> (row, column) of the annotation grid that the word is forced to look at.
-        said: the first words of the caption, up to the last that was pressed or typed.
-        picture, word: the controls; setting their values in code acts like a hand. `word` is a slider.
-        cells: a transparent button over each place of the annotation grid, row by row.
-        alternatives: a button for each of the likeliest words at the chosen step.
-        instead: a field for any other word.
-        release: the button that takes back all that was forced.
-        image: the lit picture, an ipywidgets Image that holds a PNG.
-        sentence, note: what is written above and beside the picture, as HTML.
-        box: the whole widget, to be displayed.
+    reading: the caption shown. places: word index -> (row, column) that the word is forced to look at. said: the first words, up
+    to the last that was pressed or typed. picture, word: the controls; setting their values in code acts like a hand. cells: a
+    transparent button over each place of the annotation grid. alternatives: a button for each of the likeliest words. instead: a field
+    for any other word. release: the button that takes back all that was forced.
     """
 
     def __init__(self, captioner: Captioner, pictures: Mapping[str, Image.Image]) -> None:
-        """Create the controls and draw the first picture.
-
-        Args:
-            captioner: in evaluation mode.
-            pictures: displayed name -> RGB image.
-
-        Raises:
-            SatlibError: there is no picture, or ipywidgets is not installed.
-        """
-        if not pictures:
-            raise SatlibError("the scrubber needs at least one picture")
-        ipywidgets = still.ipywidgets()
         self._captioner, self._pictures = captioner, pictures
         self._known: dict[str, tuple[Tensor, Reading]] = {}  # annotation vectors and own caption of each picture
         self._busy = False
@@ -77,36 +55,31 @@ class Scrubber:
         self.release = ipywidgets.Button(description="let it go on by itself", layout={"width": "190px"})
         self.word = ipywidgets.IntSlider(min=0, max=1, readout=False)
         self.sentence, self.note = ipywidgets.HTML(), ipywidgets.HTML(layout={"width": "310px"})
+        self._heading = ipywidgets.HTML()
         self.alternatives = [ipywidgets.Button(layout={"width": "110px"}) for _ in range(ALTERNATIVES)]
+        self._bars = [ipywidgets.HTML(layout={"width": "190px"}) for _ in range(ALTERNATIVES)]
+        words = captioner.vocabulary.words[2:]
+        self.instead = ipywidgets.Combobox(placeholder="or type a word", options=words, continuous_update=False)
+        self.image = ipywidgets.Image(format="png", layout={"margin": "0"})
+        self.cells = [self._cell(row, column) for row, column in itertools.product(*map(range, self._grid))]
+        self._over = ipywidgets.GridBox([self.image, *self.cells], layout={"overflow": "hidden"})
+
+        rows = [ipywidgets.HBox(pair) for pair in zip(self.alternatives, self._bars, strict=True)]
+        beside = ipywidgets.VBox([self._heading, *rows, self.instead, self.note, self.release])
+        beside.layout.margin = "0 0 0 24px"
+        head = [self.picture] if len(pictures) > 1 else []
+        body = ipywidgets.HBox([self._over, beside])
+        self.box = ipywidgets.VBox([*head, self.sentence, self.word, body], layout={"width": f"{_WIDE + 8}px"})
+
         for number, button in enumerate(self.alternatives):
             button.on_click(lambda _, number=number: self.say(self.reading.alternatives[self.word.value][number][0]))
-        self._heading = ipywidgets.HTML()
-        self._bars = [ipywidgets.HTML(layout={"width": "190px"}) for _ in range(ALTERNATIVES)]
-        self.instead = ipywidgets.Combobox(
-            placeholder="or type a word", options=captioner.vocabulary.words[2:], continuous_update=False
-        )
-        self.image = ipywidgets.Image(format="png", layout={"margin": "0"})
-        self.cells = []
-        for row, column in itertools.product(*map(range, self._grid)):
-            layout = {"width": "auto", "height": "auto", "margin": "0", "padding": "0"}
-            name = f"look at row {row + 1}, column {column + 1}"
-            cell = ipywidgets.Button(tooltip=name, style={"button_color": "transparent"}, layout=layout)
-            cell.on_click(lambda _, place=(row, column): self.look_at(place))
-            self.cells.append(cell)
-        self._over = ipywidgets.GridBox([self.image, *self.cells], layout={"overflow": "hidden"})
-        rows = [ipywidgets.HBox(pair) for pair in zip(self.alternatives, self._bars, strict=True)]
-        beside = [self._heading, *rows, self.instead, self.note, self.release]
-        head = [self.picture] if len(pictures) > 1 else []
-        body = ipywidgets.HBox([self._over, ipywidgets.VBox(beside, layout={"margin": "0 0 0 24px"})])
-        self.box = ipywidgets.VBox([*head, self.sentence, self.word, body], layout={"width": f"{_WIDE + 8}px"})
         self.picture.observe(self._start_over, "value")
         self.word.observe(self._redraw, "value")
         self.instead.observe(lambda change: change["new"] and self.say(change["new"]), "value")
-        self.release.on_click(lambda _: self._go_on({}, []))
+        self.release.on_click(lambda _: self._continue({}, []))
         self._start_over()
 
     def _ipython_display_(self) -> None:
-        """Show the controls, where a notebook shows the scrubber; all steps at once where nobody can move them."""
         still.show(self.box, STILL, self.figure)
 
     def figure(self) -> Figure:
@@ -116,16 +89,16 @@ class Scrubber:
 
     def look_at(self, place: tuple[int, int]) -> None:
         """Force the chosen word's attention to a place (row, column), or release the word if it is already forced there."""
-        places = {index: each for index, each in self.places.items() if index != self.word.value}
-        self._go_on(
-            places if self.places.get(self.word.value) == place else places | {self.word.value: place}, self.said
-        )
+        places = dict(self.places)
+        if places.pop(self.word.value, None) != place:
+            places[self.word.value] = place
+        self._continue(places, self.said)
 
     def say(self, word: str) -> None:
         """Put a word in place of the chosen one: the words before it stay, and the model continues after it."""
         try:
-            self._go_on(self.places, [*self.reading.labels[: self.word.value], word])
-        except SatlibError as error:
+            self._continue(self.places, [*self.reading.labels[: self.word.value], word])
+        except SatlibError as error:  # not in the vocabulary
             self.note.value = html.escape(str(error))
 
     @property
@@ -137,44 +110,41 @@ class Scrubber:
     def _grid(self) -> tuple[int, int]:
         return self._captioner.encoder.grid
 
+    def _cell(self, row: int, column: int) -> Any:
+        layout = {"width": "auto", "height": "auto", "margin": "0", "padding": "0"}
+        layout["grid_area"] = f"{row + 2} / {column + 2} / {row + 3} / {column + 3}"
+        name = f"look at row {row + 1}, column {column + 1}"
+        cell = ipywidgets.Button(tooltip=name, style={"button_color": "transparent"}, layout=layout)
+        cell.on_click(lambda _: self.look_at((row, column)))
+        return cell
+
     def _start_over(self, _: Any = None) -> None:
-        """Another picture: its own caption, from the first word."""
+        """Show the chosen picture and its own caption from the first word."""
         name = self.picture.value
         if name not in self._known:
             a = annotate(self._captioner, self._pictures[name])
             self._known[name] = a, read(self._captioner, a)
         self._arrange()
-        self._busy = True
-        self.word.value = 0
-        self._busy = False
-        self._go_on({}, [])
+        self._busy, self.word.value, self._busy = True, 0, False
+        self._continue({}, [])
 
     def _arrange(self) -> None:
         """Lay the buttons over the part of the picture that the encoder sees."""
         photo = self._pictures[self.picture.value]
-        width, height = (round(_LONGEST * side / max(photo.size)) for side in photo.size)
-        left, top, right, bottom = (
-            edge * _LONGEST / max(photo.size) for edge in seen_box(photo.size, self._captioner.view)
-        )
+        scale = _LONGEST / max(photo.size)
+        width, height = (round(scale * side) for side in photo.size)
+        left, top, right, bottom = (scale * edge for edge in seen_box(photo.size, self._captioner.view))
         rows, columns = self._grid
         self.image.layout.width, self.image.layout.height = f"{width}px", f"{height}px"
         self.image.layout.grid_area = f"1 / 1 / {rows + 3} / {columns + 3}"
         over = self._over.layout
         over.width, over.height, over.grid_gap = f"{width}px", f"{height}px", "0"
-        over.grid_template_rows = f"{top:.2f}px repeat({rows}, {(bottom - top) / rows:.2f}px) {height - bottom:.2f}px"
-        over.grid_template_columns = (
-            f"{left:.2f}px repeat({columns}, {(right - left) / columns:.2f}px) {width - right:.2f}px"
-        )
-        for number, cell in enumerate(self.cells):
-            row, column = (each + 2 for each in divmod(number, columns))
-            cell.layout.grid_area = f"{row} / {column} / {row + 1} / {column + 1}"
+        high, wide = (bottom - top) / rows, (right - left) / columns
+        over.grid_template_rows = f"{top:.2f}px repeat({rows}, {high:.2f}px) {height - bottom:.2f}px"
+        over.grid_template_columns = f"{left:.2f}px repeat({columns}, {wide:.2f}px) {width - right:.2f}px"
 
-    def _go_on(self, places: dict[int, tuple[int, int]], said: list[str]) -> None:
-        """Caption the picture again, with attention forced to these places and these first words.
-
-        Raises:
-            SatlibError: a word is not in the vocabulary; nothing has changed.
-        """
+    def _continue(self, places: dict[int, tuple[int, int]], said: list[str]) -> None:
+        """Caption the picture again, with attention forced to these places and these first words."""
         a, own = self._known[self.picture.value]
         light = torch.zeros(1 + max(places, default=-1), *self._grid)
         for index, (row, column) in places.items():
@@ -182,8 +152,8 @@ class Scrubber:
         self.reading = read(self._captioner, a, said, given=light.flatten(1)) if places or said else own
         self.places, self.said = places, said
         self._pngs: dict[int, bytes] = {}
-        self._busy = True
         last = len(self.reading.labels) - 1
+        self._busy = True
         self.word.value = min(self.word.value, last)  # before the maximum, which would move it
         self.word.max = last
         half = _WIDE / (2 * (last + 1))  # of a word's column: the slider's ends are below the first and the last word
@@ -201,38 +171,41 @@ class Scrubber:
             Image.fromarray(lit).save(buffer, "PNG", compress_level=1)
             self._pngs[index] = buffer.getvalue()
         self.image.value = self._pngs[index]
-        self.sentence.value, self.note.value, self.instead.value = self._words(index), self._changed(), ""
+        self.sentence.value, self.note.value, self.instead.value = self._words(index), self._note(), ""
         where = "where <b>you</b> make it look" if index in self.places else "where it looks by itself"
         self._heading.value = f"Word {index + 1}, {where}. Say instead:"
         rows = zip(self.alternatives, self._bars, self.reading.alternatives[index], strict=True)
         for button, bar, (word, p) in rows:
             button.description = word
             button.style.font_weight = "bold" if word == self.reading.labels[index] else "normal"
-            width = f"background:{_BLUE};height:12px;width:{max(120 * p, 1):.0f}px;display:inline-block"
-            bar.value = f'<div style="{width}"></div> {100 * p:.0f} %'
+            style = f"background:{_BLUE};height:12px;width:{max(120 * p, 1):.0f}px;display:inline-block"
+            bar.value = f'<div style="{style}"></div> {100 * p:.0f} %'
         self.release.disabled = not (self.places or self.said)
-        row, column = self.places.get(index, (-1, -1))
-        for number, cell in enumerate(self.cells):
-            cell.layout.border = f"3px solid {_ORANGE}" if number == row * self._grid[1] + column >= 0 else "none"
+        forced = self.places.get(index)
+        for place, cell in zip(itertools.product(*map(range, self._grid)), self.cells, strict=True):
+            cell.layout.border = f"3px solid {_ORANGE}" if place == forced else "none"
 
     def _words(self, index: int) -> str:
         """The sentence: a column for each word, the chosen one framed, words that differ from the model's own in italics."""
-        wide, parts, own = _WIDE / len(self.reading.labels), [], dict(enumerate(self.own.labels))
-        for number, label in enumerate(self.reading.labels):
-            style = f"font-size:{min(15.0, 1.95 * wide / len(label)):.1f}px;border-radius:4px;padding:3px 0;"
+        labels, own = self.reading.labels, dict(enumerate(self.own.labels))
+        spans = ""
+        for number, label in enumerate(labels):
+            size = min(15.0, 1.95 * _WIDE / len(labels) / len(label))
+            style = f"font-size:{size:.1f}px;border-radius:4px;padding:3px 0;"
+            differs = label != own.get(number)
             if number == index:
                 style += f"background:{_BLUE};color:white;"
-            elif label != own.get(number):
+            elif differs:
                 style += f"color:{_ORANGE};"
-            if label != own.get(number):
+            if differs:
                 style += "font-style:italic;font-weight:bold;"
             if number in self.places or number == len(self.said) - 1:
                 style += f"box-shadow:inset 0 -3px {_ORANGE};"
-            parts.append(f'<span style="{style}">{html.escape(label)}</span>')
-        columns = f"display:grid;grid-template-columns:repeat({len(parts)},1fr);align-items:center;text-align:center"
-        return f'<div style="width:{_WIDE}px;{columns}">{"".join(parts)}</div>'
+            spans += f'<span style="{style}">{html.escape(label)}</span>'
+        columns = f"display:grid;grid-template-columns:repeat({len(labels)},1fr);align-items:center;text-align:center"
+        return f'<div style="width:{_WIDE}px;{columns}">{spans}</div>'
 
-    def _changed(self) -> str:
+    def _note(self) -> str:
         """How to force the light, and what the model says by itself where the caption is another."""
         own = html.escape(" ".join(self.own.words))
         changed = f"<br>By itself it says:<br><i>{own}</i>" if self.reading.labels != self.own.labels else ""

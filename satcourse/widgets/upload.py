@@ -3,6 +3,8 @@
 import io
 from typing import Any
 
+import ipywidgets
+from IPython.display import display
 from PIL import Image
 
 from satcourse.widgets import still
@@ -15,8 +17,6 @@ STILL = "> **Run > Run All Cells**, and here is a button that takes your photogr
 
 def show_caption(captioner: Captioner, photo: Image.Image) -> None:
     """Print a photograph's greedy caption, with a warning if it is unlike the training photographs, and display its scrubber."""
-    from IPython.display import display
-
     caption = captioner.caption([photo], beam=1)[0]
     print(caption.text, "(unlike its training photographs: expect mistakes)" if caption.unlike else "")
     display(Scrubber(captioner, {"your photograph": photo}))
@@ -30,15 +30,14 @@ def photographs(value: Any) -> list[Image.Image]:
 
 def show_upload_button(captioner: Captioner) -> None:
     """Display a button to choose photographs; what was chosen is captioned below it."""
-    ipywidgets = still.ipywidgets()
     output = ipywidgets.Output()
     button = ipywidgets.FileUpload(accept="image/*", description="a photograph", multiple=True)
 
-    def chosen(change: dict) -> None:
+    def caption_chosen(change: dict) -> None:
         output.clear_output()
         with output:
             for photo in photographs(change["new"]):
                 show_caption(captioner, photo)
 
-    button.observe(chosen, "value")
+    button.observe(caption_chosen, "value")
     still.show(ipywidgets.VBox([button, output]), STILL)
