@@ -172,5 +172,5 @@ def _box(axis: Axes, place: tuple[float, float, float, float], text: str) -> Non
 
 
 def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], **style: str) -> None:
-    style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **style}
-    axis.annotate("", end, start, arrowprops=style)
+    arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0, **style}
+    axis.annotate("", end, start, arrowprops=arrow)
