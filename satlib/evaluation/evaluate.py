@@ -81,15 +81,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Caption a split and score the captions; `satlib evaluate` writes the result and `satlib table` reads it.
 
-    Args:
-        captioner: a trained captioner.
-        data: the caption set.
-        reader: reads the encoder's inputs or annotation vectors by image id.
-        split: the split to caption.
-        beam: the beam width; by default the recipe's.
-        length_normalisation: by default the recipe's.
-        progress: show a progress bar.
-        look: the context vector of hard attention, "expected", "probable" or "sample"; by default the recipe's.
+    `reader` reads the encoder's inputs or annotation vectors by image id. Beam width, length normalisation and `look`, the context
+    vector of hard attention, are the recipe's unless they are given.
 
     Raises:
         SatlibError: the split has no images, or `look` is given for a model without hard attention.

@@ -259,15 +259,8 @@ def box_targets(
     In a reference caption it is the last word of each phrase, usually its noun; in a generated caption, each word that ends some phrase
     that people wrote about the photograph, with the boxes of all these phrases.
 
-    Args:
-        entities: the boxes.
-        image_id: the photograph's file name.
-        words: of the caption.
-        seen: the part of the photograph that the encoder sees, as fractions of its sides.
-        reference: whether it is one of the photograph's own captions.
-
-    Returns:
-        None if Entities does not have this reference caption.
+    `seen` is the part of the photograph that the encoder sees, as fractions of its sides. None if Entities does not have this
+    reference caption.
     """
     if reference:
         sentence = entities.sentence(image_id, words, seen)
@@ -291,13 +284,8 @@ def box_targets(
 def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[str]]) -> list[list[Caption]]:
     """The maps of true captions, by teacher forcing; words outside the vocabulary are unknown words, as in training.
 
-    Args:
-        captioner: hard attention passes on what the recipe's `decoding.look` says.
-        batch: B images (B, 3, 224, 224) or their annotation vectors (B, L, D).
-        references: the captions of each image, as they are in the data set.
-
-    Returns:
-        A caption for each reference, with its own words, the map of the end mark last, and log p(y|a).
+    For B images (B, 3, 224, 224), or their annotation vectors (B, L, D), and the references of each: a caption for each reference,
+    with its own words, the map of the end mark last, and log p(y|a).
     """
     captioner.eval()
     a = captioner.annotations(batch.to(captioner.device))
@@ -353,7 +341,7 @@ def ground(
         examples: the images (`covered`).
         captions: the generated captions, by image id.
         entities: the boxes in photographs; drawn scenes need none.
-        progress: show a progress bar.
+        progress: whether to show a progress bar.
 
     Raises:
         SatlibError: no word names anything that has a place.

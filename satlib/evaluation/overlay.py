@@ -13,11 +13,9 @@ from torch.nn import functional
 
 from satlib.data.images import seen_box
 
-SIDE = (
-    224  # pixels: side of the square that the encoder sees; also the default for the longer side of a drawn photograph
-)
-# Pixels without attention keep this share of their (gamma-coded) value, and so 0.55^2.2 = 27 % of their light: less hides what the
-# model ignored, more hides where it looked.
+SIDE = 224  # pixels: side of the square that the encoder sees, and by default the longer side of a drawn photograph
+# Pixels without attention keep this share of their (gamma-coded) value, and so 27 % of their light: less hides what the model
+# ignored, more hides where it looked.
 _DIMMED = 0.55
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue (ITU-R BT.601)
 
@@ -25,16 +23,9 @@ _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and b
 def upsample(alphas: Tensor, size: tuple[int, int] = (SIDE, SIDE)) -> Tensor:
     """Upsample attention maps to pixels and smooth them with a Gaussian (section 5.4).
 
-    Each weight first fills its cell. For a 14x14 map and 224x224 pixels the factor is the paper's 2^4 = 16. The standard
-    deviation of the Gaussian is one cell. The map is mirrored at the border, so its mean does not change and a uniform map
-    stays uniform.
-
-    Args:
-        alphas: (C, h, w).
-        size: (H, W) in pixels.
-
-    Returns:
-        (C, H, W), float32.
+    Each weight of alphas (C, h, w) first fills its cell; the result is (C, H, W), float32. For a 14x14 map and 224x224 pixels the
+    factor is the paper's 2^4 = 16. The standard deviation of the Gaussian is one cell. The map is mirrored at the border, so its
+    mean does not change and a uniform map stays uniform.
     """
     height, width = alphas.shape[-2:]
     cells = alphas.detach().float().cpu().unsqueeze(1)
@@ -56,18 +47,10 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
 
 
 def lit(photo: Image.Image, alphas: Tensor, longest: int = SIDE, view: str = "whole") -> np.ndarray:
-    """Draw a photograph lit by each of several attention maps, as in `plots.attention_figure`.
+    """Draw a photograph lit by each of several attention maps: alphas (C, h, w) -> (C, H, W, 3), uint8.
 
-    Each map is scaled to its own maximum (`strength`): brightness cannot be compared between maps.
-
-    Args:
-        photo: RGB; its aspect ratio is kept.
-        alphas: (C, h, w).
-        longest: pixels of the longer side of the drawn photograph.
-        view: the encoder's view of the photograph (`images.square`); pixels outside it are drawn as if unattended.
-
-    Returns:
-        (C, H, W, 3), uint8.
+    Each map is scaled to its own maximum (`strength`): brightness cannot be compared between maps. `longest` is the longer side in
+    pixels; `view` is how the encoder crops the photograph, and what it does not see is drawn as if unattended.
     """
     pixels = scaled(photo, longest)
     return np.stack([light(pixels, alpha) for alpha in spread(photo.size, alphas, pixels.shape[:2], view).numpy()])
@@ -81,16 +64,13 @@ def scaled(photo: Image.Image, longest: int = SIDE) -> np.ndarray:
 
 
 def spread(photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: str = "whole") -> Tensor:
-    """Upsample attention maps onto the part of the photograph that the encoder saw; 0 elsewhere.
+    """Upsample attention maps (C, h, w) onto the part of the photograph that the encoder saw: (C, H, W), 0 elsewhere.
 
     Args:
         photo: (width, height) of the photograph.
-        alphas: (C, h, w).
+        alphas: the maps.
         size: (H, W) of the photograph as it is drawn.
-        view: the encoder's view of the photograph (`images.square`).
-
-    Returns:
-        (C, H, W), float32.
+        view: how the encoder crops the photograph (`images.square`).
     """
     left, top, right, bottom = seen_box(photo, view)
     columns, rows = size[1] / photo[0], size[0] / photo[1]

@@ -8,7 +8,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,52 +18,46 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from torch import Tensor
 
-from satlib.errors import SatlibError
 from satlib.evaluation import overlay
 from satlib.files.atomic import replacing
 
 END_LABEL = "(end)"
+GROUND, BRIGHT, PALE = "#24262b", "#ffffff", "#a6abb5"  # behind lit photographs; text on it; text of less weight
+INK = "#6b7080"  # lines that are no data
+_TRAIN, _DEV, _BLEU = "#56b4e9", "#0072b2", "#d55e00"  # from the palette of Okabe and Ito
 _PANEL = 1.6  # inches
 _COLUMNS = 6
 _WORD, _GATE = 21.0, 10.0  # points: a word above its picture, if it is not too long, and the gate below
 _DPI = 144  # two pixels per point
-_WIDTH = 100  # of an inch on a notebook's page, in its pixels
-GROUND, BRIGHT, PALE = (
-    "#24262b",
-    "#ffffff",
-    "#a6abb5",
-)  # of lit photographs on any page; text on it; text of less weight
-INK = "#6b7080"  # lines that are no data
-_TRAIN, _DEV, _BLEU, _CHOSEN = "#56b4e9", "#0072b2", "#d55e00", INK  # from the palette of Okabe and Ito
 
 
 class NotebookFigure(Figure):
     """A figure that a notebook displays by itself, whether or not pyplot was imported."""
 
+    display_as: ClassVar[dict[str, Any]] = {"format": "png"}
+
     def _repr_png_(self) -> bytes:
         """The figure as a PNG in all its colours, with two pixels per point."""
+        return self._encoded(format="png")
+
+    def _encoded(self, **options: Any) -> bytes:
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=_DPI)
+        self.savefig(buffer, dpi=_DPI, **options)
         return buffer.getvalue()
 
     def _ipython_display_(self) -> None:
-        """Display `_repr_png_`: once pyplot is imported, IPython would otherwise display it twice."""
+        """Display the figure once: if pyplot is imported, IPython would otherwise display it twice."""
         from IPython.display import Image as DisplayedImage
         from IPython.display import display
 
-        display(DisplayedImage(self._repr_png_(), format="png", width=round(_WIDTH * self.get_figwidth())))
+        content = self._encoded(**self.display_as)
+        display(DisplayedImage(content, format=self.display_as["format"], width=round(100 * self.get_figwidth())))
 
 
 class Photographs(NotebookFigure):
     """A figure of photographs: a notebook displays it as a JPEG, much smaller than a PNG; nbconvert does not show WebP."""
 
-    def _ipython_display_(self) -> None:
-        from IPython.display import Image as DisplayedImage
-        from IPython.display import display
-
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="jpeg", dpi=_DPI, pil_kwargs={"quality": 85, "subsampling": 0})
-        display(DisplayedImage(buffer.getvalue(), format="jpeg", width=round(_WIDTH * self.get_figwidth())))
+    display_as: ClassVar[dict[str, Any]] = {"format": "jpeg", "pil_kwargs": {"quality": 85, "subsampling": 0}}
 
 
 class Strip(Photographs):
@@ -75,13 +69,12 @@ class Strip(Photographs):
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG file, atomically; without date and version, so that the same figure gives the same bytes.
-
-    Raises:
-        SatlibError: the file cannot be written.
-    """
+    """Write a figure as a PNG file, atomically; without date and version, so that the same figure gives the same bytes."""
     with replacing(path) as partial:
         figure.savefig(partial, format="png", dpi=_DPI, metadata={"Software": None})
+
+
+# --- Attention ----------------------------------------------------------------------------------------------------------
 
 
 def attention_figure(
@@ -103,15 +96,11 @@ def attention_figure(
         alphas: (C, h, w), one map per word; a further map belongs to the end mark.
         betas: (C,), the gate, printed below each map.
         path: also write the figure there as a PNG file.
-        view: the encoder's view of the photograph (`Captioner.view`); the rest stays dark.
-
-    Raises:
-        SatlibError: the number of maps does not match the words, or the file cannot be written.
+        view: how the encoder crops the photograph (`Captioner.view`); the rest stays dark.
     """
-    figure = _figure(photo, [("", words, alphas, betas, view)])
-    if path is not None:
-        save(figure, path)
-    return figure
+    panels = _panels(photo, "", words, alphas, betas, view)
+    columns = _columns(len(panels))
+    return _figure([panels[start : start + columns] for start in range(0, len(panels), columns)], path)
 
 
 def compare_figure(
@@ -126,85 +115,62 @@ def compare_figure(
         photo: RGB; drawn whole, in its own aspect ratio.
         captions: (label, words, alphas (C, h, w)) for each caption; the label stands above the photograph of its row.
         path: also write the figure there as a PNG file.
-        views: the view of each caption's encoder (`Captioner.view`); by default "whole" for all.
-
-    Raises:
-        SatlibError: there is no caption, the maps do not match the words, or the file cannot be written.
+        views: how each caption's encoder crops the photograph (`Captioner.view`); by default "whole" for all.
     """
-    if not captions:
-        raise SatlibError("there is no caption to draw; give at least one (label, words, alphas)")
-    views = views or ["whole"] * len(captions)
-    rows = [(label, words, alphas, None, view) for (label, words, alphas), view in zip(captions, views, strict=True)]
-    figure = _figure(photo, rows)
-    if path is not None:
-        save(figure, path)
-    return figure
+    rows: list[list[Panel | None]] = []
+    columns = 1 + _columns(max(len(alphas) for _, _, alphas in captions), _COLUMNS - 1)
+    for (label, words, alphas), view in zip(captions, views or ["whole"] * len(captions), strict=True):
+        first, *others = _panels(photo, label, words, alphas, None, view)
+        for start in range(0, len(others), columns - 1):  # further rows are indented: each photograph starts a caption
+            rows.append([None if start else first, *others[start : start + columns - 1]])
+    return _figure(rows, path)
 
 
 Panel = tuple[str, np.ndarray, np.ndarray | None, float | None]  # title, pixels (H, W, 3), map (H, W), gate
 
 
-def _figure(photo: Image.Image, captions: Sequence[tuple[str, Sequence[str], Tensor, Tensor | None, str]]) -> Figure:
-    """A grid with one or more rows of panels for each caption, the photograph first."""
+def _panels(
+    photo: Image.Image, label: str, words: Sequence[str], alphas: Tensor, betas: Tensor | None, view: str
+) -> list[Panel]:
+    """The photograph, and for each word the photograph lit by its map."""
+    if len(alphas) not in (len(words), len(words) + 1):
+        raise ValueError(f"{len(words)} words need as many maps, or one more for the end mark, not {len(alphas)}")
     pixels = overlay.scaled(photo, overlay.SIDE * (1 if max(photo.size) <= overlay.SIDE else 2))
-    for _, words, alphas, *_ in captions:
-        require_maps(words, alphas)
-    columns = _columns(1 + max(len(alphas) for _, _, alphas, *_ in captions), single=len(captions) == 1)
-    rows: list[list[Panel | None]] = []
-    for label, words, alphas, betas, view in captions:
-        maps = overlay.spread(photo.size, alphas, pixels.shape[:2], view).numpy()
-        overlays = [overlay.light(pixels, alpha) for alpha in maps]
-        gates = [None] * len(overlays) if betas is None else betas.tolist()
-        panels: list[Panel | None] = [(label, pixels, None, None)]
-        panels += zip([*words, END_LABEL], overlays, maps, gates, strict=False)
-        # If captions are compared, further rows are indented, so that each photograph starts a caption.
-        rows.append(panels[:columns])
-        step = columns if len(captions) == 1 else max(columns - 1, 1)
-        for start in range(columns, len(panels), step):
-            rows.append([None] * (columns - step) + panels[start : start + step])
+    maps = overlay.spread(photo.size, alphas, pixels.shape[:2], view).numpy()
+    gates = [None] * len(maps) if betas is None else betas.tolist()
+    lit = [
+        (word, overlay.light(pixels, alpha), alpha, gate)
+        for word, alpha, gate in zip([*words, END_LABEL], maps, gates, strict=False)
+    ]
+    return [(label, pixels, None, None), *lit]
 
-    below = 0.22 if any(betas is not None for _, _, _, betas, _ in captions) else 0.0
+
+def _columns(panels: int, most: int = _COLUMNS) -> int:
+    """The number of columns that fills the rows most evenly: no last row with a single panel."""
+    return math.ceil(panels / math.ceil(panels / most))
+
+
+def _figure(rows: Sequence[Sequence[Panel | None]], path: Path | None) -> Figure:
+    """Draw rows of panels."""
+    columns = max(map(len, rows))
+    _, pixels, _, _ = next(panel for panel in rows[0] if panel)
     shape = min(max(pixels.shape[0] / pixels.shape[1], 0.5), 1.5)  # a very long photograph is drawn small in its panel
-    height = (_PANEL * shape + 0.4 + below) * len(rows)
-    figure = Strip(figsize=(_PANEL * columns, height))
+    below = 0.22 if any(panel and panel[3] is not None for row in rows for panel in row) else 0.0
+    figure = Strip(figsize=(_PANEL * columns, (_PANEL * shape + 0.4 + below) * len(rows)))
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.05, wspace=0, hspace=0)
-    grid = figure.subplots(len(rows), columns, squeeze=False)
-    for row, axes in zip(rows, grid, strict=True):
+    for row, axes in zip(rows, figure.subplots(len(rows), columns, squeeze=False), strict=True):
         for axis, panel in zip(axes, [*row, *[None] * (columns - len(row))], strict=True):
-            _draw(axis, panel)
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.set_frame_on(False)
+            if panel is not None:
+                _draw(axis, *panel)
+    if path is not None:
+        save(figure, path)
     return figure
 
 
-def _columns(panels: int, single: bool) -> int:
-    """The number of columns that fills the rows most evenly: no last row with a single panel."""
-    columns = min(_COLUMNS, panels)
-    if single:
-        return math.ceil(panels / math.ceil(panels / columns))
-    if columns > 1:  # rows after the first are indented by one panel
-        return 1 + math.ceil((panels - 1) / math.ceil((panels - 1) / (columns - 1)))
-    return columns
-
-
-def require_maps(words: Sequence[str], alphas: Tensor) -> None:
-    """Require a map for each word, and at most one more, for the end mark.
-
-    Raises:
-        SatlibError: their number or their shape is another.
-    """
-    if alphas.dim() != 3 or len(alphas) not in (len(words), len(words) + 1):
-        raise SatlibError(
-            f"{len(words)} words need maps of shape ({len(words)}, h, w), or one more for the end mark; "
-            f"these have shape {tuple(alphas.shape)}"
-        )
-
-
-def _draw(axis: Axes, panel: Panel | None) -> None:
-    axis.set_xticks([])
-    axis.set_yticks([])
-    axis.set_frame_on(False)
-    if panel is None:
-        return
-    title, pixels, alpha, gate = panel
+def _draw(axis: Axes, title: str, pixels: np.ndarray, alpha: np.ndarray | None, gate: float | None) -> None:
     axis.imshow(pixels)
     if alpha is not None and min(alpha.shape) > 1 and alpha.min() < alpha.max() / 2:
         axis.contour(overlay.strength(alpha), levels=[0.5], colors="white", linewidths=0.8, alpha=0.9)
@@ -216,48 +182,6 @@ def _draw(axis: Axes, panel: Panel | None) -> None:
         axis.set_xlabel(f"β = {gate:.2f}", fontsize=_GATE, labelpad=2, color=PALE)
 
 
-def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw the learning curves: train and dev NLL on the left, BLEU-4 of generated dev captions on the right.
-
-    Both panels mark the epoch whose weights were kept (if the log does not say which, the one with the highest BLEU-4, the
-    first of equals) and the epoch with the lowest dev NLL: late in training the two diverge (section 4.3).
-
-    Args:
-        log: the lines of log.jsonl; those with "event": "epoch" are drawn.
-
-    Raises:
-        SatlibError: the log has no epoch.
-    """
-    epochs = [line for line in log if line.get("event", "epoch") == "epoch"]
-    if not epochs:
-        raise SatlibError("the log has no finished epoch; train for at least one")
-    figure = NotebookFigure(figsize=(9.6, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    if any("train_nll" in line for line in epochs):  # training on rewards has none
-        _curve(left, epochs, "train_nll", "train NLL", color=_TRAIN, linestyle="--", marker="s")
-    _curve(left, epochs, "dev_nll", "dev NLL", color=_DEV, linestyle="-", marker="o")
-    _curve(right, epochs, "dev_bleu4", "dev BLEU-4", color=_BLEU, linestyle="-", marker="D")
-    left.set_title("NLL in nats per word (lower is better)", fontsize=11)
-    right.set_title("BLEU-4 in percent, generated captions (higher is better)", fontsize=11)
-    best_bleu = max(epochs, key=lambda line: (_value(line, "dev_bleu4", -math.inf), -line["epoch"]))
-    chosen = ([line for line in epochs if line.get("kept")] or [best_bleu])[-1]
-    lowest = min(epochs, key=lambda line: (_value(line, "dev_nll", math.inf), line["epoch"]))
-    marked = (("-", chosen, "kept"), (":", lowest, "lowest dev NLL"))
-    for axis in (left, right):
-        for dash, line, name in marked:
-            style = {"color": _CHOSEN, "linewidth": 1.5, "zorder": 1.5, "linestyle": dash}
-            axis.axvline(line["epoch"], label=f"{name}: epoch {line['epoch']}", **style)
-        axis.set_xlabel("epoch")
-        axis.set_xlim(epochs[0]["epoch"] - 0.5, epochs[-1]["epoch"] + 0.5)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        _plain_axes(axis)
-    handles = {
-        label: handle for axis in (left, right) for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=9.5)
-    return figure
-
-
 def ground_figure(summary: Mapping[str, Any]) -> Figure:
     """Draw `maps.summary`: peak and mass, for all words and for each kind.
 
@@ -266,8 +190,8 @@ def ground_figure(summary: Mapping[str, Any]) -> Figure:
     groups = {"all words": summary["all"], **summary["by kind"]}
     figure = NotebookFigure(figsize=(9.6, 1.3 + 0.36 * len(groups)), layout="constrained")
     panels = (
-        ("peak", "centre", "Peak where the word says (percent of words)"),
-        ("mass", "even", "Attention where the word says (percent of the map)"),
+        ("peak", "centre", "Peak on what the word names (percent of words)"),
+        ("mass", "even", "Attention on what the word names (percent of the map)"),
     )
     rows = range(len(groups))
     for axis, (measure, baseline, title) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
@@ -290,7 +214,49 @@ def ground_figure(summary: Mapping[str, Any]) -> Figure:
         _plain_axes(axis)
         axis.margins(y=0.15)
     axis.invert_yaxis()
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9.5)
+    _legend(figure, axis)
+    return figure
+
+
+# --- Runs and searches --------------------------------------------------------------------------------------------------
+
+
+def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw the learning curves: train and dev NLL on the left, BLEU-4 of generated dev captions on the right.
+
+    Both panels mark the epoch whose weights were kept (if the log does not say which, the one with the highest BLEU-4, the
+    first of equals) and the epoch with the lowest dev NLL: late in training the two diverge (section 4.3).
+
+    Args:
+        log: the lines of log.jsonl; those with "event": "epoch" are drawn.
+    """
+    epochs = [line for line in log if line.get("event", "epoch") == "epoch"]
+    numbers = [line["epoch"] for line in epochs]
+    figure = NotebookFigure(figsize=(9.6, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    curves = (
+        (left, "train_nll", "train NLL", {"color": _TRAIN, "linestyle": "--", "marker": "s"}),
+        (left, "dev_nll", "dev NLL", {"color": _DEV, "linestyle": "-", "marker": "o"}),
+        (right, "dev_bleu4", "dev BLEU-4", {"color": _BLEU, "linestyle": "-", "marker": "D"}),
+    )
+    for axis, key, label, style in curves:
+        if any(key in line for line in epochs):  # training on rewards has no train NLL
+            values = [line.get(key, math.nan) for line in epochs]
+            axis.plot(numbers, values, label=label, linewidth=1.8, markersize=5, **style)
+    left.set_title("NLL in nats per word (lower is better)", fontsize=11)
+    right.set_title("BLEU-4 in percent, generated captions (higher is better)", fontsize=11)
+    best = max(epochs, key=lambda line: (line["dev_bleu4"], -line["epoch"]))
+    kept = ([line for line in epochs if line.get("kept")] or [best])[-1]
+    lowest = min(epochs, key=lambda line: (line["dev_nll"], line["epoch"]))
+    for axis in (left, right):
+        for dash, line, name in (("-", kept, "kept"), (":", lowest, "lowest dev NLL")):
+            label = f"{name}: epoch {line['epoch']}"
+            axis.axvline(line["epoch"], label=label, color=INK, linewidth=1.5, zorder=1.5, linestyle=dash)
+        axis.set_xlabel("epoch")
+        axis.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        _plain_axes(axis)
+    _legend(figure, left, right)
     return figure
 
 
@@ -303,33 +269,28 @@ def search_figure(history: Sequence[Mapping[str, Any]], measure: str) -> Figure:
         history: the trials, as in `history.json`; trials without a score are left out.
         measure: the name of the score, for the axis.
     """
-    names = list(history[0]["values"])
-    columns = min(4, 1 + len(names))
-    rows = -(-(1 + len(names)) // columns)
+    names = ["trial", *history[0]["values"]]
+    columns = min(4, len(names))
+    rows = math.ceil(len(names) / columns)
     figure = NotebookFigure(figsize=(3.1 * columns, 0.5 + 2.5 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    kinds = (("finished", "o", "full"), ("stopped early", "D", "none"))
-    for axis, name in zip(axes, ("trial", *names), strict=False):
-        for state, marker, fill in kinds:
-            scored = {i: t for i, t in enumerate(history, 1) if t["state"] == state and t["value"] is not None}
-            x = [i if name == "trial" else trial["values"][name] for i, trial in scored.items()]
-            x = [str(value) if isinstance(value, str | bool) else value for value in x]
-            y = [trial["value"] for trial in scored.values()]
-            axis.plot(x, y, marker, color=_DEV if fill == "full" else _BLEU, fillstyle=fill, label=state)
-        numbers = [trial["values"].get(name) for trial in history]
-        if all(isinstance(n, float) and n > 0 for n in numbers) and max(numbers) >= 8 * min(numbers):
+    for axis, name in zip(axes, names, strict=False):
+        x = [number if name == "trial" else trial["values"][name] for number, trial in enumerate(history, 1)]
+        x = [str(value) if isinstance(value, str | bool) else value for value in x]
+        for state, marker, color in (("finished", "o", _DEV), ("stopped early", "D", _BLEU)):
+            chosen = [i for i, trial in enumerate(history) if trial["state"] == state and trial["value"] is not None]
+            y = [history[i]["value"] for i in chosen]
+            fill = "full" if state == "finished" else "none"
+            axis.plot([x[i] for i in chosen], y, marker, color=color, fillstyle=fill, label=state)
+        if all(isinstance(value, float) and value > 0 for value in x) and max(x) >= 8 * min(x):
             axis.set_xscale("log")
         axis.set_xlabel(name, fontsize=9)
         _plain_axes(axis)
-    for i, axis in enumerate(axes):
-        axis.set_visible(i <= len(names))
-        if i % columns == 0:
-            axis.set_ylabel(measure)
-    finished = [trial["value"] for trial in history if trial["state"] == "finished"]
-    if finished:
-        axes[0].axhline(max(finished), color=_CHOSEN, linewidth=1, linestyle=":", label=f"best: {max(finished):.2f}")
-    legend = axes[0].get_legend_handles_labels()
-    figure.legend(*legend, loc="outside lower center", ncols=3, frameon=False, fontsize=9.5)
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    for axis in axes[::columns]:
+        axis.set_ylabel(measure)
+    _legend(figure, axes[0])
     return figure
 
 
@@ -340,11 +301,7 @@ def _plain_axes(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _curve(axis: Axes, epochs: Sequence[Mapping[str, Any]], key: str, label: str, **style: Any) -> None:
-    values = [_value(line, key, math.nan) for line in epochs]
-    axis.plot([line["epoch"] for line in epochs], values, label=label, linewidth=1.8, markersize=5, **style)
-
-
-def _value(line: Mapping[str, Any], key: str, otherwise: float) -> float:
-    value = line.get(key)
-    return otherwise if value is None or math.isnan(value) else value
+def _legend(figure: Figure, *axes: Axes) -> None:
+    """One legend below all panels; a label that several have is named once."""
+    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=9.5)
