@@ -275,7 +275,7 @@ def search_figure(history: Sequence[Mapping[str, Any]], measure: str) -> Figure:
     figure = NotebookFigure(figsize=(3.1 * columns, 0.5 + 2.5 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis, name in zip(axes, names, strict=False):
-        x = [number if name == "trial" else trial["values"][name] for number, trial in enumerate(history, 1)]
+        x: list[Any] = [number if name == "trial" else trial["values"][name] for number, trial in enumerate(history, 1)]
         x = [str(value) if isinstance(value, str | bool) else value for value in x]
         for state, marker, color in (("finished", "o", _DEV), ("stopped early", "D", _BLEU)):
             chosen = [i for i, trial in enumerate(history) if trial["state"] == state and trial["value"] is not None]
