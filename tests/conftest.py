@@ -65,10 +65,10 @@ def java():
 def few_paraphrases(tmp_path_factory):
     """METEOR with the first 1,000 of its 6 million paraphrases, which it reads in 15 seconds."""
     path = tmp_path_factory.mktemp("meteor") / "paraphrases.gz"
-    with gzip.open(metrics._METEOR_PARAPHRASES) as whole, gzip.open(path, "wb") as few:
+    with gzip.open(metrics._PARAPHRASES) as whole, gzip.open(path, "wb") as few:
         few.writelines(itertools.islice(whole, 3000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "_METEOR_PARAPHRASES", path)
+        patch.setattr(metrics, "_PARAPHRASES", path)
         yield
 
 

@@ -44,7 +44,9 @@ METEOR = tuple(
 )  # fmt: skip
 _ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75  # METEOR 1.5's own values for English
 _WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of its stages
-_METEOR_FOLDER = Path(pycocoevalcap.__path__[0]).resolve() / "meteor"
+_METEOR_JAR = Path(pycocoevalcap.__path__[0]).resolve() / "meteor" / "meteor-1.5.jar"
+# The jar finds these itself, except if the path of the installation contains a space.
+_PARAPHRASES = _METEOR_JAR.parent / "data" / "paraphrase-en.gz"
 # METEOR reads and prints numbers with the locale's decimal point; without the encoding, "café" is read wrongly.
 _LOCALE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 
@@ -259,11 +261,11 @@ def meteor_statistics(
             "-Xmx2G",
             *_LOCALE,
             "-jar",
-            str(_METEOR_FOLDER / "meteor-1.5.jar"),
+            str(_METEOR_JAR),
             "hypotheses",
             "references",
         ]
-        command += ["-ssOut", "-r", str(most), "-l", "en", "-norm", "-a", str(_METEOR_FOLDER / "data/paraphrase-en.gz")]
+        command += ["-ssOut", "-r", str(most), "-l", "en", "-norm", "-a", str(_PARAPHRASES)]
         try:
             finished = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=timeout)
         except (subprocess.SubprocessError, OSError) as error:
