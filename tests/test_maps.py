@@ -1,189 +1,57 @@
-"""Attention against the objects of scenes: measures by hand, maps that are right or wrong on purpose."""
+"""Maps against regions: measures by hand and by loops over pixels; maps that are right or wrong on purpose; boxes of phrases."""
 
+import math
+import re
+
+import entities_files
 import numpy as np
 import pytest
+import tiny
 import torch
+from entities_files import CHILD, GIRL, annotation
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from PIL import Image
+from torch.nn import functional
 
-from satlib import recipe
 from satlib.data import scenes
-from satlib.data.caption_set import CaptionSet
+from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.entities import Entities
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, maps, plots
+from satlib.evaluation.maps import Measurement, Target
 from satlib.model import encoders
 from satlib.model.captioner import Caption, Captioner
 
 
-def mask(left, top, right, bottom):
-    inside = np.zeros((224, 224), dtype=bool)
-    inside[top:bottom, left:right] = True
-    return inside
+def box(left, top, right, bottom):
+    return maps.in_boxes([(left, top, right, bottom)])
+
+
+def measures(alpha, mask, **options):
+    """Those of a word with this map (h, w), in a caption whose other word has an even map."""
+    alphas = torch.stack([alpha, torch.full_like(alpha, alpha.mean())])
+    (word,) = maps.measure("a", Caption(["dog", "runs"], 0.0, alphas, torch.ones(2)), [Target(0, (), mask)], **options)
+    return word.values
 
 
 def test_measures_by_hand():
-    """A grid of 2x2: the object covers half of the top left cell (112 px) and is 15 px away from the other centres or more.
+    """A map of 2x2 whose left column has all the weight.
 
-    Upsampled, the first map is largest in all of the corner, the second below row 168; only the first cell's peak is in it. The
-    mean of the two maps has 0.3 in that cell, and its peak below.
+    Upsampled to 224 pixels, each row is 1 for 56 pixels, falls to 0 over 112, and is 0 for 56: it sums to 56 + 112 / 2 = 112. The
+    left half has 56 + 56 * (1 + 0.5) / 2 = 98 of that, which is 7/8; the first quarter has 56, which is 1/2. The centre's pixel is
+    right of the middle. The caption's mean map has half of this weight and half of an even map's.
     """
-    alphas = torch.tensor([[[0.6, 0.2], [0.1, 0.1]], [[0.0, 0.0], [1.0, 0.0]], [[0.25, 0.25], [0.25, 0.25]]])
-    caption, corner = Caption(["star", "red"], -1.0, alphas, torch.ones(3)), mask(0, 0, 56, 112)
-    star, red = maps.measure(caption, [maps.Target(0, "shape", corner), maps.Target(1, "colour", corner)])
-    assert (star.word, star.kinds, red.word) == ("star", ("shape",), "red")
-    chance = {"mass_still": 0.15, "mass_chance": 0.125, "pointing_still": 0, "pointing_chance": 0.25}
-    chance |= {"pointing strict_still": 0, "pointing strict_chance": 0.25}
-    assert star.values == pytest.approx({"mass": 0.3, "pointing": 1, "pointing strict": 1, **chance})
-    assert red.values == pytest.approx({"mass": 0, "pointing": 0, "pointing strict": 0, **chance})
-
-
-def test_strict_pointing_has_no_tolerance():
-    """All weight in the second cell of 2x2: its peak is at column 168, which an object from column 169 on does not contain."""
-    alphas = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]] * 2)
-    for left, hit in ((168, 1), (169, 0)):
-        target = maps.Target(0, "shape", mask(left, 0, 224, 112))
-        (word,) = maps.measure(Caption(["star"], -1.0, alphas, torch.ones(2)), [target])
-        assert (word.values["pointing"], word.values["pointing strict"]) == (1, hit)
-
-
-class Planted:
-    """In place of a captioner of scenes: true captions and light on the right objects, but for some faults."""
-
-    def __init__(self, faults: dict[str, str]) -> None:
-        self.of_pixels = {}
-        for number in range(6):
-            scene = scenes.scene(f"test-{number:06}")
-            self.of_pixels[scene.photo().tobytes()] = scene
-        self.faults = faults
-
-    def caption(self, photos, beam):
-        assert beam == 1
-        scene = self.of_pixels[photos[0].tobytes()]
-        words, fault = (
-            scene.captions[0].lower().rstrip(".").replace(",", "").split(),
-            self.faults.get(scene.image_id, ""),
-        )
-        alphas = torch.full((len(words) + 1, 14, 14), 1e-3)
-        named = [index for index, thing in enumerate(scenes.mentions(words, scene)) if thing is not None]
-        for index in named:
-            mask = scene.masks[scenes.mentions(words, scene)[index]]
-            if fault == "one peak beside" and index == named[-1]:
-                mask = ~mask
-            # The cell that the object fills most; all its light is there.
-            alphas[index].view(-1)[torch.from_numpy(mask).float().view(14, 16, 14, 16).mean((1, 3)).argmax()] = 1
-        if fault == "one word wrong":
-            words = [
-                "small" if word in ("big", "large") else "big" if word in ("small", "little") else word
-                for word in words
-            ]
-        return [Caption(words, -1.0, alphas / alphas.sum((1, 2), keepdim=True), torch.ones(len(alphas)))]
-
-
-def test_exemplary_scenes_are_right_and_lit_where_they_should_be():
-    faults = {"test-000000": "one word wrong", "test-000001": "one peak beside", "test-000003": "one peak beside"}
-    found = maps.exemplary(Planted(faults), beam=1)
-    for expected in ("test-000002", "test-000004", "test-000005"):
-        scene, caption = next(found)
-        assert scene.image_id == expected
-        assert scenes.exact_match(caption.words, scene)
-
-
-def test_a_model_without_an_exemplary_scene_is_named(monkeypatch):
-    few = scenes.load(0, 0, 3)
-    monkeypatch.setattr(scenes, "load", lambda train, dev: few)
-    with pytest.raises(SatlibError, match="train the model for longer"):
-        next(maps.exemplary(Planted({f"test-{number:06}": "one word wrong" for number in range(3)}), beam=1))
-
-
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(("away", "hit"), [(14, True), (15, False)])
-def test_pointing_tolerates_15_pixels(away, hit, turned):
-    """The first cell of 4x4 has its centre at (27.5, 27.5): one pixel 14.5 or 15.5 away from it."""
-    one = np.zeros((224, 224), dtype=bool)
-    one[27, 28 + away] = True
-    assert maps.cells(one.T if turned else one, (4, 4))[1][0, 0] == hit
-
-
-def captions_looking(look):
-    """The true captions of some scenes, with maps made by look(mask of the object that the word names, or None)."""
-    data = scenes.load(0, 0, 12)
-    captions = {}
-    for example in data.examples:
-        words = scenes.grammar.split(example.references[0])
-        masks = scenes.scene(example.image_id).masks
-        numbers = scenes.mentions(words, scenes.scene(example.image_id))
-        maps = [look(None if number is None else masks[number]) for number in numbers]
-        alphas = torch.tensor(np.stack([*maps, maps[-1]]))
-        captions[example.image_id] = Caption(words, 0.0, alphas, torch.ones(len(alphas)))
-    return data, captions
-
-
-def cells(of):
-    weights = of.reshape(7, 32, 7, 32).mean((1, 3)) if of is not None else np.ones((7, 7))
-    return weights / weights.sum()
-
-
-class TestScenes:
-    def test_maps_that_look_at_what_is_named(self):
-        found = maps.summary(maps.ground(*captions_looking(cells)))
-        overall = found["all"]
-        assert overall["pointing"] > 95
-        assert overall["mass"] > 2 * overall["mass_chance"]
-        assert overall["pointing"] > overall["pointing_still"] > overall["pointing_chance"]
-        assert set(found["by class"]) == {"size", "colour", "shape", "texture"}
-        assert sum(figures["words"] for figures in found["by class"].values()) == overall["words"]
-        assert all(figures["words"] >= 5 for figures in found["by word"].values())
-
-    def test_maps_that_look_nowhere_are_at_chance(self):
-        overall = maps.summary(maps.ground(*captions_looking(lambda of: np.full((7, 7), 1 / 49))))["all"]
-        assert overall["mass"] == pytest.approx(overall["mass_chance"])
-        assert overall["mass_still"] == pytest.approx(overall["mass_chance"])
-
-    def test_maps_that_look_away(self):
-        away = lambda of: cells(None if of is None else ~of & (cells(of) == 0).repeat(32, 0).repeat(32, 1))  # noqa: E731
-        overall = maps.summary(maps.ground(*captions_looking(away)))["all"]
-        assert overall["mass"] == pytest.approx(0)
-        assert overall["pointing"] < overall["pointing_chance"]
-
-    @pytest.mark.parametrize("attention", ["soft", "none"])
-    def test_an_evaluation_has_the_same_pointing(self, monkeypatch, tmp_path, attention):
-        monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR is not needed
-        data, captions = captions_looking(cells)
-        monkeypatch.setattr(evaluate, "generate", lambda *_: captions)
-        chosen = recipe.load("scenes-soft", [f"decoder.attention={attention}"])
-        captioner = Captioner(chosen, Vocabulary(["a"]), encoders.create("small", pretrained=False))
-        figures = evaluate.evaluate(captioner, data, None, "test")["metrics"]
-        assert figures["exact match"] == 100
-        if attention == "none":
-            assert "pointing" not in figures
-        else:
-            overall = maps.summary(maps.ground(data, captions))["all"]
-            assert figures["pointing"] == overall["pointing"]
-            assert figures["pointing strict"] == overall["pointing strict"]
-            assert figures["pointing by chance"] == overall["pointing_chance"]
-
-    def test_render_and_figure(self, tmp_path):
-        found = maps.summary(maps.ground(*captions_looking(cells)))
-        text = maps.render(found)
-        assert f"{found['all']['pointing']:.1f}" in text
-        assert all(name in text for name in ("size", "colour", "shape", "texture"))
-        plots.save(plots.ground_figure(found), tmp_path / "maps.png")
-        assert Image.open(tmp_path / "maps.png").width > 1000
-
-
-def test_words_that_are_false_of_what_their_phrase_describes():
-    """A scene's true caption with words put wrong: another shape in one phrase, nothing wrong in the other."""
-    for example in scenes.load(0, 0, 12).examples:
-        scene = scenes.scene(example.image_id)
-        first, second = scene.objects
-        wrong = next(shape for shape in scenes.grammar.SHAPES if shape not in (first.shape, second.shape))
-        words = f"a {first.size} {first.colour} {wrong} above a {second.size} {second.colour} {second.shape}".split()
-        (target,) = maps.scene_mistakes(example, words)
-        assert (target.index, target.kind) == (3, "shape")
-        assert (target.mask == scene.masks[0]).all()
-        assert not maps.scene_mistakes(example, [*words[:3], first.shape, *words[4:]])
-        assert all(target.index != each.index for each in maps.scene_targets(example, words))
-        assert not maps.scene_mistakes(example, ["a", "white", "dog"])
+    alpha = torch.tensor([[0.5, 0.0], [0.5, 0.0]])
+    for region, mass, area, hits in (
+        (box(0, 0, 0.5, 1), 7 / 8, 1 / 2, (1, 0, 1)), (box(0, 0, 0.25, 1), 1 / 2, 1 / 4, (1, 0, 1)),
+        (box(0.5, 0, 1, 1), 1 / 8, 1 / 2, (0, 1, 0)),
+    ):  # fmt: skip
+        expected = (mass, area, (mass + area) / 2, *hits)
+        assert measures(alpha, region) == pytest.approx(dict(zip(maps.MEASURES, expected, strict=True)))
+        assert measures(3 * alpha, region) == measures(alpha, region)  # a map is divided by its sum
+        assert set(measures(alpha, region, peaked=False)) == set(maps.MEASURES[:3])
 
 
 def test_interpolation_by_hand():
@@ -192,6 +60,241 @@ def test_interpolation_by_hand():
     torch.testing.assert_close(maps.interpolation(2, 4), expected)
 
 
-def test_photographs_have_no_masks():
-    with pytest.raises(SatlibError, match="give boxes"):
-        maps.ground(CaptionSet("photos", ()), {})
+def test_pixels_of_boxes():
+    """A box has each pixel that it touches: a thin one has a column, and one along the edges of pixels no more than it covers."""
+    assert box(0.3, 0, 0.30001, 1).sum() == 224
+    assert box(0.5, 0.5, 0.75, 0.75).sum() == 56**2
+    assert maps.in_boxes([(0, 0, 0.5, 1), (0.25, 0, 0.5, 0.5)]).mean() == 0.5  # a pixel counts once
+
+
+def by_loops(alpha, mask):
+    """(mass, peak) with every pixel visited."""
+    height, width = len(alpha), len(alpha[0])
+
+    def around(pixel, cells):
+        at = min(max((pixel + 0.5) * cells / 224 - 0.5, 0.0), cells - 1.0)
+        low = min(int(at), max(cells - 2, 0))
+        return low, min(low + 1, cells - 1), at - low
+
+    total = inside = 0.0
+    best, hit = -1.0, False
+    for y in range(224):
+        above, below, down = around(y, height)
+        for x in range(224):
+            before, after, right = around(x, width)
+            upper = (1 - right) * alpha[above][before] + right * alpha[above][after]
+            lower = (1 - right) * alpha[below][before] + right * alpha[below][after]
+            value = (1 - down) * upper + down * lower
+            total, inside = total + value, inside + value * mask[y, x]
+            if value > best + 1e-12:
+                best, hit = value, mask[y, x]
+    return inside / total, hit
+
+
+@settings(max_examples=5, phases=(Phase.generate,))  # shrinking would take minutes
+@given(st.integers(1, 5), st.integers(2, 5), st.integers(0, 10**6))
+def test_against_loops_over_pixels(height, width, seed):
+    random = np.random.default_rng(seed)
+    alpha = torch.tensor(random.dirichlet(np.ones(height * width)).reshape(height, width))
+    mask = random.random((224, 224)) < 0.3
+    found = measures(alpha, mask)
+    mass, hit = by_loops(alpha.tolist(), mask)
+    assert found["mass"] == pytest.approx(mass)
+    assert found["peak"] == hit
+    direct = functional.interpolate(alpha[None, None], size=(224, 224), mode="bilinear", align_corners=False)[0, 0]
+    torch.testing.assert_close(maps.upsample(alpha), direct / direct.sum())
+
+
+def measured(mass, even, *kinds, image="a.jpg"):
+    return Measurement(image, "dog", kinds, {"mass": mass, "mass even": even, "mass mean map": 0.0})
+
+
+def test_means_by_hand():
+    words = [measured(0.2, 0.1, "people"), measured(0.4, 0.1, "people", "other"), measured(0.6, 0.4, "animals")]
+    found = maps.summary(words)
+    assert found["all"] == pytest.approx(
+        {"words": 3, "mass": 40, "mass even": 20, "mass mean map": 0}
+    )  # a single image has no interval
+    kinds = {kind: (means["words"], round(means["mass"], 9)) for kind, means in found["by kind"].items()}
+    assert list(kinds.items()) == [("people", (2, 30)), ("animals", (1, 60)), ("other", (1, 40))]
+    assert maps.summary([]) == {"all": {"words": 0}, "by kind": {}}
+
+
+def test_intervals_resample_images():
+    """Against a bootstrap with loops: images with 1 to 4 words; every seventh has a word of a rare kind."""
+    rng = np.random.default_rng(1)
+    by_image = []
+    for image in range(40):
+        words = [measured(*rng.random(2).tolist(), "people", image=f"{image}.jpg") for _ in range(1 + image % 4)]
+        by_image.append(words + [measured(*rng.random(2).tolist(), "rare", image=f"{image}.jpg")] * (image % 7 == 0))
+    found = maps.summary([word for words in by_image for word in words])
+    for group, kind in ((found["all"], None), (found["by kind"]["rare"], "rare")):
+        means, gains = [], []
+        for _ in range(2000):
+            drawn = [by_image[i] for i in rng.integers(0, 40, 40)]
+            values = [word.values for words in drawn for word in words if kind is None or kind in word.kinds]
+            if values:
+                means.append(100 * np.mean([each["mass"] for each in values]))
+                gains.append(100 * np.mean([each["mass"] - each["mass even"] for each in values]))
+        for interval, resampled in (
+            (group["intervals"]["mass"], means),
+            (group["gains"]["mass - mass even"][1:], gains),
+        ):
+            expected = np.percentile(resampled, (2.5, 97.5))
+            assert interval == pytest.approx(expected, abs=0.15 * np.ptp(expected))
+
+
+class TestScenes:
+    def looking(self, look):
+        """The true captions of some scenes, with maps made by look(mask of the object that the word names, or None)."""
+        data, captions = scenes.load(0, 0, 12), {}
+        for example in data.examples:
+            scene = scenes.scene(example.image_id)
+            words = scenes.grammar.split(example.references[0])
+            masks = [None if number is None else scene.masks[number] for number in scenes.mentions(words, scene)]
+            alphas = torch.tensor(np.stack([look(mask) for mask in [*masks, None]]))
+            captions[example.image_id] = Caption(words, 0.0, alphas, torch.ones(len(alphas)))
+        return data, captions
+
+    def on_it(self, mask):
+        weights = np.ones((7, 7)) if mask is None else mask.reshape(7, 32, 7, 32).mean((1, 3))
+        return weights / weights.sum()
+
+    def test_maps_that_look_at_what_is_named(self):
+        data, captions = self.looking(self.on_it)
+        found = maps.summary(maps.measure_all(data.examples, captions))
+        assert found["all"]["peak"] > 80
+        assert found["all"]["mass"] > 2 * found["all"]["mass mean map"] > 2 * found["all"]["mass even"]
+        assert set(found["by kind"]) == {"size", "colour", "shape", "texture"}
+
+    def test_maps_that_look_nowhere_or_away(self):
+        even = maps.summary(maps.measure_all(*self.examples(lambda mask: np.full((7, 7), 1 / 49))))["all"]
+        assert even["mass"] == pytest.approx(even["mass even"])
+        away = lambda mask: self.on_it(None if mask is None else ~mask)  # noqa: E731
+        overall = maps.summary(maps.measure_all(*self.examples(away)))["all"]
+        assert overall["mass"] < overall["mass even"]
+        assert overall["peak"] < 5
+
+    def examples(self, look):
+        data, captions = self.looking(look)
+        return data.examples, captions
+
+    @pytest.mark.parametrize("attention", ["soft", "none"])
+    def test_an_evaluation_and_ground_have_the_same_peak(self, monkeypatch, attention):
+        data, captions = self.looking(self.on_it)
+        monkeypatch.setattr(evaluate, "generate", lambda *_: captions)
+        monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+        captioner = Captioner(
+            tiny.the_recipe(f"decoder.attention={attention}"), Vocabulary(["a"]), encoders.create("tiny")
+        )
+        found = evaluate.evaluate(captioner, data, None, "test")
+        assert found["metrics"]["exact match"] == 100
+        assert found["recipe"]["decoder"]["attention"] == attention
+        report = maps.ground(captioner, data, None, maps.covered(data, data.examples, None), captions)
+        assert report["generated"]["all"].get("peak") == found["metrics"].get("peak")
+        assert ("peak" in found["metrics"]) == (attention == "soft")
+
+    def test_words_that_are_false_of_what_their_phrase_describes(self):
+        """A scene's true caption with words put wrong: another shape in one phrase, nothing wrong in the other."""
+        for example in scenes.load(0, 0, 12).examples:
+            scene = scenes.scene(example.image_id)
+            first, second = scene.objects
+            wrong = next(shape for shape in scenes.grammar.SHAPES if shape not in (first.shape, second.shape))
+            words = (
+                f"a {first.size} {first.colour} {wrong} above a {second.size} {second.colour} {second.shape}".split()
+            )
+            (target,) = maps.scene_mistakes(example, words)
+            assert (target.index, target.kinds) == (3, ("shape",))
+            assert (target.mask == scene.masks[0]).all()
+            assert not maps.scene_mistakes(example, [*words[:3], first.shape, *words[4:]])
+            assert all(target.index != each.index for each in maps.scene_targets(example, words))
+            assert not maps.scene_mistakes(example, ["a", "white", "dog"])
+
+
+REFERENCES = (
+    "A child in a pink dress near the hills.",
+    "The girl's dress, which is pink.",
+    "A caption that nobody annotated",
+)
+WORDS = ("a", "child", "in", "dress", "pink", "the", "is")
+CHILD_BOX, DRESS_BOX = (0.1, 0.1, 0.3, 0.9), (0.1, 0.5, 0.3, 0.7)
+
+
+class Reader:
+    """Annotation vectors that only the image id decides."""
+
+    def read(self, image_ids):
+        seeds = (torch.Generator().manual_seed(int(name[:2])) for name in image_ids)
+        return torch.stack([torch.randn(4, tiny.DIM, generator=seed) for seed in seeds])
+
+
+class TestBoxes:
+    @pytest.fixture
+    def entities(self, tmp_path):
+        """The annotations of two of three photographs."""
+        files = {number: (annotation(), [GIRL, CHILD]) for number in ("17", "18")}
+        return Entities(entities_files.write(tmp_path / "entities", files))
+
+    def captioner(self, *changes):
+        return Captioner(tiny.the_recipe(*changes), Vocabulary(WORDS), encoders.create("tiny")).eval()
+
+    def test_words_that_are_measured(self, entities):
+        child, dress = maps.in_boxes([CHILD_BOX]), maps.in_boxes([DRESS_BOX])
+        expected = [
+            [(1, ("people",), child), (5, ("clothing",), dress)],  # the hills have no box
+            [(1, ("people",), child), (2, ("clothing", "other"), dress)],
+            None,
+        ]
+        for text, targets in zip(REFERENCES, expected, strict=True):
+            found = maps.box_targets(entities, "17_x.jpg", re.findall(r"[\w']+", text.lower()), reference=True)
+            assert (found is None) == (targets is None)
+            for target, (index, kinds, mask) in zip(found or [], targets or [], strict=True):
+                assert (target.index, target.kinds) == (index, kinds)
+                assert (target.mask == mask).all()
+        # Entities writes "girl 's", so "girl" is a last word; a generated word has the boxes of all its phrases
+        said = maps.box_targets(entities, "17_x.jpg", ["dress", "on", "the", "girl", "dress"])
+        assert [(target.index, target.kinds) for target in said] == [
+            (0, ("clothing", "other")), (3, ("people",)), (4, ("clothing", "other"))
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("attention", ["soft", "hard"])
+    def test_maps_of_true_captions(self, attention):
+        """Against the decoder given one caption at a time, without padding, its words looked up by hand."""
+        captioner = self.captioner(f"decoder.attention={attention}")
+        a = Reader().read(["17", "18"])
+        captions = maps.forced(captioner, a, [REFERENCES[:2], REFERENCES[1:]])
+        for image, references in enumerate((REFERENCES[:2], REFERENCES[1:])):
+            for caption, reference in zip(captions[image], references, strict=True):
+                assert caption.words == re.findall(r"[\w']+", reference.lower())
+                ids = [2 + WORDS.index(word) if word in WORDS else 1 for word in caption.words] + [0]
+                output = captioner.decoder(a[image : image + 1], torch.tensor([ids]))
+                torch.testing.assert_close(caption.alphas.flatten(1), output.alphas[0])
+                torch.testing.assert_close(caption.betas, output.betas[0])
+                log_p = sum(output.logits[0, t].log_softmax(0)[word].item() for t, word in enumerate(ids))
+                assert caption.log_probability == pytest.approx(log_p, rel=1e-5)
+
+    @pytest.mark.parametrize("attention", ["soft", "none"])
+    def test_a_split(self, entities, tmp_path, attention):
+        examples = tuple(Example(f"{number}_x.jpg", "test", REFERENCES) for number in (17, 18, 19))
+        data, captioner = CaptionSet("photos", examples), self.captioner(f"decoder.attention={attention}")
+        covered = maps.covered(data, examples, entities)
+        assert [example.image_id for example in covered] == ["17_x.jpg", "18_x.jpg"]
+        caption = Caption(["a", "pink", "dress"], 0.0, torch.full((4, 2, 2), 0.25), torch.ones(4))
+        generated = {example.image_id: caption for example in covered}
+        report = maps.ground(captioner, data, Reader(), covered, generated, entities, progress=False)
+        assert report["counts"] == {"images": 2, "references": 4, "references not found": 2}
+        overall = report["true"]["all"]
+        assert (overall["words"], report["generated"]["all"]["words"]) == (8, 2)
+        assert overall["mass even"] == pytest.approx(100 * (45 * 180 + 45 * 46) / 2 / 224**2, rel=0.03)
+        assert ("peak" in overall) == (attention == "soft")
+        assert math.isclose(overall["mass"], overall["mass even"], rel_tol=1e-6) == (attention == "none")
+        assert f"{overall['mass']:.1f}" in maps.render(report)
+        plots.save(plots.ground_figure(report["true"]), tmp_path / "maps.png")
+        assert Image.open(tmp_path / "maps.png").width > 1000
+
+    def test_photographs_without_boxes_are_refused(self, entities):
+        data = CaptionSet("photos", (Example("20_x.jpg", "test", REFERENCES),))
+        with pytest.raises(SatlibError, match="--entities"):
+            maps.covered(data, data.examples, None)
+        with pytest.raises(SatlibError, match="has none of these 1 images"):
+            maps.covered(data, data.examples, entities)
