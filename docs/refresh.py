@@ -16,7 +16,6 @@ DOCS = Path(__file__).resolve().parent
 MAP = ("<!-- output of docs/refresh.py -->\n", "<!-- end of the output -->")
 TABLE = ("<!-- output of satlib table --markdown -->\n", "<!-- end of the table -->")
 LIVE = ("<!-- output of docs/refresh.py -->\n", "<!-- end of the live page -->")
-INVENTIONS = ("<!-- output of satlib table --inventions --markdown -->\n", "<!-- end of that table -->")
 # From the bottom to the top: each imports only what is above it in the table.
 ROOMS = (
     "satlib/errors.py", "satlib/files", "satlib/recipe.py", "satlib/data", "satlib/model", "satlib/evaluation", "satlib/beyond",
@@ -46,10 +45,9 @@ def rooms() -> str:
     return "\n".join(lines) + "\n"
 
 
-def results(inventions: bool = False) -> str:
+def results() -> str:
     """What `satlib table --markdown` prints of the evaluations that come with satlib."""
-    rows = table.rows(shipped.evaluations(), "test")
-    return table.render(rows, "markdown", inventions=inventions).strip() + "\n"
+    return table.render(table.rows(shipped.evaluations()), markdown=True).strip() + "\n"
 
 
 def live(address: str | None) -> str:
@@ -87,4 +85,3 @@ if __name__ == "__main__":
     put(DOCS / "design.md", MAP, rooms())
     put(DOCS / "results.md", TABLE, results())
     put(DOCS.parent / "README.md", LIVE, live(address_of_live_page()))
-    put(DOCS / "results.md", INVENTIONS, results(inventions=True))

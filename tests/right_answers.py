@@ -389,9 +389,7 @@ def best_lie(references):
             changed = " ".join([*words[:place], OPPOSITES.get(word, word), *words[place + 1 :]])
             if scenes.grammar.parse(changed) != scenes.grammar.parse(references[0]):
                 tried.append(changed)
-    return max(
-        tried, key=lambda caption: metrics.bleu({"": [caption]}, {"": references})["BLEU-4 (no brevity penalty)"]
-    )
+    return max(tried, key=lambda caption: metrics.bleu({"": caption}, {"": references})["BLEU-4 (no brevity penalty)"])
 
 
 @right("8.1")

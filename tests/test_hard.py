@@ -288,7 +288,7 @@ class TestTraining:
             look: evaluate.evaluate(captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False)
             for look in ("expected", "probable", "sample")
         }
-        assert [evaluated["look"] for evaluated in found.values()] == list(found)
+        assert [evaluated["recipe"]["decoding"]["look"] for evaluated in found.values()] == list(found)
         assert captioner.decoder.attention.look == "expected"  # as it was
 
 

@@ -176,7 +176,7 @@ class TestCaptions:
         ]
         split = [caption.split() for caption in captions], [[line.split() for line in lines] for lines in references]
         theirs = metrics.bleu(
-            {str(i): [caption] for i, caption in enumerate(captions)},
+            {str(i): caption for i, caption in enumerate(captions)},
             {str(i): lines for i, lines in enumerate(references)},
         )
         assert 20 < theirs["BLEU-4"] < 60

@@ -166,7 +166,7 @@ def test_the_command_that_computes_missing_features_is_named_in_full(own, tmp_pa
     assert cli.main([*train, "--set", "training.epochs=1", "--set", "data.min_count=1"]) == 0
 
 
-def test_another_data_set_is_evaluated_and_grounded(own, tmp_path, monkeypatch, capsys):
+def test_another_data_set_is_evaluated(own, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["evaluate", "scenes-soft", "--data-set", str(own), "--split", "train", "--json", "--quiet"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -174,17 +174,6 @@ def test_another_data_set_is_evaluated_and_grounded(own, tmp_path, monkeypatch, 
     assert (said["data"], said["images"]) == ("mine", 3)
     assert "captions" not in said
     assert set(json.loads((tmp_path / said["file"]).read_text())["captions"]) == {f"train-{n:06}.png" for n in range(3)}
-    boxes = {
-        "categories": [{"id": 1, "name": "circle"}, {"id": 2, "name": "square"}, {"id": 3, "name": "star"}],
-        "images": [{"id": n, "file_name": f"train-{n:06}.png", "width": 224, "height": 224} for n in range(3)],
-        "annotations": [
-            {"image_id": n, "category_id": kind, "bbox": [0, 0, 224, 224]} for n in range(3) for kind in (1, 2, 3)
-        ],
-    }
-    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
-    given = ["ground", "scenes-soft", "--data-set", str(own), "--split", "train", "--boxes", "boxes.json"]
-    assert cli.main(given) == 0
-    assert "runs/scenes-soft/mine/ground-train.json" in capsys.readouterr().out
 
 
 class TestHeic:

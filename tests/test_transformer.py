@@ -17,7 +17,7 @@ from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import END
 from satlib.errors import SatlibError
-from satlib.evaluation import evaluate, grounding, maps, plots, table
+from satlib.evaluation import plots
 from satlib.model import search
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import TransformerDecoder, positions
@@ -180,17 +180,6 @@ class TestRuns:
         assert "blue" in captions[1].words
         assert captions[0].alphas.shape == (len(captions[0].words) + 1, 2, 2)
 
-    def test_evaluation_and_grounding(self, run):
-        trained, folder = run
-        result = evaluate.evaluate(trained, tiny.data(), tiny.Reader(), progress=False)
-        assert result["decoder"] == "transformer"
-        (row,) = table.rows([evaluate.save(result, folder)])[-1:]
-        assert row.model == "satlib: tiny, tiny (whole), soft, Transformer, beam 2"
-        a = tiny.Reader().read(["test-0"])
-        (caption,) = grounding.forced(trained, a, [["A red circle on the left."]])[0]
-        ids = torch.tensor([[*trained.vocabulary.encode("A red circle on the left."), END]])
-        torch.testing.assert_close(caption.alphas.flatten(1), trained.decoder(a, ids).alphas[0])
-
     def test_a_run_begins_with_it(self, run, tmp_path):
         chosen = starting.fitted(tiny.the_recipe(), run[1])
         assert (chosen.decoder.kind, chosen.decoder.heads) == ("transformer", 2)
@@ -237,21 +226,6 @@ class TestRuns:
         sharp = steering.steered(captioner.decoder, 0.01).maps(a, ids)[:, 0, 0]  # the first layer: its queries stay
         torch.testing.assert_close(sharp.argmax(2), captioner.decoder.maps(a, ids)[:, 0, 0].argmax(2))
         assert (sharp.amax(2) > captioner.decoder.maps(a, ids)[:, 0, 0].amax(2)).all()
-
-    def test_the_mean_of_the_heads_maps_is_the_captions_map(self, run):
-        captioner, reader = run[0], tiny.Reader()
-        captions = evaluate.generate(captioner, reader, tiny.data().split("test"), progress=False)
-        heads = maps.of_heads(captioner, reader, captions)
-        config = captioner.recipe.decoder
-        assert len(heads) == config.layers * config.heads > 1
-        for image_id, caption in captions.items():
-            each = torch.stack([of_head[image_id].alphas for of_head in heads.values()])
-            torch.testing.assert_close(each.mean(0), caption.alphas)
-            assert not torch.allclose(each[0], each[1])
-        ids = torch.tensor([[*captioner.vocabulary.encode(caption.text), END]])
-        every = captioner.decoder.maps(captioner.annotations(reader.read([image_id])), ids)[0]
-        torch.testing.assert_close(heads["layer 1, head 2"][image_id].alphas.flatten(1), every[:, 0, 1])
-        assert maps.of_heads(tiny.decided(), reader, captions) == {}  # an LSTM
 
     def test_a_caption_is_read_word_by_word(self, run):
         captioner, a = run[0], tiny.Reader().read(["test-0"])
