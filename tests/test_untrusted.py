@@ -11,7 +11,7 @@ from satlib.data import karpathy
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
 from satlib.files import weights
-from satlib.files.reading import decode
+from satlib.files.reading import decode, read_json
 from satlib.files.weights import read_safetensors, write_safetensors
 from satlib.model import shipped
 from satlib.model.captioner import Captioner, Header
