@@ -221,16 +221,3 @@ def test_a_photograph_of_one_pixel_by_thousands(size, view):
     photo = Image.new("RGB", size)
     figure = plots.attention_figure(photo, ["line"], maps(2), view=view)
     assert titles(figure)[1:3] == ["line", plots.END_LABEL]
-
-
-def test_a_search_has_a_panel_for_each_hyperparameter():
-    states = ("finished", "stopped early", "finished")
-    history = [
-        {"state": state, "value": value, "values": {"rate": 10.0**-number, "attention": "soft"}}
-        for number, (state, value) in enumerate(zip(states, (20.0, None, 22.0), strict=True))
-    ]
-    axes = plots.search_figure(history, "dev BLEU-4").axes
-    assert [(axis.get_xlabel(), axis.get_xscale()) for axis in axes] == [
-        ("trial", "linear"), ("rate", "log"), ("attention", "linear")
-    ]  # fmt: skip
-    assert axes[1].lines[0].get_xydata().tolist() == [[1.0, 20.0], [0.01, 22.0]]

@@ -230,7 +230,7 @@ def tune(options: argparse.Namespace) -> None:
     captions, root = _captions(recipe, options)
     reader = _training_reader(recipe, captions, root)
     tuning.tune(recipe, captions, reader, folder, space, options.trials, device.choose(options.device))
-    print(f"all trials are in {folder / 'history.json'}, with a plot in {folder / 'history.png'}")
+    print(f"all trials are in {folder / 'history.json'}")
     if (folder / "best.toml").is_file():
         print(f"the best recipe so far is {folder / 'best.toml'}; next: satlib train {folder / 'best.toml'}")
 

@@ -1,4 +1,4 @@
-"""Figures of attention (section 5.4), of training runs and searches: for the screen, a notebook or a PNG file.
+"""Figures of attention (section 5.4), and of training runs: for the screen, a notebook or a PNG file.
 
 Figures are matplotlib objects made without pyplot: no window, no global state, and the same input gives the same bytes. Lines
 differ by marker and dash as well as by colour, so figures are readable without colour vision.
@@ -218,7 +218,7 @@ def ground_figure(summary: Mapping[str, Any]) -> Figure:
     return figure
 
 
-# --- Runs and searches --------------------------------------------------------------------------------------------------
+# --- Training runs ------------------------------------------------------------------------------------------------------
 
 
 def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
@@ -257,40 +257,6 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         _plain_axes(axis)
     _legend(figure, left, right)
-    return figure
-
-
-def search_figure(history: Sequence[Mapping[str, Any]], measure: str) -> Figure:
-    """Draw a search (`tune`): the score of each trial in order, and against each hyperparameter that varied.
-
-    The axis of a hyperparameter is logarithmic if its values are positive and span a factor of 8 or more.
-
-    Args:
-        history: the trials, as in `history.json`; trials without a score are left out.
-        measure: the name of the score, for the axis.
-    """
-    names = ["trial", *history[0]["values"]]
-    columns = min(4, len(names))
-    rows = math.ceil(len(names) / columns)
-    figure = NotebookFigure(figsize=(3.1 * columns, 0.5 + 2.5 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axis, name in zip(axes, names, strict=False):
-        x: list[Any] = [number if name == "trial" else trial["values"][name] for number, trial in enumerate(history, 1)]
-        x = [str(value) if isinstance(value, str | bool) else value for value in x]
-        for state, marker, color in (("finished", "o", _DEV), ("stopped early", "D", _BLEU)):
-            chosen = [i for i, trial in enumerate(history) if trial["state"] == state and trial["value"] is not None]
-            y = [history[i]["value"] for i in chosen]
-            fill = "full" if state == "finished" else "none"
-            axis.plot([x[i] for i in chosen], y, marker, color=color, fillstyle=fill, label=state)
-        if all(isinstance(value, float) and value > 0 for value in x) and max(x) >= 8 * min(x):
-            axis.set_xscale("log")
-        axis.set_xlabel(name, fontsize=9)
-        _plain_axes(axis)
-    for axis in axes[len(names) :]:
-        axis.set_visible(False)
-    for axis in axes[::columns]:
-        axis.set_ylabel(measure)
-    _legend(figure, axes[0])
     return figure
 
 

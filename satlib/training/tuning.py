@@ -1,7 +1,7 @@
 """Hyperparameter search with Optuna (section 4.3 mentions one): each trial is a training run, scored on the dev split.
 
 A search is a folder: `journal.log` (Optuna's own record, read when the search resumes), a run for each trial, `history.json`,
-`history.png`, and `best.toml`, the best recipe so far. Trials that fall behind the median are pruned, and so are trials whose
+and `best.toml`, the best recipe so far. Trials that fall behind the median are pruned, and so are trials whose
 loss diverges; `history.json` calls both "stopped early". The same command resumes an interrupted search, beginning with the
 interrupted trial. The test split is not used.
 """
@@ -21,7 +21,6 @@ from satlib import recipe
 from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Reader
 from satlib.errors import Diverged, SatlibError
-from satlib.evaluation import plots
 from satlib.files.atomic import write_json, write_text
 from satlib.recipe import Recipe
 from satlib.training import loop
@@ -246,7 +245,4 @@ def _write_history(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[
     if finished:
         best = max(finished, key=lambda trial: trial["value"])
         write_text(folder / "best.toml", recipe.from_dict(_changed(chosen, best["values"])).to_toml())
-    measure = {"bleu4": "dev BLEU-4", "nll": "minus dev NLL", "reward": "dev reward"}[chosen.training.select]
-    if history:
-        plots.save(plots.search_figure(history, measure), folder / "history.png")
     return history
