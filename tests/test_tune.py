@@ -5,7 +5,6 @@ import math
 
 import pytest
 import tiny
-from PIL import Image
 
 from satlib import recipe
 from satlib.errors import Diverged, SatlibError
@@ -51,8 +50,6 @@ class TestSearch:
         assert found.training.learning_rate == best["values"]["training.learning_rate"]
         assert found.decoder.energy == best["values"]["decoder.energy"]
         assert found.training.learning_rate > 1e-3  # three short epochs: small steps get nowhere
-
-    def test_it_is_drawn(self, folder):
 
     def test_again_is_done_and_more_goes_on(self, folder):
         before = json.loads((folder / "history.json").read_text())
