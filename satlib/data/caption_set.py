@@ -15,15 +15,8 @@ from satlib.errors import SatlibError
 MAX_REFERENCES = 5
 SPLITS = ("train", "dev", "test")
 # Split names of other tools. Karpathy's restval is the part of COCO's val2014 that he adds to training.
-SPLIT_NAMES = {
-    "train": "train",
-    "restval": "train",
-    "dev": "dev",
-    "val": "dev",
-    "valid": "dev",
-    "validation": "dev",
-    "test": "test",
-}
+SPLIT_NAMES = dict(zip(SPLITS, SPLITS, strict=True)) | {"restval": "train"}
+SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validation"), "dev")
 
 
 @dataclass(frozen=True)
@@ -63,11 +56,6 @@ class CaptionSet:
         """The number of images in all splits."""
         return len(self.examples)
 
-    @property
-    def where(self) -> str:
-        """The place of the images, in words."""
-        return "drawn, needs no files" if self.home is None else str(self.home)
-
     def split(self, name: str) -> tuple[Example, ...]:
         """The examples of one split, in order; empty if the set has none.
 
@@ -81,7 +69,7 @@ class CaptionSet:
     def shortened(self, train_images: int) -> "CaptionSet":
         """The set with only this many training images, from the first; 0 means all."""
         unused = set(self.split("train")[train_images:] if train_images else ())
-        return replace(self, examples=tuple(one for one in self.examples if one not in unused)) if unused else self
+        return replace(self, examples=tuple(e for e in self.examples if e not in unused)) if unused else self
 
     def vocabulary(self, size: int, min_count: int) -> Vocabulary:
         """The vocabulary of the training captions (`Vocabulary.from_captions`)."""
@@ -89,17 +77,10 @@ class CaptionSet:
         return Vocabulary.from_captions(captions, size, min_count)
 
     def photo(self, example: Example) -> Image.Image:
-        """The image of an example in RGB, read from its file or drawn.
-
-        Raises:
-            SatlibError: the file is missing or cannot be read.
-        """
+        """The image of an example in RGB, read from its file or drawn; errors as for `images.open_photo`."""
         if example.path is not None:
             return images.open_photo(example.path)
-        if self.draw is None:
-            raise SatlibError(
-                f"image {example.image_id} of {self.name} has no file and cannot be drawn; load the data set again"
-            )
+        assert self.draw is not None, f"image {example.image_id} of {self.name} has no file and cannot be drawn"
         return self.draw(example)
 
     def image(self, image_id: str) -> Image.Image:
@@ -114,35 +95,20 @@ class CaptionSet:
 # --- What every source uses to make a caption set ---------------------------------------------------------------------
 
 
-def clean(caption: str, where: str) -> str:
-    """A caption with each run of white space replaced by one space, none at the ends.
-
-    Raises:
-        SatlibError: it contains no word; the message starts with `where`.
-    """
-    if not tokenise(caption):
-        raise SatlibError(f"{where}: the caption contains no word; write one or delete the caption")
-    return " ".join(caption.split())
+def clean(captions: Iterable[str]) -> list[str]:
+    """Captions on one line each, with single spaces; those without a word are left out."""
+    return [" ".join(caption.split()) for caption in captions if tokenise(caption)]
 
 
-def clean_all(captions: Iterable[str], where: str) -> list[str]:
-    """Clean the captions of a large published file; drop the few that contain no word, since users cannot correct them.
-
-    `assemble` still rejects an image that has no caption left.
-    """
-    return [clean(caption, where) for caption in captions if tokenise(caption)]
-
-
-def split_name(name: object, where: str) -> str:
+def split_name(name: str, where: str) -> str:
     """Our name of a split.
 
     Raises:
         SatlibError: the split is unknown.
     """
-    split = SPLIT_NAMES.get(name.strip().lower()) if isinstance(name, str) else None
-    if split is None:
+    if name.strip().lower() not in SPLIT_NAMES:
         raise SatlibError(f"{where}: unknown split {name!r}; write train, dev or test")
-    return split
+    return SPLIT_NAMES[name.strip().lower()]
 
 
 def require_files(paths: Iterable[Path], layout: str) -> None:
@@ -151,31 +117,23 @@ def require_files(paths: Iterable[Path], layout: str) -> None:
     Raises:
         SatlibError: paths are missing; the message lists them and the expected layout.
     """
-    missing = [str(path) for path in paths if not path.exists()]
-    if missing:
+    if missing := [str(path) for path in paths if not path.exists()]:
         raise SatlibError(f"missing: {', '.join(missing)}; expected layout: {layout}")
 
 
 def absent(examples: Iterable[Example]) -> list[Example]:
     """The examples whose image file is missing. Lists each folder once and opens no file."""
-    listings: dict[Path, set[str]] = {}
-    missing = []
-    for example in examples:
-        if example.path is None:
-            continue
-        folder = example.path.parent
-        if folder not in listings:
-            listings[folder] = set(os.listdir(folder)) if folder.is_dir() else set()
-        if example.path.name not in listings[folder]:
-            missing.append(example)
-    return missing
+    with_file = [(example, example.path) for example in examples if example.path]
+    folders = {path.parent for _, path in with_file}
+    files = {folder: set(os.listdir(folder)) if folder.is_dir() else set() for folder in folders}
+    return [example for example, path in with_file if path.name not in files[path.parent]]
 
 
 def assemble(
     name: str,
     captions: Mapping[str, Sequence[str]],
     splits: Mapping[str, str],
-    locate: Callable[[str], Path | None],
+    locate: Callable[[str], Path],
     require_images: bool,
     home: Path,
     called: str = "",
@@ -186,7 +144,7 @@ def assemble(
         name: of the set.
         captions: image id -> cleaned captions; the first five are kept.
         splits: image id -> split, in the order of the examples; images without a split are ignored.
-        locate: image id -> path of the image; None if it is not in a file of its own.
+        locate: image id -> path of the image.
         require_images: raise an error if image files are missing.
         home: the folder that contains all images.
         called: the argument of `load` if it is not the name (a path).
@@ -194,27 +152,25 @@ def assemble(
     Raises:
         SatlibError: an image of a split has no caption, no split has an image, or image files are missing.
     """
-    uncaptioned = [image_id for image_id in splits if not captions.get(image_id)]
-    if uncaptioned:
-        raise SatlibError(
-            f"{name}: {_few(uncaptioned, 'image')} in a split but without captions; add captions or remove the images from the split"
-        )
-    order = {split: [] for split in SPLITS}
-    for image_id, split in splits.items():
-        order[split].append(Example(image_id, split, tuple(captions[image_id][:MAX_REFERENCES]), locate(image_id)))
-    examples = tuple(example for split in SPLITS for example in order[split])
-    if not examples:
+    if not splits:
         raise SatlibError(f"{name} has no images with captions; data/README.md describes the expected layout")
+    if uncaptioned := [image_id for image_id in splits if not captions.get(image_id)]:
+        raise SatlibError(f"{name}: {_few(uncaptioned)} in a split but without captions; add captions or remove them")
+    examples = tuple(
+        Example(image_id, split, tuple(captions[image_id][:MAX_REFERENCES]), locate(image_id))
+        for split in SPLITS
+        for image_id, own in splits.items()
+        if own == split
+    )
     if require_images and (missing := absent(examples)):
-        folder = missing[0].path.parent if missing[0].path else ""
         raise SatlibError(
-            f"{name}: {_few([example.image_id for example in missing], 'image')} listed but missing from {folder}; "
+            f"{name}: {_few([example.image_id for example in missing])} listed but missing from {home}; "
             f"add the files, or list all missing images with: satlib data check {called or name}"
         )
     return CaptionSet(name, examples, home=home.resolve())
 
 
-def _few(image_ids: Sequence[str], noun: str) -> str:
+def _few(image_ids: Sequence[str]) -> str:
     """The number of images and the first three: "2 images (a.jpg, b.jpg)"."""
     shown = ", ".join(image_ids[:3]) + (", ..." if len(image_ids) > 3 else "")
-    return f"{len(image_ids)} {noun}{'s' if len(image_ids) > 1 else ''} ({shown})"
+    return f"{len(image_ids)} image{'s' if len(image_ids) > 1 else ''} ({shown})"

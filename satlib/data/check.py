@@ -131,7 +131,7 @@ def check(name: str, root: Path | None = None, size: int = 10_000, progress: boo
     vocabulary = data.vocabulary(size, 1) if "train" in by_split else None
     return Report(
         name=data.name,
-        where=data.where,
+        where="drawn, needs no files" if data.home is None else str(data.home),
         splits={split: _describe(by_split[split], vocabulary) for split in SPLITS if split in by_split},
         vocabulary=len(vocabulary) if vocabulary else 0,
         opened=len(data) - len(missing) - len(unreadable),

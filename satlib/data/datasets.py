@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from satlib.data import coco, flickr, folder, karpathy, scenes
+from satlib.data import coco, flickr, folder, hub, karpathy, scenes
 from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example  # noqa: F401 - what goes with `load`
 from satlib.errors import SatlibError
 
@@ -28,8 +28,9 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
 
     Args:
         name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs
-            no files), the path of one of Karpathy's dataset_*.json files or of a JSON file as COCO has it, the path of a
-            folder in one of these layouts or of `satlib.data.layouts` (all from here, or from the root).
+            no files), the path of one of Karpathy's dataset_*.json files or of a JSON file in COCO's form, the path of a
+            folder (`satlib.data.folder`; all from here, or from the root), or parquet files or a set on Hugging Face's Hub,
+            "hf:USER/NAME" (`satlib.data.hub`).
         root: the data root; `data_root()` by default.
         require_images: raise an error if listed image files are missing (lists each folder once, opens no file).
         train_images: load only this many training images, from the first; 0 means all (of scenes, the default number).
@@ -45,29 +46,26 @@ def _load(name: str, root: Path, require_images: bool, train_images: int) -> Cap
     if name == "scenes":
         return scenes.load(train=train_images) if train_images else scenes.load()
     if name in NAMES:
-        if not root.is_dir():
-            raise SatlibError(
-                f"the data root {root} does not exist; set it with --data or SATLIB_DATA, or run: satlib data fetch {name}"
-            )
-        if name == "coco":
-            return coco.load(root / name, require_images)
-        return (flickr.load_8k if name == "flickr8k" else flickr.load_30k)(root / name, require_images)
+        load_official = {"flickr8k": flickr.load_8k, "flickr30k": flickr.load_30k, "coco": coco.load}[name]
+        return load_official(root / name, require_images)
+    if name.startswith(hub.ON_THE_HUB):
+        return hub.load(name)
     for path in (Path(name).expanduser(), root / name):
         if path.suffix == ".json" and path.is_file():
-            return (
-                folder.load(path, require_images)
-                if coco.has_captions(path)
-                else karpathy.load(path, root, require_images)
-            )
+            if coco.is_coco(path):
+                return folder.load(path, require_images)
+            return karpathy.load(path, root, require_images)
         if path.suffix == ".parquet" and path.is_file():
-            return folder.load(path, require_images)
+            return hub.load(str(path))
         if path.is_dir():
-            load_official = next((load for mark, load in _OFFICIAL.items() if any(path.glob(mark))), folder.load)
-            return load_official(path, require_images)
+            for mark, load_official in _OFFICIAL.items():
+                if any(path.glob(mark)):
+                    return load_official(path, require_images)
+            if not any((path / table).exists() for table in folder.READERS) and any(path.rglob("*.parquet")):
+                return hub.load(str(path))
+            return folder.load(path, require_images)
     if name == YOUR_FOLDER:
-        raise SatlibError(
-            "the recipe does not say where your photographs are; add --set data.name=PATH, with your folder"
-        )
+        raise SatlibError("the recipe does not say where your photographs are; add --set data.name=PATH")
     raise SatlibError(
         f"{name!r} is neither a data set that satlib knows nor a file or folder, here or in {root}; choose from "
         f"{', '.join(NAMES)} or give a path"

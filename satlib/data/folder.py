@@ -1,25 +1,44 @@
-"""Your own folder: images and a captions.csv or captions.json, or another layout of `satlib.data.layouts`.
+"""Your own folder: images and one file of captions.
 
-captions.csv has the columns image, caption and, optionally, split (train, dev or test), with one caption per row; an image
-may have several rows. captions.json is a list of such rows as objects, in which "caption" may also be a list. An image is
-named by its path inside the folder. Without a split column, a hash of that path assigns images to train, dev and test in the
-ratio 8 : 1 : 1, so an image stays in its split when others are added.
+- captions.csv with the columns image, caption and, optionally, split (train, dev or test), with one caption per row.
+- captions.txt and Images/, as Kaggle has Flickr8k: lines IMAGE,CAPTION below such a heading.
+- metadata.csv or metadata.jsonl, as Hugging Face's imagefolder has them: file_name, and a column with the caption. There may be
+  one in each of the folders train, validation and test.
+- captions.json in COCO's form.
+
+An image is named by its path inside the folder and may have several rows. If no image has a split, a hash of that path assigns
+images to train, dev and test in the ratio 8 : 1 : 1, so an image stays in its split when others are added.
 """
 
 import csv
 import hashlib
 import io
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from satlib.data import layouts, parquet
+import msgspec
+
+from satlib.data import coco
 from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, assemble, clean, split_name
-from satlib.data.layouts import Layout, Row
 from satlib.errors import SatlibError
 from satlib.files.atomic import replacing, write_text
-from satlib.files.reading import read_text
+from satlib.files.reading import read_lines, read_text
 
+KNOWN = (
+    "captions.csv with the columns image,caption[,split]; Kaggle's captions.txt; Hugging Face's metadata.csv or metadata.jsonl; "
+    "captions.json in COCO's form; or parquet files"
+)
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
+
+
+class Row(NamedTuple):
+    """An image with one or more of its captions, and where that is written, for messages."""
+
+    where: str
+    image: str
+    captions: list[str]
+    split: str | None = None
 
 
 def save(data: CaptionSet, folder: Path) -> None:
@@ -42,90 +61,73 @@ def save(data: CaptionSet, folder: Path) -> None:
 
 
 def load(place: Path, require_images: bool = True) -> CaptionSet:
-    """The caption set in a folder (`satlib.data.layouts`) or in a JSON file of COCO's form, named after the folder or file.
+    """The caption set in a folder, or in a JSON file in COCO's form, named after the folder or file.
 
     Raises:
         SatlibError: see `satlib.data.datasets.load`; also if an image is in two splits, or only some images have a split.
     """
+    if place.is_file():
+        folder, tables = place.parent, [place]
+    else:
+        parts = [place, *(part for part in sorted(place.iterdir()) if part.name.lower() in SPLIT_NAMES)]
+        folder, tables = place, [part / name for part in parts for name in READERS if (part / name).is_file()]
+    if not tables:
+        raise SatlibError(f"{place} has no file of captions; expected: images and {KNOWN}")
+    if len({table.parent for table in tables}) < len(tables) or (len(tables) > 1 and tables[0].parent == folder):
+        names = " and ".join(str(table.relative_to(folder)) for table in tables)
+        raise SatlibError(
+            f"{folder} has {names}, and only one can hold the captions; move the others out of the folder"
+        )
+    rows, paths = [], {}
+    for table in tables:
+        own = list(READERS.get(table.name, _coco)(table))
+        photos = _photos(table, own)
+        part = table.parent.relative_to(folder)
+        for row in own:
+            image_id = (part / row.image.strip()).as_posix()  # "./a.jpg" and "a.jpg" are the same image
+            paths[image_id] = photos / row.image.strip()
+            rows.append(row._replace(image=image_id, split=row.split or part.name or None))
+    captions, splits = gather(rows, place)
+    name = place.resolve().stem if place.is_file() else place.resolve().name
+    return assemble(name, captions, splits, paths.__getitem__, require_images, folder, str(place))
+
+
+def _photos(table: Path, rows: list[Row]) -> Path:
+    """The folder of a table's images: where the first one is, in Kaggle's Images/ or in the table's own folder."""
+    folders = [table.parent / name for name in ("Images", "images", "Flicker8k_Dataset", "")]
+    return next((folder for folder in folders if rows and (folder / rows[0].image.strip()).is_file()), table.parent)
+
+
+def gather(rows: list[Row], place: object) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The captions and the split of each image.
+
+    Raises:
+        SatlibError: a caption has no word, an image is in two splits, or only some have one.
+    """
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
-    paths: dict[str, Path | None] = {}
-    folder = place.parent if place.is_file() else place
-    sources, packed = _sources(place), None
-    if not sources:
-        if not (files := parquet.files(place)):
-            raise SatlibError(f"{place} has no file of captions; expected layout: images and {layouts.KNOWN}")
-        packed = parquet.Photographs(files)
-    parts = [(Path(), packed.rows, None)] if packed else [_part(folder, *source) for source in sources]
-    for part, rows, photos in parts:
-        for where, row in rows:
-            if not row.image.strip():
-                raise SatlibError(f"{where}: no image is given; write its path relative to {folder / part}")
-            image = Path(row.image.strip())
-            image_id = (part / image).as_posix()  # "./a.jpg" and "a.jpg" are the same image
-            paths[image_id] = None if photos is None else photos / image
-            texts = row.caption if isinstance(row.caption, list) else [row.caption]
-            captions.setdefault(image_id, []).extend(clean(text, where) for text in texts)
-            name = row.split or part.name
-            split = split_name(name, where) if name else None
-            if splits.setdefault(image_id, split) != split:
-                raise SatlibError(
-                    f"{where}: {image_id} is in split {splits[image_id]} in an earlier row and in {split} here; use the same split in both"
-                )
-    data = assemble(
-        place.resolve().stem if place.is_file() else place.resolve().name,
-        captions,
-        _decided(splits, place),
-        paths.__getitem__,
-        require_images,
-        folder,
-        str(place),
-    )
-    return replace(data, draw=packed.photo) if packed else data
-
-
-def _sources(place: Path) -> list[tuple[Path, Layout, list[Path]]]:
-    """The parts of a set, as paths in its folder, each with its layout and files; none if it has no file of captions alone."""
-    if place.is_file():
-        return [(Path(), layouts.COCO, [place])] if place.suffix == ".json" else []
-    if found := layouts.find(place):
-        return [(Path(), *found)]
-    inner = [part for part in sorted(place.iterdir()) if part.is_dir() and part.name.lower() in SPLIT_NAMES]
-    return [(Path(part.name), *found) for part in inner if (found := layouts.find(part))]
-
-
-def _part(
-    folder: Path, part: Path, layout: Layout, files: list[Path]
-) -> tuple[Path, list[tuple[str, Row]], Path | None]:
-    """A part of a set with its rows and the folder of its images."""
-    rows = [row for file in files for row in layout.read(file)]
-    return part, rows, _photos(folder / part, layout, rows)
-
-
-def _photos(folder: Path, layout: Layout, rows: list[tuple[str, Row]]) -> Path:
-    """The folder of a layout's images: where the first one is; if it is missing, the first that exists."""
-    candidates = [folder / name for name in layout.photos]
-    if rows and (found := [path for path in candidates if (path / rows[0][1].image.strip()).is_file()]):
-        return found[0]
-    return next((path for path in candidates if path.is_dir()), folder)
-
-
-def _decided(splits: dict[str, str | None], place: Path) -> dict[str, str]:
-    """The split of each image: given by all, or by none, and then that of Flickr8k's official lists or by a hash."""
+    for row in rows:
+        texts = clean(row.captions)
+        if not row.image.strip(". ") or len(texts) < len(row.captions):
+            raise SatlibError(f"{row.where}: no image, or a caption without a word; complete the row or delete it")
+        captions.setdefault(row.image, []).extend(texts)
+        split = split_name(row.split, row.where) if row.split else None
+        if splits.setdefault(row.image, split) != split:
+            raise SatlibError(
+                f"{row.where}: {row.image} is in split {splits[row.image]} in an earlier row, {split} here"
+            )
     undecided = [image_id for image_id, split in splits.items() if split is None]
     if undecided and len(undecided) < len(splits):
-        raise SatlibError(
-            f"{place}: {undecided[0]} has no split, but other images have one; fill in the split of all images or of none"
-        )
+        raise SatlibError(f"{place}: {undecided[0]} has no split, but other images have one; fill in all or none")
     if not undecided:
-        return {image_id: split for image_id, split in splits.items() if split}
+        return captions, {image_id: split for image_id, split in splits.items() if split}
     decided = _official_8k(undecided) or {image_id: by_hash(image_id) for image_id in undecided}
-    empty = [split for split in SPLITS if split not in decided.values()]
-    if empty:
+    if empty := [split for split in SPLITS if split not in decided.values()]:
         raise SatlibError(
-            f"{place}: so few images that the hash of their paths gives none to {' and '.join(empty)}; add images, or a column `split` that says train, dev or test"
+            f"{place}: so few images that the hash of their paths gives none to {' and '.join(empty)}; add images, or a column "
+            "`split` that says train, dev or test"
         )
-    return decided
+    return captions, decided
 
 
 def _official_8k(image_ids: list[str]) -> dict[str, str] | None:
@@ -133,14 +135,12 @@ def _official_8k(image_ids: list[str]) -> dict[str, str] | None:
 
     The 92 photographs that are in no official split are left out.
     """
-    numbers = {image_id: Path(image_id).name.partition("_")[0] for image_id in image_ids}
-    if not all(number.isdecimal() for number in numbers.values()):
-        return None
     lists = (line.split("\t") for line in read_text(_SPLITS_8K).splitlines())
     official = {number: split for split, listed in lists for number in listed.split(" ")}
-    if not all(number in official for number in numbers.values()):
+    splits = {image_id: official.get(Path(image_id).name.partition("_")[0], "") for image_id in image_ids}
+    if not all(splits.values()):
         return None
-    splits = {image_id: official[number] for image_id, number in numbers.items() if official[number] in SPLITS}
+    splits = {image_id: split for image_id, split in splits.items() if split in SPLITS}
     return splits if set(splits.values()) == set(SPLITS) else None
 
 
@@ -148,3 +148,91 @@ def by_hash(image_id: str) -> str:
     """The split of an image by the SHA-256 of its id: train for 8 in 10 images, dev for 1, test for 1."""
     tenth = int.from_bytes(hashlib.sha256(image_id.encode()).digest()[:8], "big") % 10
     return ("dev", "test")[tenth] if tenth < 2 else "train"
+
+
+# --- A reader for each file ---------------------------------------------------------------------------------------------
+
+
+def _table(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a CSV file with their places; the first line must name the columns `needed`, in any case."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    columns = [name.strip().lower() for name in reader.fieldnames or []]
+    if not set(needed) <= set(columns):
+        found = ",".join(columns) or "nothing"
+        raise SatlibError(f"{path}: the first line must name {','.join(needed)}, with commas between; it is {found}")
+    reader.fieldnames = columns
+    try:
+        for row in reader:
+            where = f"{path}, line {reader.line_num}"
+            if None in row:
+                raise SatlibError(f"{where}: too many columns; put double quotes around a caption that contains commas")
+            yield where, {name: value or "" for name, value in row.items()}
+    except csv.Error as error:
+        raise SatlibError(f"{path}, line {reader.line_num}: {error}; check the quotation marks") from error
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    for where, row in _table(path, ("image", "caption")):
+        yield Row(where, row["image"], [row["caption"]], row.get("split"))
+
+
+def _kaggle(path: Path) -> Iterator[Row]:
+    """Kaggle's Flickr8k: in some copies a caption with commas has no quotes."""
+    lines = read_lines(path)
+    if not lines or lines[0][1].lower().replace(" ", "") != "image,caption":
+        raise SatlibError(f"{path}: the first line must be image,caption, as in Kaggle's Flickr8k")
+    for number, line in lines[1:]:
+        image, _, caption = line.partition(",")
+        if len(caption) > 1 and caption[0] == caption[-1] == '"':
+            caption = caption[1:-1].replace('""', '"')
+        yield Row(f"{path}, line {number}", image, [caption])
+
+
+def _metadata_csv(path: Path) -> Iterator[Row]:
+    for where, row in _table(path, ("file_name",)):
+        yield Row(where, row["file_name"], text_of(row, where), row.get("split"))
+
+
+def _metadata_jsonl(path: Path) -> Iterator[Row]:
+    for number, line in read_lines(path):
+        where = f"{path}, line {number}"
+        try:
+            row = msgspec.json.decode(line, type=dict[str, Any])
+            yield Row(where, row["file_name"], text_of(row, where), row.get("split"))
+        except (msgspec.DecodeError, KeyError) as error:
+            raise SatlibError(f"{where}: expected an object with file_name and text ({error})") from error
+
+
+def text_of(row: Mapping[str, Any], where: str) -> list[str]:
+    """The captions in a row of Hugging Face's: the columns caption..., else text..., else sentence..., else the only one of text.
+
+    Raises:
+        SatlibError: there is no such column.
+    """
+    texts = {
+        name: value if isinstance(value, list) else [value]
+        for name, value in row.items()
+        if name not in ("file_name", "filename", "split") and isinstance(value, str | list)
+    }
+    named = [[name for name in texts if name.lower().startswith(word)] for word in ("caption", "text", "sentence")]
+    columns = next((names for names in named if names), list(texts) if len(texts) == 1 else [])
+    captions = [text for name in columns for text in texts[name] if text != ""]
+    if not captions or not all(isinstance(text, str) for text in captions):
+        raise SatlibError(f"{where}: a column `text` must hold the caption; the columns are {', '.join(row)}")
+    return captions
+
+
+def _coco(path: Path) -> Iterator[Row]:
+    """A file in COCO's form; train.json, captions_val2017.json and the like say the split in their names."""
+    split = SPLIT_NAMES.get(path.stem.lower().rstrip("0123456789").rpartition("_")[2])
+    for image, captions in coco.read(path).items():
+        yield Row(f"{path}, {image}", image, captions, split)
+
+
+READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    "captions.csv": _csv,
+    "captions.txt": _kaggle,
+    "metadata.csv": _metadata_csv,
+    "metadata.jsonl": _metadata_jsonl,
+    "captions.json": _coco,
+}

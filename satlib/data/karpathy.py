@@ -4,12 +4,11 @@ Each is {"dataset": NAME, "images": [{"filename", "split", "sentences": [{"raw"}
 train2014)}]}. Most published results use these splits. `restval`, the rest of COCO's val2014, belongs to training.
 """
 
-import os
 from pathlib import Path
 
 from msgspec import Struct
 
-from satlib.data.caption_set import CaptionSet, assemble, clean_all, split_name
+from satlib.data.caption_set import CaptionSet, assemble, clean, split_name
 from satlib.errors import SatlibError
 from satlib.files.reading import Name, read_json
 
@@ -38,23 +37,17 @@ class Karpathy(Struct):
     images: list[Image]
 
 
-def load(path: Path, root: Path | None = None, require_images: bool = True) -> CaptionSet:
+def load(path: Path, root: Path, require_images: bool = True) -> CaptionSet:
     """The caption set of one of the JSON files, with images beside it or in the data set's folder under the data root.
 
     Raises:
         SatlibError: see `satlib.data.datasets.load`.
     """
     splits, captions = read(path)
-    if not splits:
-        raise SatlibError(f"{path} lists no images; download it again")
-    name = path.stem.removeprefix("dataset_")
-    bases = [path.parent, *([root / name] if root is not None else [])]
-    first = next(iter(splits))
-    candidates = [base / folder for base in bases for folder in FOLDERS]
-    photos = next((folder for folder in candidates if os.path.isfile(folder / first)), None)
-    if photos is None:  # the first image is missing: use the first folder that exists, so that the error names it
-        photos = next((folder for folder in candidates if folder.name in FOLDERS[1:] and folder.is_dir()), path.parent)
-    return assemble(name, captions, splits, lambda image_id: photos / image_id, require_images, photos, str(path))
+    name, first = path.stem.removeprefix("dataset_"), next(iter(splits), "")
+    candidates = [base / folder for base in (path.parent, root / name) for folder in FOLDERS]
+    photos = next((folder for folder in candidates if (folder / first).is_file()), path.parent)
+    return assemble(name, captions, splits, photos.joinpath, require_images, photos, str(path))
 
 
 def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -66,11 +59,10 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     content = read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again")
     splits: dict[str, str] = {}
     captions: dict[str, list[str]] = {}
-    for number, image in enumerate(content.images):
-        where = f"{path}, image {number}"
+    for image in content.images:
         image_id = f"{image.filepath}/{image.filename}" if image.filepath else image.filename
         if image_id in splits:
-            raise SatlibError(f"{where}: {image_id} is listed twice; download the file again")
-        splits[image_id] = split_name(image.split, where)
-        captions[image_id] = clean_all([sentence.raw for sentence in image.sentences], where)
+            raise SatlibError(f"{path}: {image_id} is listed twice; download the file again")
+        splits[image_id] = split_name(image.split, f"{path}, {image_id}")
+        captions[image_id] = clean(sentence.raw for sentence in image.sentences)
     return splits, captions
