@@ -45,7 +45,7 @@ def load(place: str) -> CaptionSet:
             where = f"{place}, {split}, row {index + 1}"
             content = row.pop(column)
             image = row.get("file_name") or row.get("filename") or content["path"] or ""
-            own_split = row.get("split") or (split if len(tables) > 1 else None)
+            own_split = row.get("split") or (str(split) if len(tables) > 1 else None)
             rows.append(Row(where, PurePath(image.strip()).as_posix() if image else "", text_of(row, where), own_split))
             digests.append(hashlib.sha256(_bytes(content)).hexdigest()[:16])
             places.append((table, index, column))
