@@ -49,18 +49,6 @@ SHORT = _table(
     }
 )
 
-DEEP = _table(
-    {
-        "": {"y": 0.3, "x": 0.5, "z": 0.2},
-        "x": {"x": 0.34, "y": 0.335, "z": 0.325},
-        "y": {"x": 0.1, "y": 0.9},
-        "z": {"z": 1.0},
-        "y y": {"z": 0.8, END: 0.2},
-        "z z": {"z": 0.95, END: 0.05},
-        "x x": {"x": 0.55, END: 0.45},
-    }
-)
-
 
 def _drawn(seed: int) -> NextWords:
     """A model whose probabilities are drawn, the same each time; captions of at most five words."""
@@ -86,7 +74,7 @@ def greedy(next_words: NextWords, longest: int) -> list[str]:
 
 
 greedy.says = "four models, one of them cut off"
-greedy.cases = lambda: [(STORY, 6), (SHORT, 6), (DEEP, 6), (DEEP, 2), (_drawn(1), 6)]
+greedy.cases = lambda: [(STORY, 6), (SHORT, 6), (STORY, 2), (_drawn(1), 6), (_drawn(2), 6)]
 greedy.mistakes = {
     "the end mark is missing: it is a word like the others, and the last one": lambda *x: (
         [word for word in greedy(*x) if word != END]
@@ -140,7 +128,8 @@ beam_search.says = (
 beam_search.cases = lambda: [
     *((STORY, width, 6) for width in (2, 1, 9)),
     *((STORY, 2, longest) for longest in (4, 3, 2)),  # just enough words for the best caption, too few for any
-    *((SHORT, 2, 6), (DEEP, 2, 6), (DEEP, 3, 6), (_drawn(1), 2, 7)),
+    (SHORT, 2, 6),
+    *((_drawn(seed), width, 7) for seed in (1, 2) for width in (2, 3)),
 ]
 beam_search.parts = ("the words", "the log-probability")
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
@@ -291,14 +280,10 @@ def _mean_of_shares(said: Sequence[set], there: Sequence[set]) -> tuple[float, f
 
 
 def _sets() -> list[tuple[Any, ...]]:
-    dog, man, ball, car, tree = "dog", "man", "ball", "car", "tree"
+    dog, man, ball, tree, star = "dog", "man", "ball", "tree", ("red", "star")
     return [
-        ([{dog, man}, {ball}, {car, tree, man}], [{dog, ball, tree}, {ball, man}, {tree}]),
-        ([{dog}, {dog, man, ball, tree}, {car, ball}, set()], [{man}, {dog, man, ball, tree}, {car, ball}, {dog}]),
-        (
-            [{("red", "star"), ("blue", "circle")}, {("red", "star")}],
-            [{("red", "star"), ("blue", "square")}, {("red", "star")}],
-        ),
+        ([{dog, man}, {ball}, {tree, man, star}], [{dog, ball, tree}, {ball, man}, {tree}]),
+        ([{dog}, {dog, man, ball, tree}, {star, ball}, set()], [{man}, {dog, man, ball, tree}, {star, ball}, {dog}]),
     ]
 
 
@@ -309,7 +294,7 @@ def chair(said: Sequence[set], there: Sequence[set]) -> tuple[float, float]:
     return 100 * sum(invented) / sum(map(len, said)), 100 * sum(map(bool, invented)) / len(said)
 
 
-chair.says = "nine captions, one that names nothing among them"
+chair.says = "seven captions, one that names nothing among them"
 chair.cases = _sets
 chair.parts = ("the share of the objects", "the share of the captions")
 chair.mistakes = {
@@ -339,7 +324,6 @@ best_caption.says = "captions that end early and late, beams of two to four"
 best_caption.cases = lambda: [
     (SHORT, 2, 4),
     (STORY, 3, 5),
-    (DEEP, 4, 3),
     (STORY, 2, 1),
     *((_drawn(seed), width, longest) for seed in (1, 2, 3) for width in (2, 4) for longest in (3, 6)),
 ]
@@ -359,23 +343,16 @@ OPPOSITES |= {other: word for word, other in [*OPPOSITES.items()] if other not i
 ENOUGH = 70
 
 
-def _false(caption: str, references: list[str]) -> bool:
-    return scenes.grammar.parse(caption) != scenes.grammar.parse(references[0])
-
-
-def _bleu_4(caption: str, references: list[str]) -> float:
-    return metrics.bleu({"": caption}, {"": references})["BLEU-4 (no brevity penalty)"]
-
-
 def _of_the_lie(answer: Answer, references: list[str]) -> Any:
     """What 7.8 asks of a caption; of what is no caption, that itself."""
     caption = answer(references)
     if not isinstance(caption, str):
         return caption
+    bleu_4 = metrics.bleu({"": caption}, {"": references})["BLEU-4 (no brevity penalty)"]
     return {
         "a sentence of the scenes": scenes.grammar.parse(caption) is not None,
-        "false": _false(caption, references),
-        f"a BLEU-4 of {ENOUGH} or more": _bleu_4(caption, references) >= ENOUGH,
+        "false": scenes.grammar.parse(caption) != scenes.grammar.parse(references[0]),
+        f"a BLEU-4 of {ENOUGH} or more": bleu_4 >= ENOUGH,
     }
 
 
@@ -401,8 +378,6 @@ lie.mistakes = {
     "it is true: a program reads the same meaning in it as in the references": lambda references: references[0],
     f"BLEU-4 is below {ENOUGH}: where in a sentence does a changed word cost the fewest 4-grams?": lambda references: (
         "a tiny red star over a huge blue disc"
-        if _false("a tiny red star over a huge blue disc", references)
-        else "a tiny green star over a huge blue disc"
     ),
     "the scenes' grammar has no such sentence: keep it a sentence": lambda references: references[0] + " it",
 }

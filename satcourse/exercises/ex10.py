@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -181,23 +181,18 @@ so_far.mistakes = {
 }
 
 
-@lru_cache(maxsize=1)
-def _eyes() -> Captioner:
-    return Captioner.load(shipped.model("scenes-soft"))
-
-
-@lru_cache(maxsize=2)
-def _new_scenes(seed: int) -> tuple[list[scenes.Scene], Tensor]:
-    """Scenes that no notebook has seen, and their annotation vectors (SCENES, L, D)."""
-    data = scenes.load(0, 0, SCENES, seed)
+@cache
+def _project() -> tuple[Captioner, list[scenes.Scene], Tensor]:
+    """A trained model, scenes that no notebook has seen, and their annotation vectors (SCENES, L, D)."""
+    captioner, data = Captioner.load(shipped.model("scenes-soft")), scenes.load(0, 0, SCENES, SEED)
     ids = [example.image_id for example in data.examples]
-    return [scenes.scene(each, seed) for each in ids], Vectors(_eyes(), Pixels(data), ids).a
+    return captioner, [scenes.scene(id, SEED) for id in ids], Vectors(captioner, Pixels(data), ids).a
 
 
 @exercise("10.6", "Your captioner", difficulty=3, minutes=30, equation="equations 4 to 6")
 def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
     """Greedy captions by `scenes-soft`, and their maps: a (B, L, D) -> B lists of words, (B, C, L)."""
-    captioner = _eyes()
+    captioner, *_ = _project()
     with torch.no_grad():
         output = greedy(captioner.decoder, a)
     captions = [captioner.vocabulary.decode(each.words) for each in output]
@@ -215,13 +210,7 @@ def named_right(words: Sequence[str], scene: scenes.Scene) -> int:
 
 
 def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Sequence[scenes.Scene]) -> float:
-    """Of the words that describe an object rightly, the share whose map has its heaviest cell's middle in the object's box.
-
-    Args:
-        captions: a list of words for each scene.
-        maps: (B, C, L), one for each word.
-        drawn: the scenes.
-    """
+    """Of the words that describe an object rightly, the share whose map, of (B, C, L), peaks in the object's box."""
     hits, side = [], math.isqrt(maps.shape[2])
     cell = SIZE / side  # pixels
     for words, map_of, scene in zip(captions, maps, drawn, strict=True):
@@ -241,7 +230,7 @@ def judge(answer: Answer, a: Tensor) -> list[str]:
     if problem:
         return [problem]
     captions = [each.split() if isinstance(each, str) else list(each) for each in result[0]]
-    drawn, _ = _new_scenes(SEED)
+    _, drawn, _ = _project()
     right = sum(map(named_right, captions, drawn))
     on_objects = share_on_objects(captions, result[1], drawn)
     said = f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
@@ -258,14 +247,12 @@ def _unusable(result: Any, size: int, places: int) -> str | None:
     captions, maps = result
     if isinstance(captions, str) or not isinstance(captions, Sequence) or len(captions) != size:
         return f"expected a list of {size} captions, got {kind(captions)}"
-    if not all(isinstance(word, str) for each in captions for word in each):
-        return "expected captions of words, as strings, got something else; decode the ids"
-    if any(END_LABEL in each for each in captions):
-        return f"expected captions without the end mark, got {END_LABEL} in some"
-    longest = max(len(each.split() if isinstance(each, str) else each) for each in captions)
-    shape = (size, longest, places)
-    if not isinstance(maps, Tensor) or maps.dim() != 3 or maps.shape[::2] != shape[::2] or maps.shape[1] < longest:
-        return f"expected maps of shape {shape}, or with more than {longest} words, got {kind(maps)}"
+    words = [each.split() if isinstance(each, str) else each for each in captions]
+    if not all(isinstance(word, str) and word != END_LABEL for each in words for word in each):
+        return "expected captions of words, as strings, without the end mark; got something else: decode the ids"
+    longest = max(map(len, words))
+    if not isinstance(maps, Tensor) or maps.dim() != 3 or len(maps) != size or not longest <= maps.shape[1]:
+        return f"expected maps of shape {(size, longest, places)}, or with more than {longest} words, got {kind(maps)}"
     if not torch.allclose(maps.double().sum(2), torch.ones(maps.shape[:2], dtype=torch.float64), atol=1e-3):
         return "expected maps that sum to 1 over the places, padded ones too, got others"
     return None
@@ -291,7 +278,7 @@ def _first_object(a: Tensor) -> tuple[list[list[str]], Tensor]:
 describe.says = (
     f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes are named right, and the maps lie on what is named"
 )
-describe.cases = lambda: [(_new_scenes(SEED)[1],)]
+describe.cases = lambda: [(_project()[2],)]
 describe.observe = judge
 describe.advise = lambda expected, got: got[0]
 describe.seconds = 120.0
