@@ -168,8 +168,7 @@ def test_characters_of_scripts_without_spaces_are_words():
 @pytest.mark.parametrize(
     ("hypotheses", "references", "named"),
     [
-        ({}, {}, "no caption to score"),
-        ({"a": "x"}, {"a": ["x"], "b": ["y"], "c": ["z"]}, r"2 images .* \(b, for example\)"),
+        ({"a": "x"}, {"a": ["x"], "b": ["y"], "c": ["z"]}, r"2 images have no caption .* \(b, for example\)"),
         ({"a": "x"}, {"a": ["...", ""]}, "no reference of a has a word"),
     ],
 )

@@ -39,7 +39,6 @@ from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
 
 MEASURES = ("mass", "mass even", "mass mean map", "peak", "peak centre", "peak mean map")
-GAINS = (("mass", "mass even"), ("mass", "mass mean map"), ("peak", "peak centre"), ("peak", "peak mean map"))
 CENTRE = SIZE // 2 * SIZE + SIZE // 2  # the pixel at the centre of the square, as an index of the flattened pixels
 BATCH = 16  # photographs: five captions of each are in memory, with the probability of every word
 _ROUNDING = 1e-9  # pixels
@@ -130,8 +129,8 @@ def measure(image_id: str, caption: Caption, targets: Sequence[Target], peaked: 
 def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
     """The number of words and the means of the measures in percent, of all words and by kind, the most frequent kind first.
 
-    Each group also has "intervals", the 95 % interval of each mean, and "gains", the mean difference of `GAINS` with its interval
-    (bootstrap over images); a group of a single image has neither. A word that names things of two kinds counts in both.
+    Each group of more than one image also has "intervals", the 95 % interval of each mean (bootstrap over images). A word that names
+    things of two kinds counts in both.
     """
     at = {image_id: row for row, image_id in enumerate(dict.fromkeys(word.image_id for word in measurements))}
     by_kind: dict[str, list[Measurement]] = defaultdict(list)
@@ -154,41 +153,28 @@ def _means(group: Sequence[Measurement], at: Mapping[str, int]) -> dict[str, Any
         totals = totals[totals[:, -1] > 0]  # a rare kind is not in every sample
         resampled = dict(zip(names, (100 * totals[:, :-1] / totals[:, -1:]).T, strict=True))
         means["intervals"] = {name: list(statistics.interval(values)) for name, values in resampled.items()}
-        means["gains"] = {
-            f"{own} - {baseline}": [
-                means[own] - means[baseline],
-                *statistics.interval(resampled[own] - resampled[baseline]),
-            ]
-            for own, baseline in GAINS
-            if own in names
-        }
     return {"words": len(group), **means}
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """A report of `ground` as tables for a terminal."""
-    parts = []
+    """A report of `ground` as a table for a terminal."""
+    rows = []
     for captions in ("true", "generated"):
-        if captions not in report or not report[captions]["all"]["words"]:
-            continue
-        groups = {f"{captions} captions": report[captions]["all"], **report[captions]["by kind"]}
-        rows = []
-        for name, means in groups.items():
-            half = {m: (high - low) / 2 for m, (low, high) in means.get("intervals", {}).items()}
+        groups = report.get(captions, {"all": {"words": 0}, "by kind": {}})
+        for name, means in {f"{captions} captions": groups["all"], **groups["by kind"]}.items():
+            half = {measure: (high - low) / 2 for measure, (low, high) in means.get("intervals", {}).items()}
             figures = [
-                f"{means[m]:.1f}" + f" ± {half[m]:.1f}" * (m in half and " " not in m) for m in MEASURES if m in means
+                f"{means[measure]:.1f} ± {half[measure]:.1f}" if measure in half else "-" for measure in MEASURES
             ]
-            rows.append([name, means["words"], *figures])
-        names = [m for m in MEASURES if m in report[captions]["all"]]
-        parts.append(tabulate(rows, ["percent", "words", *names], stralign="right", disable_numparse=True))
-    parts.append(
-        "mass: the share of a word's map in the region of what it names; peak: words whose map has its largest pixel there;\n"
-        "even: an even map; centre: the centre of the picture; mean map: the mean of the caption's maps, which ignores the word;\n"
-        "±: half the width of the 95 % interval by the bootstrap over images."
+            rows += [[name, means["words"], *figures]] * (means["words"] > 0)
+    notes = (
+        "mass: the share of a word's map in the region of what it names; peak: words whose map has its largest pixel there;",
+        "even: an even map; centre: the centre of the picture; mean map: the mean of the caption's maps, which ignores the word;",
+        "±: half the width of the 95 % interval by the bootstrap over images.",
+        *(f"{name}: {count:,}" for name, count in report.get("counts", {}).items()),
     )
-    if "counts" in report:
-        parts.append("; ".join(f"{name}: {count:,}" for name, count in report["counts"].items()))
-    return "\n\n".join(parts)
+    table = tabulate(rows, ["percent", "words", *MEASURES], stralign="right", disable_numparse=True)
+    return "\n".join([table, "", *notes])
 
 
 # --- Drawn scenes -------------------------------------------------------------------------------------------------------
@@ -228,12 +214,11 @@ def measure_all(
     peaked: bool = True,
 ) -> list[Measurement]:
     """Measure every word of the examples' captions, by image id, that has a target; the list is empty if none has."""
-    return [
-        word
-        for example in examples
-        for caption in [captions[example.image_id]]
-        for word in measure(example.image_id, caption, targets(example, caption.words), peaked)
-    ]
+    measurements = []
+    for example in examples:
+        caption = captions[example.image_id]
+        measurements += measure(example.image_id, caption, targets(example, caption.words), peaked)
+    return measurements
 
 
 # --- Boxes in photographs -----------------------------------------------------------------------------------------------

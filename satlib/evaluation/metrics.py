@@ -54,6 +54,8 @@ _FULL_STOPS = regex.compile(r"(?![\x00-\x7f])\p{Terminal_Punctuation}")  # and c
 _BREAKS = re.compile(r"[\x00-\x1f\x7f]|\|\|\|")  # would misalign all captions after this one
 _CHARACTER = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*")
 
+_Ngram = tuple[Hashable, ...]
+_Vector = tuple[int, list[dict[_Ngram, float]], list[float]]
 Columns = dict[str, list[Any]]  # the numbers of each caption, in the order of the captions, by name
 
 
@@ -62,24 +64,14 @@ def measure(
 ) -> tuple[Columns, list[str]]:
     """Measure one caption per image against the image's references; an empty caption counts and scores 0.
 
-    Args:
-        hypotheses: image id to the generated caption, not tokenised.
-        references: the same image ids to human captions, not tokenised; those without a word are left out.
-        meteor: False leaves out METEOR, which takes ten seconds or more to start.
-
-    Returns:
-        The numbers from which `statistics.scores` computes the scores, and a line for each score that is missing.
+    Captions are given as they are written, by image id. METEOR takes ten seconds or more to start. The result has the numbers from
+    which `statistics.scores` computes the scores, and a line for each score that is missing.
 
     Raises:
         SatlibError: there is nothing to score, the image ids differ, or no reference of an image has a word.
     """
-    if not hypotheses or hypotheses.keys() != references.keys():
-        unpaired = sorted(hypotheses.keys() ^ references.keys())
-        raise SatlibError(
-            f"{len(unpaired)} images have either a caption or references but not both ({unpaired[0]}, for example)"
-            if unpaired
-            else "there is no caption to score"
-        )
+    if unpaired := sorted(hypotheses.keys() ^ references.keys()):
+        raise SatlibError(f"{len(unpaired)} images have no caption or no reference ({unpaired[0]}, for example)")
     generated, human = split_words(hypotheses, references)
     counts = [bleu_counts(generated[image].split(), [line.split() for line in human[image]]) for image in generated]
     columns = {name: [float(row[i]) for row in counts] for i, name in enumerate(BLEU)}
@@ -87,8 +79,6 @@ def measure(
     columns["ROUGE-L"] = [100 * float(rouge.calc_score([line], human[image])) for image, line in generated.items()]
     columns["CIDEr"] = [100 * cider.score(image, line.split()) for image, line in generated.items()]
     notes = []
-    if len(generated) == 1:
-        notes.append("CIDEr weights n-grams by how few images they occur in; for a single image it is always 0")
     if meteor and sum(any(map(is_character, line.split())) for line in generated.values()) > len(generated) / 2:
         notes.append("METEOR is missing: it is for English")
     elif meteor:
@@ -112,9 +102,7 @@ def split_words(
     generated = {image: next(lines) for image in hypotheses}
     human = {image: list(filter(None, [next(lines) for _ in references[image]])) for image in hypotheses}
     if wordless := [image for image, own in human.items() if not own]:
-        raise SatlibError(
-            f"no reference of {wordless[0]} has a word in it; correct its captions or leave the image out"
-        )
+        raise SatlibError(f"no reference of {wordless[0]} has a word in it; correct it or leave the image out")
     return generated, human
 
 
@@ -128,7 +116,7 @@ def _one_line(caption: str) -> str:
 # --- BLEU and CIDEr, from n-grams ---------------------------------------------------------------------------------------
 
 
-def ngrams(words: Sequence[Hashable]) -> Counter[tuple[Hashable, ...]]:
+def ngrams(words: Sequence[Hashable]) -> Counter[_Ngram]:
     """How often each n-gram, n = 1 to 4, occurs in a caption."""
     return Counter(
         tuple(words[start : start + n]) for n in range(1, LONGEST + 1) for start in range(len(words) - n + 1)
@@ -142,7 +130,7 @@ def bleu_counts(words: Sequence[Hashable], references: Sequence[Sequence[Hashabl
     in the one reference that has it most often.
     """
     length = min((len(reference) for reference in references), key=lambda own: (abs(own - len(words)), own))
-    most: Counter[tuple[Hashable, ...]] = Counter()
+    most: Counter[_Ngram] = Counter()
     for reference in references:
         most |= ngrams(reference)
     matches = [0] * LONGEST
@@ -154,9 +142,7 @@ def bleu_counts(words: Sequence[Hashable], references: Sequence[Sequence[Hashabl
 def bleu_scores(sums: np.ndarray, guesses: np.ndarray) -> dict[str, np.ndarray]:
     """Corpus BLEU-1..4 in percent as in the COCO tools, with and without brevity penalty.
 
-    Args:
-        sums: of `bleu_counts` over the captions of each of R samples, (R, 6).
-        guesses: how many n-grams these captions have, n = 1 to 4, (R, 4).
+    `sums` are of `bleu_counts` over the captions of each of R samples, (R, 6); `guesses` is how many n-grams these have, (R, 4).
     """
     small, tiny = 1e-9, 1e-15  # the COCO tools' own: without a match of 4 words, BLEU-4 can be 0.02 instead of 0
     precision = (sums[:, 2:] + tiny) / (guesses + small)
@@ -174,12 +160,8 @@ def guesses(words: np.ndarray) -> np.ndarray:
 
 def bleu(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Corpus BLEU-1..4 in percent, with and without brevity penalty, of captions whose words are joined by spaces."""
-    counts = np.array(
-        [
-            bleu_counts(line.split(), [reference.split() for reference in references[image]])
-            for image, line in hypotheses.items()
-        ]
-    )
+    rows = [bleu_counts(line.split(), [own.split() for own in references[key]]) for key, line in hypotheses.items()]
+    counts = np.array(rows)
     scores = bleu_scores(counts.sum(0, keepdims=True), guesses(counts[:, 0]).sum(0, keepdims=True))
     return {name: float(score[0]) for name, score in scores.items()}
 
@@ -196,7 +178,7 @@ class Cider:
         self._images = Counter(
             ngram for own in references.values() for ngram in {ngram for words in own for ngram in ngrams(words)}
         )
-        self._vectors: dict[str, list[tuple[int, list[dict[tuple[Hashable, ...], float]], list[float]]]] = {}
+        self._vectors: dict[str, list[_Vector]] = {}
 
     def score(self, image_id: str, words: Sequence[Hashable]) -> float:
         """CIDEr-D of a caption, 0 to 10."""
@@ -213,9 +195,9 @@ class Cider:
             total += similarity * math.exp(-((length - their_length) ** 2) / (2 * SIGMA**2))
         return 10 * total / LONGEST / len(self._vectors[image_id])
 
-    def _vector(self, words: Sequence[Hashable]) -> tuple[int, list[dict[tuple[Hashable, ...], float]], list[float]]:
+    def _vector(self, words: Sequence[Hashable]) -> _Vector:
         """A caption's length; for each n, the weights of its n-grams, and their norm."""
-        weights: list[dict[tuple[Hashable, ...], float]] = [{} for _ in range(LONGEST)]
+        weights: list[dict[_Ngram, float]] = [{} for _ in range(LONGEST)]
         for ngram, count in ngrams(words).items():
             weights[len(ngram) - 1][ngram] = count * math.log(len(self._references) / max(self._images[ngram], 1))
         return len(words), weights, [math.sqrt(sum(weight**2 for weight in own.values())) for own in weights]
@@ -237,16 +219,11 @@ def meteor_statistics(
 ) -> np.ndarray:
     """What METEOR 1.5, with the options of the COCO tools, counts in each caption and its best reference: (N, 23).
 
-    The program expects the same number of references for every image. It scores against the best one, so repeating the last
-    reference changes nothing.
-
-    Args:
-        hypotheses: image id to a caption whose words are joined by spaces.
-        references: image id to one or more of these.
-        timeout: seconds after which the program is stopped.
+    Captions are words joined by spaces, by image id. The program expects the same number of references for every image; it scores
+    against the best one, so repeating the last reference changes nothing.
 
     Raises:
-        SatlibError: Java does not work, or METEOR fails or takes too long.
+        SatlibError: Java does not work, or METEOR fails or takes more than `timeout` seconds.
     """
     if not java_available():
         raise SatlibError(f"METEOR is missing: no working Java was found; {GET_JAVA}")

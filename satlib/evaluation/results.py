@@ -10,8 +10,8 @@ from msgspec import Struct
 from satlib.data.caption_set import CaptionSet
 from satlib.files.reading import read_json
 
-FORMS = 'an evaluation of satlib, {"image id": "caption", ...}, or a list of {"image_id": ..., "caption": "..."}, COCO\'s results format'
-_COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{12})")  # the names of COCO's files of 2014 and 2017
+FORMS = 'an evaluation of satlib, {"image id": "caption", ...}, or a list of {"image_id": ..., "caption": "..."}'
+_COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)")  # the names of COCO's files of 2014 and 2017
 
 
 class Result(Struct):
@@ -36,16 +36,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def by_our_ids(captions: Mapping[str, str], data: CaptionSet) -> dict[str, str]:
-    """Captions by satlib's image ids, in the order of the data set.
-
-    An image may be named by its id here, by its file's name, by that without the ending, or, where files are called as COCO's, by
-    its number. A name that fits no image, or several, stays as it is.
-    """
-    ids: dict[str, str] = {}
+    """Captions by satlib's image ids; an image may be named by its id, its file's name, or the number of COCO's file."""
+    ids = {}
     for example in data.examples:
         file = PurePosixPath(example.image_id)
         number = _COCO.fullmatch(file.stem)
-        for name in {file.name, file.stem, str(int(number[1])) if number else file.stem}:
-            ids[name] = name if name in ids else example.image_id
-    ids |= {example.image_id: example.image_id for example in data.examples}
+        ids |= dict.fromkeys((example.image_id, file.name, number[1] if number else file.name), example.image_id)
     return {ids.get(name, name): caption for name, caption in captions.items()}

@@ -31,17 +31,13 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of images.
-
-    Attributes:
-        columns: their names, P of them.
-        images: the images' ids, N of them, sorted.
-        values: (N, P); NaN for what an image does not have, such as the movement of the maps of an empty caption.
-    """
+    """The statistics of N images, P columns of them."""
 
     columns: tuple[str, ...]
-    images: tuple[str, ...]
-    values: np.ndarray
+    images: tuple[str, ...]  # their ids, sorted
+    values: (
+        np.ndarray
+    )  # (N, P); NaN for what an image does not have, such as the movement of the maps of an empty caption
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Statistics":
@@ -65,11 +61,9 @@ def stored(columns: Mapping[str, Sequence[float | None]], image_ids: Sequence[st
 
 
 def scores(statistics: Statistics, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """The scores of R samples of the images, by name, (R,) each: percent, but nats for the maps' entropy and 0 to 1 for movement.
+    """The scores of R samples of the images, by name, (R,) each; counts (R, N): how often each image is in each sample.
 
-    Args:
-        statistics: of N images.
-        counts: (R, N), how often each image is in each sample.
+    They are in percent, but the maps' entropy is in nats and their movement from 0 to 1.
     """
     at = {name: index for index, name in enumerate(statistics.columns)}
     present = np.isfinite(statistics.values)

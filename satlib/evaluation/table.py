@@ -62,21 +62,13 @@ _NAMES = {name.lower(): name for name in PUBLISHED}
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table.
+    """A line of the table."""
 
-    Attributes:
-        data: the data set, "Flickr8k" for example.
-        name: the model's name in the paper, or the name of our run's folder, by default that of its recipe.
-        figures: column to score.
-        half_widths: column to half the width of the score's 95 % interval.
-        evaluation: what the file of our evaluation holds; empty for published rows.
-    """
-
-    data: str
-    name: str
-    figures: Mapping[str, float]
-    half_widths: Mapping[str, float] = field(default_factory=dict)
-    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    data: str  # "Flickr8k", for example
+    name: str  # the model's name in the paper, or that of our run's folder, by default its recipe's
+    figures: Mapping[str, float]  # column to score
+    half_widths: Mapping[str, float] = field(default_factory=dict)  # of the scores' 95 % intervals
+    evaluation: Mapping[str, Any] = field(default_factory=dict)  # what the file of ours holds
 
     @property
     def ours(self) -> bool:
