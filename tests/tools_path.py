@@ -11,7 +11,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import editions  # noqa: F401
 import hatch_hooks  # noqa: F401
 import install_cell  # noqa: F401
-import release_check  # noqa: F401
 
 import exercises
 

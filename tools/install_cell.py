@@ -3,67 +3,40 @@
 import tomllib
 from pathlib import Path
 
-import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 ROOT = Path(__file__).resolve().parent.parent
-FROM_ADDRESS = """\
+# SOURCE is where pip finds the repository: an address, or an archive or a checkout of it beside the notebook.
+INSTALL = """\
 # On Colab, or wherever satlib is missing, this cell installs it; otherwise it does nothing.
 import importlib.util
 import os
 import subprocess
 import sys
-
-if importlib.util.find_spec("satlib") is None:
-    source = os.environ.get("SATLIB_SOURCE", "git+{address}")
-    packages = f"satlib[course] @ {{source}}", f"satlib-models @ {{source}}#subdirectory=models"
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *packages], check=True)"""
-FROM_ARCHIVE = """\
-# Where satlib is missing, this cell installs it; otherwise it does nothing.
-# It takes an archive of the repository (satlib*.zip, satlib*.tar.gz) or a checkout beside this notebook; on Colab, upload one.
-import glob
-import importlib.util
-import os
-import subprocess
-import sys
+from glob import glob
 from pathlib import Path
 
 if importlib.util.find_spec("satlib") is None:
-    kinds = "satlib-*.whl", "satlib*.zip", "satlib*.tar.gz", "satlib*/pyproject.toml", "../pyproject.toml"
-    found = [os.environ.get("SATLIB_SOURCE", ""), *(path for kind in kinds for path in sorted(glob.glob(kind)))]
-    if not any(found) and "google.colab" in sys.modules:
-        from google.colab import files
-
-        print("Choose an archive of satlib's repository, a .zip or .tar.gz file:")
-        found = list(files.upload())
-    source = next(filter(None, found), None)
-    if source is None:
-        raise FileNotFoundError("put an archive of satlib's repository, satlib*.zip, beside this notebook and run this cell again")
-    url = source if "://" in source else Path(source.removesuffix("pyproject.toml")).resolve().as_uri()
-    models = [f"satlib-models @ {url}#subdirectory=models"]
-    if url.endswith(".whl"):
-        models = [path.resolve().as_uri() for path in Path().glob("satlib_models-*.whl")]
-    packages = [f"satlib[course] @ {url}", *models]
+    source = os.environ.get("SATLIB_SOURCE", "{address}")
+    if not source:
+        kinds = "satlib*.zip", "satlib*.tar.gz", "satlib*/pyproject.toml", "../pyproject.toml"
+        archives = [path for kind in kinds for path in sorted(glob(kind))]
+        if not archives:
+            raise FileNotFoundError("put an archive of satlib's repository, satlib*.zip, beside this notebook and run this cell again")
+        source = Path(archives[0].removesuffix("pyproject.toml")).resolve().as_uri()
+    packages = f"satlib[course] @ {{source}}", f"satlib-models @ {{source}}#subdirectory=models"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *packages], check=True)"""
 
 
-def address() -> str | None:
-    """Where the repository is published, or None where nobody knows: pyproject.toml is the one place that says it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return project.get("urls", {}).get("Source")
-
-
 def opening(path: str) -> list[NotebookNode]:
-    """The cells after a notebook's first: Colab's badge where the repository has an address, and the one that installs satlib.
-
-    Args:
-        path: the notebook's, from the repository's root.
-    """
-    at, marked = address(), {"tags": ["install"], "jupyter": {"source_hidden": True}}  # folded
-    if at is None:
-        return [nbformat.v4.new_code_cell(FROM_ARCHIVE, metadata=marked)]
+    """The cells after a notebook's first; `path` is the notebook's, from the repository's root."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    address = project.get("urls", {}).get("Source")
+    marked = {"tags": ["install"], "jupyter": {"source_hidden": True}}  # folded
+    install = new_code_cell(INSTALL.format(address=f"git+{address}" if address else ""), metadata=marked)
+    if address is None:
+        return [install]
     colab = "https://colab.research.google.com"
-    page = f"{colab}/{at.removeprefix('https://').replace('github.com', 'github')}/blob/main/{path}"
-    badge = f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"
-    install = nbformat.v4.new_code_cell(FROM_ADDRESS.format(address=at), metadata=marked)
-    return [nbformat.v4.new_markdown_cell(badge), install]
+    page = f"{colab}/{address.removeprefix('https://').replace('github.com', 'github')}/blob/main/{path}"
+    return [new_markdown_cell(f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"), install]
