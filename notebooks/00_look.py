@@ -17,7 +17,7 @@
 # take over and choose.
 #
 # **Run > Run All Cells** takes 15 seconds. After that, it is yours to move. (Without Python, the same runs in
-# [a web page](../docs/page.md).)
+# [a web page](../docs/caption.md).)
 #
 # ![A drawn scene and its sentence: word by word, the light moves to what the word names](../docs/attention.webp)
 #

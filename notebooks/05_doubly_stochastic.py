@@ -459,7 +459,7 @@ plt.show()
 # So how come the paper's captions got better? Part of the answer you have worked out: their 1 is not our 1. With its
 # batches of 64, the official code trains with a third of our $\lambda$. (Does a third cost less? Add `64 / 196` to the
 # weights above.) Then, our captions leave most of the picture unmentioned on purpose. But on photographs too we could not
-# reproduce the gain: on Flickr8k, $\lambda = 1$ [has no better BLEU than 0.01](../docs/not-reproduced.md), in two models
+# reproduce the gain: on Flickr8k, $\lambda = 1$ [has no better BLEU than 0.01](../docs/results.md), in two models
 # that differ in more than $\lambda$. So do not copy a $\lambda$.
 
 # %% [markdown]

@@ -567,7 +567,7 @@ print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
 my_guess_lead = ...
 
 
-# %%
+# %% tags=["docs:photographs"]
 def stored(model):
     """What BLEU counts for each of 1,000 test photographs, of a model's stored evaluation."""
     path = next(path for path in shipped.evaluations() if path.parent.name == model)

@@ -248,7 +248,7 @@ for name, machine in (("flickr8k-lite0-tuned", "H200, shared"), ("flickr8k-paper
 # ```
 #
 # With two GPUs, `torchrun --nproc-per-node 2 -m satlib train flickr8k-lite0-tuned` starts a process for each. And if the
-# machine may be lost, put the run on a folder that stays: [Colab and Kaggle](../docs/cloud.md).
+# machine may be lost, put the run on a folder that stays: [Colab and Kaggle](../docs/start.md).
 #
 # <details><summary>A frozen encoder, a search for hyperparameters, more data</summary>
 #

@@ -319,7 +319,7 @@ plt.show()
 my_guess_centre = ...
 my_guess_peak = ...
 
-# %%
+# %% tags=["docs:boxes"]
 RUNS = {
     "flickr8k-lite0-soft": "soft, 7×7, encoder frozen",
     "flickr8k-lite0-hard": "hard, 7×7, encoder frozen",
@@ -506,7 +506,7 @@ reveal("cured by the picture, percent", my_guess_picture, by_picture)
 my_guess_follow = ...
 my_guess_stay = ...
 
-# %%
+# %% tags=["docs:moved"]
 EVEN = torch.full((196,), 1 / 196)
 OUTCOMES = ("stays", "says what is true of the other", "says something else")
 outcome, kinds = {}, {}
