@@ -132,7 +132,6 @@ def data(options: argparse.Namespace) -> int:
     DATA,
     DEVICE,
     option("--batch-size", type=positive, default=32, help="images per batch"),
-    option("--verify", action="store_true", help="compare the content of files and vectors, not only sizes and times"),
 )
 def features(options: argparse.Namespace) -> None:
     """Compute the annotation vectors of a recipe's images, once; resumes after a stop."""
@@ -150,9 +149,7 @@ def features(options: argparse.Namespace) -> None:
     encoder = encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
     folder = features.folder(root, captions, encoder.name, recipe.encoder.view)
     with distributed.launched(device.choose(options.device)) as place:
-        store = extract(
-            captions, encoder, folder, place, options.batch_size, view=recipe.encoder.view, verify=options.verify
-        )
+        store = extract(captions, encoder, folder, place, options.batch_size, view=recipe.encoder.view)
         if distributed.current().first:
             h, w = store.grid
             print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")

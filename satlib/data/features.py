@@ -2,16 +2,13 @@
 
 A feature store is a folder with two files. `annotations.f16` is an array with one row (L, D) of float16 per image.
 `manifest.json` records the encoder and the hash of its weights, the view of the photographs, their folder, and for each image
-its row, the size, modification time and SHA-256 of its file, and the CRC-32 of the row. Therefore `check` detects images that
-are new or have changed, and `read` detects damaged vectors.
+its row and the size and modification time of its file, so `check` detects images that are new or have changed.
 """
 
 import hashlib
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from io import BufferedIOBase, RawIOBase
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -27,73 +24,56 @@ from satlib.data.images import SIZE
 from satlib.errors import SatlibError
 from satlib.files.atomic import write_text
 from satlib.files.progress import progress_bar
-from satlib.files.reading import Count, Size, read_json
+from satlib.files.reading import read_json
 
-FORMAT = "satlib features 3"  # change it whenever the result of `images.square` changes
+FORMAT = "satlib features 4"  # change it whenever the result of `images.square` changes
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
-COMMAND = "satlib features RECIPE"  # what makes a store
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
-class Source(NamedTuple):
-    """What, with an image, determines its vectors: the encoder's name, the hash of its weights, the view of `images.square`."""
-
-    encoder: str
-    weights: str
-    view: str = "whole"
-
-
 class Record(NamedTuple):
-    """An image in a store: its row, the size in bytes, modification time in ns and SHA-256 of its file, the CRC-32 of its vectors.
+    """An image in a store: its row, and the size in bytes and modification time in ns of its file (0 if it is drawn)."""
 
-    A drawn image has neither size nor time (0), and the SHA-256 of its pixels.
-    """
-
-    row: Count
-    bytes: Count
+    row: int
+    bytes: int
     modified: int
-    sha256: str
-    crc32: Count
 
 
 class Manifest(msgspec.Struct):
-    """The content of `manifest.json`: `Source`, the images' folder ("drawn" if they have none), the shape of a row, the images."""
+    """The content of `manifest.json`; `images` lists those whose vectors are in the array. home: "drawn" without a folder."""
 
     format: str
-    data: str
     home: str
     encoder: str
     weights: str
     view: str
-    grid: tuple[Size, Size]
-    dim: Size
-    images: dict[str, Record]
+    grid: tuple[int, int]
+    dim: int
+    images: dict[str, Record] = {}
 
-    @property
-    def row_bytes(self) -> int:
-        """The size of the vectors of one image."""
-        return 2 * self.grid[0] * self.grid[1] * self.dim
+    def save(self, folder: Path) -> None:
+        """Write the manifest of a store, with one line per image."""
+        write_text(folder / MANIFEST, msgspec.json.encode(self).replace(b'],"', b'],\n"').decode())
 
-    def require(self, source: Source, folder: Path) -> None:
-        """Require that the vectors were computed with `source`; `folder` is the store's.
 
-        Raises:
-            SatlibError: they were computed with something else.
-        """
-        for field, value in source._asdict().items():
-            if getattr(self, field) != value:
-                raise SatlibError(
-                    f"the feature store {folder} was made with {field} {getattr(self, field)!r}, not {value!r}; "
-                    "delete it and run satlib features again"
-                )
+def read_manifest(folder: Path, expected: Manifest) -> Manifest:
+    """The manifest of a store.
+
+    Raises:
+        SatlibError: it is damaged, or the vectors were computed with something else than expected.
+    """
+    advice = f"delete {folder} and run satlib features again"
+    manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
+    for name in ("format", "encoder", "weights", "view"):
+        stored, needed = getattr(manifest, name), getattr(expected, name)
+        if stored != needed:
+            raise SatlibError(f"the feature store {folder} was made with {name} {stored!r}, not {needed!r}; {advice}")
+    return manifest
 
 
 class FeatureStore:
-    """The annotation vectors of a caption set's images, read image by image from the file.
-
-    The file is not memory-mapped, because mapped pages count as memory of the process once they are read, up to the whole file.
-    The operating system still caches the file as far as memory allows.
+    """The annotation vectors of a caption set's images.
 
     Attributes:
         folder: the folder of the store.
@@ -101,25 +81,23 @@ class FeatureStore:
         grid, dim: (h, w) and D of the encoder that made it.
     """
 
-    def __init__(self, folder: Path, command: str = COMMAND) -> None:
+    def __init__(self, folder: Path, command: str = "satlib features RECIPE") -> None:
         """Open a store; `command`, which makes one, is for the message.
 
         Raises:
             SatlibError: the store is missing, or its array is shorter than its manifest says.
         """
-        self.folder = folder
         if not (folder / MANIFEST).is_file():
             raise SatlibError(f"the feature store {folder} does not exist; create it with: {command}")
-        self.manifest = read_manifest(folder)
+        self.folder = folder
+        self.manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", "delete the store")
         self.grid, self.dim = self.manifest.grid, self.manifest.dim
-        self._path = folder / ARRAY
         rows = 1 + max((record.row for record in self.manifest.images.values()), default=-1)
-        size, expected = size_of(self._path), rows * self.manifest.row_bytes
-        if size < expected:
-            raise SatlibError(
-                f"{self._path} has {size} bytes instead of {expected}; run satlib features again, which computes the missing vectors"
-            )
-        self._intact = np.zeros(rows, dtype=bool)  # rows whose checksum has been verified
+        shape = rows, self.grid[0] * self.grid[1], self.dim  # (N, L, D)
+        try:
+            self._array = np.memmap(folder / ARRAY, np.float16, "r", shape=shape) if rows else np.empty(shape)
+        except (ValueError, OSError) as error:
+            raise SatlibError(f"{folder / ARRAY} is missing or cut off; delete {folder} and run: {command}") from error
 
     def __contains__(self, image_id: str) -> bool:
         return image_id in self.manifest.images
@@ -128,66 +106,27 @@ class FeatureStore:
         return len(self.manifest.images)
 
     def read(self, image_ids: Sequence[str]) -> Tensor:
-        """The annotation vectors of the named images: (B, L, D), float32.
+        """The annotation vectors of the named images: (B, L, D), float32."""
+        return torch.from_numpy(self._array[[self.manifest.images[image_id].row for image_id in image_ids]]).float()
 
-        Raises:
-            SatlibError: an image is not in the store, or its vectors are damaged.
-        """
-        try:
-            records = [self.manifest.images[image_id] for image_id in image_ids]
-        except KeyError as error:
-            raise SatlibError(
-                f"the feature store {self.folder} has no image {error}; run satlib features again"
-            ) from error
-        values = np.empty((len(records), self.grid[0] * self.grid[1], self.dim), np.float16)
-        with open(self._path, "rb", buffering=0) as array:
-            for image_id, record, vectors in zip(image_ids, records, values, strict=True):
-                if not read_row(array, record.row, vectors.data):
-                    raise SatlibError(f"{self._path} was truncated while it was read; run satlib features again")
-                if not self._intact[record.row]:
-                    if zlib.crc32(vectors.data) != record.crc32:
-                        raise SatlibError(
-                            f"the vectors of {image_id} in {self._path} are damaged (wrong checksum); "
-                            "run satlib features again with --verify, which recomputes them"
-                        )
-                    self._intact[record.row] = True
-        return torch.from_numpy(values).float()
-
-    def check(self, source: Source, data: CaptionSet, examples: Sequence[Example]) -> None:
-        """Check that the store fits an encoder and a data set. Reads only image files whose size or time has changed.
-
-        Args:
-            source: what must have computed the vectors.
-            data: the caption set.
-            examples: the examples whose images will be read.
+    def check(self, expected: Manifest, examples: Sequence[Example]) -> None:
+        """Check that the store fits an encoder and a data set; opens no image.
 
         Raises:
             SatlibError: the store was made with a different encoder, weights, view or image folder, or images are missing or
                 have changed since then.
         """
-        self.manifest.require(source, self.folder)
-        if self.manifest.home != home_of(data):
+        read_manifest(self.folder, expected)
+        if self.manifest.home != expected.home:
             raise SatlibError(
-                f"the feature store {self.folder} was made from {self.manifest.home}, not from {home_of(data)}; run satlib "
-                "features again, which compares the images and recomputes only those that differ"
+                f"the feature store {self.folder} was made from {self.manifest.home}, not from {expected.home}; run satlib "
+                "features again"
             )
-        missing = [example.image_id for example in examples if example.image_id not in self]
-        if missing:
+        if outdated := [e.image_id for e in examples if not is_current(e, self.manifest)]:
             raise SatlibError(
-                f"the feature store {self.folder} lacks {_images(len(missing))} (the first is {missing[0]}); run satlib features "
-                "again, which computes only the missing images"
+                f"the feature store {self.folder} lacks {len(outdated):,} images, or they have changed (the first is "
+                f"{outdated[0]}); run satlib features again, which computes only these"
             )
-        same = unchanged(data, examples, self.manifest.images)
-        changed = [example.image_id for example in examples if example.image_id not in same]
-        if changed:
-            raise SatlibError(
-                f"{_images(len(changed))} changed after the feature store {self.folder} was made (the first is {changed[0]}); run "
-                "satlib features again, which recomputes only the changed images"
-            )
-
-
-def _images(count: int) -> str:
-    return "1 image" if count == 1 else f"{count:,} images"
 
 
 def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> Path:
@@ -202,94 +141,18 @@ def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> P
     return root / "features" / f"{name}-{encoder}-{view}".replace(":", "-").replace("/", "-")
 
 
-def unchanged(
-    data: CaptionSet, examples: Sequence[Example], records: Mapping[str, Record], verify: bool = False
-) -> dict[str, Record]:
-    """The records of the images that have the same content as then, with the size and time that their files have now.
-
-    Args:
-        data: the caption set.
-        examples: examples that all have a record.
-        records: by image id.
-        verify: compare the content of every image, instead of only of those whose size or time differ.
-
-    Raises:
-        SatlibError: a file is missing or cannot be read.
-    """
-    now = {
-        e.image_id: records[e.image_id]._replace(bytes=size, modified=time)
-        for e in examples
-        for size, time in [stamp(e)]
-    }
-    doubtful = [e for e in examples if verify or now[e.image_id] != records[e.image_id]]
-    hashes = read_ahead(lambda example: content_hash(data, example), doubtful, 4)
-    bar = progress_bar(hashes, total=len(doubtful), unit="img", desc="comparing images", delay=2, leave=False)
-    for example, found in zip(doubtful, bar, strict=True):
-        if found != records[example.image_id].sha256:
-            del now[example.image_id]
-    return now
-
-
 def stamp(example: Example) -> tuple[int, int]:
-    """Size and modification time (ns) of an image's file; (0, 0) if it is drawn.
-
-    Raises:
-        SatlibError: the file is missing or cannot be read.
-    """
+    """Size and modification time (ns) of an image's file; (0, 0) if it is drawn."""
     if example.path is None:
         return 0, 0
-    status = _of_file(example.path, Path.stat)
+    status = example.path.stat()
     return status.st_size, status.st_mtime_ns
 
 
-def content_hash(data: CaptionSet, example: Example) -> str:
-    """SHA-256 of an image's file, or of the pixels of a drawn image; errors as for `stamp`."""
-    path = example.path
-    content = np.asarray(data.photo(example)).tobytes() if path is None else _of_file(path, Path.read_bytes)
-    return hashlib.sha256(content).hexdigest()
-
-
-def _of_file(path: Path, function: Callable[[Path], Value]) -> Value:
-    try:
-        return function(path)
-    except FileNotFoundError as error:
-        raise SatlibError(f"the image {path} does not exist; restore it, or delete its captions") from error
-    except OSError as error:
-        raise SatlibError(f"cannot read the image {path}: {error.strerror}; check the file") from error
-
-
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write a store's manifest, with one line per image."""
-    write_text(folder / MANIFEST, msgspec.json.encode(manifest).replace(b'],"', b'],\n"').decode())
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a store.
-
-    Raises:
-        SatlibError: it is damaged, or of another format.
-    """
-    advice = f"delete {folder} and run satlib features again"
-    manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
-    if manifest.format != FORMAT:
-        raise SatlibError(f"the feature store {folder} has the format {manifest.format!r}, not {FORMAT!r}; {advice}")
-    return manifest
-
-
-def read_row(array: RawIOBase | BufferedIOBase, row: int, buffer: memoryview) -> bool:
-    """Read a row into a buffer of its size; return whether it is complete."""
-    array.seek(row * buffer.nbytes)
-    return array.readinto(buffer) == buffer.nbytes
-
-
-def home_of(data: CaptionSet) -> str:
-    """The location of a set's images, as recorded in a manifest."""
-    return "drawn" if data.home is None else str(data.home)
-
-
-def size_of(path: Path) -> int:
-    """The size of a file in bytes; 0 if it does not exist."""
-    return path.stat().st_size if path.is_file() else 0
+def is_current(example: Example, manifest: Manifest) -> bool:
+    """Whether a store has an image's vectors, and its file has not changed since they were computed."""
+    record = manifest.images.get(example.image_id)
+    return record is not None and stamp(example) == record[1:]
 
 
 class Reader(Protocol):
@@ -320,9 +183,8 @@ class Pixels:
         as long as the second.
         """
         if self._data.draw is not None:
-            for image_id in progress_bar(
-                image_ids[: self._room], desc="drawing", unit="img", show=progress, leave=False
-            ):
+            first = image_ids[: self._room]
+            for image_id in progress_bar(first, desc="drawing", unit="img", show=progress, leave=False):
                 self._one(image_id)
 
     def _one(self, image_id: str) -> Tensor:
