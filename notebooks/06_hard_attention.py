@@ -637,7 +637,7 @@ log_p = torch.stack([each.log_likelihood for each in eight]).mean()
 wanted = bounds.jacobian(log_p[None], weights)[0]  # the gradient of log p(y|a)
 rows = {
     "L_1, attention, leave-one-out": (4, [bounds.score_function(each, 4, "leave-one-out") for each in drawn]),
-    "L_4, attention, VIMCO": (4, [bounds.multi_sample(each, 4, vimco=True) for each in drawn]),
+    "L_4, attention, VIMCO": (4, [bounds.vimco(each, 4) for each in drawn]),
     "L_1, learned posterior": (
         1,
         [bounds.score_function(each, 1, 0.0) for each in proposals["from a learned posterior"]],

@@ -494,7 +494,7 @@ reveal("cured by the picture, percent", my_guess_picture, by_picture)
 
 # %% [markdown]
 # ## Is attention an explanation?
-# <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satcourse.widgets.steering.look_again | tests/test_steering.py::TestLookAgain::test_one_step_written_out -->
+# <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satcourse.widgets.steering.look_again | tests/test_steering.py::test_one_step_written_out -->
 #
 # A map beside a word could be mere decoration: Jain and Wallace (2019) found text classifiers that give the same answer
 # under very different attention; Wiegreffe and Pinter (2019) replied that it depends on what you call an explanation. So
@@ -573,7 +573,7 @@ reveal("soft: stay under an even map", my_guess_stay, percent["soft", "all place
 
 # %% [markdown]
 # ## Words that name nothing
-# <!-- index: claim: attention can look at non-object regions | where "a", "is", "to the left of" look, and whether they need to | satcourse.widgets.steering.look_again | tests/test_steering.py::TestLookAgain::test_where_it_looks_by_itself_it_says_the_same -->
+# <!-- index: claim: attention can look at non-object regions | where "a", "is", "to the left of" look, and whether they need to | satcourse.widgets.steering.look_again | tests/test_steering.py::test_where_it_looks_by_itself_it_says_the_same -->
 #
 # At every word $\alpha_t$ sums to 1, so the model has to look somewhere, for "is" as for "circle". Does "is" need its
 # light? **What percentage of the articles stay under an even map?**

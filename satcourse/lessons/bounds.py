@@ -88,23 +88,18 @@ def score_function(drawn: Drawn, K: int, baseline: float | Literal["leave-one-ou
     return Estimates(probability, gradient.mean(1))
 
 
-def multi_sample(drawn: Drawn, K: int, vimco: bool) -> Estimates:
+def vimco(drawn: Drawn, K: int) -> Estimates:
     """L_K by K paths, sum_k [w_k / sum_j w_j d log w_k + (L - b_k) d log q_k] with L = log 1/K sum_j w_j.
 
-    b_k is 0, or VIMCO's (Mnih and Rezende, 2016, arXiv:1602.06725): L with w_k replaced by the geometric mean of the others.
+    b_k is L with w_k replaced by the geometric mean of the others (Mnih and Rezende, 2016, arXiv:1602.06725).
     """
     rows, probability = independent(drawn.log_q.detach(), K)
     log_w = drawn.log_w.detach()[rows]  # (S, K)
-    signal = vimco_signal(log_w) if vimco else torch.logsumexp(log_w, 1, keepdim=True) - math.log(K)
+    replaced = log_w.unsqueeze(1).repeat(1, K, 1)  # (S, K, K): row k without w_k
+    replaced.diagonal(dim1=1, dim2=2).copy_(leave_one_out(log_w))
+    signal = torch.logsumexp(log_w, 1, keepdim=True) - torch.logsumexp(replaced, 2)
     gradient = torch.softmax(log_w, 1).unsqueeze(2) * drawn.d_log_w[rows] + signal.unsqueeze(2) * drawn.d_log_q[rows]
     return Estimates(probability, gradient.sum(1))
-
-
-def vimco_signal(log_w: Tensor) -> Tensor:
-    """L - b_k for each of K paths: log w (S, K) -> (S, K)."""
-    replaced = log_w.unsqueeze(1).repeat(1, log_w.shape[1], 1)  # (S, K, K): row k without w_k
-    replaced.diagonal(dim1=1, dim2=2).copy_(leave_one_out(log_w))
-    return torch.logsumexp(log_w, 1, keepdim=True) - torch.logsumexp(replaced, 2)
 
 
 def soft_log_p(decoder: Decoder, a: Tensor, caption: Tensor) -> Tensor:
@@ -120,14 +115,13 @@ def mixed(hard: Estimates, soft: Tensor) -> Estimates:
 
 def gumbel(decoder: Decoder, a: Tensor, caption: Tensor, temperature: float, draws: int) -> Estimates:
     """The straight-through Gumbel-softmax, the only one that is drawn: its noise is continuous. `draws` in hundreds."""
-    attention, weights, found = decoder.attention, list(decoder.parameters()), []
+    attention, weights, gradients = decoder.attention, list(decoder.parameters()), []
     assert isinstance(attention, HardAttention)
     decoder.attention = GumbelAttention(attention.energy, temperature)
     captions = caption.expand(100, -1)
-    for _ in range(
-        draws // 100
-    ):  # of all draws at once, each would be differentiated by the weights' gradient in every other
+    for _ in range(draws // 100):  # all at once, each draw would be differentiated by the gradient of every other
         log_p = -word_losses(decoder(a.expand(100, -1, -1), captions).logits, captions).sum(1)
-        found.append(jacobian(log_p, weights))
+        gradients.append(jacobian(log_p, weights))
     decoder.attention = attention
-    return Estimates(log_p.new_full((len(found) * 100,), 0.01 / len(found)).detach(), torch.cat(found))
+    gradient = torch.cat(gradients)
+    return Estimates(gradient.new_full((len(gradient),), 1 / len(gradient)), gradient)

@@ -6,8 +6,7 @@ and its gradient exactly. The estimators are that of the official Theano code, a
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,10 +54,7 @@ class Paths:
 
 
 class PathGradients(NamedTuple):
-    """What equation 11 is made of, path by path, over W weights.
-
-    likelihood: d log p(y|s,a) / dW, (P, W). score: d log p(s_t|s_<t,a) / dW, (P, C, W).
-    """
+    """What equation 11 is made of, path by path, over W weights: d log p(y|s,a) / dW (P, W), d log p(s_t|s_<t,a) / dW (P, C, W)."""
 
     likelihood: Tensor
     score: Tensor
@@ -77,10 +73,22 @@ def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
 
 
 def run_every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Output:
-    """Run the decoder along each of the P = L^C paths: a (1, L, D), caption (1, C) -> what it gives for P rows."""
-    paths = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))
-    with _forced(decoder, paths):
+    """Run the decoder along each of the P = L^C paths: a (1, L, D), caption (1, C) -> its output for P rows."""
+    return run_paths(
+        decoder, a, caption, torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))
+    )
+
+
+def run_paths(decoder: Decoder, a: Tensor, caption: Tensor, paths: Tensor) -> Output:
+    """Run the decoder with the places of each word given: a (1, L, D), caption (1, C), paths (P, C) -> its output for P rows."""
+    attention = decoder.attention
+    assert isinstance(attention, HardAttention)
+    columns = iter(paths.T)
+    attention.draw = lambda alpha: next(columns)  # type: ignore[method-assign]
+    try:
         return decoder(a.expand(len(paths), -1, -1), caption.expand(len(paths), -1))
+    finally:
+        del attention.draw
 
 
 def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
@@ -96,7 +104,7 @@ def paths_of(output: Output, caption: Tensor) -> Paths:
 
 
 def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
-    """The gradients that equation 11 weighs by p(s|a) and adds up, of every path on its own: over `weights`, flat and in their order.
+    """The gradients that equation 11 weighs by p(s|a) and adds up, of every path on its own.
 
     With them any estimator that is a function of sampled paths has its mean and its variance as a sum, without a sample.
     """
@@ -105,24 +113,13 @@ def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
 
 
 def jacobian(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """The gradient of each value over `weights`, flat and in their order: (R,) -> (R, W)."""
-    one_hot = torch.eye(len(values), dtype=values.dtype, device=values.device)
-    found = torch.autograd.grad(values, weights, one_hot, retain_graph=True, allow_unused=True, is_grads_batched=True)
-    shaped = zip(found, weights, strict=True)
-    return torch.cat([values.new_zeros(len(values), w.numel()) if g is None else g.flatten(1) for g, w in shaped], 1)
-
-
-@contextmanager
-def _forced(decoder: Decoder, paths: Tensor) -> Iterator[None]:
-    """Let the decoder's samples be those of `paths` (B, C), in turn."""
-    attention = decoder.attention
-    assert isinstance(attention, HardAttention)
-    columns = iter(paths.T)
-    attention.draw = lambda alpha: next(columns)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        del attention.draw
+    """The gradient of each value over `weights`, flat and in their order, 0 for a weight without a part: (R,) -> (R, W)."""
+    R, one_hot = len(values), torch.eye(len(values), dtype=values.dtype)
+    gradients = torch.autograd.grad(
+        values, weights, one_hot, retain_graph=True, allow_unused=True, is_grads_batched=True
+    )
+    pairs = zip(gradients, weights, strict=True)
+    return torch.cat([values.new_zeros(R, w.numel()) if g is None else g.flatten(1) for g, w in pairs], 1)
 
 
 class OfficialBound(VariationalBound):

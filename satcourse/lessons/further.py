@@ -3,7 +3,6 @@
 Soft attention is the control. What hard attention has gained after so many steps means little until soft attention has had them too.
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from satlib.data.text import END
 from satlib.model.attention import HardAttention, entropy
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
-from satlib.model.objective import HardConfig, VariationalBound, coins, negative_log_likelihood
+from satlib.model.objective import negative_log_likelihood
 
 Loss = Callable[[Decoder, Tensor, Tensor], Tensor]  # of a (B, L, D) and captions (B, C): ()
 
@@ -32,12 +31,10 @@ class Captions(NamedTuple):
 class HeldOut(NamedTuple):
     """Means over captions, in nats, and over the maps of their words.
 
-    sampled: log p(y|s,a) of a sampled path, an estimate of L_s. several: L_16, by 16 paths. expected: log p(y|a) with the expected
-    context. spread: entropy of a map.
+    sampled: log p(y|s,a) of sampled paths, an estimate of L_s. expected: log p(y|a) with the expected context. spread: entropy of a map.
     """
 
     sampled: float
-    several: float
     expected: float
     spread: float
 
@@ -48,33 +45,19 @@ def captions(captioner: Captioner, data: CaptionSet, split: str) -> Captions:
     examples, reader = list(data.split(split)), Pixels(data)
     parts = [examples[k : k + 50] for k in range(0, len(examples), 50)]
     vectors = torch.cat([captioner.annotations(reader.read([each.image_id for each in part])) for part in parts])
-    found: dict[int, list[tuple[int, list[int]]]] = {}
+    by_length: dict[int, tuple[list[int], list[list[int]]]] = {}
     for row, example in enumerate(examples):
         for reference in example.references:
             ids = [*captioner.vocabulary.encode(reference), END]
-            found.setdefault(len(ids), []).append((row, ids))
-    by_length = [
-        (torch.tensor([row for row, _ in pairs]), torch.tensor([ids for _, ids in pairs])) for pairs in found.values()
-    ]
-    return Captions(vectors, by_length)
+            rows, words = by_length.setdefault(len(ids), ([], []))
+            rows.append(row)
+            words.append(ids)
+    return Captions(vectors, [(torch.tensor(rows), torch.tensor(words)) for rows, words in by_length.values()])
 
 
 def soft_loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
     """-log p(y|a), without a penalty."""
     return negative_log_likelihood(decoder(a, words).logits, words).mean()
-
-
-def hard_loss(config: HardConfig, hidden: int, average: float) -> Loss:
-    """The paper's bound by satlib's own estimator (no learned baseline), whose moving average begins at `average`."""
-    estimator = VariationalBound(config, hidden)
-    estimator.average.fill_(average)
-
-    def loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
-        expected = coins(config, len(a), a.device).repeat_interleave(config.samples)
-        a, words = (each.repeat_interleave(config.samples, 0) for each in (a, words))
-        return estimator(decoder(a, words, expected), words).loss
-
-    return loss
 
 
 def train(
@@ -83,9 +66,7 @@ def train(
     """Train a decoder with the weights of `start` and "soft" or "hard" attention, as notebook 06 does; `start` stays as it is."""
     decoder = Decoder(replace(start.config, attention=attention), data.vectors.shape[2], start.embedding.num_embeddings)
     decoder.load_state_dict(start.state_dict())
-    optimiser = torch.optim.Adam(
-        [*decoder.train().parameters(), *(loss.parameters() if isinstance(loss, nn.Module) else [])], 3e-4
-    )
+    optimiser = torch.optim.Adam(decoder.train().parameters(), 3e-4)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     generator = torch.Generator().manual_seed(seed)  # of the captions, so that every objective sees the same ones
     torch.manual_seed(seed)
@@ -103,22 +84,19 @@ def train(
 
 @torch.no_grad()
 def held_out(decoder: Decoder, data: Captions, K: int = 16) -> HeldOut:
-    """Measure a decoder, whatever attention it was trained with, with places sampled from its maps and with expected contexts."""
+    """Measure a decoder, whatever attention it was trained with, with K paths sampled from its maps and with expected contexts."""
     torch.manual_seed(0)
     hard = Decoder(replace(decoder.config, attention="hard"), data.vectors.shape[2], decoder.embedding.num_embeddings)
     hard.load_state_dict(decoder.state_dict())
     attention = hard.eval().attention
     assert isinstance(attention, HardAttention)
-    log_w, expected, spread = [], [], []
+    sampled, expected, spread = [], [], []
     for rows, words in data.by_length:
-        attention.look = "sample"
         a = data.vectors[rows]
-        log_w.append(torch.stack([-negative_log_likelihood(hard(a, words).logits, words) for _ in range(K)], 1))
+        attention.look = "sample"
+        sampled.append(torch.stack([-negative_log_likelihood(hard(a, words).logits, words) for _ in range(K)], 1))
         attention.look = "expected"
         output = hard(a, words)
         expected.append(-negative_log_likelihood(output.logits, words))
         spread.append(entropy(output.alphas).flatten())
-    paths = torch.cat(log_w)
-    several = (torch.logsumexp(paths, 1) - math.log(K)).mean()
-    means = paths.mean(), several, torch.cat(expected).mean(), torch.cat(spread).mean()
-    return HeldOut(*(each.item() for each in means))
+    return HeldOut(*(torch.cat(values).mean().item() for values in (sampled, expected, spread)))

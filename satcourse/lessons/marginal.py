@@ -39,18 +39,13 @@ class EveryPlace(NamedTuple):
 def every_place(decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor) -> EveryPlace:
     """Compute the decoder's next step L times, each time with one location's annotation vector as the context.
 
-    Args:
-        decoder: with soft or hard attention, in evaluation mode.
-        annotations: B images.
-        state: h_{t-1}, c_{t-1}.
-        embedded: E y_{t-1} (B, m).
+    annotations: of B images. state: h_{t-1}, c_{t-1}. embedded: E y_{t-1} (B, m).
     """
-    B, L, _ = annotations.a.shape
-    alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
-    # As an image with a single location, whose weight is 1: z_t is its annotation vector.
-    single = Annotations(
-        annotations.a.flatten(0, 1).unsqueeze(1), annotations.keys.flatten(0, 1).unsqueeze(1)
-    )  # (B L, 1, D)
+    a, keys = annotations.a, annotations.keys
+    B, L, _ = a.shape
+    alpha = decoder.attention(a, keys, state.h).alpha
+    # As B L images with a single location each, whose weight is 1: z_t is its annotation vector.
+    single = Annotations(a.flatten(0, 1).unsqueeze(1), keys.flatten(0, 1).unsqueeze(1))
     state = State(*(part.repeat_interleave(L, 0) for part in state))
     embedded = embedded.repeat_interleave(L, 0)
     step = decoder.step(single, state, decoder.gates_word(embedded))

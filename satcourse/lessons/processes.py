@@ -17,19 +17,9 @@ from satlib.training import distributed, loop
 
 
 def train(size: int, name: str, changes: Sequence[str], store: Path, run: Path) -> None:
-    """Train a recipe with `size` processes on this machine's CPU, over gloo.
+    """Train a recipe with `size` processes on this machine's CPU, over gloo, from a feature store into the folder of a run.
 
     The processes are forked on Linux without CUDA, so that nothing has to be imported again; otherwise they are spawned.
-
-    Args:
-        size: the number of processes.
-        name: the name of the recipe.
-        changes: changes to the recipe, each as "section.key=value".
-        store: the folder of the features.
-        run: the folder of the run.
-
-    Raises:
-        torch.multiprocessing.ProcessRaisedException: a process failed; it carries the error of the first.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -13,27 +13,15 @@ from satlib.model.captioner import Captioner
 
 
 class Vectors:
-    """The annotation vectors of images, by image id; a `features.Reader`, so a decoder can be trained from it.
+    """The annotation vectors of images by image id: a `features.Reader`, from which a decoder can be trained.
 
-    Attributes:
-        a: annotation vectors (N, L, D) before `encoder.scale`, on the CPU.
+    a: annotation vectors (N, L, D) before `encoder.scale`, on the CPU.
     """
 
+    @torch.no_grad()
     def __init__(self, captioner: Captioner, reader: Reader, image_ids: Sequence[str], batch_size: int = 20) -> None:
-        """Encode images.
-
-        Args:
-            captioner: in evaluation mode.
-            reader: reads the images' pixels.
-            image_ids: the image ids, each once.
-            batch_size: the number of images to encode at a time.
-        """
-        batches = []
-        with torch.no_grad():
-            for start in range(0, len(image_ids), batch_size):
-                images = reader.read(image_ids[start : start + batch_size])
-                batches.append(captioner.encoder(images.to(captioner.device)).cpu())
-        self.a = torch.cat(batches)
+        batches = [image_ids[start : start + batch_size] for start in range(0, len(image_ids), batch_size)]
+        self.a = torch.cat([captioner.encoder(reader.read(batch).to(captioner.device)).cpu() for batch in batches])
         self._row = {image_id: number for number, image_id in enumerate(image_ids)}
 
     def read(self, image_ids: Sequence[str]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from satcourse.widgets.steering import steered
 from satlib.data.images import square, to_rgb, to_tensor
-from satlib.data.text import END, UNKNOWN, Vocabulary
+from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.model.captioner import Captioner
@@ -20,14 +20,10 @@ ALTERNATIVES = 6  # words that are listed for each step
 
 @dataclass(frozen=True)
 class Reading:
-    """A caption whose first words may have been given.
+    """A caption of C steps whose first words may have been given.
 
-    Attributes:
-        words: without the end mark.
-        probabilities: (C,), of each word and of the end mark, given the words before it.
-        alphas: (C, h, w).
-        betas: (C,).
-        alternatives: for each of the C steps the most probable words with their probabilities, best first.
+    words: without the end mark. probabilities: (C,), of each word and of the end mark, given the words before it. alphas: (C, h, w).
+    betas: (C,). alternatives: for each step the most probable words with their probabilities, best first.
     """
 
     words: list[str]
@@ -49,30 +45,24 @@ def annotate(captioner: Captioner, picture: Image.Image) -> Tensor:
 
 
 @torch.inference_mode()
-def read(
-    captioner: Captioner,
-    a: Tensor,
-    forced: Sequence[str] = (),
-    given: Tensor | None = None,
-) -> Reading:
-    """Complete a caption greedily after the given words.
+def read(captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Tensor | None = None) -> Reading:
+    """Complete a caption greedily after the given words, of one image with annotation vectors a (L, D).
 
     The end mark is forced once the caption has the recipe's `decoding.max_length` words.
 
-    Args:
-        captioner: in evaluation mode.
-        a: annotation vectors (L, D) of one image.
-        forced: the first words of the caption, "(end)" for the end mark.
-        given: attention weights (C, L) for the first C words; a row of zeros leaves the model's own.
+    forced: the first words of the caption, "(end)" for the end mark. given: attention weights (C, L) for the first C words; a row
+    of zeros leaves the model's own.
 
     Raises:
         SatlibError: a word is not in the vocabulary.
     """
     decoder = steered(captioner.decoder, given=None if given is None else given[None].to(a))
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
-    ids = [_id_of(word, captioner.vocabulary) for word in forced]
+    for unknown in set(forced) - set(names):
+        raise SatlibError(f"{unknown!r} is not in the model's vocabulary of {len(captioner.vocabulary)} words")
+    ids = [names.index(word) for word in forced]
     longest = max(captioner.recipe.decoding.max_length, len(ids))
-    annotations, word, history = decoder.project(a[None]), -1, []
+    annotations, word, steps = decoder.project(a[None]), -1, []
     state: Any = decoder.initial_state(a[None])
     for t in range(longest + 1):
         logits, state, alpha, beta, _ = decoder.predict(annotations, state, torch.tensor([word], device=a.device))
@@ -80,18 +70,10 @@ def read(
         p[UNKNOWN] = 0.0  # never generated
         word = ids[t] if t < len(ids) else END if t == longest else int(p.argmax())
         best = [(names[i], float(p[i])) for i in p.topk(min(ALTERNATIVES, len(p))).indices.tolist()]
-        history.append((word, float(p[word]), alpha[0].cpu(), beta[0].cpu(), best))
+        steps.append((word, float(p[word]), alpha[0].cpu(), beta[0].cpu(), best))
         if word == END:
             break
-    words, probabilities, alphas, betas, bests = zip(*history, strict=True)
+    words, probabilities, alphas, betas, alternatives = zip(*steps, strict=True)
     maps = torch.stack(alphas).unflatten(1, captioner.encoder.grid)
     decoded = captioner.vocabulary.decode(words)
-    return Reading(decoded, list(probabilities), maps, torch.stack(betas), list(bests))
-
-
-def _id_of(word: str, vocabulary: Vocabulary) -> int:
-    if word == plots.END_LABEL:
-        return END
-    if word not in vocabulary:
-        raise SatlibError(f"{word!r} is not in the model's vocabulary; give one of its {len(vocabulary)} words")
-    return vocabulary.words.index(word)
+    return Reading(decoded, list(probabilities), maps, torch.stack(betas), list(alternatives))

@@ -13,26 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from satlib.data.text import UNKNOWN
-from satlib.errors import SatlibError
 from satlib.model.attention import Attention, AttentionOutput
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import AnyDecoder, TransformerDecoder
 
 
 def tempered(alpha: Tensor, temperature: float) -> Tensor:
-    """Equation 5 at a temperature: softmax(e / T), computed from the weights as alpha^(1/T), normalised.
+    """Equation 5 at a temperature T > 0: softmax(e / T), computed from the weights (..., L) as alpha^(1/T), normalised.
 
     Near 0 the largest weight becomes 1; far above 1 the weights become uniform; at 1 they do not change.
-
-    Args:
-        alpha: (..., L), each row sums to 1.
-        temperature: T.
-
-    Raises:
-        SatlibError: the temperature is not above 0.
     """
-    if not temperature > 0:
-        raise SatlibError(f"the temperature must be above 0, not {temperature}; near 0 all weight is on one location")
     if temperature == 1:
         return alpha
     return torch.softmax(alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log() / temperature, dim=-1)
@@ -59,30 +49,23 @@ class Steered(nn.Module):
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n), with the weights changed."""
-        look = self.attention(a, keys, h, expected)
-        alpha = tempered(look.alpha, self.temperature)
+        output = self.attention(a, keys, h, expected)
+        alpha = tempered(output.alpha, self.temperature)
         if self.given is not None and self._word < self.given.shape[1]:
             given = self.given[:, self._word]
             alpha = torch.where(given.sum(1, keepdim=True) > 0, given, alpha)
         self._word += 1
-        if alpha is look.alpha:
-            return look
+        if alpha is output.alpha:
+            return output
         return AttentionOutput(torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha)
 
 
 def steered(decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None = None) -> AnyDecoder:
     """A decoder with steered attention that shares its weights with the given decoder, which stays unchanged.
 
-    Args:
-        decoder: in evaluation mode.
-        temperature: of the softmax over locations.
-        given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own. Of a
-            Transformer, these are the weights of all heads; (B, C, layers, heads, L) gives each head its own.
-
-    Raises:
-        SatlibError: the temperature is not above 0.
+    given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own. Of a
+    Transformer, these are the weights of all heads; (B, C, layers, heads, L) gives each head its own.
     """
-    tempered(torch.ones(1), temperature)  # refuse a bad temperature now
     twin = copy.copy(decoder)
     if isinstance(decoder, TransformerDecoder):
         if given is not None and given.dim() == 3:
@@ -116,13 +99,8 @@ def look_again(
 
     The words before it and their attention stay unchanged.
 
-    Args:
-        captioner: in evaluation mode.
-        a: annotation vectors (B, L, D), one image for each caption.
-        captions: B captions in words.
-        index: the index of the word in each caption.
-        maps: (B, L), the attention weights to use at that word; None for the model's own. Of a Transformer, also
-            (B, layers, heads, L).
+    a: annotation vectors (B, L, D), one image for each of B captions in words. index: of the word in each caption. maps: (B, L), the
+    weights to use at that word, None for the model's own; of a Transformer, also (B, layers, heads, L).
 
     Returns:
         (B, K), the probability of each word; 0 for words that are never generated.
