@@ -6,32 +6,13 @@ and only the words of `KINDS` count. Words of one kind are equal: "man" for a wo
 """
 
 from collections.abc import Mapping, Sequence
+from importlib import resources
 
 from satlib.data.text import tokenise
 
-# Common objects of everyday photographs; a plural with -s or -es need not be listed.
-KINDS = """
-person people man men woman women boy girl child children kid baby babies toddler lady ladies guy gentleman gentlemen
-teenager adult player athlete rider biker bicyclist cyclist motorcyclist skateboarder snowboarder skier surfer swimmer
-climber hiker runner racer worker dancer singer musician policeman policemen crowd spectator family families team
-bride; dog puppy puppies greyhound poodle terrier retriever shepherd hound; cat kitten; horse pony ponies; cow bull
-cattle calf; sheep lamb goat; bird duck goose geese seagull pigeon swan; elephant; ball basketball football baseball
-volleyball softball soccerball; frisbee disc; bat racket racquet; stick branch branches log; skateboard; snowboard;
-surfboard; ski; sled sleigh toboggan; bike bicycle motorbike motorcycle scooter moped dirtbike; car truck van vehicle
-jeep taxi suv; bus; train subway; boat canoe kayak raft ship sailboat; airplane plane jet helicopter; kite; bench;
-chair couch sofa seat stool; table desk; bed; umbrella parasol; tent; backpack bag purse suitcase luggage; camera;
-guitar drum piano violin trumpet instrument; microphone; phone cellphone telephone; computer laptop; book newspaper
-magazine; bottle cup mug glass; cigarette cigar; food pizza sandwich sandwiches cake bread fruit apple banana; helmet;
-hat cap hood beanie; glasses sunglasses goggles; tree; flower; grass lawn; sand; snow; rock boulder cliff; mountain
-hill; water ocean sea lake river pond pool stream; waterfall fountain; street road sidewalk; bridge; building house
-tower church; fence railing; wall; window; trampoline; statue sculpture; flag; fire bonfire
-"""
-_KIND = {
-    form: words.split()[0]
-    for words in KINDS.split(";")
-    for word in words.split()
-    for form in (word, f"{word}s", f"{word}es")
-}
+# Common objects of everyday photographs, one kind a line; a plural with -s or -es need not be listed.
+KINDS = resources.files("satlib.evaluation").joinpath("kinds.txt").read_text(encoding="utf-8").splitlines()
+_KIND = {form: line.split()[0] for line in KINDS for word in line.split() for form in (word, f"{word}s", f"{word}es")}
 
 
 def objects(text: str) -> set[str]:

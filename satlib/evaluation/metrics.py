@@ -232,17 +232,8 @@ def meteor_statistics(
         padded = [line for image in hypotheses for line in [*references[image], *[references[image][-1]] * most][:most]]
         for name, lines in (("hypotheses", hypotheses.values()), ("references", padded)):
             Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        # The jar finds its paraphrases itself, except if the path of the installation contains a space.
-        command = [
-            "java",
-            "-Xmx2G",
-            *_LOCALE,
-            "-jar",
-            str(_METEOR_JAR),
-            "hypotheses",
-            "references",
-        ]
-        command += ["-ssOut", "-r", str(most), "-l", "en", "-norm", "-a", str(_PARAPHRASES)]
+        command = ["java", "-Xmx2G", *_LOCALE, "-jar", str(_METEOR_JAR), "hypotheses", "references", "-ssOut"]
+        command += ["-r", str(most), "-l", "en", "-norm", "-a", str(_PARAPHRASES)]
         try:
             finished = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=timeout)
         except (subprocess.SubprocessError, OSError) as error:

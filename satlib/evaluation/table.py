@@ -4,8 +4,11 @@ A second table compares models: two models caption the same images, so the diffe
 (`satlib.evaluation.statistics.differences`), and its 95 % interval is narrower than the models' own intervals suggest.
 """
 
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +37,7 @@ NOTES = (
 )
 
 # Table 1 of the paper as printed there: BLEU-1..4 without brevity penalty, METEOR.
-PUBLISHED = {
-    "Flickr8k": {
-        "Google NIC (ensemble, other split)": "63 41 27 - -",
-        "Log Bilinear": "65.6 42.4 27.7 17.7 17.31",
-        "Soft-Attention": "67 44.8 29.9 19.5 18.93",
-        "Hard-Attention": "67 45.7 31.4 21.3 20.30",
-    },
-    "Flickr30k": {
-        "Google NIC (ensemble, other split)": "66.3 42.3 27.7 18.3 -",
-        "Log Bilinear": "60.0 38 25.4 17.1 16.88",
-        "Soft-Attention": "66.7 43.4 28.8 19.1 18.49",
-        "Hard-Attention": "66.9 43.9 29.6 19.9 18.46",
-    },
-    "COCO": {
-        "CMU/MS Research (AlexNet)": "- - - - 20.41",
-        "MS Research (AlexNet, other split)": "- - - - 20.71",
-        "BRNN": "64.2 45.1 30.4 20.3 -",
-        "Google NIC (ensemble, other split)": "66.6 46.1 32.9 24.6 -",
-        "Log Bilinear": "70.8 48.9 34.4 24.3 20.03",
-        "Soft-Attention": "70.7 49.2 34.4 24.3 23.90",
-        "Hard-Attention": "71.8 50.4 35.7 25.0 23.04",
-    },
-}
+PUBLISHED = json.loads(resources.files("satlib").joinpath("results/published.json").read_text(encoding="utf-8"))
 _NAMES = {name.lower(): name for name in PUBLISHED}
 
 
@@ -90,9 +71,7 @@ def rows(paths: Iterable[Path], split: str = "test") -> list[Row]:
     ours = [row for path in paths for row in [_row(path)] if row.evaluation["split"] == split]
     table = []
     for data in (*PUBLISHED, *sorted({row.data for row in ours} - PUBLISHED.keys())):
-        for name, printed in PUBLISHED.get(data, {}).items():
-            scores = zip(COLUMNS, printed.split(), strict=False)
-            table.append(Row(data, name, {column: float(score) for column, score in scores if score != "-"}))
+        table += [Row(data, name, scores) for name, scores in PUBLISHED.get(data, {}).items()]
         table += [row for row in ours if row.data == data]
     return table
 
@@ -122,48 +101,39 @@ def render(rows: Sequence[Row], markdown: bool = False, with_intervals: bool = T
     """Lay out the table, with notes on the columns and, with intervals, the table of differences below it."""
     columns = [column for column in COLUMNS if any(column in row.figures for row in rows)]
 
-    def cell(row: Row, column: str) -> str:
-        decimals = COLUMNS[column][1]
-        if column not in row.figures:
-            return "-"
-        width = (
-            f"{' ± ' if markdown else '±'}{row.half_widths[column]:.{decimals}f}"
-            if with_intervals and column in row.half_widths
-            else ""
-        )
-        return f"{row.figures[column]:.{decimals}f}{width}"
-
-    def table(cells: Sequence[Sequence[str]], headers: Sequence[str], words: int) -> str:
-        alignment = [*["left"] * words, *["right"] * (len(headers) - words)]
-        style = "github" if markdown else "simple"
-        return tabulate(cells, headers, style, colalign=alignment, disable_numparse=True)
-
-    names = [f"satlib: {row.name}" if row.ours else row.name for row in rows]
-    cells = [
-        [row.data, name, *(cell(row, column) for column in columns)] for row, name in zip(rows, names, strict=True)
-    ]
-    notes = ("\n\n" if markdown else "\n").join(NOTES)
-    parts = [table(cells, ["Data", "Model", *columns], 2), notes]
+    cells = [[row.data, f"satlib: {row.name}" if row.ours else row.name] for row in rows]
+    for row, line in zip(rows, cells, strict=True):
+        for column in columns:
+            decimals = COLUMNS[column][1]
+            figure = f"{row.figures[column]:.{decimals}f}" if column in row.figures else "-"
+            if with_intervals and column in row.half_widths:
+                figure += f"{' ± ' if markdown else '±'}{row.half_widths[column]:.{decimals}f}"
+            line.append(figure)
+    parts = [_table(cells, ["Data", "Model", *columns], 2, markdown), ("\n\n" if markdown else "\n").join(NOTES)]
     if with_intervals and (compared := compare(rows)):
-        parts += [
-            table(compared, ["Data", "Model", "less", *COMPARED], 3),
-            "Differences, with their 95 % intervals by the paired bootstrap over images; an interval with 0 shows none.",
-        ]
+        parts.append(_table(compared, ["Data", "Model", "less", *COMPARED], 3, markdown))
+        parts.append(
+            "Differences, with 95 % intervals by the paired bootstrap over images; an interval with 0 shows none."
+        )
     return "\n\n".join(parts) + "\n"
+
+
+def _table(cells: Sequence[Sequence[str]], headers: Sequence[str], words: int, markdown: bool) -> str:
+    """Lay out cells; the first `words` columns are text, the others numbers."""
+    alignment = [*["left"] * words, *["right"] * (len(headers) - words)]
+    return tabulate(cells, headers, "github" if markdown else "simple", colalign=alignment, disable_numparse=True)
 
 
 def compare(rows: Sequence[Row]) -> list[list[str]]:
     """The differences of our rows from soft attention trained the same way: of flickr8k-lite0-none from flickr8k-lite0-soft."""
-    ours = [row for row in rows if row.ours and "statistics" in row.evaluation]
+    ours = {row.name: row for row in rows if row.ours and "statistics" in row.evaluation}
     lines = []
-    for row in ours:
-        twin = row.name.rpartition("-")[0] + "-soft"
-        for soft in ours:
-            if soft.name == twin and soft is not row and soft.statistics.images == row.statistics.images:
-                leads = differences(row.statistics, soft.statistics)
-                cells = []
-                for name, decimals in (COLUMNS[column] for column in COMPARED):
-                    lead, low, high = leads.get(name, (float("nan"),) * 3)
-                    cells.append(f"{lead:+.{decimals}f} ({low:+.{decimals}f} to {high:+.{decimals}f})")
-                lines.append([row.data, row.name, soft.name, *cells])
+    for name, row in ours.items():
+        soft = ours.get(name.rpartition("-")[0] + "-soft", row)
+        if soft is not row and soft.statistics.images == row.statistics.images:
+            leads, cells = differences(row.statistics, soft.statistics), []
+            for score, decimals in (COLUMNS[column] for column in COMPARED):
+                lead, low, high = leads.get(score, (math.nan,) * 3)
+                cells.append(f"{lead:+.{decimals}f} ({low:+.{decimals}f} to {high:+.{decimals}f})")
+            lines.append([row.data, name, soft.name, *cells])
     return lines
