@@ -452,11 +452,6 @@ def export(options: argparse.Namespace) -> None:
         manifest = export.export(captioner, options.target, options.storage)
         for name, file in manifest["files"].items():
             print(f"{options.target / name}: {file['bytes'] / 1e6:.1f} MB")
-        difference = manifest["largest difference"]
-        print(
-            f"{options.storage}; largest difference from PyTorch, on four drawn scenes and one picture of noise: "
-            f"{difference['alpha']:.1g} in a weight of attention, {difference['log_p']:.1g} in the log-probability of a word"
-        )
         return
     if options.target.suffix != ".safetensors":
         raise SatlibError(f"{options.target} must end in .safetensors, the format of the file")

@@ -6,16 +6,15 @@ A folder holds
     step.onnx         a, keys, h_{t-1}, c_{t-1} (B, n), words (B,), light (B, L)
                       -> log_p (B, K), alpha (B, L), beta (B,), h_t, c_t (B, n)
     vocabulary.json   the K words in the order of their ids, the end mark and the unknown word included
-    manifest.json     sizes, special words, decoding, the SHA-256 of the other files, the differences from PyTorch
+    manifest.json     sizes, special words, decoding, and the SHA-256 of the other files
 
 Pixels are float32, RGB, 0 to 255, of the square that `images.square` makes. B hypotheses of one image share its a and keys.
 words are the ids of the words before, -1 before the first one. A row of `light` that is not all zero replaces alpha: the model
-then looks where it is told to. `distance` is that of `familiarity`, -1 if the model cannot tell.
-
-`storage` makes the files smaller; all computation is in float32.
+then attends to where it is told. `distance` is that of `familiarity`, -1 if the model has none.
 """
 
 import contextlib
+import hashlib
 import io
 import logging
 import shutil
@@ -25,39 +24,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
-from satlib.data import images, scenes
+from satlib.data import images
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
 from satlib.files.atomic import write_json
-from satlib.files.weights import STORAGE
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder, State
-from satlib.page.reader import (
-    ENCODER,
-    FORMAT,
-    MANIFEST,
-    SAID,
-    SEEN,
-    STEP,
-    WORDS,
-    Exported,
-    fingerprint,
-    needed,
-    pixels_of,
-)
-from satlib.page.storage import shrunk
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
-# The largest differences in log p and in alpha from PyTorch that `export` accepts.
-_LIMITS = {"float32": (1e-3, 1e-4), "float16": (0.1, 0.01), "int8": (0.1, 0.01)}
+FORMAT = "satlib onnx 1"
+ENCODER, STEP, WORDS, MANIFEST = "encoder.onnx", "step.onnx", "vocabulary.json", "manifest.json"
+_LARGE = 1024  # smaller tensors stay in float32
 
 
 class _Encoder(nn.Module):
@@ -82,10 +65,9 @@ class _Encoder(nn.Module):
 class _Step(nn.Module):
     """One word of B hypotheses of one image."""
 
-    def __init__(self, captioner: Captioner) -> None:
+    def __init__(self, decoder: Decoder) -> None:
         super().__init__()
-        assert isinstance(captioner.decoder, Decoder)  # `export` refuses a Transformer
-        self.decoder = captioner.decoder
+        self.decoder = decoder
 
     def forward(
         self, a: Tensor, keys: Tensor, h: Tensor, c: Tensor, words: Tensor, light: Tensor
@@ -105,7 +87,7 @@ class _Step(nn.Module):
 
 
 class _Lit(nn.Module):
-    """An attention whose weights give way to `light` (B, L) in the rows where there is any."""
+    """An attention whose weights are replaced by `light` (B, L) in the rows where there is any."""
 
     def __init__(self, attention: nn.Module, light: Tensor) -> None:
         super().__init__()
@@ -113,82 +95,58 @@ class _Lit(nn.Module):
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None) -> tuple[Tensor, Tensor, None]:
         """The context vector (B, D), the weights (B, L), no place."""
-        look = self.attention(a, keys, h, expected)
+        output = self.attention(a, keys, h, expected)
         total = self.light.sum(1, keepdim=True)
-        given = self.light / total.clamp(min=1e-12)
-        alpha = torch.where(total > 0, given, look.alpha)
-        return torch.where(total > 0, torch.bmm(given.unsqueeze(1), a).squeeze(1), look.z), alpha, None
+        light = self.light / total.clamp(min=1e-12)
+        alpha = torch.where(total > 0, light, output.alpha)
+        return torch.where(total > 0, torch.bmm(light.unsqueeze(1), a).squeeze(1), output.z), alpha, None
 
 
-def export(captioner: Captioner, folder: Path, storage: str = "float32") -> dict[str, Any]:
-    """Write a captioner as ONNX graphs, after a comparison with PyTorch on drawn scenes and noise.
-
-    Args:
-        captioner: any but one with sampled or most probable places.
-        folder: a new one, or one that an earlier export made; it appears only when it is whole.
-        storage: of the weights: "float32", "float16" or "int8" (see `satlib.page.storage`).
-
-    Returns:
-        The manifest.
+def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[str, Any]:
+    """Write a captioner as ONNX graphs into a new folder, or one that holds an earlier export: -> the manifest.
 
     Raises:
-        SatlibError: onnx is not installed, the folder holds something else, the model cannot be exported, or the graphs differ
-            from PyTorch.
+        SatlibError: a package is missing, the folder holds something else, or the model has a Transformer or sampled places.
     """
-    with needed():
-        import onnx
-        import onnxruntime  # noqa: F401  (the comparison needs it)
-        import onnxscript  # noqa: F401  (PyTorch's exporter needs it)
-    if storage not in STORAGE:
-        raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
     require_exportable(captioner)
-    with replaced(folder, MANIFEST, "export") as new:
-        for file, model in _graphs(captioner):
-            small = shrunk(model, storage)
-            onnx.checker.check_model(small)
-            (new / file).write_bytes(small.SerializeToString())
+    with replaced(folder, MANIFEST) as new:
+        for file, graph in _graphs(captioner):
+            (new / file).write_bytes(_stored(graph, storage).SerializeToString())
         write_json(new / WORDS, list(captioner.vocabulary.words))
         manifest = _manifest(captioner, new, storage)
-        write_json(new / MANIFEST, manifest)
-        manifest["largest difference"] = _compared(captioner, Exported(new), storage)
         write_json(new / MANIFEST, manifest)
     return manifest
 
 
 def require_exportable(captioner: Captioner) -> None:
-    """Refuse a model that no graphs can be made of.
+    """Refuse a model of which no graphs can be made.
 
     Raises:
-        SatlibError: it has a Transformer, or it looks at sampled or most probable places.
+        SatlibError: it has a Transformer or samples places, or the packages of the extra `page` are missing.
     """
     recipe = captioner.recipe
     if recipe.decoder.kind == "transformer":
-        raise SatlibError(
-            f'{recipe.name} has a Transformer, which cannot be exported; choose a model with decoder.kind = "lstm"'
-        )
-    if recipe.decoding.look != "expected" and recipe.decoder.attention == "hard":
-        raise SatlibError(
-            f"the model looks at {recipe.decoding.look} places; only expected ones can be exported: set decoding.look"
-        )
+        raise SatlibError(f'{recipe.name} has a Transformer; only models with decoder.kind = "lstm" can be exported')
+    if recipe.decoder.attention == "hard" and recipe.decoding.look != "expected":
+        raise SatlibError(f'{recipe.name} looks at {recipe.decoding.look} places; set decoding.look = "expected" first')
+    try:
+        import onnxscript  # noqa: F401  (PyTorch's exporter needs it)
+    except ImportError as error:
+        raise SatlibError(f"this needs {error.name}; run: pip install 'satlib[page]'") from error
 
 
 @contextlib.contextmanager
-def replaced(folder: Path, marker: str, kind: str) -> Iterator[Path]:
+def replaced(folder: Path, marker: str) -> Iterator[Path]:
     """An empty folder that takes the place of `folder` when the block has ended without an error.
 
-    Args:
-        folder: a new one, or one that an earlier export or page is in.
-        marker: the file by which that is known.
-        kind: what the folder holds, for the message.
-
     Raises:
-        SatlibError: the folder holds something else.
+        SatlibError: the folder holds other files, and no earlier result, which `marker` would be part of.
     """
-    if folder.exists() and not (folder / marker).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SatlibError(f"{folder} is not empty, and holds no earlier {kind}; name a new folder")
+    if folder.exists() and not (folder / marker).is_file() and any(folder.iterdir()):
+        raise SatlibError(f"{folder} is not empty, and holds no {marker} of an earlier time; name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as partial:
-        new = Path(partial) / kind
+        new = Path(partial) / "new"
         new.mkdir()
         yield new
         if folder.exists():
@@ -199,57 +157,101 @@ def replaced(folder: Path, marker: str, kind: str) -> Iterator[Path]:
 def _graphs(captioner: Captioner) -> Iterator[tuple[str, "ModelProto"]]:
     """Each file's name with its graph, weights in float32."""
     captioner.eval()
+    assert isinstance(captioner.decoder, Decoder)
+    encoder, step = _Encoder(captioner).eval(), _Step(captioner.decoder).eval()
     pixels = torch.zeros(1, 3, images.SIZE, images.SIZE)
-    encoder, step = _Encoder(captioner).eval(), _Step(captioner).eval()
-    with torch.inference_mode():
+    with torch.no_grad():
         a, keys, h, c, _ = encoder(pixels)
-    yield ENCODER, _traced(encoder, (pixels,), ("pixels",), SEEN, ({},))
-    rows = torch.export.Dim("rows")
-    light = torch.zeros(2, a.shape[1])
-    inputs = (a, keys, h.repeat(2, 1), c.repeat(2, 1), torch.tensor([-1, END]), light)
-    names = ("a", "keys", "h", "c", "words", "light")
-    yield STEP, _traced(step, inputs, names, SAID, ({}, {}, *({0: rows} for _ in range(4))))
+    yield ENCODER, _traced(encoder, {"pixels": pixels}, ("a", "keys", "h", "c", "distance"), ())
+    inputs = {
+        "a": a,
+        "keys": keys,
+        "h": h.repeat(2, 1),
+        "c": c.repeat(2, 1),
+        "words": torch.tensor([-1, END]),
+        "light": torch.zeros(2, a.shape[1]),
+    }
+    outputs = ("log_p", "alpha", "beta", "h_next", "c_next")
+    yield STEP, _traced(step, inputs, outputs, ("h", "c", "words", "light"))
 
 
 def _traced(
-    module: nn.Module, inputs: tuple[Tensor, ...], names: tuple[str, ...], outputs: tuple[str, ...], shapes: tuple
+    module: nn.Module, inputs: dict[str, Tensor], outputs: tuple[str, ...], of_rows: tuple[str, ...]
 ) -> "ModelProto":
-    """A module as a graph.
-
-    Raises:
-        SatlibError: PyTorch cannot translate it.
-    """
-    quiet = {name: logging.getLogger(name).level for name in ("onnxscript", "onnx_ir")}
-    try:
-        for name in quiet:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                module,
-                tuple(value.clone() for value in inputs),  # not inference tensors
-                input_names=names,
-                output_names=outputs,
-                dynamic_shapes=shapes,
-                dynamo=True,
-                verbose=False,
-            )
-    except torch.onnx.errors.OnnxExporterError as error:
-        raise SatlibError(f"PyTorch cannot write this model as ONNX: {str(error).splitlines()[0]}") from error
-    finally:
-        for name, level in quiet.items():
-            logging.getLogger(name).setLevel(level)
+    """A module as a graph; the first dimension of the inputs `of_rows` is free."""
+    rows = torch.export.Dim("rows")
+    logging.getLogger("onnxscript").setLevel(logging.ERROR)
+    logging.getLogger("onnx_ir").setLevel(logging.ERROR)
+    with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            module,
+            tuple(inputs.values()),
+            input_names=list(inputs),
+            output_names=outputs,
+            dynamic_shapes=tuple({0: rows} if name in of_rows else {} for name in inputs),
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None
     return program.model_proto
 
 
+def _stored(model: "ModelProto", storage: str) -> "ModelProto":
+    """The same graph with its large weights in fewer bits; a runtime turns them into float32 when it loads the graph.
+
+    "float16" rounds every large weight to half precision; "int8" stores matrices as 8-bit integers and the rest in half precision.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = list(model.graph.node)
+    for node in nodes:  # the exporter's notes are larger than small graphs
+        node.ClearField("metadata_props")
+        node.ClearField("doc_string")
+    weights = []
+    restoring: list[NodeProto] = []
+    for tensor in model.graph.initializer:
+        values, small = numpy_helper.to_array(tensor), f"{tensor.name}.small"
+        if storage == "float32" or values.dtype != np.float32 or values.size < _LARGE:
+            weights.append(tensor)
+        elif storage == "int8" and values.ndim == 2:
+            integers, scale, axis = _eight_bits(values)
+            weights += [numpy_helper.from_array(integers, small), numpy_helper.from_array(scale, f"{small}.scale")]
+            restoring.append(helper.make_node("DequantizeLinear", [small, f"{small}.scale"], [tensor.name], axis=axis))
+        else:
+            weights.append(numpy_helper.from_array(values.astype(np.float16), small))
+            restoring.append(helper.make_node("Cast", [small], [tensor.name], to=TensorProto.FLOAT))
+    model.graph.ClearField("initializer")
+    model.graph.ClearField("node")
+    model.graph.initializer.extend(weights)
+    model.graph.node.extend(restoring + nodes)
+    return model
+
+
+def _eight_bits(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """A matrix as 8-bit integers, their scales, and the axis along which these run: the one with the smaller error.
+
+    The exporter transposes some matrices. So the weights of a model that is stored in 8 bits come back exactly.
+    """
+    choices = []
+    for axis in (0, 1):
+        scale = (np.abs(values).max(1 - axis, keepdims=True).clip(1e-8) / 127).astype(np.float32)
+        integers = np.rint(values / scale).astype(np.int8)
+        choices.append((np.abs(integers * scale - values).max(), integers, scale.ravel(), axis))
+    return min(choices, key=lambda choice: choice[0])[1:]
+
+
 def _manifest(captioner: Captioner, folder: Path, storage: str) -> dict[str, Any]:
     decoding, known = captioner.recipe.decoding, captioner.familiarity
+    contents = {name: (folder / name).read_bytes() for name in (ENCODER, STEP, WORDS)}
     return {
         "format": FORMAT,
         "model": captioner.recipe.name,
         "storage": storage,
-        "files": {name: msgspec.structs.asdict(fingerprint(folder / name)) for name in (ENCODER, STEP, WORDS)},
+        "files": {
+            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in contents.items()
+        },
         "image": {"side": images.SIZE, "view": captioner.view, "channels": "RGB", "range": [0, 255]},
         "grid": list(captioner.encoder.grid),
         "attention": captioner.recipe.decoder.attention,
@@ -261,49 +263,3 @@ def _manifest(captioner: Captioner, folder: Path, storage: str) -> dict[str, Any
         },
         "unlike above": None if known is None else known.threshold,
     }
-
-
-def _examples() -> Iterator[Image.Image]:
-    """Pictures to compare on: four drawn scenes and one of noise."""
-    for example in scenes.load(1, 4, 1).split("dev"):
-        yield scenes.scene(example.image_id).photo()
-    noise = np.random.default_rng(0).integers(0, 256, (images.SIZE, images.SIZE, 3), np.uint8)
-    yield Image.fromarray(noise)
-
-
-@torch.inference_mode()
-def differences(captioner: Captioner, exported: Exported) -> tuple[float, float]:
-    """The largest differences in log p and in alpha between PyTorch and an export, at every word of PyTorch's greedy captions."""
-    words_off = maps_off = 0.0
-    encoder, step = _Encoder(captioner).eval(), _Step(captioner).eval()
-    for photo in _examples():
-        pixels = pixels_of(photo, captioner.view)
-        a, keys, h, c, _ = encoder(torch.from_numpy(pixels))
-        seen = exported.encode(pixels)
-        other_h, other_c = seen["h"], seen["c"]
-        light = torch.zeros(1, a.shape[1])
-        word, said = -1, 0
-        while word != END and said <= captioner.recipe.decoding.max_length:
-            log_p, alpha, _, h, c = step(a, keys, h, c, torch.tensor([word]), light)
-            other_p, other_alpha, _, other_h, other_c = exported.step(seen, other_h, other_c, [word], light.numpy())
-            likely = log_p[0] > np.log(1e-4)  # far below, a difference in log p changes no caption
-            words_off = max(words_off, float((log_p[0] - torch.from_numpy(other_p[0]))[likely].abs().max()))
-            maps_off = max(maps_off, float((alpha - torch.from_numpy(other_alpha)).abs().max()))
-            log_p[:, UNKNOWN] = -torch.inf
-            word, said = int(log_p.argmax()), said + 1
-    return words_off, maps_off
-
-
-def _compared(captioner: Captioner, exported: Exported, storage: str) -> dict[str, float]:
-    """The largest differences of an export from PyTorch, by name.
-
-    Raises:
-        SatlibError: they differ.
-    """
-    off = differences(captioner, exported)
-    if not all(value <= limit for value, limit in zip(off, _LIMITS[storage], strict=True)):
-        raise SatlibError(
-            f"the exported graphs differ from the model: log p by up to {off[0]:.2g}, alpha by up to {off[1]:.2g}; "
-            "nothing was written; try --storage float32, or another version of torch"
-        )
-    return dict(zip(("log_p", "alpha"), off, strict=True))
