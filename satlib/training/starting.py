@@ -48,7 +48,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
             model["encoder"] |= {"name": header.encoder.name, "train": True}
             seen = tuple(values["encoder"])
         else:  # what training made of it stays as it is
-            model["encoder"]["name"] = f"{OF_MODEL}{shipped.name_of(start) or start.resolve()}"
+            model["encoder"]["name"] = f"{OF_MODEL}{shipped.name_of(start) or start}"
     for section, keys in (("encoder", seen), ("decoder", _SIZES)):
         for key in keys:
             name = f"{section}.{key}"
