@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from satcourse.exercises.calls import Failed
 from satcourse.exercises.task import Answer, exercise, numbers
 from satcourse.lessons.seeing import unpool as satlib_unpool
 
 D, H, W = 3, 2, 4
-GRAPH = "vectors with the graph of their gradients"
 _BLOCK = ((3, 1), (3, 1), (2, 2))
 _VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 1),) * 4)  # to conv5_4
 
@@ -32,7 +32,6 @@ places.mistakes = {
     "the places go down the columns: place 1 is to the right of place 0": lambda x: (
         x.transpose(2, 3).flatten(2).transpose(1, 2)
     ),
-    "the rows of the grid are still an axis of their own: L is all places, h times w": lambda x: x.permute(0, 2, 3, 1),
 }
 
 
@@ -56,14 +55,6 @@ centre.mistakes = {
         (i % grid[0] + 0.5) * size / grid[1],
     ),
 }
-
-
-def _strided_first(layers: Sequence[tuple[int, int]]) -> int:
-    side, jump = 1, 1
-    for kernel, stride in layers:
-        jump *= stride
-        side += (kernel - 1) * jump
-    return side
 
 
 @exercise("2.3", "The receptive field", difficulty=2, minutes=8, equation="section 5.4")
@@ -91,7 +82,9 @@ receptive_field.mistakes = {
     "a kernel of k adds k - 1 pixels to what is seen, not k": lambda layers: receptive_field(
         [(kernel + 1, stride) for kernel, stride in layers]
     ),
-    "a layer's own stride counts for the layers above it, not for itself": _strided_first,
+    "a layer's own stride counts for the layers above it, not for itself": lambda layers: receptive_field(
+        list(zip([1, *(kernel for kernel, _ in layers)], [*(stride for _, stride in layers), 1], strict=True))
+    ),
 }
 
 
@@ -118,7 +111,6 @@ unpool.cases = lambda: [
 ]
 unpool.mistakes = {
     "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: _spread(v),
-    "the maxima themselves came back: put the given values there": lambda v, p: unpool(functional.max_pool2d(p, 2), p),
     "a value is at several places of its window: behind a ReLU many are four zeros, and the first of equals counts": _at_every_maximum,
 }
 
@@ -170,18 +162,14 @@ how_many.mistakes = {
 def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
     """What an extraction gives with a new network, which has been trained and is still in its mode of training."""
     torch.manual_seed(seed)
-    network: Any = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1))
-    network[1].running_mean.copy_(torch.randn(4) / 2)
-    network[1].running_var.copy_(torch.rand(4) + 0.5)
-    with torch.no_grad():
-        network[1].weight.copy_(torch.rand(4) + 0.5)
-        network[1].bias.copy_(torch.randn(4) / 2)
+    norm: Any = nn.BatchNorm2d(4)
+    norm.running_mean.copy_(torch.randn(4) / 2)
+    norm.running_var.copy_(torch.rand(4) + 0.5)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), norm, nn.ReLU(), nn.Conv2d(4, 5, 1))
     output = answer(network, photos, size)
-    return GRAPH if isinstance(output, Tensor) and output.requires_grad else output
-
-
-def _with_gradient(network: nn.Module, photos: Tensor, size: int) -> Tensor:
-    return places(network.eval()(photos))
+    if isinstance(output, Tensor) and output.requires_grad:
+        raise Failed("every vector would be stored with its graph: no_grad was right, only eval was missing")
+    return output
 
 
 @exercise("2.7", "Vectors that depend on the neighbours", difficulty=2, minutes=5, equation="section 4.3", kind="bug")
@@ -210,5 +198,4 @@ extract.mistakes = {
         extract.start(network, photos, 1)
     ),
     "the first batch is computed before the network is told: say it before the loop": partial(extract, eval_at="late"),
-    "no_grad is gone, and every vector would be stored with its graph: only eval was missing": _with_gradient,
 }

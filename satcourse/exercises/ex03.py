@@ -67,9 +67,6 @@ vocabulary.mistakes = {
     "equally frequent words stand in the order of their captions: sort them, so that the order of the captions does not matter": (
         lambda captions, size: [word for word, _ in _counts(captions)[: size - 2]]
     ),
-    "these are words with their counts: the words alone are wanted": lambda captions, size: sorted(
-        _counts(captions), key=lambda pair: (-pair[1], pair[0])
-    )[: size - 2],
 }
 
 
@@ -141,9 +138,6 @@ same_length_batches.observe = _look_at_batches
 same_length_batches.mistakes = {
     "lengths are mixed in a batch: sorting and cutting does that where a length runs out": _sorted_cut,
     "there is an empty batch: leave it out": lambda *x: [[], *same_length_batches(*x)],
-    "the batches hold lengths: the numbers of the captions are wanted": lambda lengths, size: (
-        [[lengths[i] for i in batch] for batch in same_length_batches(lengths, size)]
-    ),
 }
 
 

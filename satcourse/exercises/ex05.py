@@ -142,7 +142,6 @@ nwgm.advise = sums_to_one(1, "the probabilities", "the words")
 nwgm.mistakes = {
     "probabilities of 1e-130 are 0 in float32, and 0/0 is no number: is there a way without the probabilities?": _by_products,
     "this is the arithmetic mean of the distributions: products of powers are wanted": marginal,
-    "these are logarithms or pre-activations: take exp, and normalise": lambda alpha, n: _mean_of(n, alpha),
 }
 
 

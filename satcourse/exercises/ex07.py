@@ -226,22 +226,6 @@ clipped_precision.mistakes = {
 }
 
 
-def _parts(captions: list[list[str]], references: list[list[list[str]]], N: int) -> list[tuple[float, int]]:
-    """Hits and n-grams of each n."""
-    parts = []
-    for n in range(1, N + 1):
-        totals = [max(0, len(words) - n + 1) for words in captions]
-        rows = zip(captions, references, totals, strict=True)
-        parts.append((sum(clipped_precision(words, each, n) * total for words, each, total in rows), sum(totals)))
-    return parts
-
-
-def _mean_of_own(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
-    """The mean of the captions' own BLEU."""
-    own = [_parts([words], [each], N) for words, each in zip(captions, references, strict=True)]
-    return sum(math.prod(hits / max(1, total) for hits, total in parts) ** (1 / N) for parts in own) / len(own)
-
-
 def _corpora() -> list[tuple[Any, ...]]:
     captions = _words("a dog runs on", "two cats sit on a red red sofa", "a man on a bike rides")
     references = [
@@ -266,10 +250,10 @@ bleu.says = "BLEU-1 to BLEU-4 of small corpora against satlib's, without brevity
 bleu.cases = _corpora
 bleu.tolerance = 1e-3
 bleu.mistakes = {
-    "the mean of the captions' own BLEU: n-grams are counted over the corpus first": _mean_of_own,
-    "the arithmetic mean of the precisions: BLEU has the geometric one": lambda captions, references, N: (
-        sum(hits / total for hits, total in _parts(captions, references, N)) / N
+    "the mean of the captions' own BLEU: n-grams are counted over the corpus first": lambda captions, references, N: (
+        sum(bleu([words], [each], N) for words, each in zip(captions, references, strict=True)) / len(captions)
     ),
+    "the root is missing: this is the product of the precisions": lambda *x: bleu(*x) ** x[2],
     "there is a brevity penalty: the paper's figures have none": partial(bleu, penalty=True),
 }
 
@@ -300,9 +284,6 @@ chair.parts = ("the share of the objects", "the share of the captions")
 chair.mistakes = {
     "the mean of the captions' own shares: count over all captions before you divide": _mean_of_shares,
     "what is not mentioned is counted: an invention is said and not there": lambda said, there: chair(there, said),
-    "these are the objects that are there: count those that are not": lambda *x: tuple(
-        100 - share for share in chair(*x)
-    ),
 }
 
 

@@ -70,7 +70,6 @@ shares.mistakes = {
     "nothing is divided: with equal parts, the sum is as many times too large as there are parts": lambda sizes: (
         [1.0] * len(sizes)
     ),
-    "these are the numbers of rows: divide by all of them": lambda sizes: [float(size) for size in sizes],
 }
 
 
@@ -163,7 +162,6 @@ in_two_parts.mistakes = {
     "the optimiser's state is kept and the weights are not: the second part begins with new ones": (
         partial(in_two_parts, keeps="optimiser")
     ),
-    "the losses of the first part are missing": lambda *x: in_two_parts(*x)[x[1] :],
     "the old optimiser goes on: it moves the weights of the old model, and the new one stands still": (
         partial(in_two_parts, changed=lambda model, optimiser: torch.optim.SGD(model.parameters(), 0.0))
     ),

@@ -95,7 +95,6 @@ read.mistakes = {
     "the places are cut into heads, and not the numbers of each: unflatten the last axis, then transpose": (
         lambda alpha, v: transformer.joined(alpha @ _places_cut(v, alpha.shape[1]))
     ),
-    "all heads read with the mean of their maps: each has a map of its own": lambda alpha, v: alpha.mean(1) @ v,
 }
 
 
@@ -174,9 +173,6 @@ so_far.mistakes = {
     ),
     "the caption's last word has come round to its beginning: there stands the number of none yet": (
         lambda captions, start: captions.roll(1, 1)
-    ),
-    "it has one word too many: the end mark is never read": lambda captions, start: functional.pad(
-        captions, (1, 0), value=start
     ),
 }
 

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -110,9 +109,7 @@ def _message(error: Any) -> str:
 def table(name: str, results: Sequence[Result], troubles: Sequence[str]) -> str:
     """What `satlib check` prints about one notebook."""
     lines = [name]
-    for exercise, state, reason in results:
-        first, *more = textwrap.wrap(reason, 96) or [""]
-        lines += [f"  {exercise:5} {state:7} {first}".rstrip(), *(" " * 16 + line for line in more)]
+    lines += [f"  {exercise:5} {state:7} {reason}".rstrip() for exercise, state, reason in results]
     lines += [f"  outside the exercises: {trouble}" for trouble in troubles]
     counts = Counter(result.state for result in results)
     total = f"{counts[DONE]} of {len(results)} done"

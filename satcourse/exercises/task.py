@@ -25,43 +25,26 @@ class Task:
     """One exercise: its card, which `exercise` writes, and its check, whose parts are then given one by one.
 
     A mistake is a message and a function that makes it. A call of the task is a call of the reference, whose keywords make mistakes.
-
-    Attributes:
-        id: the numbers of the notebook and the task, as "4.2".
-        name: the name of the function that the learner writes.
-        difficulty: 1 to 3.
-        equation: its source, if it has one: "equation 5", "section 5.4", "Bahdanau et al., section 3.1".
-        reference: a right function; satlib's own if it has one.
-        kind: "write", "bug" (find it) or "predict" (then run).
-        cases: creates the inputs, a tuple for each call.
-        says: what a right answer was checked against, for the message of success.
-        observe: called with a function and a case's inputs; returns what is compared between learner and reference.
-        tolerance: relative to the largest value.
-        seconds: the time limit of one call.
-        given: describes a case's inputs in words, for the message; by default short inputs are shown as they are.
-        parts: the names of a result's elements, for the messages: ("h", "c").
-        start: of a "bug", the function that the learner is given; an answer with all its results is still blank.
-        advise: of a wrong result that no mistake explains, what to say instead of the difference.
     """
 
-    id: str
-    name: str
+    id: str  # the numbers of the notebook and the task, as "4.2"
+    name: str  # of the function that the learner writes
     title: str
-    difficulty: int
+    difficulty: int  # 1 to 3
     minutes: int
-    equation: str
-    reference: Answer
-    kind: str = "write"
-    cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple
-    says: str = ""
+    equation: str  # its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1"; "" if it has none
+    reference: Answer  # a right function; satlib's own if it has one
+    kind: str = "write"  # one of `KINDS`
+    cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple  # creates the inputs, a tuple for each call
+    says: str = ""  # what a right answer was checked against, for the message of success
     mistakes: Mapping[str, Answer] = field(default_factory=dict)
-    observe: Answer = call
-    tolerance: float = 1e-4
-    seconds: float = 10.0  # at the first call of some functions torch loads further modules
-    given: Callable[..., str] | None = None
-    parts: Sequence[str] = ()
-    start: Answer | None = None
-    advise: Advice | None = None
+    observe: Answer = call  # called with a function and a case's inputs; returns what is compared
+    tolerance: float = 1e-4  # relative to the largest value
+    seconds: float = 10.0  # the time limit of one call; at the first call of some functions torch loads further modules
+    given: Callable[..., str] | None = None  # describes a case's inputs; by default short inputs are shown as they are
+    parts: Sequence[str] = ()  # the names of a result's elements, for the messages: ("h", "c")
+    start: Answer | None = None  # of a "bug", what the learner is given; an answer with all its results is still blank
+    advise: Advice | None = None  # of a wrong result that no mistake explains, what to say instead of the difference
 
     def __call__(self, *inputs: Any, **mistake: Any) -> Any:
         """The reference's result."""
