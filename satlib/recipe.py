@@ -80,7 +80,6 @@ class ObjectiveConfig(_Section):
     maximise: Literal["likelihood", "reward"] = "likelihood"  # of true captions, or of captions that a model generates
     doubly_stochastic: Weight = 1.0  # lambda of equation 14; with hard attention it is 0 unless the recipe gives it
     boxes: Weight = 0.0  # the weight of the loss that draws a noun's map into its boxes (needs --entities)
-    label_smoothing: Share = 0.0  # the share of each target that is spread evenly over the vocabulary
 
 
 class HardConfig(_Section):
@@ -145,6 +144,7 @@ REMOVED: dict[str, Any] = {
     "decoder.tied": True,
     "objective.words": 0.0,
     "objective.distillation": 0.5,
+    "objective.label_smoothing": 0.0,
     "reward.meteor": 0.0,
     "training.logger": "none",
 }

@@ -3,7 +3,8 @@
 import json
 
 from satlib.model.captioner import read_safetensors
-from satlib.training.loop import CHECKPOINT, LOG, MODEL
+from satlib.training.checkpoint import CHECKPOINT
+from satlib.training.loop import LOG, MODEL
 
 CLOCK = ("seconds", "tokens_per_second")
 

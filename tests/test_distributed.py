@@ -23,11 +23,12 @@ from satlib.data.batches import Batch
 from satlib.errors import SatlibError
 from satlib.model.captioner import read_safetensors
 from satlib.training import distributed
-from satlib.training.loop import CHECKPOINT, LOG
+from satlib.training.checkpoint import CHECKPOINT
+from satlib.training.loop import LOG
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 CLOCK = ("seconds", "tokens_per_second")
-SURE = ("decoder.dropout=0.0", "training.average=0.9", "training.warmup=5", "objective.label_smoothing=0.1")
+SURE = ("decoder.dropout=0.0", "training.average=0.9", "training.warmup=5")
 HARD = ("decoder.attention=hard", "hard.expectation=0.0", "hard.samples=2")
 
 

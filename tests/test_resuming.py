@@ -20,6 +20,7 @@ from satlib.data.features import Pixels
 from satlib.evaluation import plots
 from satlib.model.captioner import read_safetensors, write_safetensors
 from satlib.training import loop
+from satlib.training.checkpoint import CHECKPOINT
 
 SMALL = (
     "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
@@ -92,7 +93,7 @@ def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, t
     for moment in ((0, 1), (1, 1)):
         with stopped(*moment), pytest.raises(loop.Interrupted):
             train(CASES[name], data, tmp_path / "stopped", **more)
-        progress = read_safetensors(tmp_path / "stopped" / loop.CHECKPOINT)[0]["progress"]
+        progress = read_safetensors(tmp_path / "stopped" / CHECKPOINT)[0]["progress"]
         assert (progress["epoch"], progress["batch"]) == moment
         torch.manual_seed(7)  # another process has other random numbers
     train(CASES[name], data, tmp_path / "stopped", **more)
@@ -133,23 +134,23 @@ def test_a_difference_is_found(trained, tmp_path):
     for run in (one, other):
         shutil.copytree(trained["soft"], run)
     assert differences(one, other) == []
-    header, tensors = read_safetensors(other / loop.CHECKPOINT)
+    header, tensors = read_safetensors(other / CHECKPOINT)
     name = min(name for name, value in tensors.items() if value.is_floating_point() and value.numel() > 1)
     tensors[name].view(-1)[0] = 0.0
-    write_safetensors(one / loop.CHECKPOINT, tensors, header)
+    write_safetensors(one / CHECKPOINT, tensors, header)
     tensors[name].view(-1)[0] = -0.0  # equal, but for one bit
     del tensors["random"]
     header["progress"]["words"] += 1
     header["progress"]["seconds"] += 1.0
-    write_safetensors(other / loop.CHECKPOINT, tensors, header)
+    write_safetensors(other / CHECKPOINT, tensors, header)
     record = json.loads((other / loop.LOG).read_text())
     (other / loop.LOG).write_text(json.dumps(record | {"dev_nll": 1.0, "seconds": 1e3}))
     (other / "vocabulary.json").write_text("[]")
     (other / ".model.safetensors.x.partial").write_text("left over")
     assert differences(one, other) == [
         ".model.safetensors.x.partial is in one of them only",
-        *sorted([f"{loop.CHECKPOINT}: {name}", f"{loop.CHECKPOINT}: random"]),
-        f"{loop.CHECKPOINT}: progress of its header",
+        *sorted([f"{CHECKPOINT}: {name}", f"{CHECKPOINT}: random"]),
+        f"{CHECKPOINT}: progress of its header",
         loop.LOG,
         "vocabulary.json",
     ]

@@ -138,7 +138,7 @@ def features(options: argparse.Namespace) -> None:
     from satlib import recipe as recipes
     from satlib.data import features
     from satlib.model import device, encoders
-    from satlib.training import distributed, scaling
+    from satlib.training import distributed, starting
     from satlib.training.features import extract
 
     recipe = recipes.load(options.recipe, options.set)
@@ -154,8 +154,8 @@ def features(options: argparse.Namespace) -> None:
             h, w = store.grid
             print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
             images = [example.image_id for example in captions.split("train") or captions.examples]
-            size = scaling.root_mean_square(encoder, store, images)
-            print(f"root mean square {size:.3g}: encoder.scale = {scaling.scale_of(size):g} brings it to about 1")
+            size = starting.root_mean_square(encoder, store, images)
+            print(f"root mean square {size:.3g}: encoder.scale = {1 / size:.2g} brings it to about 1")
 
 
 @command(

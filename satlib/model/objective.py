@@ -29,23 +29,15 @@ from satlib.model.decoder import Output
 from satlib.recipe import HardConfig
 
 
-def negative_log_likelihood(logits: Tensor, captions: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """-log p(y|a): logits (B, C, K), captions (B, C) -> (B,), summed over the words, the end mark included.
-
-    With label smoothing a share of each target is spread evenly over the vocabulary (Szegedy et al., 2016).
-    """
-    return word_losses(logits, captions, label_smoothing).sum(1)
+def negative_log_likelihood(logits: Tensor, captions: Tensor) -> Tensor:
+    """-log p(y|a): logits (B, C, K), captions (B, C) -> (B,), summed over the words, the end mark included."""
+    return word_losses(logits, captions).sum(1)
 
 
-def word_losses(logits: Tensor, captions: Tensor, label_smoothing: float = 0.0) -> Tensor:
+def word_losses(logits: Tensor, captions: Tensor) -> Tensor:
     """-log p(y_t|a, y_<t): (B, C, K), (B, C) -> (B, C); 0 after the end mark."""
-    losses = functional.cross_entropy(
-        precise(logits.flatten(0, 1)),
-        captions.flatten(),
-        ignore_index=PAD,
-        reduction="none",
-        label_smoothing=label_smoothing,
-    )
+    logits = precise(logits.flatten(0, 1))
+    losses = functional.cross_entropy(logits, captions.flatten(), ignore_index=PAD, reduction="none")
     return losses.view(captions.shape)
 
 
@@ -110,13 +102,12 @@ class VariationalBound(nn.Module):
 
     average: Tensor
 
-    def __init__(self, config: HardConfig, hidden: int, label_smoothing: float = 0.0, longest: int = 41) -> None:
+    def __init__(self, config: HardConfig, hidden: int, longest: int = 41) -> None:
         """Initialise the baseline to zero.
 
         Args:
             config: the estimator's options.
             hidden: n.
-            label_smoothing: of the words' losses.
             longest: the largest C.
 
         Raises:
@@ -126,7 +117,6 @@ class VariationalBound(nn.Module):
         if config.baseline == "leave-one-out" and config.samples < 2:
             raise SatlibError('hard.baseline = "leave-one-out" needs hard.samples of at least 2')
         self.config = config
-        self.label_smoothing = label_smoothing
         self.register_buffer("average", torch.zeros(longest + 1 if config.reward == "to-come" else 1))
         self.learned = nn.Linear(hidden, 1) if config.baseline == "learned" else None
         if self.learned is not None:
@@ -141,7 +131,7 @@ class VariationalBound(nn.Module):
             captions: ids (B N, C), `PAD` after the end mark.
         """
         within = captions != PAD
-        losses = word_losses(output.logits, captions, self.label_smoothing)
+        losses = word_losses(output.logits, captions)
         nll = losses.sum(1)
         if output.places is None:
             return Bound(nll.mean(), nll.detach(), nll.new_empty(0), nll.new_empty(0))
@@ -217,7 +207,6 @@ def caption_loss(
     a: Tensor,
     captions: Tensor,
     doubly_stochastic: float = 1.0,
-    label_smoothing: float = 0.0,
     bound: VariationalBound | None = None,
     done: float = 1.0,
     terms: Sequence[Term] = (),
@@ -229,14 +218,13 @@ def caption_loss(
         a: annotation vectors (B, L, D).
         captions: ids (B, C), the end mark last, `PAD` after it.
         doubly_stochastic: lambda.
-        label_smoothing: of the words' losses; a bound has its own.
         bound: the estimator of hard attention's bound, with N samples of each caption.
         done: share of the training that is done, for an annealed coin.
         terms: added before the penalty.
     """
     if bound is None:
         output = decoder(a, captions)
-        loss = negative_log_likelihood(output.logits, captions, label_smoothing).mean()
+        loss = negative_log_likelihood(output.logits, captions).mean()
         means = {"nll": loss}
     else:
         expected = coins(bound.config, len(a), a.device, done)

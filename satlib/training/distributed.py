@@ -55,9 +55,7 @@ class Ranks:
         if self.size == 1:
             return batch
         images = torch.arange(len(batch.image_ids))
-        spare = self.rank >= len(
-            images
-        )  # a rank without an image of its own computes the first one's loss, at weight 0
+        spare = self.rank >= len(images)  # then it computes the first image's loss, at weight 0
         own = images[:1] if spare else images[self.rank :: self.size]
         place, caption = (own.unsqueeze(1) == batch.by_caption(images)).nonzero(as_tuple=True)
         return Batch(
@@ -82,10 +80,7 @@ class Ranks:
         module = _LossModule(work, parts)
         if next(module.parameters()).is_cuda:
             nn.SyncBatchNorm.convert_sync_batchnorm(module)
-            return DistributedDataParallel(module, find_unused_parameters=partly)
-        parallel = DistributedDataParallel(module, find_unused_parameters=partly)
-        parallel.register_comm_hook(None, _mean_by_rank)
-        return parallel
+        return DistributedDataParallel(module, find_unused_parameters=partly)
 
     def total(self, values: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
         """Sums over the ranks of the `names` that at least one rank has. Every rank must pass the same `names`."""
@@ -140,19 +135,6 @@ class _LossModule(nn.Module):
     def forward(self, *batch: Any) -> Any:
         """Call `work`."""
         return self.work(*batch)
-
-
-def _mean_by_rank(_: object, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
-    """The mean of the ranks' gradients, summed in the order of the ranks.
-
-    gloo starts its sum at a rank that depends on the position of a gradient in its bucket, and DistributedDataParallel rearranges
-    its buckets after the first batch. With three or more ranks, a resumed run would therefore round differently from an
-    uninterrupted one.
-    """
-    own, size = bucket.buffer(), distributed.get_world_size()
-    parts = [torch.empty_like(own) for _ in range(size)]
-    gathered = distributed.all_gather(parts, own, async_op=True).get_future()
-    return gathered.then(lambda _: sum(parts[1:], parts[0]) / size)
 
 
 def current() -> Ranks:

@@ -1,20 +1,21 @@
 """The training loop (section 4.3): same-length batches, early stopping on generated captions, a run as a folder.
 
-A run's folder holds `recipe.toml`, `vocabulary.json`, `log.jsonl` (one JSON object per epoch), `curves.png`,
-`model.safetensors` (the best captioner so far) and `checkpoint.safetensors` (everything that resuming needs). Each file is
-written atomically; on a CPU, a run that was stopped and resumed gives the same bits as one that was not.
+A run's folder holds `recipe.toml`, `vocabulary.json`, `log.jsonl` (one JSON object per epoch), `curves.png`, `model.safetensors`
+(the best captioner so far) and `checkpoint.safetensors` (everything that resuming needs). Each file is written atomically; on a
+CPU, a run that was stopped and resumed gives the same bits as one that was not. Ctrl-C and SIGTERM stop it after the batch.
 
-The losses are in `satlib.model.objective`. Several processes may share a run (`satlib.training.distributed`): each computes its rows of every
-batch, and the first writes the files.
+The losses are in `satlib.model.objective`. Several processes may share a run (`satlib.training.distributed`): each computes its
+rows of every batch, and the first writes the files.
 """
 
 import json
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from itertools import islice, tee
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,8 @@ from satlib.model.encoders import create
 from satlib.model.objective import BatchLoss, caption_loss, coins
 from satlib.recipe import SAVE_SECONDS, Recipe
 from satlib.training import checkpoint, distributed, starting
-from satlib.training.checkpoint import CHECKPOINT, Header, Identity, Progress, RunState, locked
-from satlib.training.interruption import StopRequest, stop_requests
+from satlib.training.checkpoint import Progress, RunState, locked
 from satlib.training.optimisation import set_learning_rate, update_average
-from satlib.training.scaling import with_scale
 from satlib.training.training_data import drop_annotations, random_views, training_data
 from satlib.training.validation import describe, dev_score, epoch_record
 
@@ -56,38 +55,21 @@ def train(
     progress: bool = True,
     start: Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
-    prepare: Callable[[Captioner], None] | None = None,
-    save_seconds: float = SAVE_SECONDS,
-    entities: Entities | None = None,
+    **options: Any,
 ) -> Captioner:
     """Train a captioner, or resume a run that was stopped: -> the best captioner, which is also in the run's folder.
 
-    Of several processes (`satlib.training.distributed.launched`) only the first needs that folder; the others return their last captioner.
-
-    Args:
-        recipe: all options.
-        data: captions and splits; "train" is trained on, "dev" chooses the epoch, "test" is not used.
-        reader: gives annotation vectors (a feature store) or pixels (an encoder that trains) by image id.
-        run: the folder.
-        device: where to compute.
-        progress: show a bar.
-        start: a trained model (or its run's folder) whose weights a new run begins with; its attention may be of another kind.
-        on_epoch: called with each finished epoch's record, once it is safe on disk; an exception from it ends the training.
-        prepare: called with the fresh captioner, to change a part of it before anything else is done.
-        save_seconds: age in seconds of the last checkpoint at which one is written within an epoch; 0: after every batch.
-        entities: the boxes of the training captions' phrases, if `objective.boxes` gives them a weight.
+    `Trainer` explains the arguments. `on_epoch` is called with each epoch's record once it is on disk; an exception from it ends
+    the training. Of several processes only the first needs the folder; the others return their last captioner.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
-        SatlibError: the folder holds another run or is in use, `start` or `entities` does not fit, or the loss is no longer finite.
+        SatlibError: the folder holds another run or is in use, `start` does not fit, or the loss is no longer finite.
     """
     with ExitStack() as held:
         distributed.current().from_first(lambda: held.enter_context(locked(run)))
-        trainer = Trainer(
-            recipe, data, reader, run, torch.device(device), progress, start, prepare, save_seconds, entities
-        )
-        with stop_requests() as stop:
-            trainer.run(stop, on_epoch)
+        trainer = Trainer(recipe, data, reader, run, torch.device(device), progress, start, **options)
+        trainer.run(on_epoch)
         last = trainer.captioner
         shared = None if recipe.encoder.train else last.encoder
         return Captioner.load(run / MODEL, device, shared) if trainer.ranks.first else last
@@ -106,10 +88,23 @@ class Trainer:
         progress: bool = True,
         start: Path | None = None,
         prepare: Callable[[Captioner], None] | None = None,
-        save_seconds: float = SAVE_SECONDS,
         entities: Entities | None = None,
+        save_seconds: float = SAVE_SECONDS,
     ) -> None:
-        """Build the model and its optimiser, and resume from the folder's checkpoint if there is one; see `train`."""
+        """Build the model and its optimiser, and resume from the folder's checkpoint if there is one.
+
+        Args:
+            recipe: all options.
+            data: "train" is trained on, "dev" selects the epoch, "test" is not used.
+            reader: gives annotation vectors (a feature store) or pixels (an encoder that trains) by image id.
+            folder: the run's.
+            device: where to compute.
+            progress: show a bar.
+            start: a trained model whose weights a new run begins with; its attention may be of another kind.
+            prepare: called with the fresh captioner, to change a part of it.
+            entities: the boxes of the training captions' phrases, if `objective.boxes` gives them a weight.
+            save_seconds: age of the last checkpoint at which one is written within an epoch; 0: after every batch.
+        """
         self.reader, self.folder, self.device = reader, folder, device
         self.save_seconds, self.saved = save_seconds, time.monotonic()
         self.ranks = distributed.current()
@@ -118,85 +113,89 @@ class Trainer:
         self.batches = self.data.batches
         torch.manual_seed(recipe.training.seed)
         encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
-        recipe = self.ranks.from_first(lambda: with_scale(recipe, encoder, reader, self.data.train_ids))
+        recipe = self.ranks.from_first(lambda: starting.with_scale(recipe, encoder, reader, self.data.train_ids))
         self.recipe = recipe
         self.captioner = Captioner(recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(self.captioner)
         self.terms = boxes.terms(entities, data, self.captioner)
-        self.identity = Identity(recipe, self.data.hash + "".join(term.hash for term in self.terms))
         self.low = precision(recipe.training.precision, device)
-        self.state = RunState.fresh(self.captioner, self.low)
-        resumed = self.ranks.from_first(lambda: self._begin(start))
-        if resumed is not None:
-            self._resume(*resumed)
-        learning = [
-            self.captioner if recipe.encoder.train else self.captioner.decoder,
-            *self.state.helpers.values(),
-        ]
-        partly = recipe.encoder.train  # a network may have a head that is not used
+        self.state = RunState(self.captioner, self.data.hash + "".join(term.hash for term in self.terms), self.low)
+        self.stopping = self.between_epochs = False
+        self._begin(start)
+        learning: list[nn.Module] = [self.captioner if recipe.encoder.train else self.captioner.decoder]
+        if self.state.bound is not None:
+            learning.append(self.state.bound)
         loss = self._caption_loss if self.data.reward is None else self._reward_loss
-        self.loss = self.ranks.parallel(loss, learning, partly)
+        self.loss = self.ranks.parallel(loss, learning, partly=recipe.encoder.train)  # a head may be unused
 
     @property
     def progress(self) -> Progress:
         """How far the run has come."""
         return self.state.progress
 
-    def _begin(self, start: Path | None) -> tuple[Header, dict[str, Tensor]] | None:
-        """The checkpoint to resume from; or None for a new run, whose folder is then made."""
-        found = checkpoint.find(self.folder)
+    def _begin(self, start: Path | None) -> None:
+        """Resume from the folder's checkpoint, or write the first files of a new run."""
+        found = self.ranks.from_first(lambda: checkpoint.find(self.folder))
         if found is not None:
-            return found
-        if (self.folder / MODEL).exists():
+            self.state.restore(*found, self.folder)
+            if self.progress.history:  # the process may have been killed between checkpoint and log
+                self._write_log()
+            if self.show:
+                p = self.progress
+                done = "is finished; raise training.epochs to train on" if self.finished() else "resumes"
+                say(f"{self.folder} {done} after epoch {p.epoch}, batch {p.batch}")
+            return
+        if self.ranks.first and (self.folder / MODEL).exists():
             raise SatlibError(
                 f"{self.folder} holds a finished model without a checkpoint; name another folder with --out"
             )
         if start is not None:
             starting.start_from(start, self.state)
         elif self.data.reward is not None:
-            raise SatlibError(
-                'objective.maximise = "reward" improves a model that captions already: give a trained one with --start'
-            )
-        write_text(self.folder / "recipe.toml", self.recipe.to_toml())
-        self.data.vocabulary.save(self.folder / "vocabulary.json")
+            raise SatlibError('objective.maximise = "reward" improves a trained model: give one with --start')
+        if self.ranks.first:
+            write_text(self.folder / "recipe.toml", self.recipe.to_toml())
+            self.data.vocabulary.save(self.folder / "vocabulary.json")
         self.save_checkpoint()  # from now on the folder is known as this run's, whenever the process is killed
-        return None
-
-    def _resume(self, header: Header, tensors: dict[str, Tensor]) -> None:
-        path = self.folder / CHECKPOINT
-        self.identity.check(header, path)
-        self.state.restore(header, tensors, path)
-        if self.progress.history and self.ranks.first:  # the process may have been killed between checkpoint and log
-            self._write_log()
-        if self.show:
-            p, again = self.progress, "; raise training.epochs to train on"
-            if self.finished():
-                say(
-                    f"{self.folder} is finished after epoch {p.epoch}{again * (p.epoch >= self.recipe.training.epochs)}"
-                )
-            else:
-                say(f"resuming {self.folder} after epoch {p.epoch}, batch {p.batch}")
 
     def save_checkpoint(self) -> None:
         """Write the run's state into its folder; the first process does."""
         if self.ranks.first:
-            checkpoint.save(self.folder / CHECKPOINT, self.state, self.identity)
-            self.saved = time.monotonic()
+            checkpoint.save(self.folder, self.state)
+        self.saved = time.monotonic()
 
-    def run(self, stop: StopRequest, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
-        """Train to the end, by epochs or by patience; see `train`."""
-        if isinstance(self.reader, Pixels) and not self.finished():
-            with stop.at_once():
+    def run(self, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
+        """Train to the end, by epochs or by patience."""
+        with self._stops():
+            if isinstance(self.reader, Pixels) and not self.finished():
                 self.reader.prepare(self.data.train_ids, self.show)
-        while not self.finished():
-            number = self.progress.epoch + 1
-            self._epoch(stop)
-            self._end_epoch(stop)
-            if on_epoch is not None:
-                on_epoch(self.progress.history[-1])
-            if self.ranks.any(stop.requested) and not self.finished():
-                raise Interrupted(f"stopped after epoch {number}; the same command resumes it")
+            while not self.finished():
+                self._epoch()
+                self._end_epoch()
+                if on_epoch is not None:
+                    on_epoch(self.progress.history[-1])
+                if self.ranks.any(self.stopping) and not self.finished():
+                    raise Interrupted(f"stopped after epoch {self.progress.epoch}; the same command resumes it")
+
+    @contextmanager
+    def _stops(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM stop the run after the current batch; between epochs, and when repeated, they stop it at once."""
+
+        def stop(number: int, frame: object) -> None:
+            if self.stopping or (self.between_epochs and self.ranks.first):
+                raise Interrupted("stopped; the same command resumes from the last checkpoint")
+            self.stopping = True
+
+        try:
+            before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not the main thread (a notebook's worker), which receives no signals
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def finished(self) -> bool:
         """Whether all epochs are done, or `patience` of them without a better one."""
@@ -209,36 +208,25 @@ class Trainer:
         p = self.progress
         return (p.epoch + p.batch / len(self.batches)) / self.recipe.training.epochs
 
-    def _epoch(self, stop: StopRequest) -> None:
+    def _epoch(self) -> None:
         """The remaining batches of the current epoch."""
         p = self.progress
-        number = p.epoch + 1
         start, before = time.perf_counter(), p.seconds
-        bar = progress_bar(
-            total=len(self.batches),
-            initial=p.batch,
-            unit="batch",
-            desc=f"epoch {number}/{self.recipe.training.epochs}",
-            show=self.show,
-        )
+        name = f"epoch {p.epoch + 1}/{self.recipe.training.epochs}"
+        bar = progress_bar(total=len(self.batches), initial=p.batch, unit="batch", desc=name, show=self.show)
+        shares = [self.ranks.share(batch) for batch in islice(self.batches.epoch(p.epoch), p.batch, None)]
+        inputs = read_ahead(lambda batch: self.reader.read(batch.image_ids), shares)
         with bar:
-            for batch, annotations in self._read(p.epoch, p.batch):
+            for batch, annotations in zip(shares, inputs, strict=True):
                 self.update(batch, annotations)
-                stopping = self.ranks.any(stop.requested)
                 p.seconds = before + time.perf_counter() - start
                 bar.update()
-                if self.show:
-                    bar.set_postfix_str(f"{p.so_far()}, {p.words / p.seconds:.0f} words/s", refresh=False)
+                bar.set_postfix_str(p.so_far(), refresh=False)
+                stopping = self.ranks.any(self.stopping)
                 if stopping or time.monotonic() - self.saved >= self.save_seconds:
                     self.save_checkpoint()
                 if stopping:
-                    raise Interrupted(f"stopped after batch {p.batch} of epoch {number}; the same command resumes it")
-
-    def _read(self, epoch: int, skipped: int) -> Iterator[tuple[Batch, Tensor]]:
-        """This process's share of an epoch's batches from the `skipped`-th on, each with its annotation vectors or pixels."""
-        shares = map(self.ranks.share, islice(self.batches.epoch(epoch), skipped, None))
-        shares, ahead = tee(shares)  # a stream's batches are made as they come
-        return zip(shares, read_ahead(lambda batch: self.reader.read(batch.image_ids), ahead), strict=True)
+                    raise Interrupted(f"stopped after batch {p.batch} of {name}; the same command resumes it")
 
     def update(self, batch: Batch, annotations: Tensor) -> None:
         """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, counts."""
@@ -270,18 +258,15 @@ class Trainer:
     def _caption_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
         """Equation 14 or hard attention's bound, for a batch of captions."""
         self.captioner.train()
-        objective = self.recipe.objective
         annotations = annotations.to(self.device, non_blocking=True)
         if self.recipe.training.augment:
             annotations = random_views(annotations)
-        a = self.captioner.annotations(annotations)
-        a, places = drop_annotations(a, self.recipe.training)
+        a, places = drop_annotations(self.captioner.annotations(annotations), self.recipe.training)
         return caption_loss(
             self.captioner.decoder,
             batch.by_caption(a),
             batch.captions.to(self.device),
-            objective.doubly_stochastic,
-            objective.label_smoothing,
+            self.recipe.objective.doubly_stochastic,
             self.state.bound,
             self.done(),
             [partial(term, batch, places) for term in self.terms],
@@ -307,41 +292,31 @@ class Trainer:
             )
 
     def _not_finite(self, what: str, value: Tensor, batch: Batch) -> Diverged:
-        names = ", ".join(batch.image_ids[:3]) + (", ..." if len(batch.image_ids) > 3 else "")
         return Diverged(
             f"the {what} is {value.item()} at batch {self.progress.batch + 1} of epoch {self.progress.epoch + 1}, images "
-            f"{names}; lower training.learning_rate or training.clip in a new run, or check those images"
+            f"{', '.join(batch.image_ids[:3])}; lower training.learning_rate in a new run, or check those images"
         )
 
-    def _end_epoch(self, stop: StopRequest) -> None:
+    def _end_epoch(self) -> None:
         """Judge the epoch on dev, keep its model if it is the best, write checkpoint and log."""
         p, config, steps = self.progress, self.recipe.training, len(self.batches)
         # The last batch's learning rate, also in a process that resumed right after that batch.
         set_learning_rate(self.state.optimiser, config, (p.epoch + 1) * steps - 1, config.epochs * steps)
-        try:
-            with stop.at_once() if self.ranks.first else nullcontext():
-                record = self.ranks.from_first(self.judge)
-        except Interrupted as error:
-            self.save_checkpoint()
-            raise Interrupted(f"stopped while epoch {p.epoch + 1} was judged; the same command resumes it") from error
+        self.save_checkpoint()  # judging may take minutes
+        self.between_epochs = True
+        record = self.ranks.from_first(lambda: epoch_record(self.state, self.data, self.reader))
+        best = p.best()
+        record["kept"] = best is None or dev_score(record, config.select) > dev_score(best, config.select)
         self.state.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
-        if not self.ranks.first:
-            return
-        if record["kept"]:
+        if record["kept"] and self.ranks.first:
             self.state.averaged.save(self.folder / MODEL)
         self.save_checkpoint()
         self._write_log()
+        self.between_epochs = False
         if self.show:
             say(describe(record, self.recipe))
 
-    def judge(self) -> dict[str, Any]:
-        """The epoch's record, and whether it is the best so far."""
-        record = epoch_record(self.state, self.data, self.reader, self.done())
-        best = self.progress.best()
-        select = self.recipe.training.select
-        record["kept"] = best is None or dev_score(record, select) > dev_score(best, select)
-        return record
-
     def _write_log(self) -> None:
-        write_text(self.folder / LOG, "".join(json.dumps(line) + "\n" for line in self.progress.history))
-        plots.save(plots.curves_figure(self.progress.history), self.folder / "curves.png")
+        if self.ranks.first:
+            write_text(self.folder / LOG, "".join(json.dumps(line) + "\n" for line in self.progress.history))
+            plots.save(plots.curves_figure(self.progress.history), self.folder / "curves.png")

@@ -1,22 +1,19 @@
 """The optimiser, its learning rate over time, and the moving average of the weights (section 4.3)."""
 
 import math
-from collections.abc import Iterable
 
 import torch
 from torch import nn
 
 from satlib.model.captioner import Captioner
-from satlib.recipe import Recipe, TrainingConfig
+from satlib.recipe import TrainingConfig
 
 
-def create_optimiser(captioner: Captioner, recipe: Recipe, helpers: Iterable[nn.Module] = ()) -> torch.optim.Optimizer:
-    """The recipe's optimiser over all weights that train: the decoder's, its helpers', and the encoder's if it trains.
-
-    helpers: learn with the captioner but are no part of it, such as a learned baseline.
-    """
-    config = recipe.training
-    learning = [parameter for part in (captioner.decoder, *helpers) for parameter in part.parameters()]
+def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> torch.optim.Optimizer:
+    """The recipe's optimiser over all weights that train: the decoder's, a learned baseline's, and the encoder's if it trains."""
+    recipe, config = captioner.recipe, captioner.recipe.training
+    parts = [captioner.decoder] if bound is None else [captioner.decoder, bound]
+    learning = [parameter for part in parts for parameter in part.parameters()]
     groups = [{"params": learning, "lr": config.learning_rate}]
     if recipe.encoder.train:
         rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
@@ -34,18 +31,12 @@ def create_optimiser(captioner: Captioner, recipe: Recipe, helpers: Iterable[nn.
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, config: TrainingConfig, step: int, steps: int) -> None:
-    """Give every group its learning rate at batch `step` of `steps` over all epochs."""
-    factor = learning_rate_factor(config, step, steps)
-    for group in optimiser.param_groups:
-        group["lr"] = group["base"] * factor
-
-
-def learning_rate_factor(config: TrainingConfig, step: int, steps: int) -> float:
-    """The factor of the learning rate at batch `step` of `steps` over all epochs: warm-up, then the schedule."""
+    """Give every group its learning rate at batch `step` of `steps` over all epochs: warm-up, then the schedule."""
     factor = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
     if config.schedule == "cosine":
         factor *= 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0)))
-    return factor
+    for group in optimiser.param_groups:
+        group["lr"] = group["base"] * factor
 
 
 def trained_part(captioner: Captioner) -> nn.Module:

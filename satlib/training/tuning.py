@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import optuna
 
 # The default search space. A range that spans a factor of 10 or more is searched on a logarithmic scale.
-SPACE = ("training.learning_rate=1e-4..2e-3", "objective.label_smoothing=0..0.15")
+SPACE = ("training.learning_rate=1e-4..2e-3",)
 SPACE_LSTM = ("decoder.dropout=0.3..0.6",)
 SPACE_LSTM_ATTENTION = ("decoder.attention_hidden=128,256,512",)
 SPACE_TRANSFORMER = ("decoder.dropout=0.1..0.5", "decoder.layers=1..4")

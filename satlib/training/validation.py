@@ -1,5 +1,6 @@
-"""What an epoch is judged by on dev: generated captions, the likelihood of the true ones, the spread of the estimator."""
+"""What an epoch is judged by on dev: generated captions, and the likelihood of the true ones."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,33 +9,22 @@ from typing import Any
 
 import torch
 
-from satlib.data.batches import Batch, Pair, SameLengthBatches
+from satlib.data.batches import Pair, SameLengthBatches
 from satlib.data.features import Reader, read_ahead
 from satlib.errors import Diverged
 from satlib.evaluation.evaluate import BATCH, generate, quick_bleu
-from satlib.files.reading import decode
-from satlib.model.attention import HardAttention
 from satlib.model.captioner import Captioner
-from satlib.model.objective import VariationalBound, coins, negative_log_likelihood
+from satlib.model.objective import negative_log_likelihood
 from satlib.recipe import Recipe
-from satlib.training.checkpoint import EpochRecord, RunState
+from satlib.training.checkpoint import RunState
 from satlib.training.training_data import TrainingData
 
 STILL = 0.02  # total variation between the maps of consecutive words below which the map does not depend on the word
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a run's log.jsonl, one for each epoch.
-
-    Raises:
-        SatlibError: a line is not such a record.
-    """
-    records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        about = f"{path}, line {number}", "an epoch's record", "copy the run again"
-        decode(line, EpochRecord, *about)
-        records.append(decode(line, dict[str, Any], *about))
-    return records
+    """The records of a run's log.jsonl, one for each epoch."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def dev_score(record: Mapping[str, Any], select: str) -> float:
@@ -45,7 +35,7 @@ def dev_score(record: Mapping[str, Any], select: str) -> float:
     return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
 
 
-def epoch_record(state: RunState, data: TrainingData, reader: Reader, done: float) -> dict[str, Any]:
+def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[str, Any]:
     """An epoch's line of the log: training means, and figures on dev of the averaged weights.
 
     Raises:
@@ -56,7 +46,7 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader, done: floa
     record = {
         "event": "epoch",
         "epoch": p.epoch + 1,
-        **{f"train_{name}": total / p.count(name) for name, total in p.sums.items()},
+        **{f"train_{name}": mean for name, mean in p.means().items()},
         "dev_nll": dev_nll(captioner, reader, data.dev_pairs, config.batch_size),
         "dev_bleu4": quick_bleu(generated, data.dev),
         "dev_distinct": len({caption.text for caption in generated.values()}) / len(generated),
@@ -64,9 +54,6 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader, done: floa
         "seconds": round(p.seconds, 1),
         "tokens_per_second": round(p.words / max(p.seconds, 1e-9), 1),
     }
-    if state.bound is not None:
-        batch = next(iter(data.batches.epoch(0)))  # the same for every epoch
-        record["gradient_spread"] = gradient_spread(state.captioner, state.bound, reader, batch, done, config.seed)
     if data.dev_reward is not None:
         record["dev_reward"] = data.dev_reward.mean({name: caption.words for name, caption in generated.items()})
     for name, value in record.items():
@@ -132,47 +119,3 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
             total += negative_log_likelihood(output.logits, captions).sum().item()
             words += captions.numel()
     return total / words
-
-
-def gradient_spread(
-    captioner: Captioner,
-    bound: VariationalBound,
-    reader: Reader,
-    batch: Batch,
-    done: float,
-    seed: int = 0,
-    draws: int = 8,
-) -> float:
-    """The noise of the gradient of the attention's energy: the standard deviation of its estimates over the norm of their mean.
-
-    For one batch of captions, without dropout; the random state of the training is left as it was.
-
-    Args:
-        captioner: with hard attention.
-        bound: the estimator.
-        reader: gives the batch's images.
-        batch: the captions.
-        done: share of the training that is done.
-        seed: of the samples.
-        draws: estimates.
-    """
-    decoder, config, device = captioner.decoder, bound.config, captioner.device
-    attention = decoder.attention
-    assert isinstance(attention, HardAttention)
-    energy = list(attention.energy.parameters())
-    captioner.eval()
-    bound.eval()
-    attention.train()  # to sample
-    estimates = []
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        a = batch.by_caption(captioner.annotations(reader.read(batch.image_ids).to(device)).detach())
-        a, captions = (rows.repeat_interleave(config.samples, 0) for rows in (a, batch.captions.to(device)))
-        for _ in range(draws):
-            expected = coins(config, len(batch.captions), device, done).repeat_interleave(config.samples)
-            loss = bound(decoder(a, captions, expected), captions).loss
-            gradients = torch.autograd.grad(loss, energy)
-            estimates.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
-    bound.train()
-    table = torch.stack(estimates)
-    return (table.var(0).sum().sqrt() / table.mean(0).norm().clamp(min=1e-12)).item()
