@@ -191,10 +191,10 @@ class TestStops:
         finished(do(2, tmp_path, *CASES[case]))
         self.same(tmp_path, once(2, *CASES[case]))
 
-    @pytest.mark.parametrize(("size", "attention"), [(2, "soft"), (3, "hard")])
-    def test_scenes_by_their_own_recipe(self, do, tmp_path, size, attention):
-        """The shipped recipe's encoder and optimiser. From three ranks on, a sum's bits depend on who comes first."""
-        job = {"recipe": f"scenes-{attention}"}
+    @pytest.mark.parametrize("attention", ["soft", "hard"])
+    def test_scenes_by_their_own_recipe(self, do, tmp_path, attention):
+        """The shipped recipe's encoder and optimiser. From three ranks on, gloo's sums depend on who comes first."""
+        size, job = 2, {"recipe": f"scenes-{attention}"}
         finished(do(size, tmp_path / "whole", *SCENES, **job))
         statuses, _ = do(size, tmp_path / "stopped", *SCENES, signal=[1, 3, signal.SIGTERM], **job)
         assert statuses == [130] * size
@@ -243,8 +243,8 @@ class TestStops:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (("decoder.attention=hard", "hard.lambda_r=-1"), "hard.lambda_r must be at least 0"),
-        (("objective.maximise=reward",), "give a trained one with --start"),
+        (("decoder.attention=hard", "hard.lambda_r=-1"), "hard.lambda_r is Weight"),
+        (("objective.maximise=reward",), "give one with --start"),
     ],
 )
 def test_refusals_reach_every_process(do, tmp_path, changes, said):
@@ -313,7 +313,7 @@ def test_torchrun(tmp_path, capsys):
     epoch = read_safetensors(tmp_path / "run" / CHECKPOINT)[0]["progress"]["epoch"]
     assert epoch >= 1
     assert cli.main([*command, "--set", f"training.epochs={epoch + 1}"]) == 0
-    assert f"resuming {tmp_path / 'run'} after epoch {epoch}" in "".join(capsys.readouterr())
+    assert f"{tmp_path / 'run'} resumes after epoch {epoch}" in "".join(capsys.readouterr())
 
 
 class TestCommands:

@@ -263,8 +263,7 @@ class TestTraining:
         captioner = tiny.train(tmp_path, "decoder.attention=hard", "hard.samples=2", "training.epochs=8", *changes)
         log = tiny.log(tmp_path)
         assert log[-1]["train_nll"] < 0.8 * log[0]["train_nll"]
-        assert {"train_entropy", "train_movement", "gradient_spread"} <= log[-1].keys()
-        assert 0 < log[-1]["gradient_spread"] < 1000
+        assert {"train_entropy", "train_movement"} <= log[-1].keys()
         assert log[-1]["train_baseline"] == pytest.approx(log[-1]["train_reward"], rel=0.5)
         assert captioner.recipe.objective.doubly_stochastic == 0
 

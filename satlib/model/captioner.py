@@ -102,7 +102,7 @@ class Captioner(nn.Module):
         super().__init__()
         if not recipe.encoder.scale:
             raise SatlibError(
-                "encoder.scale = 0 is measured when training begins (satlib.training.scaling); give a number here"
+                "encoder.scale = 0 is measured when training begins (satlib.training.starting); give a number here"
             )
         self.recipe = recipe
         self.vocabulary = vocabulary
