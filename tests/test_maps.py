@@ -276,7 +276,7 @@ class TestBoxes:
         assert [example.image_id for example in covered] == ["17_x.jpg", "18_x.jpg"]
         caption = Caption(["a", "pink", "dress"], 0.0, torch.full((4, 2, 2), 0.25), torch.ones(4))
         generated = {example.image_id: caption for example in covered}
-        report = maps.ground(captioner, data, Reader(), covered, generated, entities, progress=False)
+        report = maps.ground(captioner, data, Reader(), covered, generated, entities)
         assert report["counts"] == {"images": 2, "references": 4, "references not found": 2}
         overall = report["true"]["all"]
         assert (overall["words"], report["generated"]["all"]["words"]) == (8, 2)

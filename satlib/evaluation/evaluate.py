@@ -2,12 +2,10 @@
 
 Captions are always generated without teacher forcing: the decoder never sees the reference words. An evaluation is a JSON file:
 
-    recipe              the whole recipe, decoding as it was done
-    data, split         what was captioned
-    metrics             the scores by name
-    captions            the captions by image id
-    statistics          the numbers of each image that the scores are computed from (`satlib.evaluation.statistics`)
-    images, notes       the number of images, and a line for each score that is missing
+    recipe, data, split    the whole recipe, decoding as it was done; what was captioned
+    metrics, captions      the scores by name, the captions by image id
+    statistics             the numbers of each image that the scores are computed from (`satlib.evaluation.statistics`)
+    images, notes          the number of images, and a line for each score that is missing
 """
 
 from collections.abc import Mapping, Sequence
@@ -117,9 +115,8 @@ def score(
     references = {example.image_id: example.references for example in images_of(data, split)}
     columns, notes = metrics.measure(captions, references)
     if data.name == "scenes":
-        columns["exact match"] = [
-            float(scenes.exact_match(text, scenes.scene(image_id))) for image_id, text in captions.items()
-        ]
+        right = [scenes.exact_match(text, scenes.scene(image_id)) for image_id, text in captions.items()]
+        columns["exact match"] = [float(exact) for exact in right]
     else:
         columns |= inventions.measure(captions, references)
     columns |= columns_of_maps or {}

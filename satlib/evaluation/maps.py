@@ -13,7 +13,7 @@ map A becomes U_h A U_w^T.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -300,11 +300,11 @@ def covered(data: CaptionSet, examples: Sequence[Example], entities: Entities | 
     """
     if entities is None and data.name != "scenes":
         raise SatlibError(f"{data.name} has no masks; give boxes with --entities (Flickr30k Entities)")
-    known = [example for example in examples if entities is None or example.image_id in entities]
-    if entities is not None and not known:
-        raise SatlibError(
-            f"{entities.path} has none of these {len(examples):,} images; are these the boxes of {data.name}?"
-        )
+    if entities is None:
+        return list(examples)
+    known = [example for example in examples if example.image_id in entities]
+    if not known:
+        raise SatlibError(f"{entities.path} has none of these {len(examples):,} images; is it of other data?")
     return known
 
 
@@ -315,18 +315,10 @@ def ground(
     examples: Sequence[Example],
     captions: Mapping[str, Caption],
     entities: Entities | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure a captioner's maps: of its own captions and, on photographs, of the true ones, by teacher forcing.
+    """Measure a captioner's maps: of its own captions, by image id, and on photographs, of the true ones, by teacher forcing.
 
-    Args:
-        captioner: a trained captioner.
-        data: the caption set.
-        reader: reads the encoder's inputs or annotation vectors by image id.
-        examples: the images (`covered`).
-        captions: the generated captions, by image id.
-        entities: the boxes in photographs; drawn scenes need none.
-        progress: whether to show a progress bar.
+    The examples are those of `covered`; drawn scenes need no boxes.
 
     Raises:
         SatlibError: no word names anything that has a place.
@@ -340,26 +332,22 @@ def ground(
     # a file is opened for the view "crop" alone, which depends on its size
     crop = captioner.view != "whole"
     seen = {each.image_id: seen_part(data.photo(each).size, captioner.view) if crop else WHOLE for each in examples}
-    generated = measure_all(
-        examples,
-        captions,
-        lambda example, words: box_targets(entities, example.image_id, words, seen[example.image_id]) or [],
-        peaked,
-    )
+
+    def targets(example: Example, words: Sequence[str], reference: bool = False) -> list[Target] | None:
+        return box_targets(entities, example.image_id, words, seen[example.image_id], reference)
+
+    generated = measure_all(examples, captions, lambda example, words: targets(example, words) or [], peaked)
     true: list[Measurement] = []
-    found, missing = 0, 0
+    counts = Counter(images=len(examples))
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
-    for batch, images in zip(progress_bar(batches, desc="true captions", show=progress), inputs, strict=True):
+    for batch, images in zip(progress_bar(batches, desc="true captions"), inputs, strict=True):
         references = [list(dict.fromkeys(example.references)) for example in batch]  # of two equal ones, one
         for example, own in zip(batch, forced(captioner, images, references), strict=True):
             for caption in own:
-                targets = box_targets(entities, example.image_id, caption.words, seen[example.image_id], reference=True)
-                found, missing = found + (targets is not None), missing + (targets is None)
-                true += measure(example.image_id, caption, targets or [], peaked)
+                named = targets(example, caption.words, reference=True)
+                counts["references not found" if named is None else "references"] += 1
+                true += measure(example.image_id, caption, named or [], peaked)
     if not true:
-        raise SatlibError(
-            f"no word of these captions names something with boxes in {entities.path}; are these the right boxes?"
-        )
-    counts = {"images": len(examples), "references": found, "references not found": missing}
-    return {"true": summary(true), "generated": summary(generated), "counts": counts}
+        raise SatlibError(f"no word of these captions names something with boxes in {entities.path}")
+    return {"true": summary(true), "generated": summary(generated), "counts": dict(counts)}
