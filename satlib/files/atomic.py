@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import os
 import re
 import tempfile
@@ -56,16 +55,8 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         SatlibError: the value contains NaN or infinity, which JSON does not support, or the file cannot be written.
     """
-    for name, number in _not_finite(value):
-        raise SatlibError(f"cannot write {path}: {name} is {number}; check the model and its data")
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    try:
+        text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise SatlibError(f"cannot write {path}: {error}; check the model and its data") from error
     write_text(path, _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n")
-
-
-def _not_finite(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the path, such as "metrics.BLEU-1", and value of each non-finite number in nested dictionaries and lists."""
-    if isinstance(value, float) and not math.isfinite(value):
-        yield name, value
-    elif isinstance(value, dict | list | tuple):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _not_finite(item, f"{name}.{key}" if name else str(key))

@@ -18,17 +18,7 @@ from satlib.files.atomic import replacing
 from satlib.files.reading import decode
 
 Header = TypeVar("Header")
-# float64: a model in double precision, as it is; 64-bit integers: counters of a trained encoder
-_FORMATS = (torch.float64, torch.float32, torch.float16, torch.int8, torch.int64)
 STORAGE = ("float32", "float16", "int8")
-
-
-def contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """The metadata and the tensors of any safetensors file; errors are those of the library and of the operating system."""
-    with safetensors.safe_open(path, framework="pt") as file:
-        # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
-        return file.metadata() or {}, tensors
 
 
 def read_safetensors(
@@ -36,21 +26,19 @@ def read_safetensors(
 ) -> tuple[Header, dict[str, Tensor]]:
     """The JSON header and the tensors of a file written by `write_safetensors`.
 
-    Args:
-        path: the file.
-        kind: the type of the header, a msgspec Struct.
-        what: completes "the header of FILE is not ...", for the message.
-        advice: what to do next, its end.
-
     Raises:
-        SatlibError: the file is missing, empty, truncated, a pickle, not from satlib, or its header has another form.
+        SatlibError: the file is missing, truncated, a pickle, not from satlib, or its header is not of the type `kind`, a Struct.
     """
     if not path.is_file():
         raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
     try:
-        metadata, tensors = contents(path)
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        if _is_pickle(path):  # checked only now: the length at the start of a safetensors file may look like a pickle
+        # Checked only now: the length at the start of a safetensors file may look like a pickle.
+        if path.read_bytes()[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
             raise SatlibError(
                 f"{path} is a pickle, which could run arbitrary code; satlib reads only safetensors"
             ) from error
@@ -77,28 +65,15 @@ def write_safetensors(path: Path, tensors: dict[str, Tensor], header: msgspec.St
             raise SatlibError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
 
 
-def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of the tensors that contain NaN or infinity."""
-    return [name for name, value in tensors.items() if not torch.isfinite(value).all()]
-
-
 def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Check the tensors of a file for NaN and infinity.
 
     Raises:
         SatlibError: a tensor contains NaN or infinity; the message names the first one.
     """
-    for name in not_finite(tensors):
-        raise SatlibError(f"{path}: {name} holds values that are not finite; copy the file again or train again")
-
-
-def _is_pickle(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            start = file.read(2)
-    except OSError:
-        return False
-    return start == b"PK" or (start[:1] == b"\x80" and start[1:] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+    for name, value in tensors.items():
+        if not torch.isfinite(value).all():
+            raise SatlibError(f"{path}: {name} holds values that are not finite; copy the file again or train again")
 
 
 def packed(tensors: dict[str, Tensor], storage: str) -> Iterator[tuple[str, Tensor]]:
@@ -119,20 +94,13 @@ def unpacked(tensors: dict[str, Tensor], path: Path) -> Iterator[tuple[str, Tens
     """Names and float32 tensors from what `packed` gave; `path` is the file's, for messages.
 
     Raises:
-        SatlibError: a tensor has a number format that `packed` does not write, or its scales are missing or do not fit.
+        SatlibError: a matrix of 8 bits has no scales.
     """
     for name, value in tensors.items():
         if name.endswith(":scale"):
             continue
-        if value.dtype not in _FORMATS:
-            raise SatlibError(
-                f"{path}: {name} is stored as {value.dtype}, which satlib does not write; copy the file again"
-            )
         if value.dtype == torch.int8:
-            scale = tensors.get(name + ":scale")
-            if scale is None or value.dim() < 2 or scale.shape != value.shape[:1] or not scale.is_floating_point():
-                raise SatlibError(
-                    f"{path}: {name} is stored in 8 bits, but its scales are missing or do not fit; copy the file again"
-                )
-            value = value.float() * scale.view(-1, *[1] * (value.dim() - 1))
+            if name + ":scale" not in tensors:
+                raise SatlibError(f"{path}: {name} is stored in 8 bits, but its scales are missing; copy the file again")
+            value = value.float() * tensors[name + ":scale"].view(-1, *[1] * (value.dim() - 1))
         yield name, value.float() if value.dtype == torch.float16 else value
