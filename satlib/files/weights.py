@@ -101,6 +101,8 @@ def unpacked(tensors: dict[str, Tensor], path: Path) -> Iterator[tuple[str, Tens
             continue
         if value.dtype == torch.int8:
             if name + ":scale" not in tensors:
-                raise SatlibError(f"{path}: {name} is stored in 8 bits, but its scales are missing; copy the file again")
+                raise SatlibError(
+                    f"{path}: {name} is stored in 8 bits, but its scales are missing; copy the file again"
+                )
             value = value.float() * tensors[name + ":scale"].view(-1, *[1] * (value.dim() - 1))
         yield name, value.float() if value.dtype == torch.float16 else value
