@@ -1,33 +1,86 @@
-"""What satlib writes as JSON is JSON."""
+"""What satlib writes is whole and strict; what it reads is of the declared form, or refused in one line that names the file."""
 
 import math
-import os
-from pathlib import Path
+from contextlib import suppress
 
 import numpy as np
 import pytest
+import torch
 
+from satlib import recipe
 from satlib.errors import SatlibError
-from satlib.files.atomic import write_json, write_text
-from satlib.files.reading import read_json
+from satlib.files.atomic import replacing, write_json, write_text
+from satlib.files.reading import read_json, read_lines
+from satlib.files.weights import read_safetensors, require_finite, write_safetensors
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float64("nan")])
-def test_a_number_that_json_does_not_have(tmp_path, value):
+@pytest.mark.parametrize("value", [math.nan, -math.inf, np.float64("nan")])
+def test_a_number_that_json_does_not_have_leaves_the_old_file(tmp_path, value):
     path = tmp_path / "evaluation.json"
     write_json(path, {"old": 1})
-    with pytest.raises(SatlibError, match=r"cannot write .*evaluation\.json: metrics\.map entropy\.1 is (nan|-?inf)"):
-        write_json(path, {"data": "x", "metrics": {"BLEU-1": 1.0, "map entropy": [0.5, value]}})
-    assert read_json(path, dict[str, int], "what it was") == {"old": 1}
-    assert [each.name for each in tmp_path.iterdir()] == ["evaluation.json"]
+    with pytest.raises(SatlibError, match=r"cannot write .*evaluation\.json"):
+        write_json(path, {"metrics": {"map entropy": [0.5, value]}})
+    assert read_json(path, dict[str, int], "an evaluation") == {"old": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["evaluation.json"]
 
 
-def test_a_file_is_written_as_windows_needs_it_too(tmp_path, monkeypatch):
-    """There, `os.fsync` refuses what is open for reading alone, and text gets other line breaks unless told otherwise."""
-    fcntl = pytest.importorskip("fcntl", reason="asks how a file is open")
-    modes, newlines, write = [], [], Path.write_text
-    monkeypatch.setattr(os, "fsync", lambda handle: modes.append(fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE))
-    monkeypatch.setattr(Path, "write_text", lambda *a, **more: newlines.append(more["newline"]) or write(*a, **more))
-    write_text(tmp_path / "lines.txt", "one\ntwo\n")
-    assert (tmp_path / "lines.txt").read_bytes() == b"one\ntwo\n"
-    assert (modes, newlines) == ([os.O_RDWR], ["\n"])
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    write_text(tmp_path / "file", "old")
+    with suppress(RuntimeError), replacing(tmp_path / "file") as partial:
+        partial.write_text("half", encoding="utf-8")
+        raise RuntimeError
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "old")]
+
+
+def test_text_has_the_same_line_breaks_everywhere(tmp_path):
+    write_text(tmp_path / "lines.txt", "one\n\ntwo\n")
+    assert (tmp_path / "lines.txt").read_bytes() == b"one\n\ntwo\n"
+    assert read_lines(tmp_path / "lines.txt") == [(1, "one"), (3, "two")]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"a": [1, 2', b'{"a": NaN}', b"[" * 100_000, b'{"a": "\xff"}', b'{"a": "x"}']
+)
+def test_json_that_is_damaged_or_of_another_form(tmp_path, content):
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(SatlibError, match=r"x\.json is not"):
+        read_json(tmp_path / "x.json", dict[str, int], "right")
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path):
+    (tmp_path / "a.json").write_text('["ä"]', encoding="utf-8-sig")
+    assert read_json(tmp_path / "a.json", list[str], "a list") == ["ä"]
+
+
+def test_weights(tmp_path):
+    """Written and read to the bit; a pickle, a truncated file and a value that is not finite are refused."""
+    path, tensors = tmp_path / "w.safetensors", {"a": torch.randn(3, 2), "b": torch.arange(3)}
+    write_safetensors(path, tensors, {"x": 1})
+    header, read = read_safetensors(path)
+    assert header == {"x": 1}
+    assert all(torch.equal(read[name], tensors[name]) for name in tensors)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SatlibError, match="damaged or truncated"):
+        read_safetensors(path)
+    torch.save(tensors, path)
+    with pytest.raises(SatlibError, match="pickle"):
+        read_safetensors(path)
+    with pytest.raises(SatlibError, match="b holds values that are not finite"):
+        require_finite({"a": torch.ones(2), "b": torch.tensor([1.0, math.nan])}, path)
+
+
+@pytest.mark.parametrize("changes", [{"recipe": None}, {"vocabulary": ["a", 7]}, {"encoder": {}}])
+def test_a_model_with_another_header(tmp_path, changes):
+    header, tensors = read_safetensors(shipped.model("scenes-soft"))
+    write_safetensors(tmp_path / "m.safetensors", tensors, header | changes)
+    with pytest.raises(SatlibError, match=r"m\.safetensors"):
+        Captioner.load(tmp_path / "m.safetensors")
+
+
+def test_every_shipped_file_has_its_form():
+    for name in shipped.models():
+        Captioner.load(shipped.model(name))
+    for name in recipe.names():
+        recipe.load(name)

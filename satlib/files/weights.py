@@ -73,7 +73,7 @@ def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
     """
     for name, value in tensors.items():
         if not torch.isfinite(value).all():
-            raise SatlibError(f"{path}: {name} holds values that are not finite; copy the file again or train again")
+            raise SatlibError(f"{path}: {name} holds values that are not finite, or beyond its number format")
 
 
 def packed(tensors: dict[str, Tensor], storage: str) -> Iterator[tuple[str, Tensor]]:

@@ -178,7 +178,7 @@ def _write_history(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[
             "run": _run_name(trial.params),
             "state": states[trial.state.name],
             "value": max(trial.intermediate_values.values(), default=None),
-            "epochs": len(trial.intermediate_values),
+            "epochs": max(trial.intermediate_values, default=0),
             "values": trial.params,
         }
         for trial in study.trials
