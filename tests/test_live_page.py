@@ -26,7 +26,7 @@ from satlib.model import search, shipped
 from satlib.model.captioner import Captioner
 from satlib.page import export, live
 
-for needed in ("onnxruntime", "onnxscript", "zopfli", "skimage"):
+for needed in ("onnxruntime", "onnxscript", "skimage"):
     pytest.importorskip(needed, reason=f"the page needs {needed}")
 if shutil.which("npm") is None:
     pytest.skip("no npm on the PATH (apt install npm)", allow_module_level=True)

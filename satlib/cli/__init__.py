@@ -76,7 +76,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-_LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", "pycocoevalcap", "nltk", "matplotlib")
+_LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", "pycocoevalcap", "matplotlib")
 
 # Options that several commands share.
 _SPLITS = ("train", "dev", "test")
