@@ -1,6 +1,6 @@
 """Flickr30k Entities: the boxes that the phrases of a caption name (Plummer et al., ICCV 2015).
 
-The official layout, as a folder or as the authors' `annotations.zip`, perhaps below a top folder:
+The official layout, as a folder or as the authors' `annotations.zip`:
 
     Annotations/NUMBER.xml   the photograph's size, and objects: ids of entities with a box in pixels, or without one
     Sentences/NUMBER.txt     the captions, one per line, with phrases in brackets: [/EN#18/people A child] in ...
@@ -12,10 +12,10 @@ order, sometimes with other punctuation; about 1 % were also respelt ("grey" to 
 import re
 import xml.etree.ElementTree as ElementTree
 import zipfile
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -24,11 +24,8 @@ from satlib.data.images import WHOLE, Box, in_part
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 
-_AGAIN = "copy or download Flickr30k Entities again"
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _PHRASE = re.compile(r"\[/EN#(?P<entity>\d+)(?P<kinds>(?:/[^\s\[\]/]+)*)\s(?P<words>[^\[\]]*)\]")
-_FOLDERS = {"Annotations": ".xml", "Sentences": ".txt"}
-_LAYOUT = "Annotations/NUMBER.xml and Sentences/NUMBER.txt, a folder or the authors' annotations.zip"
 
 
 @dataclass(frozen=True)
@@ -66,75 +63,36 @@ class Piece(NamedTuple):
     kinds: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Record:
-    """What is known about a photograph: its size, each entity's boxes in pixels, and the lines of its captions."""
+class _Record(NamedTuple):
+    """A photograph: its size (width, height), each entity's boxes in pixels, and the lines of its captions."""
 
     size: tuple[int, int]
     boxes: dict[str, list[Box]]
     lines: list[list[Piece]]
 
 
-def number(image_id: str) -> str:
-    """The number of a photograph: what its file name has before the first "_" or ".".
-
-    >>> number("1000268201_693b08cb0e.jpg"), number("1000268201.jpg")
-    ('1000268201', '1000268201')
-    """
-    return re.split(r"[_.]", PurePosixPath(image_id).name)[0]
-
-
 class Entities:
     """Flickr30k Entities, read photograph by photograph when it is asked for."""
 
     def __init__(self, path: Path | str) -> None:
-        """Find the files in a folder or a zip file; none is read yet.
+        """Open a folder or a zip file; no annotation is read yet.
 
         Raises:
-            SatlibError: the path does not exist, is a damaged zip file, or lacks Annotations/ or Sentences/.
+            SatlibError: it is not there, or lacks Annotations/ or Sentences/.
         """
         self.path = Path(path)
-        self._archive: zipfile.ZipFile | None = None
-        if self.path.is_dir():
-            names = [
-                file.relative_to(self.path).as_posix()
-                for folder in _FOLDERS
-                for file in (*self.path.glob(f"{folder}/*"), *self.path.glob(f"*/{folder}/*"))
-            ]
-        elif self.path.is_file():
-            try:
-                self._archive = zipfile.ZipFile(self.path)
-            except (zipfile.BadZipFile, OSError) as error:
-                raise SatlibError(f"{self.path} is not a complete zip file ({error}); {_AGAIN}") from error
-            names = self._archive.namelist()
-        else:
-            raise SatlibError(f"{self.path} does not exist; name Flickr30k Entities: {_LAYOUT}")
-        self._files = self._find(names)
-        self._latest: tuple[str, _Record] | None = None  # the captions of a photograph are usually asked for in a row
-
-    def _find(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """The file of each photograph in Annotations and in Sentences: {"Annotations": {number: name}, ...}."""
-        tops: dict[PurePosixPath, dict[str, dict[str, str]]] = defaultdict(lambda: {folder: {} for folder in _FOLDERS})
-        for name in names:
-            file = PurePosixPath(name)
-            folder = file.parent.name
-            if file.suffix == _FOLDERS.get(folder) and not name.startswith("__MACOSX/") and file.name[0] != ".":
-                tops[file.parent.parent][folder][file.stem] = name
-        complete = [found for found in tops.values() if all(found.values())]
-        if len(complete) != 1:
-            problem = (
-                "does not contain both folders" if not complete else f"contains both folders {len(complete)} times"
-            )
-            raise SatlibError(f"{self.path} {problem} of Flickr30k Entities; expected: {_LAYOUT}")
-        return complete[0]
+        self._root: Path | zipfile.Path = self.path if self.path.is_dir() else _archive(self.path)
+        if not all((self._root / folder).is_dir() for folder in ("Annotations", "Sentences")):
+            raise SatlibError(f"{path} lacks the folders Annotations and Sentences of Flickr30k Entities")
+        self._record = lru_cache(1)(self._read)  # the captions of a photograph are usually asked for in a row
 
     def __contains__(self, image_id: str) -> bool:
         """Whether there are annotations of a photograph, by its file name."""
-        return any(number(image_id) in files for files in self._files.values())
+        return (self._root / "Sentences" / f"{number(image_id)}.txt").is_file()
 
     def size(self, image_id: str) -> tuple[int, int]:
         """The original (width, height) of a photograph; errors as for `sentence`."""
-        return self._record(image_id).size
+        return self._record(number(image_id)).size
 
     def sentence(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> Sentence | None:
         """A reference caption with its phrases, or None if Entities does not have the caption.
@@ -148,9 +106,9 @@ class Entities:
             seen: the part of the photograph that the boxes are fractions of (`images.seen_part`).
 
         Raises:
-            SatlibError: the photograph has no annotations, or they are damaged; the message names the file.
+            SatlibError: the photograph has no annotations.
         """
-        record, letters = self._record(image_id), _letters(words)
+        record, letters = self._record(number(image_id)), _letters(words)
         for pieces in record.lines:
             if "".join(_letters(tokenise(text)) for text, *_ in pieces) == letters:
                 return _aligned(words, pieces, _seen(record, seen))
@@ -158,29 +116,34 @@ class Entities:
 
     def sentences(self, image_id: str, seen: Box = WHOLE) -> list[Sentence]:
         """All captions of a photograph as Entities has them, split by `tokenise`; arguments and errors as for `sentence`."""
-        record = self._record(image_id)
+        record = self._record(number(image_id))
         boxes = _seen(record, seen)
         return [_aligned(tokenise("".join(text for text, *_ in line)), line, boxes) for line in record.lines]
 
-    def _record(self, image_id: str) -> _Record:
-        key = number(image_id)
-        if self._latest is None or self._latest[0] != key:
-            texts = {folder: self._read(folder, key) for folder in _FOLDERS}
-            size, boxes = read_annotation(*texts["Annotations"])
-            self._latest = key, _Record(size, boxes, read_captions(*texts["Sentences"]))
-        return self._latest[1]
+    def _read(self, key: str) -> _Record:
+        annotation, captions = self._root / "Annotations" / f"{key}.xml", self._root / "Sentences" / f"{key}.txt"
+        if not (annotation.is_file() and captions.is_file()):
+            raise SatlibError(
+                f"{self.path} has no annotations of the photograph {key}; download Flickr30k Entities again"
+            )
+        size, boxes = read_annotation(annotation.read_text(encoding="utf-8-sig"))
+        return _Record(size, boxes, read_captions(captions.read_text(encoding="utf-8-sig")))
 
-    def _read(self, folder: str, key: str) -> tuple[str, str]:
-        """The text of a photograph's file in a folder, and the file's name for error messages."""
-        name = self._files[folder].get(key)
-        if name is None:
-            raise SatlibError(f"{self.path} has no {folder}/{key}{_FOLDERS[folder]}; {_AGAIN}")
-        where = f"{self.path}, {name}"
-        try:
-            raw = (self.path / name).read_bytes() if self._archive is None else self._archive.read(name)
-            return raw.decode("utf-8-sig"), where
-        except (zipfile.BadZipFile, zlib.error, OSError, UnicodeDecodeError) as error:
-            raise SatlibError(f"cannot read {where} ({error}); {_AGAIN}") from error
+
+def _archive(path: Path) -> zipfile.Path:
+    try:
+        return zipfile.Path(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise SatlibError(f"{path} is neither a folder nor the authors' annotations.zip ({error})") from error
+
+
+def number(image_id: str) -> str:
+    """The number of a photograph: what its file name has before the first "_" or ".".
+
+    >>> number("1000268201_693b08cb0e.jpg"), number("1000268201.jpg")
+    ('1000268201', '1000268201')
+    """
+    return re.split(r"[_.]", PurePosixPath(image_id).name)[0]
 
 
 def _seen(record: _Record, seen: Box) -> dict[str, tuple[Box, ...]]:
@@ -218,53 +181,27 @@ def _aligned(words: Sequence[str], pieces: Sequence[Piece], boxes: dict[str, tup
 # --- The two files of a photograph --------------------------------------------------------------------------------------
 
 
-def read_annotation(text: str, where: str) -> tuple[tuple[int, int], dict[str, list[Box]]]:
-    """The size (width, height) of a photograph, and the boxes in pixels of each entity that has some, clipped to the picture.
-
-    Args:
-        text: the content of Annotations/NUMBER.xml.
-        where: the file's name for error messages.
-
-    Raises:
-        SatlibError: it is not XML, lacks a tag or a number, or has a box that is empty in the picture.
-    """
+def read_annotation(text: str) -> tuple[tuple[int, int], dict[str, list[Box]]]:
+    """The size (width, height) of a photograph, and the boxes in pixels of each entity that has some, clipped to the picture."""
     boxes: dict[str, list[Box]] = defaultdict(list)
-    try:
-        root = ElementTree.fromstring(text)
-        width, height = (int(root.findtext(f"size/{side}", "")) for side in ("width", "height"))
-        for item in root.iterfind("object[bndbox]"):
-            left, top, right, bottom = (float(item.findtext(f"bndbox/{corner}", "")) for corner in _CORNERS)
+    root = ElementTree.fromstring(text)
+    width, height = (int(root.findtext(f"size/{side}", "")) for side in ("width", "height"))
+    for item in root.iterfind("object[bndbox]"):
+        left, top, right, bottom = (float(item.findtext(f"bndbox/{corner}", "")) for corner in _CORNERS)
+        for name in item.iterfind("name"):
             box = max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height))
-            if not (box[0] < box[2] and box[1] < box[3]):
-                raise ValueError(
-                    f"no pixel of {width} x {height} is in the box {left:g}, {top:g}, {right:g}, {bottom:g}"
-                )
-            for name in item.iterfind("name"):
-                boxes[(name.text or "").strip()].append(box)
-    except (ElementTree.ParseError, ValueError) as error:
-        raise SatlibError(f"{where} is not an annotation of Flickr30k Entities ({error}); {_AGAIN}") from error
+            boxes[(name.text or "").strip()].append(box)
     return (width, height), boxes
 
 
-def read_captions(text: str, where: str) -> list[list[Piece]]:
-    """The captions of Sentences/NUMBER.txt, each as pieces that join to its text; arguments as for `read_annotation`.
-
-    Raises:
-        SatlibError: a phrase is not written as [/EN#ID/KIND words]; the message names the line.
-    """
+def read_captions(text: str) -> list[list[Piece]]:
+    """The captions of Sentences/NUMBER.txt, each as pieces that join to its text."""
     lines = []
-    for count, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        phrases = list(_PHRASE.finditer(line))
-        if len(phrases) != line.count("[/EN#"):
-            raise SatlibError(f"{where}, line {count}: expected phrases as [/EN#ID/KIND words]; {_AGAIN}")
+    for line in filter(str.strip, text.split("\n")):
         pieces, at = [], 0
-        for phrase in phrases:
-            pieces += [
-                Piece(line[at : phrase.start()]),
-                Piece(phrase["words"], phrase["entity"], tuple(phrase["kinds"].split("/")[1:])),
-            ]
+        for phrase in _PHRASE.finditer(line):
+            pieces.append(Piece(line[at : phrase.start()]))
+            pieces.append(Piece(phrase["words"], phrase["entity"], tuple(phrase["kinds"].split("/")[1:])))
             at = phrase.end()
         lines.append([*pieces, Piece(line[at:])])
     return lines
