@@ -182,7 +182,7 @@ reveal("zeros, percent", my_guess_zeros, 100 * (a == 0).float().mean().item())
 # the other eye.
 #
 # ## What a place can see
-# <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.exercises.ex02.receptive_field | tests/test_seeing.py::test_the_receptive_field_of_vgg19 -->
+# <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.exercises.ex02 | tests/test_seeing.py::test_the_receptive_field_of_vgg19 -->
 #
 # > **Paper, section 5.4.** Four poolings by 2 lie between the pixels and the map: $224 / 2^4 = 14$. To be drawn on the
 # > photograph, the weights are enlarged 16 times and smoothed with a Gaussian, because the receptive fields are large.
