@@ -50,7 +50,7 @@ class DataConfig(_Section):
 class EncoderConfig(_Section):
     """The network that turns an image into annotation vectors."""
 
-    name: str = "vgg19"  # one that satlib info lists, timm:NAME, or model:NAME, a captioner's trained encoder
+    name: str = "vgg19"  # one that satlib info lists, or model:NAME, a captioner's trained encoder
     pretrained: bool = True  # whether it starts from its trained weights
     train: bool = False  # whether it is trained with the decoder; otherwise satlib features computes its vectors once
     frozen_statistics: bool = False  # whether batch normalisation stays as it is in an encoder that trains

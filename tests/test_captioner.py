@@ -15,7 +15,6 @@ from satlib.data import images
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files.weights import read_safetensors, write_safetensors
-from satlib.model import captioner as module
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 
@@ -34,7 +33,7 @@ def error(path):
 
 class TestFile:
     def test_float32_is_exact(self, captioner, tmp_path):
-        captioner.save(tmp_path / "model.safetensors", card={"data": "tiny"})
+        captioner.save(tmp_path / "model.safetensors")
         for path in (tmp_path / "model.safetensors", tmp_path, str(tmp_path)):
             loaded = Captioner.load(path)
             assert not loaded.training
@@ -43,7 +42,6 @@ class TestFile:
             state = captioner.state_dict()
             assert state.keys() == loaded.state_dict().keys()
             assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
-        assert read_safetensors(tmp_path / "model.safetensors")[0]["card"] == {"data": "tiny"}
 
     @pytest.mark.parametrize("trained", [False, True])
     def test_a_frozen_encoder_is_shared_and_a_trained_one_is_the_files(self, tmp_path, trained):
@@ -77,12 +75,7 @@ class TestFile:
         for one, other in zip(captioner.caption(PHOTOS), loaded.caption(PHOTOS), strict=True):
             assert one.log_probability == pytest.approx(other.log_probability, abs=1.0 if storage == "int8" else 0.05)
 
-    def test_an_unknown_storage(self, captioner, tmp_path):
-        with pytest.raises(SatlibError, match="float32, float16, int8, not 'int4'"):
-            captioner.save(tmp_path / "x.safetensors", "int4")
-        assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("storage", module.STORAGE)
+    @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
     def test_a_trained_encoder_is_inside(self, tmp_path, storage):
         chosen = tiny.the_recipe("encoder.train=true", "encoder.pretrained=false")
         made = Captioner(chosen, WORDS, encoders.create("tiny", pretrained=False))
@@ -103,17 +96,6 @@ class TestFile:
     def test_a_frozen_encoder_is_not(self, captioner, tmp_path):
         captioner.save(tmp_path / "model.safetensors")
         assert all(name.startswith("decoder.") for name in read_safetensors(tmp_path / "model.safetensors")[1])
-
-    def test_a_header_as_long_as_the_mark_of_a_pickle(self, captioner, tmp_path):
-        """A safetensors file begins with its header's length, which may spell "PK" or a pickle's first bytes."""
-        path = tmp_path / "model.safetensors"
-        captioner.save(path)
-        raw = path.read_bytes()
-        length = int.from_bytes(raw[:8], "little")
-        for mark in (b"PK", b"\x80\x02", b"\x80\x04"):
-            longer = int.from_bytes(mark + b"\1", "little")
-            path.write_bytes(longer.to_bytes(8, "little") + raw[8 : 8 + length].ljust(longer) + raw[8 + length :])
-            assert Captioner.load(path).vocabulary == WORDS
 
 
 class TestRefusals:
@@ -141,53 +123,23 @@ class TestRefusals:
         save_file({"a": torch.zeros(3)}, tmp_path / "model.safetensors", metadata={"satlib": "not JSON"})
         assert "model.safetensors is not valid JSON" in error(tmp_path)
 
-    def test_another_file_of_satlib(self, tmp_path):
-        write_safetensors(tmp_path / "model.safetensors", {"a": torch.zeros(3)}, {"format": "satlib checkpoint 1"})
-        assert "is not that of a captioner (format: invalid enum value 'satlib checkpoint 1')" in error(tmp_path)
-
     def test_other_weights_of_the_encoder(self, captioner, tmp_path, monkeypatch):
         captioner.save(tmp_path / "model.safetensors")
         monkeypatch.setitem(encoders._BUILDERS, "tiny", lambda pretrained: tiny.build(False))
-        assert "was trained with different weights of tiny than those installed" in error(tmp_path)
-
-    def test_an_encoder_that_is_not_there(self, captioner, tmp_path, monkeypatch):
-        captioner.save(tmp_path / "model.safetensors")
-        monkeypatch.delitem(encoders._BUILDERS, "tiny")
-        assert "unknown encoder 'tiny'; choose from vgg19, " in error(tmp_path)
-
-    def test_a_vocabulary_of_another_size_and_missing_weights(self, captioner, tmp_path):
-        path = tmp_path / "model.safetensors"
-        captioner.save(path)
-        header, tensors = read_safetensors(path)
-        write_safetensors(path, {name: value for name, value in tensors.items() if "bias" not in name}, header)
-        assert "does not match its own recipe" in error(path)
-        header["vocabulary"] = header["vocabulary"][:-1]
-        write_safetensors(path, tensors, header)
-        message = error(path)
-        assert "does not match its own recipe and vocabulary (size mismatch for" in message
-        assert message.endswith("train again")
+        assert "was trained with other weights of tiny than those installed" in error(tmp_path)
 
 
 class TestNotFinite:
-    @pytest.mark.parametrize(("storage", "value"), [("float32", math.nan), ("float16", math.inf), ("int8", -math.inf)])
+    @pytest.mark.parametrize(
+        ("storage", "value"), [("float32", math.nan), ("int8", -math.inf), ("float16", 1e5), ("int8", 1e5)]
+    )
     def test_is_not_written(self, captioner, tmp_path, storage, value):
+        """float16 ends at 65,504; vectors are in float16 in int8 files, too."""
         with torch.no_grad():
-            captioner.decoder.output.weight[2, 3] = value
-        with pytest.raises(
-            SatlibError, match=r"model\.safetensors: decoder\.output\.weight(:scale)? holds values that are not finite"
-        ):
+            captioner.decoder.output.bias[1] = value
+        with pytest.raises(SatlibError, match=r"decoder\.output\.bias"):
             captioner.save(tmp_path / "model.safetensors", storage)
         assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("storage", ["float16", "int8"])
-    def test_beyond_the_storage(self, captioner, tmp_path, storage):
-        """float16 ends at 65,504; matrices in int8 have a scale, vectors are in float16 there too."""
-        with torch.no_grad():
-            captioner.decoder.output.bias[1] = 1e5
-        with pytest.raises(SatlibError, match=r"decoder\.output\.bias .* beyond float16; store it as float32"):
-            captioner.save(tmp_path / "model.safetensors", storage)
-        captioner.save(tmp_path / "model.safetensors")
-        assert Captioner.load(tmp_path).decoder.output.bias[1] == 1e5
 
     def test_is_not_read(self, captioner, tmp_path):
         path = tmp_path / "model.safetensors"
@@ -195,14 +147,7 @@ class TestNotFinite:
         header, tensors = read_safetensors(path)
         tensors["decoder.gates_word.bias"][7] = math.nan
         write_safetensors(path, tensors, header)
-        assert "decoder.gates_word.bias holds values that are not finite" in error(path)
-
-    @pytest.mark.parametrize("beam", [1, 3])
-    def test_annotation_vectors(self, captioner, beam):
-        a = tiny.Reader().read(["test-0", "test-1"])
-        a[1, 2, 3] = math.nan
-        with pytest.raises(SatlibError, match="annotation vectors of image 2 of 2 are not finite"):
-            captioner.hypotheses(a, beam)
+        assert "decoder.gates_word.bias" in error(path)
 
 
 class TestCaption:
@@ -223,16 +168,6 @@ class TestCaption:
         for one, other in zip(together, alone, strict=True):
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
             torch.testing.assert_close(one.alphas, other.alphas, atol=1e-5, rtol=1e-4)
-
-    def test_a_long_list_is_encoded_in_chunks(self, captioner, monkeypatch):
-        """Opened as they are needed: a chunk is encoded before the next is read."""
-        order, encoded, opened = [], captioner.encoded, images.photo_of
-        monkeypatch.setattr(images, "photo_of", lambda photo: (order.append("opened"), opened(photo))[1])
-        monkeypatch.setattr(captioner, "encoded", lambda batch: (order.append(len(batch)), encoded(batch))[1])
-        monkeypatch.setattr(module, "CHUNK", 2)
-        found = captioner.caption([PHOTOS[0]] * 5)
-        assert order == ["opened", "opened", 2, "opened", "opened", 2, "opened", 1]
-        assert len({caption.text for caption in found}) == 1
 
     def test_pixels_and_annotation_vectors_are_the_same_to_it(self, captioner):
         batch = torch.stack([images.to_tensor(photo) for photo in PHOTOS])
@@ -272,8 +207,6 @@ class TestCaption:
             ([np.zeros((3, 8, 8), np.uint8)], r"an array of a photograph has the shape \(H, W, 3\), not \(3, 8, 8\)"),
             ([torch.zeros(8, 8, 3)], r"a tensor of a photograph has the shape \(3, H, W\), not \(8, 8, 3\)"),
             ([np.full((8, 8, 3), 255.0)], "from 0 to 1; these are float64, from 255 to 255"),
-            ([np.full((8, 8, 3), -0.5)], "from 0 to 1; these are float64, from -0.5 to -0.5"),
-            ([np.full((8, 8, 3), np.nan)], "from 0 to 1; these are float64, from nan to nan"),
             ([np.zeros((8, 8, 3), np.int64)], "these are int64"),
             ([np.zeros((0, 8, 3), np.uint8)], r"not \(0, 8, 3\)"),
         ],

@@ -141,7 +141,7 @@ def test_a_model_that_knows_its_training_set_gives_the_distance(model, exported)
         assert distance == -1
         return
     batch = images.to_tensor(images.square(noise, model.view)).unsqueeze(0)
-    np.testing.assert_allclose(distance, model.familiarity.distances(model.encoded(batch)), atol=1e-4)
+    np.testing.assert_allclose(distance, model.familiarity.distances(model.encoder(batch)), atol=1e-4)
     assert exported.manifest["unlike above"] == model.familiarity.threshold
 
 

@@ -76,7 +76,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-_LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pillow", "safetensors", "pycocoevalcap", "matplotlib")
+_LIBRARIES = ("torch", "torchvision", "numpy", "pillow", "safetensors", "pycocoevalcap", "matplotlib")
 
 # Options that several commands share.
 _SPLITS = ("train", "dev", "test")
@@ -527,7 +527,6 @@ def _model_topics(model: Path) -> dict[str, str]:
         "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights",
         "vocabulary": f"{len(header.vocabulary):,} words",
         **{section: str(values) for section, values in header.recipe.items()},
-        **{name: str(value) for name, value in header.card.items()},
     }
 
 
@@ -554,7 +553,7 @@ def _topics() -> dict[str, str]:
         "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install 'satlib[lab]'",
         "data": f"{root}: {', '.join(data_sets) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
         "recipes": ", ".join(recipes.names()),
-        "encoders": ", ".join((*encoders.names(), "timm:NAME")),
+        "encoders": ", ".join(encoders.names()),
         "models": ", ".join(shipped.models()),
     }
 

@@ -19,14 +19,7 @@ from torch import Tensor, nn
 from satlib.data import images
 from satlib.data.text import Vocabulary, written
 from satlib.errors import SatlibError
-from satlib.files.weights import (
-    STORAGE,
-    packed,
-    read_safetensors,
-    require_finite,
-    unpacked,
-    write_safetensors,
-)
+from satlib.files.weights import packed, read_safetensors, require_finite, unpacked, write_safetensors
 from satlib.model import encoders, search
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
@@ -34,22 +27,17 @@ from satlib.model.encoders import Encoder
 from satlib.model.familiarity import REMARK, Familiarity, Stored
 from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
-from satlib.recipe import LOOKS, OF_MODEL, Recipe, from_dict
+from satlib.recipe import OF_MODEL, Recipe, from_dict
 
 FORMAT = "satlib captioner 1"
 CHUNK = 16  # photographs that are captioned at once: memory does not grow with their number
 
 
 class EncoderHeader(Struct):
-    """The encoder of a model: its architecture, and the SHA-256 of its weights if they are not in the file but come with a library."""
+    """The architecture of a model's encoder, and the SHA-256 of its weights; None if the weights are in the file."""
 
     name: str
     weights: str | None = None
-
-    @property
-    def in_file(self) -> bool:
-        """Whether its weights are in the file."""
-        return self.weights is None
 
 
 class Header(Struct):
@@ -59,21 +47,17 @@ class Header(Struct):
     recipe: dict[str, Any]
     vocabulary: list[str]
     encoder: EncoderHeader
-    card: dict[str, Any] = {}
     own_attention: str | None = field(name="own attention", default=None)
     familiarity: Stored | None = None
 
 
 @dataclass(frozen=True)
 class Caption:
-    """A caption with its attention maps.
+    """A caption of C - 1 words and the end mark, with its attention maps.
 
-    Attributes:
-        words: without the end mark.
-        log_probability: natural logarithm of p(y|a), the end mark included.
-        alphas: (C, h, w): the attention map of each word and, last, of the end mark; each sums to 1.
-        betas: (C,): the gate's weight of the context vector for each word.
-        unlike: whether the image is unlike the training images (`familiarity`); None if the model cannot tell.
+    words: without the end mark. log_probability: log p(y|a), natural logarithm, the end mark included. alphas: the map of each
+    word and of the end mark (C, h, w), which sums to 1. betas: the gate at each (C,). unlike: whether the image is unlike the
+    training images (`familiarity`); None if the model cannot tell.
     """
 
     words: list[str]
@@ -100,9 +84,7 @@ class Captioner(nn.Module):
         """Make a captioner with a newly initialised decoder."""
         super().__init__()
         if not recipe.encoder.scale:
-            raise SatlibError(
-                "encoder.scale = 0 is measured when training begins (satlib.training.starting); give a number here"
-            )
+            raise SatlibError("encoder.scale = 0 is measured when training begins; give a number here")
         self.recipe = recipe
         self.vocabulary = vocabulary
         self.encoder = encoder
@@ -125,7 +107,7 @@ class Captioner(nn.Module):
         return self
 
     def annotations(self, batch: Tensor) -> Tensor:
-        """The decoder's input, scaled by `encoder.scale`: from images (B, 3, 224, 224) or annotation vectors (B, L, D) to (B, L, D)."""
+        """The decoder's input (B, L, D), scaled by `encoder.scale`, from images (B, 3, 224, 224) or annotation vectors (B, L, D)."""
         a = self.encoder(batch) if batch.dim() == 4 else batch
         scale = self.recipe.encoder.scale
         return a if scale == 1 else a * scale
@@ -137,7 +119,7 @@ class Captioner(nn.Module):
 
     @property
     def holds_encoder(self) -> bool:
-        """Whether the encoder's weights belong into the model's file: training has changed them, this captioner's or another's."""
+        """Whether the model's file holds the encoder's weights, because training has changed them, this one's or another's."""
         return self.recipe.encoder.train or self.encoder.name.startswith(OF_MODEL)
 
     @property
@@ -150,23 +132,33 @@ class Captioner(nn.Module):
         """Set `look` of hard attention (`attention.HardAttention`) within a `with` block; None changes nothing.
 
         Raises:
-            SatlibError: `look` is unknown, or the model has no hard attention.
+            SatlibError: the model has no hard attention.
         """
         attention = self.decoder.attention
         if look is None:
             yield
             return
-        if not isinstance(attention, HardAttention) or look not in LOOKS:
-            raise SatlibError(
-                f"the look {look!r} needs a model with hard attention and must be one of {', '.join(LOOKS)}; "
-                f"this model has {self.recipe.decoder.attention} attention"
-            )
+        if not isinstance(attention, HardAttention):
+            raise SatlibError(f"the look {look!r} needs a model with hard attention")
         before, attention.look = attention.look, look
         try:
             yield
         finally:
             attention.look = before
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode within a `with` block, the mode of before after it."""
+        was_training = self.training
+        if was_training:
+            self.eval()
+        try:
+            yield
+        finally:
+            if was_training:
+                self.train()
+
+    @torch.inference_mode()
     def caption(
         self,
         photos: Sequence[images.Given],
@@ -182,38 +174,22 @@ class Captioner(nn.Module):
             length_normalisation: hypotheses are ranked by log p / length^this.
             max_length: the longest caption, in words.
 
-        Returns:
-            A caption for each photograph, in their order.
-
         Raises:
             SatlibError: a file is not a readable image, or an array not a photograph.
         """
         if isinstance(photos, Path | str | Image.Image):
             raise SatlibError("caption takes a list of photographs; put this one in brackets: caption([photo])")
         captions: list[Caption] = []
-        for start in range(0, len(photos), CHUNK):
-            squares = (images.square(images.photo_of(photo), self.view) for photo in photos[start : start + CHUNK])
-            a = self.encoded(torch.stack([images.to_tensor(square) for square in squares]))
-            unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
-            hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
-            captions += [replace(self.read(best[0]), unlike=far) for best, far in zip(hypotheses, unlike, strict=True)]
-        return captions
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Evaluation mode within a `with` block, the mode of before after it."""
-        was_training = self.training
-        self.eval()
-        try:
-            yield
-        finally:
-            self.train(was_training)
-
-    @torch.inference_mode()
-    def encoded(self, batch: Tensor) -> Tensor:
-        """Annotation vectors (B, L, D) without `encoder.scale`, in evaluation mode, from images (B, 3, 224, 224)."""
         with self.evaluating():
-            return self.encoder(batch.to(self.device))
+            for start in range(0, len(photos), CHUNK):
+                chunk = (images.photo_of(photo) for photo in photos[start : start + CHUNK])
+                pixels = torch.stack([images.to_tensor(images.square(photo, self.view)) for photo in chunk])
+                a = self.encoder(pixels.to(self.device))
+                unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
+                hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
+                found = zip(hypotheses, unlike, strict=True)
+                captions += [replace(self.read(best), unlike=unfamiliar) for (best, *_), unfamiliar in found]
+        return captions
 
     @torch.inference_mode()
     def hypotheses(
@@ -223,24 +199,13 @@ class Captioner(nn.Module):
         length_normalisation: float | None = None,
         max_length: int | None = None,
     ) -> list[list[Hypothesis]]:
-        """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D).
-
-        Raises:
-            SatlibError: annotation vectors are not finite.
-        """
+        """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D)."""
         defaults = self.recipe.decoding
-        with self.evaluating():
-            a = self.annotations(batch.to(self.device))
-        finite = torch.isfinite(a).flatten(1).all(1)
-        if not finite.all():
-            raise SatlibError(
-                f"the annotation vectors of image {finite.tolist().index(False) + 1} of {len(a)} are not finite; compute them "
-                "again with: satlib features RECIPE"
-            )
         beam = defaults.beam if beam is None else beam
         max_length = defaults.max_length if max_length is None else max_length
         normalisation = defaults.length_normalisation if length_normalisation is None else length_normalisation
         with self.evaluating():
+            a = self.annotations(batch.to(self.device))
             if beam == 1:
                 return [[hypothesis] for hypothesis in search.greedy(self.decoder, a, max_length)]
             return search.beam_search(self.decoder, a, beam, max_length, normalisation)
@@ -251,71 +216,56 @@ class Captioner(nn.Module):
         words = self.vocabulary.decode(hypothesis.words)
         return Caption(words, hypothesis.log_probability, alphas, hypothesis.betas)
 
-    def save(self, path: Path, storage: str = "float32", card: dict[str, Any] | None = None) -> None:
+    def save(self, path: Path, storage: str = "float32") -> None:
         """Write the captioner atomically.
 
-        Args:
-            path: the file.
-            storage: "float32", "float16", or "int8" (matrices as 8-bit integers with one scale per row, a quarter of the size).
-            card: information for users (data, terms, scores), stored in the header.
+        storage: "float32", "float16", or "int8" (matrices as 8-bit integers with one scale per row, a quarter of the size).
 
         Raises:
-            SatlibError: the storage is unknown, or a weight is not finite or exceeds the range of the storage.
+            SatlibError: a weight is not finite, or beyond the range of the storage.
         """
-        if storage not in STORAGE:
-            raise SatlibError(f"weights can be stored as {', '.join(STORAGE)}, not {storage!r}")
         tensors = self.state_dict() if self.holds_encoder else self.decoder.state_dict(prefix="decoder.")
+        stored = dict(packed(tensors, storage))
+        require_finite(stored, path)  # a weight beyond float16 is infinite there
         header = Header(
             format=FORMAT,
             recipe=self.recipe.to_dict(),
             vocabulary=self.vocabulary.to_json(),
             encoder=EncoderHeader(self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash),
-            card=card or {},
             own_attention=self.own_attention,
-            familiarity=None if self.familiarity is None else self.familiarity.stored(),
+            familiarity=self.familiarity.stored() if self.familiarity else None,
         )
-        stored = dict(packed(tensors, storage))
-        require_finite(stored, path)  # a weight beyond float16 is infinite there
         write_safetensors(path, stored, header)
 
     @classmethod
     def load(cls, path: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None) -> "Captioner":
         """Read a file written by `save`; the folder of a run means its `model.safetensors`.
 
-        Args:
-            path: the file or the folder.
-            device: where to put the model.
-            encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
+        encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
 
         Raises:
             SatlibError: the file is missing, truncated, a pickle or not a captioner, a weight in it is not finite, or the
                 installed encoder has different weights.
         """
         path, header, tensors = read_file(path)
-        made_by = from_dict(header.recipe)
-        whole = header.encoder.in_file
-        if encoder is None or whole or encoder.name != header.encoder.name:
-            encoder = encoders.create(header.encoder.name, pretrained=not whole)
-            encoder.name = made_by.encoder.name
-        if not whole and encoder.weights_hash != header.encoder.weights:
+        weights = dict(unpacked(tensors, path))
+        require_finite(weights, path)
+        recipe, in_file = from_dict(header.recipe), header.encoder.weights is None
+        if encoder is None or in_file or encoder.name != header.encoder.name:
+            encoder = encoders.create(header.encoder.name, pretrained=not in_file)
+            encoder.name = recipe.encoder.name
+        if not in_file and encoder.weights_hash != header.encoder.weights:
             raise SatlibError(
-                f"{path} was trained with different weights of {encoder.name} than those installed; install the same weights or train again"
+                f"{path} was trained with other weights of {encoder.name} than those installed; train again"
             )
-        captioner = cls(made_by, Vocabulary(header.vocabulary), encoder)
+        captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
         captioner.own_attention = header.own_attention
-        if header.familiarity is not None:
-            captioner.familiarity = Familiarity.restored(header.familiarity, encoder.dim)
-        restored = dict(unpacked(tensors, path))
-        require_finite(restored, path)
-        try:
-            (captioner if whole else captioner.decoder).load_state_dict(
-                {name if whole else name.removeprefix("decoder."): value for name, value in restored.items()}
-            )
-        except RuntimeError as error:  # names or shapes do not match
-            raise SatlibError(
-                f"{path} does not match its own recipe and vocabulary ({str(error).splitlines()[-1].strip()}); "
-                "another version of satlib wrote it, or it was changed afterwards: train again"
-            ) from error
+        if header.familiarity:
+            captioner.familiarity = Familiarity.restored(header.familiarity)
+        if in_file:
+            captioner.load_state_dict(weights)
+        else:
+            captioner.decoder.load_state_dict({name.removeprefix("decoder."): value for name, value in weights.items()})
         return captioner.to(device).eval()
 
 

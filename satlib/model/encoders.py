@@ -13,13 +13,12 @@ resnet152             last residual stage                                       
 densenet201           last dense block, normalised, after a ReLU                 7 x 7 x 1920
 efficientnet-lite0    1x1 head convolution, after its activation                 7 x 7 x 1280
 small                 five convolutions, to train from scratch with the decoder  14 x 14 x 128
-timm:NAME             what `timm` calls forward_features                         any
 A@SIDE                A, for images enlarged to SIDE x SIDE pixels               SIDE / 224 times finer
 model:NAME            the encoder that a captioner was trained with              as that one's
 ====================  =========================================================  ==============
 
 NAME of a captioner: one that comes with satlib, or a run's folder. `vgg19` and `efficientnet-lite0` load weights from installed
-packages; the others download them from torchvision or timm.
+packages; the others download them from torchvision.
 """
 
 import functools
@@ -111,7 +110,7 @@ def weights_hash(network: nn.Module) -> str:
 def freeze_statistics(network: nn.Module) -> None:
     """Keep every BatchNorm of a network as it is: running statistics in use and unchanged, scale and shift without gradient."""
     for module in network.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):  # subclasses too, such as timm's
+        if isinstance(module, nn.BatchNorm2d):
             module.eval().requires_grad_(False)
 
 
@@ -129,15 +128,13 @@ def create(name: str, pretrained: bool = True) -> Encoder:
             raise SatlibError(f"the side of encoder {name!r} must be between {SIZE + 1} and {4 * SIZE} pixels")
         enlarging = Enlarging(create(plain, pretrained), int(side))
         return Encoder(name, Network(enlarging, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)))
-    if name.startswith("timm:"):
-        return Encoder(name, _timm(name.removeprefix("timm:"), pretrained))
     if name not in _BUILDERS:
-        raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(names())} or timm:NAME")
+        raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(names())}")
     return Encoder(name, _BUILDERS[name](pretrained))
 
 
 def names() -> list[str]:
-    """The names that `create` accepts, except timm:NAME, model:NAME and registered encoders."""
+    """The names that `create` accepts, except model:NAME and registered encoders."""
     return list(_OURS)
 
 
@@ -306,38 +303,6 @@ def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[boo
         return Network(layers(model), half, half) if name == "googlenet" else Network(layers(model))
 
     return build
-
-
-class _TimmMaps(nn.Module):
-    """A timm model up to its last map, converted from any layout: (B, 3, H, W) -> (B, D, h, w)."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> Tensor:
-        maps = self.model.forward_features(images)
-        if maps.dim() == 3:  # tokens of a transformer, with the class token and registers first
-            tokens = maps[:, getattr(self.model, "num_prefix_tokens", 0) :]
-            side = round(tokens.shape[1] ** 0.5)
-            return tokens.transpose(1, 2).unflatten(2, (side, -1))
-        width = self.model.num_features
-        if maps.shape[1] != width and maps.shape[3] == width:  # channels last
-            maps = maps.permute(0, 3, 1, 2)
-        return maps
-
-
-def _timm(name: str, pretrained: bool) -> Network:
-    """Any network of timm, up to its last map, prepared for images as timm does."""
-    import timm
-
-    try:
-        model = timm.create_model(name, pretrained=pretrained, num_classes=0)
-    except (OSError, RuntimeError) as error:  # an unknown name, or no network
-        raise SatlibError(f"cannot create timm:{name}: {str(error).splitlines()[0]}") from error
-    config = timm.data.resolve_data_config({}, model=model)
-    mean, std = ((255 * r, 255 * g, 255 * b) for r, g, b in (config["mean"], config["std"]))
-    return Network(_TimmMaps(model), mean, std)
 
 
 class _Coordinates(nn.Module):

@@ -61,7 +61,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     model, values = recipe.from_dict(header.recipe).to_dict(), chosen.to_dict()
     given = {change.partition("=")[0].strip() for change in changes}
     taken, seen = {}, _SEEN
-    if header.encoder.in_file:
+    if header.encoder.weights is None:
         if values["encoder"]["train"]:
             model["encoder"] |= {"name": header.encoder.name, "train": True}
             seen = tuple(values["encoder"])
