@@ -246,13 +246,9 @@ my_mean_guess = ...
 
 # %%
 metrics = {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in shipped.evaluations()}
-rows = [
-    (name, metric, *(metrics[f"{name}-{kind}"][metric] for kind in ("soft", "none")))
-    for name, metric in (("scenes", "exact match"), ("flickr8k", "BLEU-4"), ("flickr8k-lite0", "BLEU-4"))
-]
-# Percent of the colours and of the relations in the captions of scenes, counted at commit dd1a56d.
-rows += [("scenes", "wrong colour", 0.0, 3.2), ("scenes", "wrong relation", 2.0, 50.8)]
-for name, metric, soft, none in rows:
+scores = [("scenes", name) for name in ("exact match", "wrong colour", "wrong relation")]
+for name, metric in [*scores, ("flickr8k", "BLEU-4"), ("flickr8k-lite0", "BLEU-4")]:
+    soft, none = (metrics[f"{name}-{kind}"][metric] for kind in ("soft", "none"))
     print(f"{name:15} {metric:14} with attention {soft:5.1f}   with the mean {none:5.1f}")
 reveal("captions of scenes right with the mean, in percent", my_mean_guess, metrics["scenes-none"]["exact match"])
 
@@ -311,6 +307,7 @@ assert {"city", "pole", "black", "blue"} <= {word for row in labels for word in 
 assert {name for name, each in described.items() if each.unlike} == {"chelsea", "coffee", "rocket"}, "the rocket"
 assert round(metrics["scenes-soft"]["exact match"]) == 96, "96 % of the captions of scenes are right in every word"
 assert round(metrics["scenes-none"]["exact match"]) == 37, "37 %"
+assert [round(metrics["scenes-none"][f"wrong {what}"]) for what in ("colour", "relation")] == [3, 51], "3 %; 51 %"
 assert abs(metrics["flickr8k-soft"]["BLEU-4"] - metrics["flickr8k-none"]["BLEU-4"] - 1.2) < 0.05, "1.2 points of BLEU-4"
 assert abs(metrics["flickr8k-lite0-soft"]["BLEU-4"] - metrics["flickr8k-lite0-none"]["BLEU-4"] - 0.1) < 0.06, (
     "0.1 with EfficientNet-Lite0"

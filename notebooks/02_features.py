@@ -587,8 +587,8 @@ bare(axes[0], squares[names.index("camera")], "before")
 bare(axes[1], swapped[names.index("camera")], "halves swapped")
 show_photographs(figure)
 metrics = {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in shipped.evaluations()}
-for name, relation in (("scenes-soft", 2.0), ("scenes-none", 50.8)):  # wrong relations, counted at commit dd1a56d
-    right = metrics[name]["exact match"]
+for name in ("scenes-soft", "scenes-none"):
+    right, relation = (metrics[name][score] for score in ("exact match", "wrong relation"))
     print(f"{name}: {right:.0f} percent of 500 captions completely right; wrong relations: {relation:.0f} percent")
 print(f"the map goes {noticed['map'].mean():.2f} of the way to another photograph")
 reveal("its mean", my_guess_mean, noticed["mean"].mean().item())
@@ -810,6 +810,7 @@ assert min(changed["a quarter turn"].values()) > 0.25
 assert [round(along, 2), round(still, 2)] == [0.84, 0.49]
 assert [round(noticed[name].mean().item(), 2) for name in ("map", "mean")] == [0.86, 0.19]
 assert [round(metrics[f"scenes-{name}"]["exact match"]) for name in ("soft", "none")] == [96, 37]
+assert round(metrics["scenes-none"]["wrong relation"]) == 51
 assert round(bleu["lite0-soft"] - bleu["soft"], 1) == 2.7
 assert round(bleu["soft"] - bleu["none"], 1) == 1.2
 assert bleu["lite0-soft"] - bleu["lite0-none"] < 0.1
