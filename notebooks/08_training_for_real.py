@@ -60,6 +60,7 @@ from satlib.model import device, encoders, shipped
 from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 from satlib.training import loop
+from satlib.training.checkpoint import CHECKPOINT
 from satlib.training.features import extract
 from satlib.training.validation import describe
 
@@ -350,7 +351,7 @@ def train(name: str, *changes: str, reader=store, **more) -> list[dict]:
 
 def weights(name: str) -> dict[str, Tensor]:
     """The current weights of a run, by name."""
-    tensors = read_safetensors(work / name / loop.CHECKPOINT)[1]
+    tensors = read_safetensors(work / name / CHECKPOINT)[1]
     return {key: value for key, value in tensors.items() if key.startswith("model.")}
 
 
@@ -574,7 +575,7 @@ class Stopping:
 
 for name in ("stopped", "weights only"):  # so that this cell can run twice
     shutil.rmtree(work / name, ignore_errors=True)
-per_epoch = int(read_safetensors(work / "whole" / loop.CHECKPOINT)[1]["optimiser.0.step"].item()) // len(whole)
+per_epoch = int(read_safetensors(work / "whole" / CHECKPOINT)[1]["optimiser.0.step"].item()) // len(whole)
 dev_reads = 2  # at the end of an epoch: to generate captions, and to compute the likelihood
 try:
     train("stopped", reader=Stopping(per_epoch + dev_reads + per_epoch // 2))
