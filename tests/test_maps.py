@@ -175,7 +175,7 @@ class TestScenes:
         return data.examples, captions
 
     @pytest.mark.parametrize("attention", ["soft", "none"])
-    def test_an_evaluation_and_ground_have_the_same_peak(self, monkeypatch, attention):
+    def test_an_evaluation_has_the_same_peak(self, monkeypatch, attention):
         data, captions = self.looking(self.on_it)
         monkeypatch.setattr(evaluate, "generate", lambda *_: captions)
         monkeypatch.setitem(encoders._BUILDERS, "tiny", tiny.build)
@@ -185,9 +185,8 @@ class TestScenes:
         found = evaluate.evaluate(captioner, data, None, "test")
         assert found["metrics"]["exact match"] == 100
         assert found["recipe"]["decoder"]["attention"] == attention
-        report = maps.ground(captioner, data, None, maps.covered(data, data.examples, None), captions)
-        assert report["generated"]["all"].get("peak") == found["metrics"].get("peak")
-        assert ("peak" in found["metrics"]) == (attention == "soft")
+        means = maps.summary(maps.measure_all(data.examples, captions))["all"]
+        assert found["metrics"].get("peak") == (means["peak"] if attention == "soft" else None)
 
     def test_words_that_are_false_of_what_their_phrase_describes(self):
         """A scene's true caption with words put wrong: another shape in one phrase, nothing wrong in the other."""
@@ -233,25 +232,6 @@ class TestBoxes:
     def captioner(self, *changes):
         return Captioner(tiny.the_recipe(*changes), Vocabulary(WORDS), encoders.create("tiny")).eval()
 
-    def test_words_that_are_measured(self, entities):
-        child, dress = maps.in_boxes([CHILD_BOX]), maps.in_boxes([DRESS_BOX])
-        expected = [
-            [(1, ("people",), child), (5, ("clothing",), dress)],  # the hills have no box
-            [(1, ("people",), child), (2, ("clothing", "other"), dress)],
-            None,
-        ]
-        for text, targets in zip(REFERENCES, expected, strict=True):
-            found = maps.box_targets(entities, "17_x.jpg", re.findall(r"[\w']+", text.lower()), reference=True)
-            assert (found is None) == (targets is None)
-            for target, (index, kinds, mask) in zip(found or [], targets or [], strict=True):
-                assert (target.index, target.kinds) == (index, kinds)
-                assert (target.mask == mask).all()
-        # Entities writes "girl 's", so "girl" is a last word; a generated word has the boxes of all its phrases
-        said = maps.box_targets(entities, "17_x.jpg", ["dress", "on", "the", "girl", "dress"])
-        assert [(target.index, target.kinds) for target in said] == [
-            (0, ("clothing", "other")), (3, ("people",)), (4, ("clothing", "other"))
-        ]  # fmt: skip
-
     @pytest.mark.parametrize("attention", ["soft", "hard"])
     def test_maps_of_true_captions(self, attention):
         """Against the decoder given one caption at a time, without padding, its words looked up by hand."""
@@ -269,27 +249,24 @@ class TestBoxes:
                 assert caption.log_probability == pytest.approx(log_p, rel=1e-5)
 
     @pytest.mark.parametrize("attention", ["soft", "none"])
-    def test_a_split(self, entities, tmp_path, attention):
+    def test_the_words_of_phrases(self, entities, tmp_path, attention):
+        """Of two of three photographs, two of three references: the child and the dress; the hills have no box."""
         examples = tuple(Example(f"{number}_x.jpg", "test", REFERENCES) for number in (17, 18, 19))
         data, captioner = CaptionSet("photos", examples), self.captioner(f"decoder.attention={attention}")
-        covered = maps.covered(data, examples, entities)
-        assert [example.image_id for example in covered] == ["17_x.jpg", "18_x.jpg"]
-        caption = Caption(["a", "pink", "dress"], 0.0, torch.full((4, 2, 2), 0.25), torch.ones(4))
-        generated = {example.image_id: caption for example in covered}
-        report = maps.ground(captioner, data, Reader(), covered, generated, entities)
-        assert report["counts"] == {"images": 2, "references": 4, "references not found": 2}
-        overall = report["true"]["all"]
-        assert (overall["words"], report["generated"]["all"]["words"]) == (8, 2)
-        assert overall["mass even"] == pytest.approx(100 * (45 * 180 + 45 * 46) / 2 / 224**2, rel=0.03)
-        assert ("peak" in overall) == (attention == "soft")
-        assert math.isclose(overall["mass"], overall["mass even"], rel_tol=1e-6) == (attention == "none")
-        assert f"{overall['mass']:.1f}" in maps.render(report)
-        plots.save(plots.ground_figure(report["true"]), tmp_path / "maps.png")
+        words = maps.measure_true(captioner, data, Reader(), examples, entities)
+        child, dress = ("child", ("people",), CHILD_BOX), ("dress", ("clothing",), DRESS_BOX)
+        girl, also = ("girl's", ("people",), CHILD_BOX), ("dress", ("clothing", "other"), DRESS_BOX)
+        expected = [
+            (f"{n}_x.jpg", *word[:2], maps.in_boxes([word[2]])) for n in (17, 18) for word in (child, dress, girl, also)
+        ]
+        assert [(word.image_id, word.word, word.kinds) for word in words] == [each[:3] for each in expected]
+        assert [word.values["mass even"] for word in words] == [each[3].mean() for each in expected]
+        means = maps.summary(words)
+        assert ("peak" in means["all"]) == (attention == "soft")
+        even = math.isclose(means["all"]["mass"], means["all"]["mass even"], rel_tol=1e-6)
+        assert even == (attention == "none")
+        assert f"{means['all']['mass']:.1f}" in maps.render(means)
+        plots.save(plots.ground_figure(means), tmp_path / "maps.png")
         assert Image.open(tmp_path / "maps.png").width > 1000
-
-    def test_photographs_without_boxes_are_refused(self, entities):
-        data = CaptionSet("photos", (Example("20_x.jpg", "test", REFERENCES),))
-        with pytest.raises(SatlibError, match="--entities"):
-            maps.covered(data, data.examples, None)
-        with pytest.raises(SatlibError, match="has none of these 1 images"):
-            maps.covered(data, data.examples, entities)
+        with pytest.raises(SatlibError, match="has no boxes"):
+            maps.measure_true(captioner, data, Reader(), examples[2:], entities)

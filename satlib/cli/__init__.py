@@ -301,14 +301,21 @@ def ground(options: argparse.Namespace) -> None:
     captioner = _captioner(options.model, options)
     captions, root = _captions(captioner.recipe, options)
     entities = Entities(options.entities) if options.entities else None
-    examples = maps.covered(captions, evaluate.images_of(captions, options.split), entities)
+    examples = evaluate.images_of(captions, options.split)
+    if entities is None and captions.name != "scenes":
+        raise SatlibError(f"{captions.name} has no masks; give boxes with --entities (Flickr30k Entities)")
     reader = _images(captioner, captions, root, options)
-    generated = evaluate.generate(captioner, reader, examples, options.beam)
-    report = maps.ground(captioner, captions, reader, examples, generated, entities)
+    if entities:
+        words = maps.measure_true(captioner, captions, reader, examples, entities)
+    else:
+        generated = evaluate.generate(captioner, reader, examples, options.beam)
+        words = maps.measure_all(examples, generated, captioner.recipe.decoder.attention != "none")
+    means = maps.summary(words)
     path = _results_folder(options, captions) / f"ground-{options.split}.json"
-    write_json(path, {"recipe": captioner.recipe.to_dict(), "data": captions.name, "split": options.split, **report})
-    plots.save(plots.ground_figure(report["true" if entities else "generated"]), path.with_suffix(".png"))
-    print(maps.render(report))
+    about = {"recipe": captioner.recipe.to_dict(), "data": captions.name, "split": options.split}
+    write_json(path, {**about, "true" if entities else "generated": means})
+    plots.save(plots.ground_figure(means), path.with_suffix(".png"))
+    print(maps.render(means))
     print(f"written to {path} and {path.with_suffix('.png')}")
 
 

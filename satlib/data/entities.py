@@ -114,12 +114,6 @@ class Entities:
                 return _aligned(words, pieces, _seen(record, seen))
         return None
 
-    def sentences(self, image_id: str, seen: Box = WHOLE) -> list[Sentence]:
-        """All captions of a photograph as Entities has them, split by `tokenise`; arguments and errors as for `sentence`."""
-        record = self._record(number(image_id))
-        boxes = _seen(record, seen)
-        return [_aligned(tokenise("".join(text for text, *_ in line)), line, boxes) for line in record.lines]
-
     def _read(self, key: str) -> _Record:
         annotation, captions = self._root / "Annotations" / f"{key}.xml", self._root / "Sentences" / f"{key}.txt"
         if not (annotation.is_file() and captions.is_file()):

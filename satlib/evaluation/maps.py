@@ -13,8 +13,8 @@ map A becomes U_h A U_w^T.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -156,25 +156,14 @@ def _means(group: Sequence[Measurement], at: Mapping[str, int]) -> dict[str, Any
     return {"words": len(group), **means}
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """A report of `ground` as a table for a terminal."""
+def render(means: Mapping[str, Any]) -> str:
+    """A `summary` as a table for a terminal; ± is half the width of the 95 % interval."""
     rows = []
-    for captions in ("true", "generated"):
-        groups = report.get(captions, {"all": {"words": 0}, "by kind": {}})
-        for name, means in {f"{captions} captions": groups["all"], **groups["by kind"]}.items():
-            half = {measure: (high - low) / 2 for measure, (low, high) in means.get("intervals", {}).items()}
-            figures = [
-                f"{means[measure]:.1f} ± {half[measure]:.1f}" if measure in half else "-" for measure in MEASURES
-            ]
-            rows += [[name, means["words"], *figures]] * (means["words"] > 0)
-    notes = (
-        "mass: the share of a word's map in the region of what it names; peak: words whose map has its largest pixel there;",
-        "even: an even map; centre: the centre of the picture; mean map: the mean of the caption's maps, which ignores the word;",
-        "±: half the width of the 95 % interval by the bootstrap over images.",
-        *(f"{name}: {count:,}" for name, count in report.get("counts", {}).items()),
-    )
-    table = tabulate(rows, ["percent", "words", *MEASURES], stralign="right", disable_numparse=True)
-    return "\n".join([table, "", *notes])
+    for name, group in {"all words": means["all"], **means["by kind"]}.items():
+        half = {measure: (high - low) / 2 for measure, (low, high) in group.get("intervals", {}).items()}
+        cells = (f"{group[measure]:.1f} ± {half[measure]:.1f}" if measure in half else "-" for measure in MEASURES)
+        rows.append([name, group["words"], *cells])
+    return tabulate(rows, ["percent", "words", *MEASURES], stralign="right", disable_numparse=True)
 
 
 # --- Drawn scenes -------------------------------------------------------------------------------------------------------
@@ -207,17 +196,12 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
     return targets
 
 
-def measure_all(
-    examples: Iterable[Example],
-    captions: Mapping[str, Caption],
-    targets: Callable[[Example, Sequence[str]], list[Target]] = scene_targets,
-    peaked: bool = True,
-) -> list[Measurement]:
-    """Measure every word of the examples' captions, by image id, that has a target; the list is empty if none has."""
+def measure_all(examples: Iterable[Example], captions: Mapping[str, Caption], peaked: bool = True) -> list[Measurement]:
+    """Measure every word of the scenes' captions, by image id, that describes an object; the list is empty if none does."""
     measurements = []
     for example in examples:
         caption = captions[example.image_id]
-        measurements += measure(example.image_id, caption, targets(example, caption.words), peaked)
+        measurements += measure(example.image_id, caption, scene_targets(example, caption.words), peaked)
     return measurements
 
 
@@ -234,35 +218,6 @@ def in_boxes(boxes: Iterable[Box]) -> np.ndarray:
     for left, top, right, bottom in boxes:
         inside[cells(top, bottom), cells(left, right)] = True
     return inside
-
-
-def box_targets(
-    entities: Entities, image_id: str, words: Sequence[str], seen: Box = WHOLE, reference: bool = False
-) -> list[Target] | None:
-    """The words of a caption that name something with boxes.
-
-    In a reference caption it is the last word of each phrase, usually its noun; in a generated caption, each word that ends some phrase
-    that people wrote about the photograph, with the boxes of all these phrases.
-
-    `seen` is the part of the photograph that the encoder sees, as fractions of its sides. None if Entities does not have this
-    reference caption.
-    """
-    if reference:
-        sentence = entities.sentence(image_id, words, seen)
-        if sentence is None:
-            return None
-        return [
-            Target(phrase.end - 1, phrase.kinds, in_boxes(phrase.boxes)) for phrase in sentence.phrases if phrase.boxes
-        ]
-    boxes: dict[str, list[Box]] = defaultdict(list)
-    kinds: dict[str, dict[str, None]] = defaultdict(dict)  # as ordered sets
-    for sentence in entities.sentences(image_id, seen):
-        for phrase in sentence.phrases:
-            if phrase.boxes:
-                last = sentence.words[phrase.end - 1]
-                boxes[last] += phrase.boxes
-                kinds[last] |= dict.fromkeys(phrase.kinds)
-    return [Target(i, tuple(kinds[word]), in_boxes(boxes[word])) for i, word in enumerate(words) if word in boxes]
 
 
 @torch.inference_mode()
@@ -289,65 +244,31 @@ def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[st
     return captions
 
 
-# --- All captions of a split ---------------------------------------------------------------------------------------------
+def measure_true(
+    captioner: Captioner, data: CaptionSet, reader: Reader, examples: Sequence[Example], entities: Entities
+) -> list[Measurement]:
+    """Measure true captions of photographs: of each phrase that has boxes the last word, usually its noun.
 
-
-def covered(data: CaptionSet, examples: Sequence[Example], entities: Entities | None) -> list[Example]:
-    """The examples whose objects have known places: all drawn scenes, and the photographs that have boxes.
+    Photographs, and references, that Entities does not have are left out.
 
     Raises:
-        SatlibError: there are none.
+        SatlibError: it has none of them.
     """
-    if entities is None and data.name != "scenes":
-        raise SatlibError(f"{data.name} has no masks; give boxes with --entities (Flickr30k Entities)")
-    if entities is None:
-        return list(examples)
+    peaked, crop = captioner.recipe.decoder.attention != "none", captioner.view != "whole"
     known = [example for example in examples if example.image_id in entities]
-    if not known:
-        raise SatlibError(f"{entities.path} has none of these {len(examples):,} images; is it of other data?")
-    return known
-
-
-def ground(
-    captioner: Captioner,
-    data: CaptionSet,
-    reader: Reader,
-    examples: Sequence[Example],
-    captions: Mapping[str, Caption],
-    entities: Entities | None = None,
-) -> dict[str, Any]:
-    """Measure a captioner's maps: of its own captions, by image id, and on photographs, of the true ones, by teacher forcing.
-
-    The examples are those of `covered`; drawn scenes need no boxes.
-
-    Raises:
-        SatlibError: no word names anything that has a place.
-    """
-    peaked = captioner.recipe.decoder.attention != "none"
-    if entities is None:
-        words = measure_all(examples, captions, peaked=peaked)
-        if not words:
-            raise SatlibError("no word of these captions names an object of its scene; train the model for longer")
-        return {"generated": summary(words)}
-    # a file is opened for the view "crop" alone, which depends on its size
-    crop = captioner.view != "whole"
-    seen = {each.image_id: seen_part(data.photo(each).size, captioner.view) if crop else WHOLE for each in examples}
-
-    def targets(example: Example, words: Sequence[str], reference: bool = False) -> list[Target] | None:
-        return box_targets(entities, example.image_id, words, seen[example.image_id], reference)
-
-    generated = measure_all(examples, captions, lambda example, words: targets(example, words) or [], peaked)
-    true: list[Measurement] = []
-    counts = Counter(images=len(examples))
-    batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
+    batches = [known[start : start + BATCH] for start in range(0, len(known), BATCH)]
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
+    measurements = []
     for batch, images in zip(progress_bar(batches, desc="true captions"), inputs, strict=True):
         references = [list(dict.fromkeys(example.references)) for example in batch]  # of two equal ones, one
-        for example, own in zip(batch, forced(captioner, images, references), strict=True):
-            for caption in own:
-                named = targets(example, caption.words, reference=True)
-                counts["references not found" if named is None else "references"] += 1
-                true += measure(example.image_id, caption, named or [], peaked)
-    if not true:
-        raise SatlibError(f"no word of these captions names something with boxes in {entities.path}")
-    return {"true": summary(true), "generated": summary(generated), "counts": dict(counts)}
+        for example, captions in zip(batch, forced(captioner, images, references), strict=True):
+            # a file is opened for the view "crop" alone, which depends on its size
+            seen = seen_part(data.photo(example).size, captioner.view) if crop else WHOLE
+            for caption in captions:
+                if sentence := entities.sentence(example.image_id, caption.words, seen):
+                    phrases = [phrase for phrase in sentence.phrases if phrase.boxes]
+                    targets = [Target(phrase.end - 1, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases]
+                    measurements += measure(example.image_id, caption, targets, peaked)
+    if not measurements:
+        raise SatlibError(f"{entities.path} has no boxes for the captions of these {len(examples):,} photographs")
+    return measurements
