@@ -1,8 +1,7 @@
 """A run's state, and its checkpoint: everything that resuming needs, in one safetensors file; and the lock of a run's folder.
 
-A checkpoint holds the weights that train, their moving average, hard attention's baseline, the optimiser's state, the random state
-and, as JSON in the header, the recipe, the progress, and a hash of the captions. On a CPU, resuming from it gives the same bits as
-not having stopped.
+A checkpoint holds the weights that train, their moving average, hard attention's baseline, the optimiser's and the random state
+and, as JSON in the header, the recipe and the progress. On a CPU, resuming from it gives the same bits as not having stopped.
 """
 
 import copy
@@ -81,23 +80,21 @@ class Header(Struct):
 
 
 class RunState:
-    """Everything that changes while a run trains.
-
-    Attributes:
-        averaged: the captioner with the moving average of its weights; the captioner itself without one.
-        bound: hard attention's estimator, with its baseline.
-        scaler: of the loss, because small gradients underflow in fp16.
-    """
+    """Everything that changes while a run trains."""
 
     def __init__(self, captioner: Captioner, captions: str, low: torch.dtype) -> None:
         """The state of a new run; `captions` is a hash, `low` the precision of matrix products."""
         recipe, device = captioner.recipe, captioner.device
         self.captioner, self.captions = captioner, captions
-        self.averaged = copy.deepcopy(captioner) if recipe.training.average else captioner
-        self.bound: VariationalBound | None = None
+        self.averaged = (
+            copy.deepcopy(captioner) if recipe.training.average else captioner
+        )  # the moving average's weights
+        self.bound: VariationalBound | None = None  # hard attention's estimator, with its baseline
         if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
             self.bound = VariationalBound(recipe.hard, recipe.decoder.hidden, recipe.data.max_length + 1).to(device)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)
+        self.scaler = torch.amp.GradScaler(
+            device.type, enabled=low == torch.float16
+        )  # small gradients underflow in fp16
         self.optimiser = create_optimiser(captioner, self.bound)
         self.progress = Progress()
 
@@ -185,9 +182,6 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a run's folder, created if needed: a second process would mix its checkpoints with the first one's.
 
     The operating system releases the lock when its process ends. The lock's file stays: deleting it could let two processes in.
-
-    Raises:
-        SatlibError: another process holds the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)

@@ -8,11 +8,10 @@ ranks. Therefore each rank's loss is weighted by w_r = W n_r / n, which gives th
 
 A rank without rows processes the first row with weight 0, because the other ranks wait for its gradients.
 
-Each rank draws the random numbers (dropout, sampled places and words, coins) for its own rows from a stream that depends only
-on (seed, batch, rank). So dropout masks differ between ranks and from those of a single process, and a checkpoint needs only the
-state of the first rank. Two things differ from training in one process: a learned baseline (hard attention) weights ranks by
-rows and not by sampled places, and BatchNorm in a trained encoder sees only the rank's own rows on CPUs (on CUDA it
-becomes SyncBatchNorm).
+Each rank draws the random numbers for its own rows from a stream that depends only on (seed, batch, rank), so a checkpoint needs
+only the state of the first rank. Two things differ from training in one process: a learned baseline (hard attention) weights
+ranks by rows and not by sampled places, and BatchNorm in a trained encoder sees only the rank's own rows on CPUs (on CUDA it
+becomes SyncBatchNorm). From three CPU ranks on, gloo's sums round differently after a resume.
 """
 
 import gc
@@ -33,9 +32,9 @@ from satlib.data.batches import Batch
 from satlib.errors import SatlibError
 
 Value = TypeVar("Value")
-# How long ranks wait while the first one evaluates. A process that dies is noticed immediately.
-PATIENCE = timedelta(hours=2)
-LOST = ("gloo", "onnection", "Broken pipe")  # substrings of the messages of connection errors
+PATIENCE = timedelta(
+    hours=2
+)  # how long ranks wait while the first one evaluates; a process that dies is noticed at once
 
 
 @dataclass(frozen=True)
@@ -71,10 +70,7 @@ class Ranks:
             torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
 
     def parallel(self, work: Callable[..., Value], parts: Sequence[nn.Module], partly: bool) -> Callable[..., Value]:
-        """`work`, which maps a batch to its loss, with the gradients of `parts` averaged over the ranks.
-
-        All ranks start with the first rank's parameters. partly: some parameters may be unused in a loss.
-        """
+        """`work`, a batch's loss, with the gradients of `parts` averaged over the ranks; partly: a loss may leave some unused."""
         if self.size == 1:
             return work
         module = _LossModule(work, parts)
@@ -100,13 +96,13 @@ class Ranks:
         if self.size == 1:
             return make()
         try:
-            message: list[Any] = [make() if self.first else None]
+            values: list[Any] = [make() if self.first else None]
         except SatlibError as error:
-            message = [error]
-        distributed.broadcast_object_list(message)
-        if isinstance(message[0], SatlibError):
-            raise message[0]
-        return message[0]
+            values = [error]
+        distributed.broadcast_object_list(values)
+        if isinstance(values[0], SatlibError):
+            raise values[0]
+        return values[0]
 
     def gather(self, value: Value) -> list[Value]:
         """The values of all ranks in their order, on every rank."""
@@ -144,34 +140,20 @@ def current() -> Ranks:
 
 @contextmanager
 def launched(device: torch.device) -> Iterator[torch.device]:
-    """Join the other processes of the run within a `with` block; yields the device of this process.
-
-    Raises:
-        SatlibError: a machine has fewer GPUs than processes, or another process has died.
-    """
+    """Join the other processes of the run within a `with` block; yields the device of this process."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # set by torchrun, like LOCAL_RANK
         yield device
         return
     local = int(os.environ["LOCAL_RANK"])
     if device.type == "mps" or (device.type == "cuda" and local >= torch.cuda.device_count()):
-        raise SatlibError(
-            f"process {local + 1} of this machine has no GPU; lower --nproc-per-node, or add --device cpu"
-        )
+        raise SatlibError(f"process {local + 1} of this machine has no GPU; add --device cpu or lower --nproc-per-node")
     if device.type == "cuda":
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
     # Its functions have the group of the time of its import as a default. DistributedDataParallel imports it: that late, it would
     # keep the group and gloo's threads alive after this block, and a thread that outlives Python's clean-up may abort the process.
     import_module("torch.distributed.nn")
-
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
-    try:
-        yield device
-    except RuntimeError as error:
-        if not isinstance(error, distributed.DistError) and not any(word in str(error) for word in LOST):
-            raise
-        raise SatlibError(
-            "another process of this run has died, so this one stops too; run the same command again to resume from the last checkpoint"
-        ) from error
+    yield device
     distributed.destroy_process_group()
     gc.collect()  # what still holds the group, such as a parallel module in a cycle of references

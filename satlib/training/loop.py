@@ -2,10 +2,8 @@
 
 A run's folder holds `recipe.toml`, `vocabulary.json`, `log.jsonl` (one JSON object per epoch), `curves.png`, `model.safetensors`
 (the best captioner so far) and `checkpoint.safetensors` (everything that resuming needs). Each file is written atomically; on a
-CPU, a run that was stopped and resumed gives the same bits as one that was not. Ctrl-C and SIGTERM stop it after the batch.
-
-The losses are in `satlib.model.objective`. Several processes may share a run (`satlib.training.distributed`): each computes its
-rows of every batch, and the first writes the files.
+CPU, a run that was stopped and resumed gives the same bits as one that was not. Several processes may share a run
+(`satlib.training.distributed`): each computes its rows of every batch, and the first writes the files.
 """
 
 import json
@@ -93,17 +91,11 @@ class Trainer:
     ) -> None:
         """Build the model and its optimiser, and resume from the folder's checkpoint if there is one.
 
-        Args:
-            recipe: all options.
-            data: "train" is trained on, "dev" selects the epoch, "test" is not used.
-            reader: gives annotation vectors (a feature store) or pixels (an encoder that trains) by image id.
-            folder: the run's.
-            device: where to compute.
-            progress: show a bar.
-            start: a trained model whose weights a new run begins with; its attention may be of another kind.
-            prepare: called with the fresh captioner, to change a part of it.
-            entities: the boxes of the training captions' phrases, if `objective.boxes` gives them a weight.
-            save_seconds: age of the last checkpoint at which one is written within an epoch; 0: after every batch.
+        reader: gives annotation vectors (a feature store) or pixels (an encoder that trains) by image id.
+        start: a trained model whose weights a new run begins with; its attention may be of another kind.
+        prepare: called with the fresh captioner, to change a part of it.
+        entities: the boxes of the training captions' phrases, if `objective.boxes` gives them a weight.
+        save_seconds: age of the last checkpoint at which one is written within an epoch; 0: after every batch.
         """
         self.reader, self.folder, self.device = reader, folder, device
         self.save_seconds, self.saved = save_seconds, time.monotonic()
@@ -147,9 +139,7 @@ class Trainer:
                 say(f"{self.folder} {done} after epoch {p.epoch}, batch {p.batch}")
             return
         if self.ranks.first and (self.folder / MODEL).exists():
-            raise SatlibError(
-                f"{self.folder} holds a finished model without a checkpoint; name another folder with --out"
-            )
+            raise SatlibError(f"{self.folder} holds a model without a checkpoint; name another folder with --out")
         if start is not None:
             starting.start_from(start, self.state)
         elif self.data.reward is not None:

@@ -87,10 +87,7 @@ def start_from(path: Path, state: RunState) -> None:
     encoder, vocabulary = state.captioner.encoder, state.captioner.vocabulary
     trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
-        raise SatlibError(
-            f"{path} was trained on other annotation vectors than those of {encoder.name}; leave encoder.name as it is, or let "
-            "the encoder go on learning with encoder.train=true"
-        )
+        raise SatlibError(f"{path} was trained on other annotation vectors than those of {encoder.name}")
     for fresh in (state.captioner, state.averaged):
         try:
             trained_part(fresh).load_state_dict(_weights(trained, fresh))
@@ -107,15 +104,14 @@ def _weights(trained: Captioner, fresh: Captioner) -> dict[str, Any]:
     weights = dict((trained if fresh.recipe.encoder.train else trained.decoder).state_dict())
     if fresh.vocabulary == trained.vocabulary:
         return weights
-    words = [
-        (i, trained.vocabulary.number(word))
+    known = {
+        i: trained.vocabulary.number(word)
         for i, word in enumerate(fresh.vocabulary.words)
         if word in trained.vocabulary
-    ]
-    ours, theirs = (list(numbers) for numbers in zip(*words, strict=True))
+    }
     for name in own.keys() & weights.keys():
         if name.removeprefix("decoder.") in _OF_WORDS and weights[name].shape[1:] == own[name].shape[1:]:
             rows = own[name].clone()
-            rows[ours] = weights[name][theirs]
+            rows[list(known)] = weights[name][list(known.values())]
             weights[name] = rows
     return weights

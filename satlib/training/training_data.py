@@ -18,25 +18,15 @@ from satlib.recipe import Recipe, TrainingConfig
 
 @dataclass(frozen=True)
 class TrainingData:
-    """A caption set as one recipe trains on it.
-
-    Attributes:
-        vocabulary: of the training captions.
-        batches: of an epoch.
-        train_ids: the training images.
-        dev: the images that choose the epoch.
-        dev_pairs: each of their captions with its image.
-        hash: SHA-256 of the vocabulary and the training captions.
-        reward, dev_reward: rewards of generated captions on train and dev; None where the likelihood is maximised.
-    """
+    """A caption set as one recipe trains on it."""
 
     vocabulary: Vocabulary
-    batches: SameLengthBatches | ImageBatches
+    batches: SameLengthBatches | ImageBatches  # of an epoch
     train_ids: list[str]
-    dev: Sequence[Example]
-    dev_pairs: list[Pair]
-    hash: str
-    reward: Consensus | None = None
+    dev: Sequence[Example]  # the images that select the epoch
+    dev_pairs: list[Pair]  # each of their captions with its image
+    hash: str  # SHA-256 of the vocabulary and the training captions
+    reward: Consensus | None = None  # of generated captions, where it is maximised
     dev_reward: Consensus | None = None
 
 
@@ -50,25 +40,18 @@ def training_data(data: CaptionSet, recipe: Recipe) -> TrainingData:
     train, dev = data.split("train"), data.split("dev")
     if not train or not dev:
         raise SatlibError(
-            f"{data.name} needs images in both its train and its dev split; see: satlib data check {data.name}"
+            f"{data.name} needs images in its train and its dev split; see: satlib data check {data.name}"
         )
     vocabulary = data.vocabulary(recipe.data.vocabulary_size, recipe.data.min_count)
     config, longest, rewarded = recipe.training, recipe.data.max_length, recipe.objective.maximise == "reward"
-    names = [one.image_id for one in train]
-    reward = dev_reward = None
+    names = [example.image_id for example in train]
     train_pairs = pairs(train, vocabulary, longest)
     digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
-    batches: SameLengthBatches | ImageBatches
-    if rewarded:
-        batches = ImageBatches(names, config.batch_size, config.seed)
-    elif config.batches == "images":
-        batches = ImageBatches(names, config.batch_size, config.seed, train_pairs)
-    else:
-        batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
-    if rewarded:
-        reward = Consensus(train, vocabulary, recipe.reward)
-        dev_reward = Consensus(dev, vocabulary, recipe.reward)
-    return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, reward, dev_reward)
+    batches: SameLengthBatches | ImageBatches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+    if rewarded or config.batches == "images":
+        batches = ImageBatches(names, config.batch_size, config.seed, None if rewarded else train_pairs)
+    rewards = [Consensus(examples, vocabulary, recipe.reward) if rewarded else None for examples in (train, dev)]
+    return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, *rewards)
 
 
 def random_views(images: Tensor, smallest: float = 0.7) -> Tensor:
@@ -89,14 +72,7 @@ def random_views(images: Tensor, smallest: float = 0.7) -> Tensor:
 def drop_annotations(a: Tensor, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
     """Leave out some places and dimensions of a batch's annotation vectors, against overfitting.
 
-    A frozen encoder gives the same few thousand sets of vectors in every epoch; this makes them differ.
-
-    Args:
-        a: annotation vectors (B, L, D).
-        config: `drop_places` and `drop_dimensions`.
-
-    Returns:
-        The annotation vectors (B, L', D) of the places that are left, in their order, and those places (L',); None if all are.
+    a (B, L, D) -> those of the places that are left, in their order (B, L', D), and the places (L',); None if all are.
     """
     kept = None
     if config.drop_places:

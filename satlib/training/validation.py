@@ -58,27 +58,23 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[st
         record["dev_reward"] = data.dev_reward.mean({name: caption.words for name, caption in generated.items()})
     for name, value in record.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise Diverged(
-                f"after epoch {p.epoch + 1} {name} is {value}, which is not finite; lower training.learning_rate in a new run, or "
-                "compute the features again"
-            )
+            raise Diverged(f"after epoch {p.epoch + 1} {name} is {value}; lower training.learning_rate in a new run")
     return record
 
 
 def describe(record: Mapping[str, Any], recipe: Recipe) -> str:
     """An epoch's record in a line, and a warning where the attention map does not depend on the word."""
-    rewarded = "dev_reward" in record
-    trained = f"reward {record['train_reward']:.3f}" if rewarded else f"{record['train_nll']:.3f}"
-    dev_reward = f"dev reward {record['dev_reward']:.3f}, " if rewarded else ""
+    trained, dev_reward = f"{record.get('train_nll', 0):.3f}", ""
+    if "dev_reward" in record:
+        trained, dev_reward = f"reward {record['train_reward']:.3f}", f"dev reward {record['dev_reward']:.3f}, "
     line = (
         f"epoch {record['epoch']}: train {trained}, {dev_reward}dev {record['dev_nll']:.3f} nats per word, "
         f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
     )
-    moved = record.get("train_movement", 1.0)
-    if recipe.decoder.attention != "none" and moved < STILL:
+    if recipe.decoder.attention != "none" and record.get("train_movement", 1.0) < STILL:
         line += (
-            f"\nwarning: the attention map hardly depends on the word (it moves by {moved:.3f} of 1 between words); try a smaller "
-            "objective.doubly_stochastic, a larger training.learning_rate, or more epochs"
+            "\nwarning: the attention map hardly depends on the word; try a smaller objective.doubly_stochastic, a larger "
+            "training.learning_rate, or more epochs"
         )
     return line
 
