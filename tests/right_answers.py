@@ -15,7 +15,7 @@ from satlib.data import scenes
 from satlib.data.text import tokenise
 from satlib.evaluation import metrics
 from satlib.model.decoder import Output
-from satlib.model.objective import HardConfig, VariationalBound, doubly_stochastic_penalty
+from satlib.model.objective import HardConfig, VariationalBound
 
 RIGHT = defaultdict(list)
 
@@ -40,7 +40,6 @@ def greedy_recursive(step, s, longest, y=None):
 
 RIGHT["1.2"] += [
     lambda e, a: (sum(w * each for w, each in zip(torch.softmax(e, 0), a, strict=True)), torch.softmax(e, 0)),
-    lambda e, a: (torch.einsum("l,ld->d", torch.softmax(e.double(), 0), a.double()), e.softmax(0)),
 ]
 
 
@@ -50,12 +49,6 @@ def row_by_row(e, mask):
     for row, (energies, words) in enumerate(zip(e, mask, strict=True)):
         rows[row, words] = torch.softmax(energies[words], 0)
     return rows
-
-
-RIGHT["1.3"] += [
-    lambda e, mask: functional.normalize(torch.softmax(e, 1) * mask, p=1, dim=1),
-    lambda e, mask: torch.softmax(torch.where(mask, e.double(), torch.tensor(-1e9).double()), -1),
-]
 
 
 @right("1.4")
@@ -69,8 +62,7 @@ def alignment_recursive(a, s, E, step):
 
 RIGHT["2.1"] += [
     lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1]),
-    lambda x: torch.stack([torch.stack([one[:, r, c] for r in range(x.shape[2]) for c in range(x.shape[3])]) for one in x]),
-]  # fmt: skip
+]
 
 
 @right("2.2")
@@ -98,25 +90,15 @@ def unpool_by_loop(values, pooled):
     return back
 
 
-@right("2.4")
-def unpool_by_windows(values, pooled):
-    windows = functional.pixel_unshuffle(pooled, 2).unflatten(1, (-1, 4))
-    switches = functional.one_hot(windows.argmax(2), 4).movedim(-1, 2)
-    return functional.pixel_shuffle((switches * values.unsqueeze(2)).flatten(1, 2), 2)
-
-
 RIGHT["2.5"] += [
     lambda a, q: (a * q).sum(1) / (a.square().sum(1).sqrt() * q.square().sum().sqrt()),
-    lambda a, q: functional.normalize(a, dim=1) @ functional.normalize(q, dim=0),
 ]
 RIGHT["2.6"] += [lambda: 9, lambda: 9.2]
 RIGHT["2.7"] += [
     lambda network, photos, size: torch.cat([ex02.extract(network, photo[None], 1) for photo in photos]),
-    lambda network, photos, size: ex02.extract(network.train(False), photos, len(photos)),
 ]
 RIGHT["3.1"] += [
     lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower()),
-    lambda caption: [word for each in re.split(r"[^\w'-]+", caption.lower()) if (word := each.strip("'-"))],
 ]
 
 
@@ -129,7 +111,6 @@ def sorted_twice(captions, size):
 
 RIGHT["3.3"] += [
     lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0],
-    lambda caption, known: [*({word: i for i, word in enumerate(known, 2)}.get(word, 1) for word in caption), 0],
 ]
 
 
@@ -141,29 +122,16 @@ def by_length(lengths):
 
 
 @right("3.4")
-def batches_in_order(lengths, size):
-    return [group[start : start + size] for group in by_length(lengths) for start in range(0, len(group), size)]
-
-
-@right("3.4")
 def even_batches(lengths, size):
     """Four captions in batches of three as two and two: no more batches than needed either."""
     pieces = [(group, -(-len(group) // size)) for group in by_length(lengths)]
     return [group[start::count] for group, count in pieces for start in range(count)]
 
 
-RIGHT["3.4"] += [lambda *x: [tuple(batch) for batch in reversed(batches_in_order(*x))]]
-
-
 @right("3.5")
 def masked_mean(losses, lengths):
     mask = torch.arange(losses.shape[1]) < lengths[:, None]
     return (losses * mask).sum() / mask.sum()
-
-
-RIGHT["3.5"] += [
-    lambda losses, lengths: float(torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()),
-]
 
 
 @right("3.6")
@@ -188,14 +156,11 @@ def softmax_without_overflow(e):
     return e / e.sum(1, keepdim=True)
 
 
-RIGHT["4.2"] += [lambda e: torch.stack([(row - row.logsumexp(0)).exp() for row in e])]
 RIGHT["4.3"] += [
     lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1)),
-    lambda e, a: ((softmax_without_overflow(e).unsqueeze(2) * a).sum(1), softmax_without_overflow(e)),
 ]
 RIGHT["4.4"] += [
     lambda z, h, w, b: torch.stack([zi / (1 + torch.exp(-(hi.dot(w) + b))) for zi, hi in zip(z, h, strict=True)]),
-    lambda z, h, w, b: torch.einsum("b,bd->bd", (h @ w + b).sigmoid(), z),
 ]
 
 
@@ -228,22 +193,18 @@ def emptied_after_the_step(model, a, h, answers):
     return losses
 
 
-RIGHT["5.1"] += [lambda C, L: (L - C) ** 2 / L, lambda C, L: sum((1 - C / L) ** 2 for _ in range(L))]
+RIGHT["5.1"] += [lambda C, L: (L - C) ** 2 / L]
 RIGHT["5.2"] += [
-    lambda alphas: torch.stack([sum((1 - share) ** 2 for share in each.sum(0)) for each in alphas]),
     lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1),
-    doubly_stochastic_penalty,
 ]
 RIGHT["5.3"] += [lambda weight, C, L: C * weight * (1 / L)]
 RIGHT["5.4"] += [
     lambda log_p, alphas, weight: -log_p.sum() / len(log_p) + weight * (1 - alphas.sum(1)).square().sum(1).mean(),
 ]
 RIGHT["5.5"] += [
-    lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().softmax(-1)),
     lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + torch.log_softmax(n, 2), 1).exp(),
 ]
 RIGHT["5.6"] += [
-    lambda alpha, n: torch.softmax((alpha.unsqueeze(1) @ n).squeeze(1), 1),
     lambda alpha, n: torch.softmax(torch.einsum("bl,blk->bk", alpha.double(), torch.log_softmax(n.double(), 2)), 1),
 ]
 
@@ -265,26 +226,17 @@ def draw_by_walking(alpha, darts):
     return torch.tensor(result)
 
 
-@right("6.1")
-def draw_by_searchsorted(alpha, darts):
-    found = torch.searchsorted(alpha.cumsum(1), darts.unsqueeze(1), right=True).squeeze(1)
-    return found.clamp(max=alpha.shape[1] - 1)
-
-
 RIGHT["6.2"] += [
     lambda path, caption: Paths(path.long()[:, None], path[:, None], caption[:, None]).bound,
     lambda path, caption: torch.softmax(path, 0) @ caption,
 ]
 RIGHT["6.3"] += [
     lambda log_p, reward, b: (log_p * (b - reward.detach())).sum() / len(reward),
-    lambda log_p, reward, b: -sum((r - b) * p for r, p in zip(reward.tolist(), log_p, strict=True)) / len(reward),
 ]
 RIGHT["6.4"] += [
-    lambda b, log_p: (log_p.detach() - b, b + 0.1 * (log_p.mean().item() - b)),
     lambda b, log_p: (log_p.detach() - b, 0.9 * b + 0.1 * log_p.detach().mean()),
 ]
 RIGHT["6.5"] += [
-    lambda r: torch.stack([torch.cat([r[:, :i], r[:, i + 1 :]], 1).mean(1) for i in range(r.shape[1])], 1),
     lambda r: r.double() @ (1 - torch.eye(r.shape[1]).double()) / (r.shape[1] - 1),
 ]
 
@@ -308,7 +260,6 @@ def by_categorical(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
 
 RIGHT["6.7"] += [
     lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6),
-    lambda r: torch.stack([(row - row.mean()) / max(row.std().item(), 1e-6) for row in r]),
 ]
 RIGHT["6.8"] += [lambda log_p, reward, b: -reward.mean() - ((reward.detach() - b) * log_p).mean()]
 
@@ -405,7 +356,6 @@ def best_and_last_by_waiting(scores, patience):
 
 
 RIGHT["8.2"] += [
-    lambda sizes: (torch.tensor(sizes) / sum(sizes)).tolist(),
     lambda sizes: [1 / sum(sizes) * size for size in sizes],
 ]
 
@@ -419,19 +369,12 @@ def clipped_by_torch(gradients, most):
     return [weight.grad for weight in weights]
 
 
-@right("8.3")
-def clipped_without_a_condition(gradients, most):
-    norm = sum(each.double().square().sum() for each in gradients).sqrt()
-    return [each * (most / norm).clamp(max=1) for each in gradients]
-
-
 @right("8.4")
 def in_one_part(problem, first, second):
     return ex08._steps(*ex08._begin(problem), problem, first + second)
 
 
 RIGHT["8.5"] += [
-    lambda alphas: (1 - alphas.to(torch.float32).sum(1)).pow(2).sum(1),
     lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
     lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
 ]
@@ -449,13 +392,6 @@ def parts_covered(mask, h, w):
     return mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))
 
 
-@right("9.2")
-def mass_pixel_by_pixel(alpha, mask):
-    factor = mask.shape[0] // alpha.shape[0]
-    enlarged = functional.interpolate(alpha[None, None], scale_factor=factor, mode="nearest-exact")[0, 0]
-    return float((enlarged * mask).sum() / factor**2)
-
-
 RIGHT["9.2"] += [lambda alpha, mask: (alpha.double() * parts_covered(mask, *alpha.shape)).sum()]
 
 
@@ -465,7 +401,6 @@ def over_by_chunks(mask, h, w):
     return functional.normalize(parts.double(), p=1, dim=0)
 
 
-RIGHT["9.3"] += [lambda *x: parts_covered(*x).flatten() / parts_covered(*x).sum()]
 RIGHT["9.4"] += [lambda: (10, "Square", "own"), lambda: list(reference("9.4")())]
 
 
@@ -503,7 +438,6 @@ def force_map_by_map(alpha, light, moved):
 
 
 RIGHT["10.5"] += [
-    lambda captions, start: torch.cat([torch.full_like(captions[:, :1], start), captions[:, :-1]], 1),
     lambda captions, start: torch.tensor([[start, *row[:-1]] for row in captions.tolist()]),
 ]
 

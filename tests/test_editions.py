@@ -11,11 +11,6 @@ SOURCE = '''\
 #
 # See [notebook 06](06_hard_attention.ipynb).
 
-# %%
-import torch
-
-my_guess = ...
-
 # %% [markdown]
 # ## The penalty
 
@@ -65,7 +60,6 @@ def test_the_edition_to_read_is_whole_and_has_nothing_of_the_workbook(texts):
     text = "\n".join(texts["notebooks"])
     assert "    covered = alphas.sum(1)\n    return" in text
     assert 'assert True, "held"' in text
-    assert "[the workbook](../exercises/05_a_notebook.ipynb)" in text
     for absent in ("SOLUTION", "STUB", "check(", "Two sums", "To think about", "least_penalty", "carry_on", "5.2"):
         assert absent not in text
 
@@ -82,35 +76,18 @@ def test_the_workbook_has_blanks_cards_checks_folds_and_what_later_cells_use(tex
     assert "def least_penalty(C, L):\n    return C" in text
     assert 'least_penalty = carry_on("5.1")' not in text  # nobody calls it
     assert "[notebook 06](../notebooks/06_hard_attention.ipynb)" in text
-    assert "## To think about" in text
     assert "held" not in text
-    assert texts["exercises"][-1] == "progress(5)"
-
-
-def test_the_answers_are_the_workbook_with_its_blanks_filled_in(texts):
-    pairs = list(zip(texts["exercises"], texts["solutions"], strict=True))
-    changed = [solved for blank, solved in pairs if blank != solved]
+    changed = [solved for blank, solved in zip(texts["exercises"], texts["solutions"], strict=True) if blank != solved]
     assert [text.split("(")[0] for text in changed] == ["def penalty", "def least_penalty"]
-    assert not [text for text in changed if "SOLUTION" in text]
 
 
 def test_a_prediction_is_asked_before_its_answer_can_be_seen():
-    """The guess is a cell of its own above the one that reveals the truth, and nothing is folded below an output."""
+    """The guess is a cell of its own above the one that reveals the truth."""
     for source in exercises.sources():
         cells = [cell.source for cell in editions.cells(source, editions.READ)]
-        asked = {
-            name: place for place, text in enumerate(cells) for name in re.findall(r"^(\w*guess\w*) = ", text, re.M)
-        }
-        told = {
-            name: place
-            for place, text in enumerate(cells)
-            for name in re.findall(r'\breveal\(f?"[^"]*", (\w+), ', text)
-        }
+        asked, told = (
+            {name: place for place, text in enumerate(cells) for name in re.findall(pattern, text, re.M)}
+            for pattern in (r"^(\w*guess\w*) = ", r'\breveal\(f?"[^"]*", (\w+), ')
+        )
         assert asked.keys() == told.keys()
         assert all(asked[name] < told[name] for name in asked)
-        assert "<summary>Answer" not in "\n".join(cells)
-
-
-def test_every_workbook_has_a_source():
-    stems = [source.stem for source in exercises.sources()]
-    assert stems == sorted(set(stems))

@@ -24,18 +24,6 @@ def workbook(edition, answers, *ids):
     return notebook
 
 
-class TestStub:
-    def test_the_solution_is_cut_out(self):
-        code = 'def f(x):\n    """Exercise 1.1: f."""\n    # BEGIN SOLUTION\n    y = x + 1\n    return y\n    # END SOLUTION\n'
-        assert editions.stub(code, "1.1") == 'def f(x):\n    """Exercise 1.1: f."""\n    ...  # 1.1: your code here'
-        assert editions.solved(code) == 'def f(x):\n    """Exercise 1.1: f."""\n    y = x + 1\n    return y'
-
-    def test_one_line_of_it(self):
-        code = "def f(x):\n    # BEGIN SOLUTION\n    y = x + 1\n    # END SOLUTION\n    # STUB y = ...\n    return y\n"
-        assert editions.stub(code, "1.1") == "def f(x):\n    y = ...  # 1.1: your code here\n    return y"
-        assert editions.solved(code) == "def f(x):\n    y = x + 1\n    return y"
-
-
 def test_a_workbook_is_written_again_only_if_nobody_has_worked_in_it():
     notebook = exercises.generate(SMALL, editions.WORK)
     for cell in notebook.cells:  # a run of it is no work
