@@ -8,10 +8,9 @@ from satcourse.lessons import further
 from satcourse.lessons.estimators import every_path
 from satcourse.lessons.estimators import tiny as tiny_case
 from satcourse.lessons.vectors import Vectors
-from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
-from satlib.model import encoders, shipped
+from satlib.model import encoders
 from satlib.model.attention import entropy
 from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
@@ -44,15 +43,6 @@ def test_training_sees_the_same_captions_whatever_the_attention_and_leaves_the_s
         assert any(not torch.equal(one, other) for one, other in zip(before, trained.parameters(), strict=True))
     assert all(torch.equal(one, other) for one, other in zip(*seen.values(), strict=True))
     assert all(torch.equal(one, other) for one, other in zip(before, decoder.parameters(), strict=True))
-
-
-def test_every_caption_of_a_split_is_there_with_its_image():
-    captioner, data = Captioner.load(shipped.model("scenes-soft"), "cpu"), scenes.load(1, 1, 3)
-    captions = further.captions(captioner, data, "test")
-    encode = captioner.vocabulary.encode
-    references = [(row, encode(text)) for row, each in enumerate(data.split("test")) for text in each.references]
-    pairs = [pair for rows, ids in captions.by_length for pair in zip(rows.tolist(), ids[:, :-1].tolist(), strict=True)]
-    assert sorted(pairs) == sorted(references)
 
 
 def test_vectors_are_what_the_encoder_gives_in_the_order_asked_for():
