@@ -1,13 +1,9 @@
 """BLEU, METEOR, ROUGE-L and CIDEr of generated captions (section 5).
 
-BLEU is reported under two protocols, because published results use one or the other:
-
-- "BLEU-n" follows the COCO tools, with the brevity penalty (closest reference length);
-- "BLEU-n (no brevity penalty)" follows the paper's Table 1.
-
-Captions and references are split into words by the same tokenizer, that of the COCO tools, which drops case and punctuation
-(`satlib.evaluation.ptb`). Each measure is computed from numbers of each caption, which an evaluation stores: their sums give the
-score of any set of images (`satlib.evaluation.statistics`). METEOR 1.5 is a Java program that comes with pycocoevalcap.
+Published results use BLEU with the COCO tools' brevity penalty ("BLEU-n"), or without, as the paper's Table 1 ("BLEU-n (no brevity
+penalty)"). Both sides are split into words as by the COCO tools (`satlib.evaluation.ptb`). Each measure is computed from numbers of
+each caption, whose sums give the score of any set of images (`satlib.evaluation.statistics`). METEOR 1.5 is a Java program that
+comes with pycocoevalcap.
 """
 
 import math
@@ -33,15 +29,7 @@ SIGMA = 6.0  # words; the width of CIDEr-D's Gaussian penalty on a difference in
 GET_JAVA = "install Java (apt install default-jre-headless, brew install openjdk, or conda install openjdk)"
 
 BLEU = ("words", "reference words", "1-grams", "2-grams", "3-grams", "4-grams")
-_STAGES = ("exact", "stem", "synonym", "paraphrase")
-METEOR = tuple(
-    f"METEOR {part}"
-    for part in (
-        *("words", "reference words", "function words", "reference function words"),
-        *(f"{stage} {side}{kind}" for stage in _STAGES for kind in ("content", "function") for side in ("", "reference ")),
-        *("chunks", "matches", "reference matches"),
-    )
-)  # fmt: skip
+METEOR = tuple(f"METEOR {number}" for number in range(1, 24))  # as the program prints them
 _ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75  # METEOR 1.5's own values for English
 _WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of its stages
 _METEOR_JAR = Path(pycocoevalcap.__path__[0]).resolve() / "meteor" / "meteor-1.5.jar"
@@ -64,8 +52,8 @@ def measure(
 ) -> tuple[Columns, list[str]]:
     """Measure one caption per image against the image's references; an empty caption counts and scores 0.
 
-    Captions are given as they are written, by image id. METEOR takes ten seconds or more to start. The result has the numbers from
-    which `statistics.scores` computes the scores, and a line for each score that is missing.
+    Captions are given as they are written, by image id. The result: the numbers from which `statistics.scores` computes the scores,
+    and a line for each score that is missing. METEOR takes ten seconds or more to start.
 
     Raises:
         SatlibError: there is nothing to score, the image ids differ, or no reference of an image has a word.
@@ -126,8 +114,7 @@ def ngrams(words: Sequence[Hashable]) -> Counter[_Ngram]:
 def bleu_counts(words: Sequence[Hashable], references: Sequence[Sequence[Hashable]]) -> tuple[int, ...]:
     """What BLEU counts in a caption (Papineni et al., 2002), in the order of the columns `BLEU`.
 
-    The reference length is the closest one; of two equally close, the shorter. A match of an n-gram counts as often as it occurs
-    in the one reference that has it most often.
+    The reference length is the closest one, of two the shorter; an n-gram matches as often as the reference with most of it has it.
     """
     length = min((len(reference) for reference in references), key=lambda own: (abs(own - len(words)), own))
     most: Counter[_Ngram] = Counter()
@@ -167,23 +154,18 @@ def bleu(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]])
 
 
 class Cider:
-    """CIDEr-D (Vedantam et al., 2015): how much a caption agrees with the references of its image in what is rare elsewhere.
-
-    The weights of n-grams (inverse document frequencies) are computed once, from the references of the images given.
-    """
+    """CIDEr-D (Vedantam et al., 2015); its n-grams' inverse document frequencies are those of the references given, by image id."""
 
     def __init__(self, references: Mapping[str, Sequence[Sequence[Hashable]]]) -> None:
-        """Count in how many images' references each n-gram occurs."""
-        self._references = references
+        """Count in how many images' references each n-gram occurs, and weigh the references' own."""
+        self._number = len(references)
         self._images = Counter(
             ngram for own in references.values() for ngram in {ngram for words in own for ngram in ngrams(words)}
         )
-        self._vectors: dict[str, list[_Vector]] = {}
+        self._vectors = {image: [self._vector(words) for words in own] for image, own in references.items()}
 
     def score(self, image_id: str, words: Sequence[Hashable]) -> float:
         """CIDEr-D of a caption, 0 to 10."""
-        if image_id not in self._vectors:
-            self._vectors[image_id] = [self._vector(reference) for reference in self._references[image_id]]
         length, weights, norms = self._vector(words)
         total = 0.0
         for their_length, their_weights, their_norms in self._vectors[image_id]:
@@ -199,7 +181,7 @@ class Cider:
         """A caption's length; for each n, the weights of its n-grams, and their norm."""
         weights: list[dict[_Ngram, float]] = [{} for _ in range(LONGEST)]
         for ngram, count in ngrams(words).items():
-            weights[len(ngram) - 1][ngram] = count * math.log(len(self._references) / max(self._images[ngram], 1))
+            weights[len(ngram) - 1][ngram] = count * math.log(self._number / max(self._images[ngram], 1))
         return len(words), weights, [math.sqrt(sum(weight**2 for weight in own.values())) for own in weights]
 
 
@@ -219,8 +201,8 @@ def meteor_statistics(
 ) -> np.ndarray:
     """What METEOR 1.5, with the options of the COCO tools, counts in each caption and its best reference: (N, 23).
 
-    Captions are words joined by spaces, by image id. The program expects the same number of references for every image; it scores
-    against the best one, so repeating the last reference changes nothing.
+    The program expects the same number of references for every image; it scores against the best one, so repeating the last
+    reference changes nothing.
 
     Raises:
         SatlibError: Java does not work, or METEOR fails or takes more than `timeout` seconds.
@@ -239,7 +221,7 @@ def meteor_statistics(
         except (subprocess.SubprocessError, OSError) as error:
             raise SatlibError(f"METEOR is missing: {error}") from error
     counted = np.array([line.split() for line in finished.stdout.decode().splitlines()], dtype=np.float64)
-    words, chunks, matches = counted[:, :2], METEOR.index("METEOR chunks"), counted[:, -2:]
+    words, chunks, matches = counted[:, :2], 20, counted[:, -2:]
     counted[(matches == words).all(1) & (counted[:, chunks] == 1), chunks] = 0  # as the program does when it scores
     return counted
 

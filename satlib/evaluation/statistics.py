@@ -1,12 +1,9 @@
 """Scores from the statistics of each image, and 95 % intervals by the bootstrap over images (Koehn, 2004).
 
-An evaluation keeps, for each image, numbers whose sums over any set of images give the scores of that set:
+An evaluation keeps, for each image, numbers whose sums over any set of images give the scores of that set: what BLEU and METEOR
+count, the image's own score (`MEANS`), or how many of its words or objects have a property, and how many there are (`SHARES`).
+CIDEr's n-gram weights are always those of the whole set.
 
-    BLEU, METEOR  what these count in the image's caption (`metrics.BLEU`, `metrics.METEOR`);
-    MEANS         the image's own score, of which the score of a set is the mean;
-    SHARES        how many of the image's words or objects have a property, and how many there are.
-
-CIDEr's n-gram weights are always those of the whole set: in a resample, only which images count changes.
 A percentile interval comes from `RESAMPLES` draws of as many images as there are, with replacement. The draws are the same for all
 models, so the difference of two models is resampled in pairs.
 """
