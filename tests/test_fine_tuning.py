@@ -9,7 +9,7 @@ from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.evaluation import plots
 from satlib.model import encoders
-from satlib.training import loop, optimisation
+from satlib.training import checkpoint, loop
 from satlib.training.training_data import random_views
 
 SMALL = (
@@ -46,7 +46,7 @@ def test_statistics_keep_their_bits_and_the_convolutions_move(tuned):
 def test_rates_and_modes(tuned):
     """The encoder has its own learning rate; only what trains is given to the optimiser."""
     captioner = tuned.train()
-    decoder, encoder = optimisation.create_optimiser(captioner).param_groups
+    decoder, encoder = checkpoint.create_optimiser(captioner).param_groups
     assert (decoder["lr"], encoder["lr"]) == (8e-4, 2e-4)
     inside = {id(p) for module in normalisations(captioner.encoder).values() for p in module.parameters()}
     assert inside

@@ -20,10 +20,9 @@ from satlib.evaluation import plots
 from satlib.model import encoders, objective
 from satlib.model.captioner import Captioner, read_safetensors
 from satlib.recipe import TrainingConfig
-from satlib.training import loop, optimisation, validation
-from satlib.training.checkpoint import CHECKPOINT, LOCK
+from satlib.training import checkpoint, loop, validation
+from satlib.training.checkpoint import CHECKPOINT, LOCK, set_learning_rate, update_average
 from satlib.training.loop import LOG, MODEL
-from satlib.training.optimisation import set_learning_rate, update_average
 
 CURVES = plots.curves_figure
 FILES = {"recipe.toml", "vocabulary.json", LOG, "curves.png", MODEL, CHECKPOINT, LOCK}
@@ -233,7 +232,7 @@ class TestOptimiser:
     def test_rmsprop_is_graves_form(self):
         """Graves (2013), equations 38 to 45, eps after the root as torch adds it."""
         captioner = self.captioner("training.optimiser=rmsprop", "training.learning_rate=0.002")
-        optimiser = optimisation.create_optimiser(captioner)
+        optimiser = checkpoint.create_optimiser(captioner)
         parameter = captioner.decoder.output.weight
         w = parameter.detach().double().clone()
         n, g, delta = (torch.zeros_like(w) for _ in range(3))
@@ -252,10 +251,10 @@ class TestOptimiser:
         captioner = self.captioner(
             "encoder.train=true", f"encoder.pretrained={pretrained}", "training.encoder_learning_rate=0.0003"
         )
-        decoder, encoder = optimisation.create_optimiser(captioner).param_groups
+        decoder, encoder = checkpoint.create_optimiser(captioner).param_groups
         assert (decoder["lr"], encoder["lr"]) == (0.01, rate)
         assert len(encoder["params"]) == len(list(captioner.encoder.parameters()))
-        (group,) = optimisation.create_optimiser(self.captioner()).param_groups  # a frozen one is not in it
+        (group,) = checkpoint.create_optimiser(self.captioner()).param_groups  # a frozen one is not in it
         assert len(group["params"]) == len(decoder["params"])
 
     def test_average_by_hand(self):

@@ -36,8 +36,7 @@ from satlib.model.encoders import create
 from satlib.model.objective import BatchLoss, caption_loss, coins
 from satlib.recipe import SAVE_SECONDS, Recipe
 from satlib.training import checkpoint, distributed, starting
-from satlib.training.checkpoint import Progress, RunState, locked
-from satlib.training.optimisation import set_learning_rate, update_average
+from satlib.training.checkpoint import Progress, RunState, locked, set_learning_rate, update_average
 from satlib.training.training_data import drop_annotations, random_views, training_data
 from satlib.training.validation import describe, dev_score, epoch_record
 
@@ -102,7 +101,7 @@ class Trainer:
         self.ranks = distributed.current()
         self.show = progress and self.ranks.first
         self.data = training_data(data, recipe)
-        self.batches = self.data.batches
+        self.batches, self.steps = self.data.batches, len(self.data.batches)  # of an epoch
         torch.manual_seed(recipe.training.seed)
         encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
         recipe = self.ranks.from_first(lambda: starting.with_scale(recipe, encoder, reader, self.data.train_ids))
@@ -195,15 +194,15 @@ class Trainer:
 
     def done(self) -> float:
         """The share of the training's batches that are done."""
-        p = self.progress
-        return (p.epoch + p.batch / len(self.batches)) / self.recipe.training.epochs
+        p = self.state.progress
+        return (p.epoch + p.batch / self.steps) / self.recipe.training.epochs
 
     def _epoch(self) -> None:
         """The remaining batches of the current epoch."""
         p = self.progress
         start, before = time.perf_counter(), p.seconds
         name = f"epoch {p.epoch + 1}/{self.recipe.training.epochs}"
-        bar = progress_bar(total=len(self.batches), initial=p.batch, unit="batch", desc=name, show=self.show)
+        bar = progress_bar(total=self.steps, initial=p.batch, unit="batch", desc=name, show=self.show)
         shares = [self.ranks.share(batch) for batch in islice(self.batches.epoch(p.epoch), p.batch, None)]
         inputs = read_ahead(lambda batch: self.reader.read(batch.image_ids), shares)
         with bar:
@@ -220,8 +219,8 @@ class Trainer:
 
     def update(self, batch: Batch, annotations: Tensor) -> None:
         """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, counts."""
-        config, state, p = self.recipe.training, self.state, self.progress
-        step = p.epoch * len(self.batches) + p.batch
+        config, state, p = self.recipe.training, self.state, self.state.progress
+        step = p.epoch * self.steps + p.batch
         self.ranks.seed(config.seed, step)
         with nullcontext() if self.low == torch.float32 else torch.autocast(self.device.type, self.low):
             result = self.loss(batch, annotations)
@@ -236,7 +235,7 @@ class Trainer:
         # Checked before the step, so that no broken weight is ever kept. A scale that is too large makes it infinite as well.
         if not torch.isfinite(norm) and state.scaler.get_scale() <= 1:
             raise self._not_finite("gradient's norm", norm, batch)
-        set_learning_rate(state.optimiser, config, step, config.epochs * len(self.batches))
+        set_learning_rate(state.optimiser, config, step, config.epochs * self.steps)
         scale = state.scaler.get_scale()
         state.scaler.step(state.optimiser)  # skipped where a gradient has overflowed
         state.scaler.update()
@@ -248,10 +247,13 @@ class Trainer:
     def _caption_loss(self, batch: Batch, annotations: Tensor) -> BatchLoss:
         """Equation 14 or hard attention's bound, for a batch of captions."""
         self.captioner.train()
+        config, places = self.recipe.training, None
         annotations = annotations.to(self.device, non_blocking=True)
-        if self.recipe.training.augment:
+        if config.augment:
             annotations = random_views(annotations)
-        a, places = drop_annotations(self.captioner.annotations(annotations), self.recipe.training)
+        a = self.captioner.annotations(annotations)
+        if config.drop_places or config.drop_dimensions:
+            a, places = drop_annotations(a, config)
         return caption_loss(
             self.captioner.decoder,
             batch.by_caption(a),
@@ -289,9 +291,9 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         """Judge the epoch on dev, keep its model if it is the best, write checkpoint and log."""
-        p, config, steps = self.progress, self.recipe.training, len(self.batches)
+        p, config = self.progress, self.recipe.training
         # The last batch's learning rate, also in a process that resumed right after that batch.
-        set_learning_rate(self.state.optimiser, config, (p.epoch + 1) * steps - 1, config.epochs * steps)
+        set_learning_rate(self.state.optimiser, config, (p.epoch + 1) * self.steps - 1, config.epochs * self.steps)
         self.save_checkpoint()  # judging may take minutes
         self.between_epochs = True
         record = self.ranks.from_first(lambda: epoch_record(self.state, self.data, self.reader))

@@ -23,8 +23,7 @@ from satlib.model import captioner, shipped
 from satlib.model.captioner import Captioner
 from satlib.model.encoders import Encoder
 from satlib.recipe import OF_MODEL, Recipe
-from satlib.training.checkpoint import RunState
-from satlib.training.optimisation import trained_part
+from satlib.training.checkpoint import RunState, trained_part
 
 # The options of the decoder that decide which weights there are, and what they do.
 _SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "energy", "gate", "output_tanh")
