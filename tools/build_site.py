@@ -54,7 +54,7 @@ def modules() -> list[str]:
     paths = [
         path.relative_to(ROOT).as_posix() for name in ("satlib", "satcourse") for path in (ROOT / name).rglob("*.py")
     ]
-    return sorted(module(path) for path in paths if not path.startswith(ANSWERS) and "/_" not in module(path))
+    return sorted(module(path) for path in paths if not path.startswith(ANSWERS) and "._" not in module(path))
 
 
 class Pages:
