@@ -17,7 +17,7 @@ from torch.nn import functional
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
-from satlib.data.text import Vocabulary
+from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, maps, plots
 from satlib.evaluation.maps import Measurement, Target
@@ -145,7 +145,7 @@ class TestScenes:
         data, captions = scenes.load(0, 0, 12), {}
         for example in data.examples:
             scene = scenes.scene(example.image_id)
-            words = scenes.grammar.split(example.references[0])
+            words = tokenise(example.references[0])
             masks = [None if number is None else scene.masks[number] for number in scenes.mentions(words, scene)]
             alphas = torch.tensor(np.stack([look(mask) for mask in [*masks, None]]))
             captions[example.image_id] = Caption(words, 0.0, alphas, torch.ones(len(alphas)))

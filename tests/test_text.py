@@ -1,3 +1,4 @@
+import json
 import re
 import string
 import unicodedata
@@ -158,18 +159,9 @@ def test_size_and_min_count_bound_the_vocabulary():
     assert len(Vocabulary.from_captions(captions, size=4)) == 4
 
 
-def test_save_and_load(tmp_path):
-    vocabulary = Vocabulary.from_captions(["a dog’s ball", "über"])
-    vocabulary.save(tmp_path / "v.json")
-    assert Vocabulary.load(tmp_path / "v.json") == vocabulary
-    assert (tmp_path / "v.json").read_text().startswith("[")
-    (tmp_path / "v.json").write_text('["a", "b')
-    with pytest.raises(SatlibError, match="not valid JSON"):
-        Vocabulary.load(tmp_path / "v.json")
-    for wrong in ('{"a": 1}', "3"):
-        (tmp_path / "v.json").write_text(wrong)
-        with pytest.raises(SatlibError, match="not a vocabulary"):
-            Vocabulary.load(tmp_path / "v.json")
+def test_saved_as_a_list_of_words(tmp_path):
+    Vocabulary.from_captions(["a dog’s ball", "über"]).save(tmp_path / "v.json")
+    assert json.loads((tmp_path / "v.json").read_text(encoding="utf-8")) == ["a", "ball", "dog's", "über"]
 
 
 def test_no_words_is_an_error():

@@ -1,7 +1,7 @@
 """Batches of captions of one length (section 4.3), which need no padding; and batches of images, with all captions or none."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,28 +50,24 @@ class Batch:
         return cls([pair.image_id for pair in pairs], torch.tensor([pair.caption for pair in pairs]))
 
 
-def training_pairs(examples: Iterable[Example], vocabulary: Vocabulary, max_length: int) -> Iterator[Pair]:
-    """Yield a pair for each caption, except captions longer than `max_length` words or without a known word."""
-    for example in examples:
-        for reference in example.references:
-            ids = vocabulary.encode(reference)
-            if 0 < len(ids) <= max_length and any(i != UNKNOWN for i in ids):
-                yield Pair(example.image_id, (*ids, END))
-
-
 def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:
-    """The `training_pairs` of some examples.
+    """A pair for each caption, except captions longer than `max_length` words or without a known word.
 
     Raises:
         SatlibError: there are none.
     """
-    found = list(training_pairs(examples, vocabulary, max_length))
-    if not found:
+    usable = []
+    for example in examples:
+        for reference in example.references:
+            ids = vocabulary.encode(reference)
+            if 0 < len(ids) <= max_length and any(i != UNKNOWN for i in ids):
+                usable.append(Pair(example.image_id, (*ids, END)))
+    if not usable:
         raise SatlibError(
             f"none of the {len(examples)} images has a caption of 1 to {max_length} words with a known one among them; shorten captions, "
             "or set data.max_length higher or data.min_count lower"
         )
-    return found
+    return usable
 
 
 class SameLengthBatches:

@@ -21,47 +21,29 @@ SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validation"), "dev")
 
 @dataclass(frozen=True)
 class Example:
-    """One image and its captions.
+    """One image and its captions."""
 
-    Attributes:
-        image_id: unique within its set; the file's name, or its path inside the set's folder.
-        split: "train", "dev" or "test".
-        references: 1 to 5 raw captions, each on one line.
-        path: the image file; None if the image is drawn, or read from a file that holds several.
-    """
-
-    image_id: str
-    split: str
-    references: tuple[str, ...]
-    path: Path | None = None
+    image_id: str  # unique within its set: the file's name, or its path inside the set's folder
+    split: str  # "train", "dev" or "test"
+    references: tuple[str, ...]  # 1 to 5 raw captions, each on one line
+    path: Path | None = None  # the image file; None if the image is drawn, or read from a file that holds several
 
 
 @dataclass
 class CaptionSet:
-    """Images with captions and splits.
+    """Images with captions and splits."""
 
-    Attributes:
-        name: used in reports and in the names of feature stores.
-        examples: all examples, in the order of their source.
-        draw: draws, or reads, the image of an example that has no file of its own.
-        home: the absolute path of the image folder; None if the images are drawn.
-    """
-
-    name: str
-    examples: tuple[Example, ...]
-    draw: Callable[[Example], Image.Image] | None = None
-    home: Path | None = None
+    name: str  # used in reports and in the names of feature stores
+    examples: tuple[Example, ...]  # in the order of their source
+    draw: Callable[[Example], Image.Image] | None = None  # draws, or reads, an image that has no file of its own
+    home: Path | None = None  # the absolute path of the image folder; None if the images are drawn
 
     def __len__(self) -> int:
         """The number of images in all splits."""
         return len(self.examples)
 
     def split(self, name: str) -> tuple[Example, ...]:
-        """The examples of one split, in order; empty if the set has none.
-
-        Raises:
-            SatlibError: the split is unknown.
-        """
+        """The examples of one split, in order; empty if the set has none."""
         if name not in SPLITS:
             raise SatlibError(f"unknown split {name!r}; choose from {', '.join(SPLITS)}")
         return tuple(example for example in self.examples if example.split == name)
@@ -101,22 +83,14 @@ def clean(captions: Iterable[str]) -> list[str]:
 
 
 def split_name(name: str, where: str) -> str:
-    """Our name of a split.
-
-    Raises:
-        SatlibError: the split is unknown.
-    """
+    """Our name of a split; `where` it stands is for the message."""
     if name.strip().lower() not in SPLIT_NAMES:
         raise SatlibError(f"{where}: unknown split {name!r}; write train, dev or test")
     return SPLIT_NAMES[name.strip().lower()]
 
 
 def require_files(paths: Iterable[Path], layout: str) -> None:
-    """Require that all paths exist.
-
-    Raises:
-        SatlibError: paths are missing; the message lists them and the expected layout.
-    """
+    """Require that all paths exist, or raise a SatlibError that lists the missing ones and the expected layout."""
     if missing := [str(path) for path in paths if not path.exists()]:
         raise SatlibError(f"missing: {', '.join(missing)}; expected layout: {layout}")
 
@@ -136,18 +110,11 @@ def assemble(
     locate: Callable[[str], Path],
     require_images: bool,
     home: Path,
-    called: str = "",
+    called: str,
 ) -> CaptionSet:
-    """Make a caption set from captions, splits and image paths.
+    """Make a caption set of captions (the first five of each image), splits and paths by image id.
 
-    Args:
-        name: of the set.
-        captions: image id -> cleaned captions; the first five are kept.
-        splits: image id -> split, in the order of the examples; images without a split are ignored.
-        locate: image id -> path of the image.
-        require_images: raise an error if image files are missing.
-        home: the folder that contains all images.
-        called: the argument of `load` if it is not the name (a path).
+    Images without a split are ignored. `called` is the argument of `load`, for messages.
 
     Raises:
         SatlibError: an image of a split has no caption, no split has an image, or image files are missing.
@@ -156,18 +123,24 @@ def assemble(
         raise SatlibError(f"{name} has no images with captions; data/README.md describes the expected layout")
     if uncaptioned := [image_id for image_id in splits if not captions.get(image_id)]:
         raise SatlibError(f"{name}: {_few(uncaptioned)} in a split but without captions; add captions or remove them")
-    examples = tuple(
-        Example(image_id, split, tuple(captions[image_id][:MAX_REFERENCES]), locate(image_id))
-        for split in SPLITS
-        for image_id, own in splits.items()
-        if own == split
-    )
+    examples = examples_of(captions, splits, locate)
     if require_images and (missing := absent(examples)):
         raise SatlibError(
             f"{name}: {_few([example.image_id for example in missing])} listed but missing from {home}; "
-            f"add the files, or list all missing images with: satlib data check {called or name}"
+            f"add the files, or list all missing images with: satlib data check {called}"
         )
     return CaptionSet(name, examples, home=home.resolve())
+
+
+def examples_of(
+    captions: Mapping[str, Sequence[str]], splits: Mapping[str, str], locate: Callable[[str], Path | None]
+) -> tuple[Example, ...]:
+    """The examples, split by split."""
+    ordered = sorted(splits.items(), key=lambda item: SPLITS.index(item[1]))
+    return tuple(
+        Example(image_id, split, tuple(captions[image_id][:MAX_REFERENCES]), locate(image_id))
+        for image_id, split in ordered
+    )
 
 
 def _few(image_ids: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from satlib.data.batches import training_pairs
+from satlib.data.batches import pairs
 from satlib.data.caption_set import SPLITS, Example
 from satlib.data.datasets import load
 from satlib.data.features import read_ahead
@@ -21,23 +21,14 @@ _LONGEST = DataConfig().max_length
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `check`.
+    """The result of `check`."""
 
-    Attributes:
-        title: the name of the caption set, and the folder that contains its images.
-        splits: name -> a row of statistics, for the splits that have images.
-        vocabulary: K, the vocabulary size of the training captions, special words included; 0 without a training split.
-        opened: the number of images that were opened (or drawn).
-        problems: one line for each image that is missing or cannot be read.
-        lacking: the splits that training needs and that have no caption which it can use.
-    """
-
-    title: str
-    splits: dict[str, dict[str, Any]]
-    vocabulary: int
-    opened: int
-    problems: list[str]
-    lacking: list[str]
+    title: str  # the name of the caption set, and the folder that contains its images
+    splits: dict[str, dict[str, Any]]  # a row of statistics for each split that has images
+    vocabulary: int  # K, of the training captions, special words included; 0 without a training split
+    opened: int  # the number of images that were opened (or drawn)
+    problems: list[str]  # one line for each image that is missing or cannot be read
+    lacking: list[str]  # the splits that training needs and that have no caption which it can use
 
     @property
     def ok(self) -> bool:
@@ -100,5 +91,13 @@ def _statistics(examples: tuple[Example, ...], split: str, vocabulary: Vocabular
         "words (mean)": f"{min(lengths)}-{max(lengths)} ({sum(lengths) / len(lengths):.1f})",
         "known words": f"{sum(word in (vocabulary or ()) for word in distinct) / len(distinct):.1%}",
         "running": f"{sum(known) / len(known):.2%}",
-        "usable": sum(1 for _ in training_pairs(examples, vocabulary, _LONGEST)) if vocabulary else len(captions),
+        "usable": _usable(examples, vocabulary),
     }
+
+
+def _usable(examples: tuple[Example, ...], vocabulary: Vocabulary | None) -> int:
+    """How many captions training takes."""
+    try:
+        return len(pairs(examples, vocabulary, _LONGEST)) if vocabulary else 0
+    except SatlibError:
+        return 0

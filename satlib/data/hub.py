@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from satlib.data import images
-from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example
+from satlib.data.caption_set import CaptionSet, Example, examples_of
 from satlib.data.folder import Row, gather, text_of
 from satlib.errors import SatlibError
 
@@ -59,13 +59,7 @@ def load(place: str) -> CaptionSet:
         table, index, column = place_of[example.image_id]
         return images.decode(_bytes(table[index][column]), f"{place}, {example.image_id}")
 
-    examples = [
-        Example(image_id, split, tuple(captions[image_id][:MAX_REFERENCES]))
-        for split in SPLITS
-        for image_id, own in splits.items()
-        if own == split
-    ]
-    return CaptionSet(Path(name).stem, tuple(examples), photo)
+    return CaptionSet(Path(name).stem, examples_of(captions, splits, lambda _: None), photo)
 
 
 def _image_column(features: dict[str, Any], place: str) -> str:

@@ -13,12 +13,14 @@ positions: a caption has to assign them to the right object, while the clutter h
     True
 """
 
-import functools
 import hashlib
 import math
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 from numpy.random import RandomState
@@ -48,25 +50,10 @@ class Thing:
     centre: tuple[float, float]
     diameter: float
 
-    @property
-    def shape(self) -> str:
-        """Its shape, one of `SHAPES`."""
-        return self.kind.shape
-
-    @property
-    def colour(self) -> str:
-        """Its colour, one of `COLOURS`."""
-        return self.kind.colour
-
-    @property
-    def texture(self) -> str:
-        """Its texture, one of `TEXTURES`."""
-        return self.kind.texture
-
-    @property
-    def size(self) -> str:
-        """Its size, one of `SIZES`: "small" or "big"."""
-        return self.kind.size
+    size = property(attrgetter("kind.size"))
+    colour = property(attrgetter("kind.colour"))
+    shape = property(attrgetter("kind.shape"))
+    texture = property(attrgetter("kind.texture"))
 
     @property
     def box(self) -> tuple[float, float, float, float]:
@@ -77,19 +64,13 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """A scene before it is drawn.
-
-    Attributes:
-        objects: the two named objects; the second is painted last and may cover the first.
-        relation: of the first object to the second.
-        captions: five raw captions.
-    """
+    """A scene before it is drawn."""
 
     image_id: str
     seed: int
-    objects: tuple[Thing, Thing]
-    relation: str
-    captions: tuple[str, ...]
+    objects: tuple[Thing, Thing]  # the second is painted last and may cover the first
+    relation: str  # of the first object to the second
+    captions: tuple[str, ...]  # five raw captions
 
     @property
     def meaning(self) -> Meaning:
@@ -106,16 +87,13 @@ class Scene:
             paint.twig(canvas, random, _anywhere(random))
         for _ in range(between(random, *paint.SPECKS)):
             paint.speck(canvas, random, _anywhere(random))
-        full_sizes = [
-            paint.named_object(
-                canvas, random, number, thing.centre, thing.diameter, thing.shape, thing.colour, thing.texture
-            )
-            for number, thing in enumerate(self.objects)
-        ]
+        full_sizes = []  # of each object, in pixels, where nothing is in front of it
+        for number, thing in enumerate(self.objects):
+            paint.named_object(canvas, random, number, thing.centre, thing.diameter, thing.kind)
+            full_sizes.append(int(np.count_nonzero(canvas.owner == number)))
         for _ in range(between(random, *paint.OCCLUDERS)):
-            thing = self.objects[between(random, 0, 1)]
-            canvas = _occlude(canvas, random, thing, full_sizes)
-        return canvas.picture(), np.stack([canvas.owner == number for number in range(len(self.objects))])
+            canvas = _occlude(canvas, random, self.objects[between(random, 0, 1)], full_sizes)
+        return canvas.picture(), np.stack([canvas.owner == number for number in (0, 1)])
 
     def photo(self) -> Image.Image:
         """The RGB image, 224x224."""
@@ -128,15 +106,9 @@ class Scene:
 
 
 def scene(image_id: str, seed: int = 0) -> Scene:
-    """The scene with an image id such as "train-000123"; a different `seed` gives different scenes for the same ids.
-
-    Raises:
-        SatlibError: the image id is invalid, or the seed is negative.
-    """
+    """The scene with an image id such as "train-000123"; a different `seed` gives different scenes for the same ids."""
     if not re.fullmatch(rf"({'|'.join(SPLITS)})-[0-9]{{6}}", image_id):
         raise SatlibError(f"unknown scene {image_id!r}; an image id is a split and six digits, such as train-000123")
-    if seed < 0:
-        raise SatlibError(f"the seed of the scenes must be 0 or positive, not {seed}")
     random = _random(seed, image_id, "layout")
     kinds = _kinds(random)
     relation = pick(random, grammar.RELATIONS)
@@ -157,10 +129,6 @@ def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
 
     A noun phrase is assigned to the object for which more of its words are true, or to neither object in a tie. Only its true
     words ("small", "red", "star", "striped", "stripes") get the index. Articles, pronouns, verbs and relations get None.
-
-    Args:
-        words: the words of any caption, from the data set or generated.
-        scene: the scene that it describes.
     """
     objects: list[int | None] = [None] * len(words)
     for phrase in grammar.phrases(words):
@@ -177,21 +145,13 @@ def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
 
 
 def load(train: int = 4000, dev: int = 500, test: int = 500, seed: int = 0) -> CaptionSet:
-    """The data set with this many scenes per split; each scene is drawn when its photo is requested.
-
-    Raises:
-        SatlibError: a number of scenes is negative or above 1,000,000, or the seed is negative.
-    """
-    examples = []
-    for split, count in zip(SPLITS, (train, dev, test), strict=True):
-        if not 0 <= count <= 1_000_000:
-            raise SatlibError(f"the number of {split} scenes must be from 0 to 1,000,000, not {count}")
-        for index in range(count):
-            image_id = f"{split}-{index:06d}"
-            examples.append(
-                Example(image_id=image_id, split=split, references=scene(image_id, seed).captions, path=None)
-            )
-    return CaptionSet(name="scenes", examples=tuple(examples), draw=functools.partial(_draw, seed=seed))
+    """The data set with this many scenes per split; each scene is drawn when its photo is requested."""
+    examples = [
+        Example(image_id, split, scene(image_id, seed).captions)
+        for split, count in zip(SPLITS, (train, dev, test), strict=True)
+        for image_id in (f"{split}-{index:06d}" for index in range(count))
+    ]
+    return CaptionSet("scenes", tuple(examples), partial(_draw, seed=seed))
 
 
 def _draw(example: Example, seed: int) -> Image.Image:
@@ -238,13 +198,10 @@ def _anywhere(random: RandomState) -> tuple[float, float]:
 
 
 def _occlude(canvas: paint.Canvas, random: RandomState, thing: Thing, full_sizes: Sequence[int]) -> paint.Canvas:
-    """The canvas with a grey shape or a twig in front of an object, or unchanged if too little of an object would stay visible.
-
-    full_sizes: the number of pixels of each object before occlusion.
-    """
+    """The canvas with a grey shape or a twig in front of an object, or unchanged if too little of an object would stay visible."""
     angle, away = random.uniform(0, 2 * math.pi), thing.diameter / 2 * random.uniform(0.5, 1.1)
     centre = (thing.centre[0] + round(math.cos(angle), 6) * away, thing.centre[1] + round(math.sin(angle), 6) * away)
-    tried = canvas.copy()
+    tried = deepcopy(canvas)
     if random.random_sample() < 0.5:
         paint.grey_shape(tried, random, centre, thing.diameter * random.uniform(0.4, 0.7))
     else:

@@ -12,7 +12,7 @@ a model got partly wrong, so a word's attention map can still be compared with t
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -60,14 +60,11 @@ _VERBS = {
 
 @dataclass(frozen=True)
 class Frame:
-    """A sentence template with placeholders for the first object X, the second object Y and their relation.
-
-    `of_second` gives the direction of the relation: of X to Y ("X above Y"), or of Y to X ("X with Y above it").
-    """
+    """A sentence template with placeholders for the first object X, the second object Y and their relation."""
 
     text: str
     weight: int
-    of_second: bool = False
+    of_second: bool = False  # the relation is that of Y to X ("X with Y above it"), not of X to Y ("X above Y")
     definite: bool = False  # the article may be "the"
     bare: bool = False  # the first article may be omitted, as is common in captions
     simple_first: bool = False  # no "with stripes" after X, because "with" or "and" follows
@@ -91,6 +88,7 @@ FRAMES = (
     Frame("X has Y {to_it}", 1, of_second=True),
     Frame("X and, {to_it}, Y", 1, of_second=True, simple_first=True),
 )
+_WEIGHTED = [frame for frame in FRAMES for _ in range(frame.weight)]
 
 
 @dataclass(frozen=True)
@@ -121,11 +119,11 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A noun phrase: words[start:stop], and for each descriptive word its (attribute, value)."""
+    """A noun phrase: words[start:stop]."""
 
     start: int
     stop: int
-    attributes: Mapping[int, tuple[str, str]]  # index of the word -> ("colour", "red")
+    attributes: Mapping[int, tuple[str, str]]  # index of a descriptive word -> ("colour", "red")
 
     @property
     def kind(self) -> Kind | None:
@@ -140,9 +138,8 @@ class Phrase:
 
 def caption(random: RandomState, meaning: Meaning) -> str:
     """A random sentence that expresses `meaning` in at most `LONGEST` words."""
-    weights = [frame.weight for frame in FRAMES]
     while True:
-        frame = FRAMES[_weighted(random, weights)]
+        frame = pick(random, _WEIGHTED)
         x, relation, y = meaning.first, meaning.relation, meaning.second
         # Captions name the upper or left object first, unless the first words say otherwise: "Below a ...". So the model
         # knows which object comes first before the first noun, which it needs if its attention lags one word behind.
@@ -201,21 +198,7 @@ def _synonym(random: RandomState, words: Sequence[str]) -> str:
     return words[0] if random.random_sample() < 0.4 else pick(random, words)
 
 
-def _weighted(random: RandomState, weights: Sequence[int]) -> int:
-    left = random.random_sample() * sum(weights)
-    for index, weight in enumerate(weights):
-        left -= weight
-        if left < 0:
-            return index
-    return len(weights) - 1
-
-
 # --- Reading ---------------------------------------------------------------------------------------------------------
-
-
-def split(text: str | Sequence[str]) -> list[str]:
-    """The words of a caption; a sequence of words is returned as a list."""
-    return tokenise(text) if isinstance(text, str) else list(text)
 
 
 def phrases(words: Sequence[str]) -> list[Phrase]:
@@ -252,7 +235,7 @@ def parse(text: str | Sequence[str]) -> Meaning | None:
 
     text: the caption, or its words in lower case. "a above b" and "b below a" have the same meaning.
     """
-    words = split(text)
+    words = tokenise(text) if isinstance(text, str) else list(text)
     noun_phrases = phrases(words)
     if len(noun_phrases) != 2:
         return None
@@ -274,21 +257,18 @@ def _lexicon() -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
     return describing, {word: ("texture", texture) for texture, words in _AFTER_NOUN.items() for word in words}
 
 
-def sentences() -> Iterator[tuple[str, str]]:
-    """Yield every sentence of the grammar, with X and Y for the objects, and the relation of X to Y."""
+@lru_cache
+def _skeletons() -> dict[tuple[str, ...], str]:
+    """The words of every sentence of the grammar, with X and Y for the objects -> the relation of X to Y."""
+    relations = {}
     for frame in FRAMES:
         for relation in RELATIONS:
             slots = {"relation": _RELATION[relation], "to_it": _RELATION_TO_IT[relation], "verb": _VERBS[relation]}
             texts = {frame.text}
             for slot, synonyms in slots.items():
                 texts = {text.replace(f"{{{slot}}}", word) for text in texts for word in synonyms}
-            for text in sorted(texts):
-                yield text, INVERSE[relation] if frame.of_second else relation
-
-
-@lru_cache
-def _skeletons() -> dict[tuple[str, ...], str]:
-    return {
-        tuple(word if word in "XY" else word.lower() for word in re.findall(r"\w+", text)): relation
-        for text, relation in sentences()
-    }
+            for text in texts:
+                words = tuple(word if word in "XY" else word.lower() for word in re.findall(r"\w+", text))
+                of_first = INVERSE[relation] if frame.of_second else relation
+                assert relations.setdefault(words, of_first) == of_first, text
+    return relations

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import RandomState
 from PIL import Image
 
-from satlib.data.scenes_grammar import between, pick
+from satlib.data.scenes_grammar import Kind, between, pick
 
 SIDE = 224  # pixels
 RGB = {
@@ -37,6 +37,8 @@ _STEPS = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE  # pixel centres, 0..1
 _SIN36, _COS36, _HALF_ROOT = 0.587785, 0.809017, 0.707107
 
 Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]  # x, y in units of half the size, y down -> signed distance
+Part = tuple[slice, slice]  # rows and columns of a canvas
+NOBODY = -1
 
 
 class Canvas:
@@ -47,37 +49,38 @@ class Canvas:
 
     def __init__(self, pixels: np.ndarray) -> None:
         self.pixels = pixels
-        self.owner = np.full((SIDE, SIDE), -1, dtype=np.int8)
+        self.owner = np.full((SIDE, SIDE), NOBODY, dtype=np.int8)
 
-    def copy(self) -> "Canvas":
-        """An independent copy of the canvas."""
-        twin = Canvas(self.pixels.copy())
-        twin.owner = self.owner.copy()
-        return twin
+    def blend(self, part: Part, colour: np.ndarray, cover: np.ndarray, owner: int | None = NOBODY) -> None:
+        """Blend a colour, (3, 1, 1) or (3, h, w), into a part of the canvas; `cover` (h, w) is its opacity, 0..1.
 
-    def window(self, centre: tuple[float, float], reach: float) -> tuple[tuple[slice, slice], np.ndarray, np.ndarray]:
-        """The slices of the canvas within `reach` pixels of `centre`, and x (1, w) and y (h, 1) relative to the centre."""
-        (left, right), (top, bottom) = (
-            (max(0, math.floor(at - reach)), max(0, min(SIDE, math.ceil(at + reach)))) for at in centre
-        )
-        x = np.arange(left, right, dtype=np.float32) + (0.5 - centre[0])
-        y = np.arange(top, bottom, dtype=np.float32) + (0.5 - centre[1])
-        return (slice(top, bottom), slice(left, right)), x[None, :], y[:, None]
-
-    def blend(self, part: tuple[slice, slice], colour: np.ndarray, cover: np.ndarray) -> None:
-        """Blend a colour, (3, 1, 1) or (3, h, w), into a part of the canvas; `cover` (h, w) is its opacity, 0..1."""
+        The covered pixels belong to `owner` from then on; None leaves them to whom they belong.
+        """
         under = self.pixels[:, part[0], part[1]]
         under += cover * (colour - under)
-
-    def hide(self, part: tuple[slice, slice], colour: np.ndarray, cover: np.ndarray) -> None:
-        """Like `blend`, for clutter: the covered pixels no longer belong to an object."""
-        self.blend(part, colour, cover)
-        self.owner[part][cover > 0.5] = -1
+        if owner is not None:
+            self.owner[part][cover > 0.5] = owner
 
     def picture(self) -> Image.Image:
         """The finished RGB image."""
         levels = (np.clip(self.pixels, 0, 1) * 255 + 0.5).astype(np.uint8)
         return Image.merge("RGB", [Image.fromarray(channel) for channel in levels])
+
+
+def _window(centre: tuple[float, float], reach: float) -> tuple[Part, np.ndarray, np.ndarray]:
+    """The slices of the canvas within `reach` pixels of `centre`, and x (1, w) and y (h, 1) relative to the centre."""
+    (left, right), (top, bottom) = (
+        (max(0, math.floor(at - reach)), max(0, min(SIDE, math.ceil(at + reach)))) for at in centre
+    )
+    x = np.arange(left, right, dtype=np.float32) + (0.5 - centre[0])
+    y = np.arange(top, bottom, dtype=np.float32) + (0.5 - centre[1])
+    return (slice(top, bottom), slice(left, right)), x[None, :], y[:, None]
+
+
+def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates along axes that are turned by an angle."""
+    cos, sin = round(math.cos(angle), 6), round(math.sin(angle), 6)
+    return cos * x + sin * y, cos * y - sin * x
 
 
 def _colour(rgb: tuple[float, float, float], light: float = 1) -> np.ndarray:
@@ -128,48 +131,28 @@ OUTLINES: dict[str, Outline] = {"circle": circle, "square": square, "triangle": 
 
 
 def named_object(
-    canvas: Canvas,
-    random: RandomState,
-    number: int,
-    centre: tuple[float, float],
-    size: float,
-    shape: str,
-    colour: str,
-    texture: str,
-) -> int:
-    """Paint a named object, `size` pixels across, with a soft shadow, a darker outline and its texture in white.
-
-    Returns its number of pixels.
-    """
-    half = size / 2
+    canvas: Canvas, random: RandomState, number: int, centre: tuple[float, float], size: float, kind: Kind
+) -> None:
+    """Paint a named object, `size` pixels across, with a soft shadow, a darker outline and its texture in white."""
+    half, outline = size / 2, OUTLINES[kind.shape]
     jitter, tilt, turn = random.uniform(0.94, 1.06), random.uniform(-0.16, 0.16), between(random, 0, 3)
-    base = _colour(RGB[colour], jitter)
-    part, x, y, distance = _outline(canvas, centre, half, tilt, OUTLINES[shape], offset=(3.0, 4.0))
-    canvas.blend(part, _colour((0, 0, 0)), np.clip(0.5 - distance / 5, 0, 1) * 0.22)
-    part, x, y, distance = _outline(canvas, centre, half, tilt, OUTLINES[shape])
+    base = _colour(RGB[kind.colour], jitter)
+    part, _, _, distance = _outline((centre[0] + 3, centre[1] + 4), half, tilt, outline)
+    canvas.blend(part, _colour((0, 0, 0)), np.clip(0.5 - distance / 5, 0, 1) * 0.22, None)
+    part, x, y, distance = _outline(centre, half, tilt, outline)
     paint = base * (1 - y * (0.05 / half))  # slightly brighter at the top
-    if texture != "plain":
-        paint += _texture(texture, x, y, half, turn) * (_colour(WHITE) - paint)
+    if kind.texture != "plain":
+        paint += _texture(kind.texture, x, y, half, turn) * (_colour(WHITE) - paint)
     paint += np.clip(distance + (OUTLINE + 0.5), 0, 1) * (base * 0.6 - paint)
-    cover = np.clip(0.5 - distance, 0, 1)
-    canvas.blend(part, paint, cover)
-    inside = cover > 0.5
-    canvas.owner[part][inside] = number
-    return int(np.count_nonzero(inside))
+    canvas.blend(part, paint, np.clip(0.5 - distance, 0, 1), number)
 
 
 def _outline(
-    canvas: Canvas,
-    centre: tuple[float, float],
-    half: float,
-    tilt: float,
-    outline: Outline,
-    offset: tuple[float, float] = (0, 0),
-) -> tuple[tuple[slice, slice], np.ndarray, np.ndarray, np.ndarray]:
+    centre: tuple[float, float], half: float, tilt: float, outline: Outline
+) -> tuple[Part, np.ndarray, np.ndarray, np.ndarray]:
     """The window, the tilted coordinates of the shape in pixels, and the signed distance in pixels, each (h, w)."""
-    part, x, y = canvas.window((centre[0] + offset[0], centre[1] + offset[1]), half * 1.25 + 4)
-    cos, sin = round(math.cos(tilt), 6), round(math.sin(tilt), 6)
-    x, y = cos * x + sin * y, cos * y - sin * x
+    part, x, y = _window(centre, half * 1.25 + 4)
+    x, y = _turned(x, y, tilt)
     return part, x, y, outline(x / half, y / half) * half
 
 
@@ -188,27 +171,26 @@ def grey_shape(canvas: Canvas, random: RandomState, centre: tuple[float, float],
     """A grey shape: clutter, never named; the pixels that it covers no longer belong to an object."""
     outline, tilt = OUTLINES[pick(random, tuple(OUTLINES))], random.uniform(-0.8, 0.8)
     grey = _colour((1, 0.99, 0.97), random.uniform(0.35, 0.8))
-    part, _, _, distance = _outline(canvas, centre, size / 2, tilt, outline)
+    part, _, _, distance = _outline(centre, size / 2, tilt, outline)
     rim = np.clip(distance + 2, 0, 1)
-    canvas.hide(part, grey * (1 - 0.25 * rim), np.clip(0.5 - distance, 0, 1))
+    canvas.blend(part, grey * (1 - 0.25 * rim), np.clip(0.5 - distance, 0, 1))
 
 
 def twig(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> None:
     """A thin brown line, 30 to 110 pixels long."""
     half, thick, angle = random.uniform(15, 55), random.uniform(1.0, 2.2), random.uniform(0, math.pi)
     brown = _colour((0.42, 0.33, 0.25), random.uniform(0.7, 1.3))
-    part, x, y = canvas.window(centre, half + 4)
-    cos, sin = round(math.cos(angle), 6), round(math.sin(angle), 6)
-    along, across = cos * x + sin * y, cos * y - sin * x
+    part, x, y = _window(centre, half + 4)
+    along, across = _turned(x, y, angle)
     beyond = np.maximum(np.abs(along) - half, 0)
-    canvas.hide(part, brown, np.clip((thick + 0.5) - np.sqrt(beyond * beyond + across * across), 0, 1))
+    canvas.blend(part, brown, np.clip((thick + 0.5) - np.sqrt(beyond * beyond + across * across), 0, 1))
 
 
 def speck(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> None:
     """A dot of any colour, at most 6 pixels across and therefore too small to be named."""
     colour, radius = _colour(pick(random, tuple(RGB.values()))), random.uniform(1.2, 3)
-    part, x, y = canvas.window(centre, radius + 1)
-    canvas.hide(part, colour, np.clip((radius + 0.5) - np.sqrt(x * x + y * y), 0, 1))
+    part, x, y = _window(centre, radius + 1)
+    canvas.blend(part, colour, np.clip((radius + 0.5) - np.sqrt(x * x + y * y), 0, 1))
 
 
 # --- Backgrounds: pixels (3, 224, 224), pale or dark, never saturated ------------------------------------------------
@@ -219,15 +201,12 @@ def background(random: RandomState) -> np.ndarray:
     dark = random.random_sample() < 0.15
     value = random.uniform(0.28, 0.42) if dark else random.uniform(0.78, 0.97)
     hue, other_hue = random.random_sample(), random.uniform(0, 0.3)
-    one = _muted(hue, random.uniform(0.03, 0.2), value)
-    two = _muted((hue + other_hue) % 1, random.uniform(0.03, 0.2), value - random.uniform(0.05, 0.14))
+    one = _colour(colorsys.hsv_to_rgb(hue, random.uniform(0.03, 0.2), value))
+    saturation, darker = random.uniform(0.03, 0.2), random.uniform(0.05, 0.14)
+    two = _colour(colorsys.hsv_to_rgb((hue + other_hue) % 1, saturation, value - darker))
     mix = pick(random, (_gradient, _mist, _horizon, _tiles, _hills))(random)
     grain = np.frombuffer(random.bytes(SIDE * SIDE), dtype=np.uint8).reshape(SIDE, SIDE).astype(np.float32)
     return one + mix * (two - one) + (grain - 127.5) * (random.uniform(0.01, 0.06) / 255)
-
-
-def _muted(hue: float, saturation: float, value: float) -> np.ndarray:
-    return _colour(colorsys.hsv_to_rgb(hue, saturation, value))
 
 
 def _gradient(random: RandomState) -> np.ndarray:

@@ -9,15 +9,13 @@ import regex
 
 from satlib.errors import SatlibError
 from satlib.files.atomic import write_json
-from satlib.files.reading import read_json
 
 END, UNKNOWN = 0, 1
 PAD = -1  # no word: after the end mark, where captions of several lengths share a batch
 SPECIALS = ("<end>", "<unknown>")
 
-# Words end at Unicode word boundaries (UAX 29, by the Word_Break property), with a few changes for captions: "_", ":" and "."
-# never join ("3 p.m." is three words), but hyphens do, and so do number signs that are not digits ("m²"). Marks and joiners
-# belong to the letter before them (rule WB4).
+# Words end at Unicode word boundaries (UAX 29, by the Word_Break property), except that "_", ":" and "." never join ("3 p.m." is
+# three words), but hyphens and number signs ("m²") do. Marks and joiners belong to the letter before them (rule WB4).
 _MARKS = r"[\p{WB=Extend}\p{WB=ZWJ}]*+"
 _LETTER = r"[\p{WB=ALetter}\p{WB=Hebrew_Letter}\p{WB=Numeric}\p{No}]"
 # The Catalan middle dot ("col·lega") and the quotation mark in Hebrew abbreviations (WB7b) also join.
@@ -25,9 +23,8 @@ _JOINER = r"(?:[-']|(?<=l)·(?=l)|(?<=\p{WB=Hebrew_Letter})[\"״](?=\p{WB=Hebrew
 _RUN = rf"(?:{_LETTER}{_MARKS})++"
 # A separate clitic ("dog 's") is also a word.
 _WORD = rf"{_RUN}(?:{_JOINER}{_RUN})*+|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b"
-# Every other letter belongs to a script without spaces between words (Han, kana, Thai, Lao, Khmer, Burmese) and is a token:
-# a grapheme cluster as in Unicode 15.0, with the Thai and Lao vowel AM and the Burmese signs that it leaves out. The library's
-# \X follows later versions of Unicode, which also join Khmer subscripts, so tokens would depend on the installed version.
+# Every other letter belongs to a script without spaces between words (Han, kana, Thai, Lao, Khmer, Burmese) and is a token with
+# its marks and the Thai and Lao vowel AM. (The library's own \X depends on the installed version of Unicode.)
 _CLUSTER = rf"[\p{{L}}\p{{N}}]{_MARKS}(?:[\u0e33\u0eb3]{_MARKS})?"
 _TOKEN = regex.compile(rf"{_WORD}|{_CLUSTER}")
 _CHARACTER = regex.compile(rf"(?!{_LETTER})[\p{{L}}\p{{N}}]")
@@ -35,18 +32,14 @@ _INVISIBLE = regex.compile(r"\p{WB=Format}+")
 
 
 def normalise(text: str) -> str:
-    """Normalise spellings that look the same: composed accents (NFC), no invisible marks (soft hyphens, directions).
-
-    The joiners of Indic scripts and Persian (ZWJ, ZWNJ) stay, because they change the text that is read.
-    """
+    """Normalise spellings that look the same: composed accents (NFC), no invisible marks (soft hyphens, directions)."""
     return unicodedata.normalize("NFC", text if text.isascii() else _INVISIBLE.sub("", text))
 
 
 def tokenise(caption: str) -> list[str]:
     """The words of a caption in lower case, without punctuation; a script without spaces gives one token per character.
 
-    Those scripts are split into characters and not into dictionary words because word segmenters disagree with each other and
-    split unknown words wrongly without a warning. Lower case is Unicode's, whatever the language: Turkish "I" becomes "i".
+    Characters and not dictionary words, because word segmenters disagree and split unknown words wrongly without a warning.
 
     >>> tokenise("A dog's T-shirt, (red)!")
     ['a', "dog's", 't-shirt', 'red']
@@ -80,16 +73,11 @@ class Vocabulary:
 
     There is no start token: the first word is predicted from a zero embedding, as in the official code.
 
-    Attributes:
-        words: all words in the order of their ids, special words included.
+    `words` are all words in the order of their ids, special words included.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Make a vocabulary of words in the order of their ids, starting with id 2.
-
-        Raises:
-            SatlibError: there are no words, or a word occurs twice.
-        """
+        """Make a vocabulary of different words in the order of their ids, starting with id 2."""
         if not words or len(set(words)) != len(words):
             raise SatlibError("a vocabulary needs at least one word and no duplicates; build it from training captions")
         self.words = (*SPECIALS, *words)
@@ -142,8 +130,3 @@ class Vocabulary:
     def save(self, path: Path) -> None:
         """Write the words as a JSON list in the order of their ids."""
         write_json(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: Path) -> "Vocabulary":
-        """Read a file written by `save`."""
-        return cls(read_json(path, list[str], "a vocabulary: a JSON list of words"))
