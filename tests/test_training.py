@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import math
 import resource
 from pathlib import Path
