@@ -1,8 +1,4 @@
-"""A caption as one animated picture: the light walks along the sentence, with a frame for each word.
-
-The file is an animated WebP. GitHub, Jupyter and browsers show it as they show a GIF, which has only 256 colours, too few for a
-photograph.
-"""
+"""A caption as one animated picture, a WebP: the light walks along the sentence, with a frame for each word."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,15 +16,7 @@ _LIGHT, _ON_LIGHT = "#ffd34d", "#1b1c1f"  # behind the current word, and the wor
 
 
 def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path, view: str = "whole") -> None:
-    """Write an animated WebP: for each word the photograph lit by its map, above the sentence with the word emphasised.
-
-    Args:
-        photo: RGB; drawn whole, in its own aspect ratio.
-        words: the caption, at least one word, without the end mark.
-        alphas: (C, h, w), one map per word; that of the end mark is not drawn.
-        path: the file.
-        view: how the encoder crops the photograph (`Captioner.view`); the rest stays dark.
-    """
+    """Write, for each word, the photograph lit by its map of alphas (C, h, w), above the sentence with the word emphasised."""
     pixels = overlay.scaled(photo, LONGEST)
     height, width = pixels.shape[:2]
     across = max(width, LONGEST // 2)  # a sentence needs more room than a narrow photograph has

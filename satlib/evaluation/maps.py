@@ -1,15 +1,13 @@
 """Does attention fall on what a word names? Attention maps compared with regions of the picture (section 5.4).
 
-A map alpha (h, w) is upsampled bilinearly to the 224 x 224 pixels of the square that the encoder sees, and compared with the region
-of what its word names: the visible pixels of a drawn object, or the boxes that people drew for a phrase about a photograph.
+A map (h, w) is upsampled bilinearly to the 224 x 224 pixels that the encoder sees, and compared with the region of what its word
+names: the visible pixels of a drawn object, or the boxes that people drew for a phrase about a photograph.
 
     mass      the share of the map in the region ("attention correctness": Liu, Mao, Sha and Yuille, 2017);
-    peak      whether the map's largest pixel, the first of equal ones, is in the region (the pointing game of Zhang et al., 2016,
-              without a tolerance).
+    peak      whether its largest pixel, the first of equal ones, is in the region (the pointing game of Zhang et al., 2016)
 
 Attention is informative if it beats two baselines: one that knows nothing (an even map; the centre of the picture), and the mean of
-the caption's maps, which ignores the word. Upsampling is separable: with U_h (H, h) and U_w (W, w), the interpolation of an axis, a
-map A becomes U_h A U_w^T.
+the caption's maps, which ignores the word.
 """
 
 import math
@@ -69,8 +67,7 @@ class Measurement:
 def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
     """The columns "map entropy" and "map movement" of an evaluation: means over the words of each caption.
 
-    The entropy is in nats (log L for a uniform map). The movement is the total variation distance between the maps of consecutive
-    words (0 to 1), None for a caption with a single map.
+    The entropy is in nats; the movement is the total variation between the maps of consecutive words, None for a single map.
     """
     columns: metrics.Columns = {"map entropy": [], "map movement": []}
     for caption in captions:
@@ -88,10 +85,7 @@ def interpolation(cells: int, pixels: int = SIZE) -> Tensor:
 
 
 def upsample(maps: Tensor) -> Tensor:
-    """Attention maps (..., h, w) as pixels (..., 224, 224), upsampled bilinearly; float64, each sums to 1.
-
-    `overlay.upsample` is the paper's way of drawing a map, which blurs it; this one moves as little of it as possible.
-    """
+    """Attention maps (..., h, w) as pixels (..., 224, 224), float64, each of the sum 1: U_h A U_w^T, where `overlay` also blurs."""
     height, width = maps.shape[-2:]
     pixels = interpolation(height) @ maps.double() @ interpolation(width).T
     return pixels / pixels.sum((-2, -1), keepdim=True)
@@ -127,10 +121,9 @@ def measure(image_id: str, caption: Caption, targets: Sequence[Target], peaked: 
 
 
 def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """The number of words and the means of the measures in percent, of all words and by kind, the most frequent kind first.
+    """The number of words, the means of the measures in percent and their 95 % intervals (bootstrap over images).
 
-    Each group of more than one image also has "intervals", the 95 % interval of each mean (bootstrap over images). A word that names
-    things of two kinds counts in both.
+    They are of all words, and by kind, the most frequent first; a word that names things of two kinds counts in both.
     """
     at = {image_id: row for row, image_id in enumerate(dict.fromkeys(word.image_id for word in measurements))}
     by_kind: dict[str, list[Measurement]] = defaultdict(list)

@@ -1,8 +1,6 @@
 """From attention weights to pixels: a photograph lit by an attention map, as in the paper's figures (section 5.4).
 
-`upsample` is the paper's method. `spread` puts the upsampled map onto the part of the photograph that the encoder saw, and
-`lit` draws the result: the photograph keeps its own colours where attention is highest; elsewhere it loses them and is dimmed, so
-attention is readable without colour vision too.
+The photograph keeps its own colours where attention is highest; elsewhere it loses them and is dimmed.
 """
 
 import numpy as np
@@ -14,18 +12,15 @@ from torch.nn import functional
 from satlib.data.images import seen_box
 
 SIDE = 224  # pixels: side of the square that the encoder sees, and by default the longer side of a drawn photograph
-# Pixels without attention keep this share of their (gamma-coded) value, and so 27 % of their light: less hides what the model
-# ignored, more hides where it looked.
-_DIMMED = 0.55
+_DIMMED = 0.55  # the share of their (gamma-coded) value that pixels without attention keep: 27 % of their light
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue (ITU-R BT.601)
 
 
 def upsample(alphas: Tensor, size: tuple[int, int] = (SIDE, SIDE)) -> Tensor:
     """Upsample attention maps to pixels and smooth them with a Gaussian (section 5.4).
 
-    Each weight of alphas (C, h, w) first fills its cell; the result is (C, H, W), float32. For a 14x14 map and 224x224 pixels the
-    factor is the paper's 2^4 = 16. The standard deviation of the Gaussian is one cell. The map is mirrored at the border, so its
-    mean does not change and a uniform map stays uniform.
+    Each weight of alphas (C, h, w) first fills its cell: (C, H, W), float32; from 14x14 to 224x224 pixels the factor is the paper's
+    2^4 = 16. The standard deviation of the Gaussian is one cell. Mirrored at the border, a uniform map stays uniform.
     """
     height, width = alphas.shape[-2:]
     cells = alphas.detach().float().cpu().unsqueeze(1)
@@ -47,11 +42,7 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
 
 
 def lit(photo: Image.Image, alphas: Tensor, longest: int = SIDE, view: str = "whole") -> np.ndarray:
-    """Draw a photograph lit by each of several attention maps: alphas (C, h, w) -> (C, H, W, 3), uint8.
-
-    Each map is scaled to its own maximum (`strength`): brightness cannot be compared between maps. `longest` is the longer side in
-    pixels; `view` is how the encoder crops the photograph, and what it does not see is drawn as if unattended.
-    """
+    """Draw a photograph, its longer side of `longest` pixels, lit by each of several maps: (C, h, w) -> (C, H, W, 3), uint8."""
     pixels = scaled(photo, longest)
     return np.stack([light(pixels, alpha) for alpha in spread(photo.size, alphas, pixels.shape[:2], view).numpy()])
 
@@ -64,14 +55,7 @@ def scaled(photo: Image.Image, longest: int = SIDE) -> np.ndarray:
 
 
 def spread(photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: str = "whole") -> Tensor:
-    """Upsample attention maps (C, h, w) onto the part of the photograph that the encoder saw: (C, H, W), 0 elsewhere.
-
-    Args:
-        photo: (width, height) of the photograph.
-        alphas: the maps.
-        size: (H, W) of the photograph as it is drawn.
-        view: how the encoder crops the photograph (`images.square`).
-    """
+    """Upsample maps (C, h, w) onto the part of a photograph (width, height) that the encoder saw, drawn as (H, W): (C, H, W)."""
     left, top, right, bottom = seen_box(photo, view)
     columns, rows = size[1] / photo[0], size[0] / photo[1]
     top, bottom = _pixels(top * rows, bottom * rows, size[0])
@@ -88,10 +72,7 @@ def _pixels(begin: float, end: float, size: int) -> tuple[int, int]:
 
 
 def strength(alpha: np.ndarray) -> np.ndarray:
-    """A map (H, W) divided by its own maximum: 0 to 1.
-
-    The minimum is not subtracted: a nearly even map stays near 1 everywhere, and small differences are not exaggerated.
-    """
+    """A map (H, W) divided by its own maximum, 0 to 1; its minimum is not subtracted, so a nearly even map stays near 1."""
     return (alpha / max(float(alpha.max()), 1e-12)).clip(0, 1)
 
 

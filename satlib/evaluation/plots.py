@@ -1,8 +1,4 @@
-"""Figures of attention (section 5.4), and of training runs: for the screen, a notebook or a PNG file.
-
-Figures are matplotlib objects made without pyplot: no window, no global state, and the same input gives the same bytes. Lines
-differ by marker and dash as well as by colour, so figures are readable without colour vision.
-"""
+"""Figures of attention (section 5.4) and of training runs, made without pyplot: the same input gives the same bytes."""
 
 import io
 import math
@@ -87,16 +83,9 @@ def attention_figure(
 ) -> Figure:
     """Draw the photograph, then for each word the photograph in its own colours where alpha is high, dimmed where it is low.
 
-    Each map is scaled to its own maximum: a uniform map lights the whole photograph, and brightness cannot be compared
-    between maps. A thin line encloses what has at least half of the maximum: it shows on dark photographs too.
-
-    Args:
-        photo: RGB; drawn whole, in its own aspect ratio.
-        words: the caption, without the end mark.
-        alphas: (C, h, w), one map per word; a further map belongs to the end mark.
-        betas: (C,), the gate, printed below each map.
-        path: also write the figure there as a PNG file.
-        view: how the encoder crops the photograph (`Captioner.view`); the rest stays dark.
+    Each map of alphas (C, h, w) is scaled to its own maximum: a uniform map lights the whole photograph. A map more than there are
+    words belongs to the end mark. A thin line encloses what has at least half of the maximum. The gate betas (C,) is printed below
+    each map. `view` is how the encoder crops the photograph (`Captioner.view`); the rest stays dark. `path` is of a PNG file.
     """
     panels = _panels(photo, "", words, alphas, betas, view)
     columns = _columns(len(panels))
@@ -109,14 +98,7 @@ def compare_figure(
     path: Path | None = None,
     views: Sequence[str] = (),
 ) -> Figure:
-    """Draw several captions of one photograph below each other, for example those of several models.
-
-    Args:
-        photo: RGB; drawn whole, in its own aspect ratio.
-        captions: (label, words, alphas (C, h, w)) for each caption; the label stands above the photograph of its row.
-        path: also write the figure there as a PNG file.
-        views: how each caption's encoder crops the photograph (`Captioner.view`); by default "whole" for all.
-    """
+    """Draw several captions of one photograph below each other, (label, words, alphas (C, h, w)) each, as `attention_figure` does."""
     rows: list[list[Panel | None]] = []
     columns = 1 + _columns(max(len(alphas) for _, _, alphas in captions), _COLUMNS - 1)
     for (label, words, alphas), view in zip(captions, views or ["whole"] * len(captions), strict=True):
@@ -183,10 +165,7 @@ def _draw(axis: Axes, title: str, pixels: np.ndarray, alpha: np.ndarray | None, 
 
 
 def ground_figure(summary: Mapping[str, Any]) -> Figure:
-    """Draw `maps.summary`: peak and mass, for all words and for each kind.
-
-    A dot marks the word's own map, a diamond the mean map of its caption, which ignores the word, and a tick the other baseline.
-    """
+    """Draw `maps.summary`: peak and mass of the word's map and of both baselines, for all words and for each kind."""
     groups = {"all words": summary["all"], **summary["by kind"]}
     figure = NotebookFigure(figsize=(9.6, 1.3 + 0.36 * len(groups)), layout="constrained")
     panels = (
@@ -224,11 +203,8 @@ def ground_figure(summary: Mapping[str, Any]) -> Figure:
 def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw the learning curves: train and dev NLL on the left, BLEU-4 of generated dev captions on the right.
 
-    Both panels mark the epoch whose weights were kept (if the log does not say which, the one with the highest BLEU-4, the
-    first of equals) and the epoch with the lowest dev NLL: late in training the two diverge (section 4.3).
-
-    Args:
-        log: the lines of log.jsonl; those with "event": "epoch" are drawn.
+    Both panels mark the epoch whose weights were kept (if the log does not say which, the one with the highest BLEU-4) and the
+    epoch with the lowest dev NLL: late in training the two diverge (section 4.3). `log` has the lines of log.jsonl.
     """
     epochs = [line for line in log if line.get("event", "epoch") == "epoch"]
     numbers = [line["epoch"] for line in epochs]
