@@ -53,18 +53,10 @@ class BoxTargets:
         view: str = "whole",
         weight: float = 1.0,
     ) -> None:
-        """Look up the phrases of every caption of the examples.
-
-        Args:
-            entities: the annotations.
-            examples: the training images.
-            vocabulary: that the batches' captions are encoded with.
-            grid: (h, w) of the encoder.
-            view: the encoder's view of a photograph.
-            weight: of `box_loss` in the loss (`satlib.model.objective`).
+        """Look up the phrases of every caption of the examples; `grid` is the encoder's (h, w).
 
         Raises:
-            SatlibError: no phrase of these captions has boxes, or a file of the annotations is damaged.
+            SatlibError: no phrase of these captions has boxes.
         """
         self._grid, self.weight = grid, weight
         self._covers: dict[_Boxes, Tensor] = {}

@@ -53,12 +53,8 @@ class Consensus:
         """Count the n-grams in the references of all images whose captions will be rewarded.
 
         Raises:
-            SatlibError: there are fewer than two samples, and so no baseline; or all weights of the reward are 0.
+            SatlibError: all weights of the reward are 0.
         """
-        if config.samples < 2:
-            raise SatlibError(
-                f"reward.samples must be at least 2, not {config.samples}: each sample's baseline is the mean reward of the others"
-            )
         if not config.cider + config.bleu1 + config.bleu4 > 0:
             raise SatlibError("all weights of the reward are 0: set reward.cider, reward.bleu1 or reward.bleu4 above 0")
         self.config = config
@@ -79,12 +75,12 @@ class Consensus:
             reward += self.config.bleu1 * bleu1 + self.config.bleu4 * bleu4
         return reward
 
-    def of(self, image_ids: Sequence[str], made: Rollout) -> Tensor:
-        """The rewards of the captions that were made for B images (B N,), N side by side for each, on their device."""
-        each = len(made.words) // len(image_ids)
-        names = [name for name in image_ids for _ in range(each)]
-        rows = zip(names, made.words.tolist(), made.lengths.tolist(), strict=True)
-        return torch.tensor([self(key, words[:length]) for key, words, length in rows], device=made.words.device)
+    def of_rollout(self, image_ids: Sequence[str], captions: Rollout) -> Tensor:
+        """The rewards of captions sampled for B images (B N,), N side by side for each, on their device."""
+        samples = len(captions.words) // len(image_ids)
+        keys = [key for key in image_ids for _ in range(samples)]
+        rows = zip(keys, captions.words.tolist(), captions.lengths.tolist(), strict=True)
+        return torch.tensor([self(key, words[:length]) for key, words, length in rows], device=captions.words.device)
 
     def mean(self, captions: Mapping[str, Sequence[str]]) -> float:
         """The mean reward of generated captions: lists of words by the key of their image."""
@@ -117,18 +113,10 @@ def reward_loss(
     expected: Tensor | None = None,
     baseline: str = "leave-one-out",
 ) -> BatchLoss:
-    """Minus the expected reward of sampled captions, and the penalty on their maps.
+    """Minus the expected reward of N = `samples` captions of each image, and the penalty on their maps: a (B, L, D) -> a loss ().
 
-    Args:
-        decoder: samples captions as it is: in training mode with dropout, hard attention by its `look`.
-        a: annotation vectors (B, L, D).
-        reward: gives the rewards (B N,) of captions of all images, N of each side by side.
-        samples: N captions of each image.
-        max_length: of a caption in words.
-        temperature: words are drawn from p(y_t)^(1/temperature).
-        doubly_stochastic: lambda.
-        expected: (B,) bool, with hard attention: the images that take the expectation in place of a sample.
-        baseline: of `RewardConfig`.
+    Words are drawn from p(y_t)^(1/temperature). `reward` gives the rewards (B N,) of the captions of all images, N of each side
+    by side; `expected` (B,) says, with hard attention, which images take the expectation in place of a sample.
     """
     rows = torch.arange(len(a), device=a.device).repeat_interleave(samples)
     annotations, state = decoder.project(a, expected), decoder.initial_state(a)

@@ -274,7 +274,7 @@ class Trainer:
             return reward_loss(
                 self.captioner.decoder,
                 a,
-                partial(self.data.reward.of, batch.image_ids),
+                partial(self.data.reward.of_rollout, batch.image_ids),
                 config.samples,
                 self.recipe.decoding.max_length,
                 config.temperature,
