@@ -170,7 +170,7 @@ class TestTraining:
         data, boxed = tiny.data(), "objective.boxes=1.0"
         one, other = annotate(tmp_path / "one", data), annotate(tmp_path / "other", data, (50, 50, 100, 100))
         tiny.train(tmp_path / "run", boxed, "training.epochs=1", entities=one)
-        with pytest.raises(SatlibError, match="other training captions or boxes"):
+        with pytest.raises(SatlibError, match="other captions or boxes"):
             tiny.train(tmp_path / "run", boxed, "training.epochs=2", entities=other)
         tiny.train(tmp_path / "run", boxed, "training.epochs=2", entities=one)
         tiny.train(tmp_path / "straight", boxed, "training.epochs=2", entities=one)
