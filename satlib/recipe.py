@@ -205,11 +205,7 @@ def names() -> list[str]:
 
 
 def read(name: str) -> str:
-    """The text of a recipe by its name, or of a TOML file by its path.
-
-    Raises:
-        SatlibError: there is no such recipe.
-    """
+    """The text of a recipe by its name, or of a TOML file by its path."""
     if Path(name).suffix == ".toml":
         if not Path(name).is_file():
             raise SatlibError(f"the recipe {name} does not exist; satlib's own recipes are {', '.join(names())}")
@@ -228,9 +224,7 @@ def description(name: str) -> str:
 
 
 def load(name: str, changes: Sequence[str] = ()) -> Recipe:
-    """Read a recipe by its name, or a TOML file by its path, and change some of its values.
-
-    changes: texts of the form "section.key=value", with the value as in TOML (the quotes of a string may be left out).
+    """Read a recipe by its name, or a TOML file by its path, with changes of the form "section.key=value".
 
     Raises:
         SatlibError: there is no such recipe, or an option or a value is not valid.
@@ -243,11 +237,7 @@ def load(name: str, changes: Sequence[str] = ()) -> Recipe:
 
 
 def changed(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
-    """Nested dictionaries with changes of the form "section.key=value".
-
-    Raises:
-        SatlibError: a change has another form.
-    """
+    """Nested dictionaries with changes of the form "section.key=value", the value as in TOML or a text without quotes."""
     result = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     for change in changes:
         option, equals, text = change.partition("=")

@@ -8,10 +8,9 @@ ranks. Therefore each rank's loss is weighted by w_r = W n_r / n, which gives th
 
 A rank without rows processes the first row with weight 0, because the other ranks wait for its gradients.
 
-Each rank draws the random numbers for its own rows from a stream that depends only on (seed, batch, rank), so a checkpoint needs
-only the state of the first rank. Two things differ from training in one process: a learned baseline (hard attention) weights
-ranks by rows and not by sampled places, and BatchNorm in a trained encoder sees only the rank's own rows on CPUs (on CUDA it
-becomes SyncBatchNorm). From three CPU ranks on, gloo's sums round differently after a resume.
+Each rank draws the random numbers for its own rows from a stream that depends only on (seed, batch, rank). Two things differ from
+training in one process: a learned baseline weights ranks by rows and not by sampled places, and BatchNorm in a trained encoder
+sees only the rank's own rows on CPUs. From three CPU ranks on, gloo's sums round differently after a resume.
 """
 
 import gc

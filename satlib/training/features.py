@@ -52,17 +52,7 @@ def extract(
 ) -> FeatureStore:
     """Compute the annotation vectors of a caption set, or those missing from an existing store, and open the store.
 
-    Vectors of images that the set does not have stay in the store. A stopped extraction resumes where it stopped, on any number
-    of processes.
-
-    Args:
-        data: the caption set.
-        encoder: computes the vectors.
-        folder: the folder of the store.
-        device: the device of the encoder.
-        batch_size: images per batch.
-        progress: show a progress bar.
-        view: the part of a photograph that the encoder sees (`images.square`).
+    A stopped extraction resumes where it stopped, on any number of processes. view: of a photograph (`images.square`).
 
     Raises:
         SatlibError: the folder holds a different store, another process computes it, or an image cannot be read.

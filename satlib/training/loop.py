@@ -56,8 +56,7 @@ def train(
 ) -> Captioner:
     """Train a captioner, or resume a run that was stopped: -> the best captioner, which is also in the run's folder.
 
-    `Trainer` explains the arguments. `on_epoch` is called with each epoch's record once it is on disk; an exception from it ends
-    the training. Of several processes only the first needs the folder; the others return their last captioner.
+    `Trainer` explains the options. `on_epoch` is called with each epoch's record once it is on disk.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
@@ -133,9 +132,8 @@ class Trainer:
             if self.progress.history:  # the process may have been killed between checkpoint and log
                 self._write_log()
             if self.show:
-                p = self.progress
-                done = "is finished; raise training.epochs to train on" if self.finished() else "resumes"
-                say(f"{self.folder} {done} after epoch {p.epoch}, batch {p.batch}")
+                done = "has ended; raise training.epochs to train on" if self.finished() else "resumes"
+                say(f"{self.folder} {done} after epoch {self.progress.epoch}, batch {self.progress.batch}")
             return
         if self.ranks.first and (self.folder / MODEL).exists():
             raise SatlibError(f"{self.folder} holds a model without a checkpoint; name another folder with --out")

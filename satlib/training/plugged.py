@@ -32,11 +32,7 @@ class PluggedAttention(SoftAttention):
 
 
 def load(place: str) -> Attend:
-    """The function FILE.py:FUNCTION, tried on small tensors before hours of training.
-
-    Raises:
-        SatlibError: there is no such function, or its results have other shapes than those of an attention.
-    """
+    """The function FILE.py:FUNCTION, tried on small tensors before hours of training."""
     file, _, name = place.rpartition(":")
     path, (B, L, D) = Path(file), (3, 5, 4)
     if path.suffix != ".py" or not path.is_file():
@@ -61,11 +57,7 @@ def load(place: str) -> Attend:
 
 
 def plug(captioner: Captioner, attend: Attend, place: str) -> None:
-    """Replace the softmax and weighted mean of a captioner by a function; `place` (FILE:FUNCTION) is saved with the model.
-
-    Raises:
-        SatlibError: the captioner has no soft attention.
-    """
+    """Replace the softmax and weighted mean of a captioner by a function; `place` (FILE:FUNCTION) is saved with the model."""
     attention = captioner.decoder.attention
     if not isinstance(attention, SoftAttention):
         raise SatlibError(

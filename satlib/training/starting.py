@@ -77,11 +77,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
 
 
 def start_from(path: Path, state: RunState) -> None:
-    """Begin with the weights of a trained model; soft and hard attention have the same ones.
-
-    Raises:
-        SatlibError: it has another encoder or size.
-    """
+    """Begin with the weights of a trained model; soft and hard attention have the same ones."""
     frozen = not state.captioner.recipe.encoder.train
     encoder, vocabulary = state.captioner.encoder, state.captioner.vocabulary
     trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)

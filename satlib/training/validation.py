@@ -28,19 +28,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def dev_score(record: Mapping[str, Any], select: str) -> float:
-    """The dev score used for model selection by `training.select`; higher is better.
-
-    bleu4 and reward score generated captions, nll the true ones: late in training they disagree (section 4.3).
-    """
+    """The dev score used for model selection by `training.select`, the higher the better; they disagree late (section 4.3)."""
     return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
 
 
 def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[str, Any]:
-    """An epoch's line of the log: training means, and figures on dev of the averaged weights.
-
-    Raises:
-        SatlibError: a figure is not finite.
-    """
+    """An epoch's line of the log: training means, and figures on dev of the averaged weights, all of them finite."""
     p, captioner, config = state.progress, state.averaged, state.captioner.recipe.training
     generated = generate(captioner, reader, data.dev, beam=1, progress=False)
     record = {
@@ -86,7 +79,7 @@ def remarks(log: Sequence[Mapping[str, Any]], select: str) -> list[str]:
     if best.get("dev_distinct", 1.0) < 0.3:
         lines.append(
             f"only {best['dev_distinct']:.0%} of the dev captions differ: the decoder hardly uses the images; train longer, or "
-            "lower objective.doubly_stochastic and decoder.dropout"
+            "lower objective.doubly_stochastic"
         )
     if len(log) > 1 and log[-1]["dev_nll"] == min(record["dev_nll"] for record in log):
         lines.append("the dev loss was still falling in the last epoch; raise training.epochs in a new run")
