@@ -44,7 +44,7 @@ def test_the_model_for_photographs_finds_a_person(models):
 
 
 def test_a_model_that_does_not_come_with_satlib_is_named_with_those_that_do():
-    with pytest.raises(SatlibError, match=r"no model called scenes-softer .*scenes-soft"):
+    with pytest.raises(SatlibError, match=r"the model scenes-softer does not exist.*scenes-soft"):
         shipped.model("scenes-softer")
 
 

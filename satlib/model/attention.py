@@ -127,11 +127,9 @@ class SoftAttention(nn.Module):
 class HardAttention(nn.Module):
     """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t = sum_i s_ti a_i is one annotation vector.
 
-    Attributes:
-        look: how z is formed outside training: "expected" (z = sum_i alpha_ti a_i, as in the official code), "probable" (the
-            location with the largest weight) or "sample".
-
-    In training a location is sampled; the loss provides the gradient of the samples (`objective.VariationalBound`).
+    In training a location is sampled; the loss provides the gradient of the samples (`objective.VariationalBound`). Outside
+    training, `look` says how z is formed: "expected" (z = sum_i alpha_ti a_i, as in the official code), "probable" (the
+    location with the largest weight) or "sample".
     """
 
     def __init__(self, energy: Energy, look: str = "expected") -> None:
@@ -156,12 +154,8 @@ class HardAttention(nn.Module):
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n).
 
-        Args:
-            a: annotation vectors.
-            keys: the result of `keys` for them.
-            h: the decoder's state.
-            expected: (B,) bool: rows whose sample is replaced by its expectation (section 4.1, end); of no effect where no
-                location is sampled or chosen.
+        expected: (B,) bool, rows whose sample is replaced by its expectation (section 4.1, end); without effect where no
+        location is sampled or chosen.
         """
         alpha = torch.softmax(self.energy(keys, h), dim=1)
         place = self.choose(alpha)
@@ -216,23 +210,14 @@ Attention = SoftAttention | HardAttention | NoAttention
 
 
 def create(attention: str, energy: str, annotation_dim: int, hidden: int, width: int) -> Attention:
-    """Create the attention of a decoder.
+    """The attention of a decoder: "soft", "hard" or "none", with one of `ENERGIES` for annotation vectors of D and states of n numbers.
 
-    Args:
-        attention: "soft", "hard" or "none".
-        energy: "additive" (the paper's), "concat", "general" or "dot"; has no effect without attention.
-        annotation_dim: D.
-        hidden: n.
-        width: units of the attention MLP, for "additive" and "concat".
+    width: units of the attention MLP, for "additive" and "concat".
 
     Raises:
-        SatlibError: an unknown name, or a D and n that the energy cannot combine.
+        SatlibError: a D and n that the energy cannot combine.
     """
     if attention == "none":
         return NoAttention()
-    if attention not in ("soft", "hard"):
-        raise SatlibError(f"no attention is called {attention!r}; choose among soft, hard, none")
-    if energy not in ENERGIES:
-        raise SatlibError(f"no energy is called {energy!r}; choose among {', '.join(ENERGIES)}")
-    kind = SoftAttention if attention == "soft" else HardAttention
+    kind = {"soft": SoftAttention, "hard": HardAttention}[attention]
     return kind(ENERGIES[energy](annotation_dim, hidden, width))

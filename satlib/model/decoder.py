@@ -84,13 +84,7 @@ class Decoder(nn.Module):
     """Annotation vectors and words so far to the next word's distribution."""
 
     def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
-        """Make a decoder with fresh weights.
-
-        Args:
-            config: sizes and kinds.
-            annotation_dim: D.
-            vocabulary_size: K, special words included.
-        """
+        """Make a decoder with fresh weights, for annotation vectors of D numbers and K words, special words included."""
         super().__init__()
         m, n, D, K = config.embedding, config.hidden, annotation_dim, vocabulary_size
         self.config = config
@@ -135,10 +129,7 @@ class Decoder(nn.Module):
     def step(self, annotations: Annotations, state: State, gates_word: Tensor) -> Step:
         """Attend to the image, then update the LSTM.
 
-        Args:
-            annotations: of B images.
-            state: h_{t-1}, c_{t-1}.
-            gates_word: W_y E y_{t-1} + b (B, 4n), the previous word's share of the gates.
+        state: h_{t-1}, c_{t-1}. gates_word: W_y E y_{t-1} + b (B, 4n), the previous word's share of the gates.
         """
         z, alpha, place = self.attention(annotations.a, annotations.keys, state.h, annotations.expected)
         if self.gate is None:
@@ -160,10 +151,7 @@ class Decoder(nn.Module):
     def predict(self, annotations: Annotations, state: State, words: Tensor) -> Prediction:
         """The next word's logits, after one more word for each of B rows.
 
-        Args:
-            annotations: of B images.
-            state: from `initial_state`, or of the prediction before.
-            words: ids (B,), the words that came last; -1 before the first word.
+        state: from `initial_state`, or of the prediction before. words: ids (B,), the words that came last; -1 at first.
         """
         embedded = self.embed(words)
         step = self.step(annotations, state, self.gates_word(embedded))
@@ -173,10 +161,8 @@ class Decoder(nn.Module):
     def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
         """Teacher forcing: every word predicted from the true words before it.
 
-        Args:
-            a: annotation vectors (B, L, D).
-            captions: ids (B, C), all of one length, the end mark last.
-            expected: (B,) bool, for hard attention in training: rows that take the expectation in place of the sample.
+        a: annotation vectors (B, L, D). captions: ids (B, C), all of one length, the end mark last. expected: (B,) bool, for
+        hard attention in training, the rows that take the expectation in place of the sample.
         """
         annotations, state = self.project(a, expected), self.initial_state(a)
         embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))

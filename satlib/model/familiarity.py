@@ -50,7 +50,7 @@ class Familiarity:
 
     def distances(self, a: Tensor) -> Tensor:
         """The distance of each image: annotation vectors (B, L, D) -> (B,), 0 (like the training set) to 1."""
-        return _outside(unit_means(a), (self.directions * self.scales[:, None]).to(a.device))
+        return _outside(_unit_means(a), (self.directions * self.scales[:, None]).to(a.device))
 
     def unlike(self, a: Tensor) -> list[bool]:
         """Whether each image is unlike the training set: annotation vectors (B, L, D) -> B values."""
@@ -74,7 +74,7 @@ def learn(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "Capt
 
     annotations: from what the reader gives to annotation vectors (B, L, D): `Captioner.annotations`.
     """
-    train, dev = (all_unit_means(annotations, reader, data, split) for split in ("train", "dev"))
+    train, dev = (_unit_means_of(annotations, reader, data, split) for split in ("train", "dev"))
     moments = train.T.double() @ train.double()
     directions = torch.linalg.eigh(moments).eigenvectors.flip(1).T[: min(DIRECTIONS, len(train))].float()
     scales = directions.abs().amax(1) / 127
@@ -84,16 +84,16 @@ def learn(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "Capt
 
 
 @torch.inference_mode()
-def all_unit_means(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "CaptionSet", split: str) -> Tensor:
-    """`unit_means` of the images of a split: (N, D); the arguments are those of `learn`."""
+def _unit_means_of(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "CaptionSet", split: str) -> Tensor:
+    """`_unit_means` of the images of a split: (N, D)."""
     from satlib.data.features import read_ahead  # captioning a photograph does not need it
 
     names = [example.image_id for example in data.split(split)]
     chunks: list[Sequence[str]] = [names[start : start + _BATCH] for start in range(0, len(names), _BATCH)]
-    return torch.cat([unit_means(annotations(batch)).cpu() for batch in read_ahead(reader.read, chunks)])
+    return torch.cat([_unit_means(annotations(batch)).cpu() for batch in read_ahead(reader.read, chunks)])
 
 
-def unit_means(a: Tensor) -> Tensor:
+def _unit_means(a: Tensor) -> Tensor:
     """The mean annotation vector of each image, scaled to length 1: (B, L, D) -> (B, D), float32."""
     return functional.normalize(a.float().mean(1), dim=1)
 

@@ -40,33 +40,22 @@ def model(name: str = PHOTOGRAPHS) -> Path:
     if name in _FOR_PHOTOGRAPHS:
         raise SatlibError(
             f"the model {name} is not installed; it is in the package satlib-models, for non-commercial research and education: "
-            "run pip install ./models in a checkout of satlib's repository, or install the release's wheel satlib_models-*.whl"
+            "run pip install ./models in a checkout of satlib's repository"
         )
     raise SatlibError(
-        f"no model called {name} comes with satlib (its models: {', '.join(sorted(files)) or 'none; install satlib again'}); "
-        "give a run's folder or a model file with --model"
+        f"the model {name} does not exist; train one with: satlib train RECIPE. Or name one that comes with satlib: "
+        + ", ".join(models())
     )
+
+
+def or_shipped(path: Path) -> Path:
+    """The path, if it exists; otherwise the file of the captioner of that name."""
+    return path if path.exists() else model(str(path))
 
 
 def name_of(path: Path) -> str | None:
     """The name of the captioner that comes with satlib in this file; None of any other file."""
     return path.stem if _files().get(path.stem) == path else None
-
-
-def or_shipped(path: Path) -> Path:
-    """The path, if it exists; otherwise the file of the captioner of that name, which comes with satlib.
-
-    Raises:
-        SatlibError: there is none.
-    """
-    if path.exists():
-        return path
-    if str(path) not in (*models(), *_FOR_PHOTOGRAPHS):
-        raise SatlibError(
-            f"the model {path} does not exist; train one with: satlib train RECIPE. Or name one that comes with satlib: "
-            + ", ".join(models())
-        )
-    return model(str(path))
 
 
 def evaluations() -> list[Path]:

@@ -104,13 +104,7 @@ class TransformerDecoder(nn.Module):
     attention = None  # the LSTM's, which can be exchanged
 
     def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
-        """Make a decoder with fresh weights.
-
-        Args:
-            config: `hidden` is d, a multiple of `heads`; `layers`, `heads` and `dropout` count too, the other options do not.
-            annotation_dim: D.
-            vocabulary_size: K, special words included.
-        """
+        """Make a decoder with fresh weights; `hidden` of the config is d, a multiple of `heads`."""
         super().__init__()
         d, K = config.hidden, vocabulary_size
         self.config = config
