@@ -101,10 +101,3 @@ def test_states_of_another_size_than_annotation_vectors(name):
     a, h = torch.randn(B, L, 3).double(), torch.randn(B, 5).double()
     expected = [[by_loop(name, energy, a[b, i], h[b]) for i in range(L)] for b in range(B)]
     torch.testing.assert_close(energy(energy.keys(a), h), torch.tensor(expected).double())
-
-
-@pytest.mark.parametrize("dim", [1, D])
-def test_the_keys_without_attention_are_one_place(dim):
-    none, a = attention.create("none", "additive", dim, N, WIDTH), torch.randn(B, L, dim)
-    assert none.keys(a).shape == (B, 1, dim)
-    torch.testing.assert_close(none(a, none.keys(a), torch.randn(B, N)).z, a.mean(1))

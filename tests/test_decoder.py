@@ -116,17 +116,6 @@ def test_fresh_weights():
     torch.testing.assert_close(W_h.T @ W_h, torch.eye(8).double(), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("expected", [None, torch.tensor([True, False, False])])
-def test_selected_annotations_are_those_of_the_images(expected):
-    model, a = decoder(), torch.randn(B, L, D).double()
-    annotations = model.project(a, expected)
-    chosen = annotations.select(torch.tensor([2, 0, 0, 1]))
-    again = model.project(a[[2, 0, 0, 1]])
-    torch.testing.assert_close(chosen.a, again.a)
-    torch.testing.assert_close(chosen.keys, again.keys)
-    assert chosen.expected is None if expected is None else chosen.expected.tolist() == [False, True, True, False]
-
-
 def test_the_initial_mlp_drops_between_its_layers_and_logits_twice():
     """In training, with a share of 1 in 2: what is kept is doubled. Before the last layer, and on h_t alone."""
     model = decoder(dropout=0.5).train()
@@ -148,20 +137,6 @@ def test_the_initial_mlp_drops_between_its_layers_and_logits_twice():
     torch.testing.assert_close(found, drop(deep, 0.5) @ model.output.weight.T + model.output.bias)
 
 
-def test_what_is_not_given_is_the_papers_model():
-    given = DecoderConfig(
-        embedding=512,
-        hidden=512,
-        attention="soft",
-        energy="additive",
-        attention_hidden=256,
-        gate=True,
-        output_tanh=False,
-        dropout=0.5,
-    )
-    assert DecoderConfig() == given
-
-
 def test_in_bf16_the_vectors_of_a_frozen_encoder_are_rounded_once():
     """A copy of them in bf16 for each word would be most of a training step's memory; those of an encoder that trains need one."""
 
@@ -178,9 +153,3 @@ def test_in_bf16_the_vectors_of_a_frozen_encoder_are_rounded_once():
     (copies, *frozen), (of_trained, *trained) = run(False), run(True)
     assert (copies, of_trained) == (2, C + 1)  # one is the keys' own
     torch.testing.assert_close(frozen, trained, rtol=0, atol=0)
-
-
-def test_without_attention_the_even_map_is_float32_in_bf16_too():
-    with torch.autocast("cpu", torch.bfloat16):
-        alphas = decoder(attention="none").float()(torch.randn(B, L, D), torch.randint(K, (B, C))).alphas
-    assert torch.equal(alphas, torch.full((B, C, L), 1 / L))

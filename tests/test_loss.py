@@ -199,11 +199,6 @@ class TestWhatIsLogged:
         assert (work.captions, work.words) == (B, batch.captions.numel())
         assert session.captioner.training
 
-    def test_maps_of_one_word_do_not_move(self, tmp_path):
-        session, batch, a, _ = begin(tmp_path)
-        assert "movement" not in session._caption_loss(replace(batch, captions=batch.captions[:, :1]), a).means
-        assert "movement" in session._caption_loss(replace(batch, captions=batch.captions[:, :2]), a).means
-
     def test_hard_attention(self, tmp_path):
         """The mean log p(y) of the captions that sampled, and the average that it is held against."""
         session, batch, a, seen = begin(tmp_path, "decoder.attention=hard")
@@ -219,15 +214,6 @@ class TestWhatIsLogged:
             session.state.bound.average, 0.9 * torch.tensor([-7.0]) + 0.1 * log_p.mean().detach()
         )
 
-    def test_where_every_image_takes_the_expectation_there_is_no_reward(self, tmp_path):
-        session, batch, a, _ = begin(tmp_path, "decoder.attention=hard", "hard.anneal=0.5")  # it begins with 1
-        assert set(session._caption_loss(batch, a).means) == {"nll", "penalty", "entropy", "movement"}
-
-    def test_an_average_for_each_number_of_words_to_come(self, tmp_path):
-        """Captions of at most 6 words and an end mark: 7 to come, at most."""
-        session, *_ = begin(tmp_path, "decoder.attention=hard", "hard.reward=to-come", "data.max_length=6")
-        assert session.state.bound.average.tolist() == [0.0] * 8
-
     def test_rewards(self, rewarded):
         session, batch, a, seen = rewarded()
         work = session._reward_loss(batch, a)
@@ -242,22 +228,6 @@ class TestWhatIsLogged:
         assert (work.captions, work.words) == (5 * B, sum(lengths))
         assert not session.captioner.training
         assert max(lengths) == 13  # decoding.max_length and the end mark
-
-    @pytest.mark.parametrize("further", [0, 1])
-    def test_rewards_of_captions_that_end_at_once(self, rewarded, monkeypatch, further):
-        """All 40 end with their first word, but for one that has a second: movement is over such steps, 0 without any."""
-        session, batch, a, seen = rewarded()
-
-        def within(made):
-            mask = torch.zeros(made.words.shape, dtype=torch.bool)
-            mask[:, 0], mask[0, 1] = True, bool(further)
-            return mask
-
-        monkeypatch.setattr(rewards_module, "within_caption", within)
-        work = session._reward_loss(batch, a)
-        one, other = seen[0].alphas[0, :2].detach()
-        assert work.means["movement"].item() == pytest.approx(further * (one - other).abs().sum().item() / 2)
-        assert work.words == 5 * B + further
 
 
 class TestUpdate:
@@ -286,13 +256,6 @@ class TestUpdate:
         torch.testing.assert_close(found, alone / 4)
         assert session.progress.captions == B
 
-    def test_a_share_without_a_row_counts_nothing(self, tmp_path):
-        found, _, session = self.gradients(tmp_path, weight=0.0)
-        assert not found.any()
-        p = session.progress
-        assert (p.batch, p.words, p.captions, p.sampled) == (1, 0, 0, 0)
-        assert set(p.sums.values()) == {0.0}
-
     def test_clipped_to_a_length(self, tmp_path):
         found, alone, _ = self.gradients(tmp_path, "training.clip=0.01")
         assert alone.norm() > 0.02
@@ -307,20 +270,6 @@ class TestUpdate:
         p = session.progress
         assert p.sums == pytest.approx({name: 2 * B * value.item() for name, value in work.means.items()}, rel=1e-5)
         assert (p.words, p.captions, p.sampled) == (2 * batch.captions.numel(), 2 * B, 0)
-
-    def test_the_learning_rate_of_a_batch_in_a_later_epoch(self, tmp_path):
-        """Batch 3 of epoch 2: so many were done as an epoch has, and 2; the warm-up takes 100."""
-        session, batch, a, _ = begin(tmp_path, "training.warmup=100", "training.learning_rate=0.5")
-        session.progress.epoch, session.progress.batch = 1, 2
-        session.update(batch, a)
-        expected = 0.5 * (len(session.batches) + 3) / 100
-        assert [group["lr"] for group in session.state.optimiser.param_groups] == [pytest.approx(expected)]
-
-    def test_a_learned_baseline_is_learnt(self, tmp_path):
-        session, batch, a, _ = begin(tmp_path, "decoder.attention=hard", "hard.baseline=learned")
-        session.update(batch, a)
-        assert session.state.bound.learned.bias.item() != 0
-        assert session.progress.sampled == session.progress.captions == B
 
 
 def test_terms_are_added():

@@ -12,7 +12,6 @@ from satlib.model.objective import (
     doubly_stochastic_penalty,
     log_probability,
     negative_log_likelihood,
-    word_losses,
 )
 
 
@@ -47,23 +46,6 @@ def test_low_precision_is_added_up_in_float32(low):
     torch.testing.assert_close(nll, torch.tensor([4200 * math.log(4)]))
 
 
-def test_bf16_is_reckoned_in_float32():
-    """Within float32's error of the same rounded numbers in float64: sums of bf16 would be off by a hundredth."""
-    logits, captions = (8 * torch.randn(4, 30, 50)).bfloat16(), torch.randint(0, 50, (4, 30))
-    alphas = torch.randn(4, 30, 20).softmax(2).bfloat16()
-    places = torch.randint(0, 20, (4, 30))
-    p = alphas.double()
-    for found, expected in (
-        (word_losses(logits, captions), -logits.double().log_softmax(2).gather(2, captions.unsqueeze(2)).squeeze(2)),
-        (doubly_stochastic_penalty(alphas), (1 - p.sum(1)).square().sum(1)),
-        (entropy(alphas), -(p * p.log()).sum(2)),
-        (movement(alphas), (p[:, 1:] - p[:, :-1]).abs().sum(2) / 2),
-        (log_probability(alphas, places), p.gather(2, places.unsqueeze(2)).squeeze(2).log()),
-    ):
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
-
-
 def test_a_place_of_no_weight_has_a_finite_log_probability_and_no_part_in_the_entropy():
     alphas = torch.tensor([[[1.0, 0.0]]], requires_grad=True)
     assert log_probability(alphas, torch.tensor([[1]])).item() == pytest.approx(math.log(2.0**-126))
@@ -72,16 +54,6 @@ def test_a_place_of_no_weight_has_a_finite_log_probability_and_no_part_in_the_en
 
 
 class TestVariationalBound:
-    def test_begins_with_no_baseline(self):
-        bound = VariationalBound(HardConfig(baseline="learned"), hidden=4)
-        assert bound.average.tolist() == [0]
-        assert bound.learned.weight.tolist() == [[0] * 4]
-        assert bound.learned.bias.tolist() == [0]
-
-    def test_has_an_average_for_each_number_of_words_up_to_the_longest_caption_of_the_recipes(self):
-        """40 words and the end mark; place 0 of the buffer is not used."""
-        assert VariationalBound(HardConfig(reward="to-come"), hidden=4).average.tolist() == [0] * 42
-
     def test_without_samples_to_score_it_is_the_likelihood_alone(self):
         """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing is left to log, and what is logged has no gradient."""
         logits = torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]]).log().requires_grad_()
@@ -101,18 +73,6 @@ class TestVariationalBound:
         assert found.advantage.shape == found.baseline.shape == (0,)
         assert bound.average.tolist() == [0]
         assert torch.autograd.grad(found.loss, output.alphas, allow_unused=True) == (None,)
-
-    @pytest.mark.parametrize("baseline", ["moving-average", "learned"])
-    def test_a_decoder_in_double_precision_has_its_averages_in_float32(self, baseline):
-        log_p = torch.tensor([[-1.0, -2.0]]).double()
-        logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
-        output = Output(
-            logits, torch.full((1, 2, 2), 0.5), torch.ones(1, 2), torch.tensor([[0, 1]]), torch.ones(1, 2, 4).double()
-        )
-        bound = VariationalBound(HardConfig(baseline=baseline), hidden=4)
-        found = bound(output, torch.zeros(1, 2, dtype=torch.long))
-        assert found.advantage.tolist() == [-3, -3]
-        assert bound.average.tolist() == pytest.approx([-0.3])
 
     def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
         """By squares of what the average leaves: rewards of -3, a baseline of 0 from its zero weights, one place of two."""

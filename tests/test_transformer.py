@@ -1,29 +1,19 @@
 """The Transformer against torch's own, its steps against teacher forcing, and everything that a decoder is used for."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import tiny
 import torch
-from runs import differences
 from torch import nn
 
-from satcourse.widgets import reading, steering
-from satlib import recipe
+from satcourse.widgets import reading
 from satlib.beyond.rewards import reward_loss
-from satlib.cli import main
-from satlib.data import scenes
-from satlib.data.features import Pixels
 from satlib.data.text import END
-from satlib.errors import SatlibError
-from satlib.evaluation import plots
 from satlib.model import search
 from satlib.model.captioner import Captioner
-from satlib.model.transformer import TransformerDecoder, positions
-from satlib.page import export, live
+from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import DecoderConfig
-from satlib.training import loop, plugged, starting
 
 B, L, D, K, C = 3, 5, 8, 7, 4
 EXACT = {"atol": 1e-10, "rtol": 0.0}
@@ -92,12 +82,6 @@ def test_it_is_that_of_torch(changes):
     assert output.betas.shape == (B, C)
 
 
-def test_annotation_vectors_of_another_size_and_an_odd_width():
-    model = decoder(dim=6, hidden=9, heads=3)
-    assert model(images(6), torch.randint(0, K, (B, C))).logits.shape == (B, C, K)
-    torch.testing.assert_close(positions(2, 3, torch.zeros(9)), positions(0, 5, torch.zeros(9))[2:])
-
-
 def test_step_by_step_with_a_cache_is_teacher_forcing():
     """One word at a time, with the cache; the same with none, in which all words before are read again."""
     model, a, captions = decoder(), images(), torch.randint(0, K, (B, C))
@@ -116,17 +100,6 @@ def test_step_by_step_with_a_cache_is_teacher_forcing():
         assert (beta == 1).all()
         assert place is None
         previous = captions[:, t]
-
-
-def test_several_words_after_several_words():
-    """The mask of words that follow a cache: none sees the future."""
-    model, a, words = decoder(), images(), torch.randint(0, K, (B, 5))
-    annotations = model.project(a)
-    whole, whole_maps, _ = model.read(annotations, model.initial_state(a), words)
-    _, _, state = model.read(annotations, model.initial_state(a), words[:, :2])
-    rest, rest_maps, _ = model.read(annotations, state, words[:, 2:])
-    torch.testing.assert_close(rest, whole[:, 2:], **EXACT)
-    torch.testing.assert_close(rest_maps, whole_maps[:, 2:], **EXACT)
 
 
 @pytest.mark.parametrize("how", ["greedy", "beam"])
@@ -180,53 +153,6 @@ class TestRuns:
         assert "blue" in captions[1].words
         assert captions[0].alphas.shape == (len(captions[0].words) + 1, 2, 2)
 
-    def test_a_run_begins_with_it(self, run, tmp_path):
-        chosen = starting.fitted(tiny.the_recipe(), run[1])
-        assert (chosen.decoder.kind, chosen.decoder.heads) == ("transformer", 2)
-        tiny.train(tmp_path / "more", *TINY, "decoder.heads=2", "training.epochs=1", start=run[1])
-        assert tiny.log(tmp_path / "more")[0]["dev_nll"] < 0.5 * tiny.log(run[1])[0]["dev_nll"]
-        with pytest.raises(SatlibError, match="does not fit the recipe"):
-            tiny.train(tmp_path / "lstm", start=run[1])
-
-    def test_words_that_it_does_not_know_start_fresh(self, run, tmp_path):
-        data = tiny.data()
-        pink = [replace(each, references=(*each.references, "pink")) for each in data.examples]
-        settings = {"captions": replace(data, examples=tuple(pink)), "start": run[1]}
-        still = (*TINY, "decoder.heads=2", "training.epochs=1", "training.learning_rate=0.0")
-        more = tiny.train(tmp_path / "more", *still, **settings)
-        for word in ("red", "circle"):
-            rows = (each.decoder.embedding.weight[each.vocabulary.number(word)] for each in (run[0], more))
-            assert torch.equal(*rows)
-        assert "pink" in more.vocabulary
-
-    def test_light_by_hand(self, run):
-        """On one head, on all, on one word of a caption: the others keep their maps, and at the model's own maps nothing changes."""
-        captioner, a = run[0], tiny.Reader().read(["test-0", "test-1"])
-        words = [["a", "red", "circle"], ["there", "is", "a"]]
-        own = steering.look_again(captioner, a, words, [1, 1])
-        ids = torch.tensor([[captioner.vocabulary.number(word) for word in each] for each in words])
-        maps = captioner.decoder.maps(a, ids)[:, 1]
-        torch.testing.assert_close(steering.look_again(captioner, a, words, [1, 1], maps), own)
-        one_head, light = torch.zeros_like(maps), torch.eye(4)[[2, 3]]
-        one_head[:, 1, 0] = light
-        for given, expected in (
-            (one_head, torch.where(one_head.sum(3, keepdim=True) > 0, one_head, maps)),
-            (light, None),
-        ):
-            at = torch.zeros(2, 2, *given.shape[1:])
-            at[:, 1] = given
-            seen = steering.steered(captioner.decoder, given=at).maps(a, ids)
-            if expected is None:
-                assert (seen[:, 1] == light[:, None, None]).all()
-            else:
-                torch.testing.assert_close(seen[:, 1, 0], expected[:, 0])
-                assert (seen[:, 1, 1, 0] == light).all()
-            torch.testing.assert_close(seen[:, 0], captioner.decoder.maps(a, ids)[:, 0])
-            assert (steering.look_again(captioner, a, words, [1, 1], given) - own).abs().max() > 1e-4
-        sharp = steering.steered(captioner.decoder, 0.01).maps(a, ids)[:, 0, 0]  # the first layer: its queries stay
-        torch.testing.assert_close(sharp.argmax(2), captioner.decoder.maps(a, ids)[:, 0, 0].argmax(2))
-        assert (sharp.amax(2) > captioner.decoder.maps(a, ids)[:, 0, 0].amax(2)).all()
-
     def test_a_caption_is_read_word_by_word(self, run):
         captioner, a = run[0], tiny.Reader().read(["test-0"])
         greedy = search.greedy(captioner.decoder, a, captioner.recipe.decoding.max_length)[0]
@@ -238,69 +164,7 @@ class TestRuns:
         assert lit.alphas[1].max() < 1
 
 
-@pytest.mark.parametrize("changes", [(), ("training.average=0.9",)])
-def test_a_stopped_run_ends_with_the_bits_of_one_that_was_not(changes, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
-    data = scenes.load(3, 1, 0)
-    sizes = ("decoder.hidden=16", "training.batch_size=4", "training.epochs=2", "decoding.max_length=8")
-    chosen = recipe.load("scenes-transformer", [*sizes, "decoder.dropout=0.1", *changes])
-
-    def train(name):
-        return loop.train(chosen, data, Pixels(data), tmp_path / name, progress=False)
-
-    train("whole")
-    update = loop.Trainer.update
-
-    def stopping(session, *batch):
-        update(session, *batch)
-        if (session.progress.epoch, session.progress.batch) == (1, 1):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop.Trainer, "update", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(chosen, data, Pixels(data), tmp_path / "stopped", progress=False, save_seconds=0)
-    monkeypatch.setattr(loop.Trainer, "update", update)
-    torch.manual_seed(7)  # another process has other random numbers
-    train("stopped")
-    assert differences(tmp_path / "whole", tmp_path / "stopped") == []
-
-
 def test_rewards_reach_every_weight():
     model, a = decoder(), images()
     reward_loss(model, a, lambda made: made.lengths.double(), samples=3, max_length=4).loss.backward()
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters())
-
-
-class TestRefused:
-    @pytest.fixture
-    def captioner(self):
-        return tiny.decided(changes=TINY)
-
-    def test_graphs_and_the_page(self, captioner, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr(live, "_runtime", lambda: pytest.fail("fetched for nothing"))
-        pytest.importorskip("onnxruntime")
-        pytest.importorskip("onnxscript")
-        path, message = tmp_path / "model.safetensors", "tiny has a Transformer, which cannot be exported"
-        captioner.save(path)
-        with pytest.raises(SatlibError, match=message):
-            export.export(captioner, tmp_path / "graphs")
-        with pytest.raises(SatlibError, match=message):
-            live.write(tmp_path / "page", [path])
-        assert main(["export", str(path), "--onnx", str(tmp_path / "graphs")]) == 2
-        assert message in capsys.readouterr().err
-        assert list(tmp_path.iterdir()) == [path]
-
-    @pytest.mark.parametrize("change", ["decoder.attention=hard", "decoder.attention=none"])
-    def test_what_the_lstm_alone_has(self, change):
-        with pytest.raises(SatlibError, match=r'decoder.kind = "transformer" needs decoder.attention = "soft"'):
-            tiny.the_recipe(*TINY, change)
-
-    def test_heads_that_do_not_divide(self):
-        with pytest.raises(SatlibError, match=r"decoder.hidden = 16 cannot be shared by decoder.heads = 3"):
-            tiny.the_recipe(*TINY, "decoder.heads=3")
-
-    def test_looks_and_an_attention_of_ones_own(self, captioner):
-        with pytest.raises(SatlibError, match="needs a model with hard attention"), captioner.looking("sample"):
-            pass
-        with pytest.raises(SatlibError, match=r'decoder\.kind = "lstm"'):
-            plugged.plug(captioner, lambda e, a: (a[:, 0], e), "mine.py:attend")

@@ -1,20 +1,15 @@
 """What an encoder sees of a photograph is the recipe's choice, and every part of satlib sees the same of it."""
 
-import json
-
 import numpy as np
 import pytest
 import tiny
 import torch
 from PIL import Image
 
-from satcourse.widgets.reading import annotate
 from satlib import cli, recipe
 from satlib.data import images
 from satlib.data.features import Pixels
 from satlib.evaluation import animation, evaluate, overlay
-from satlib.files.weights import read_safetensors
-from satlib.model import shipped
 from satlib.model.captioner import Captioner
 
 
@@ -30,7 +25,7 @@ def captioner(view):
     return tiny.decided(changes=[f"encoder.view={view}"])
 
 
-@pytest.mark.parametrize("view", images.VIEWS)
+@pytest.mark.parametrize("view", recipe.VIEWS)
 class TestEveryPartSeesTheSame:
     def pixels(self, photo, view):
         return images.to_tensor(images.square(photo, view))
@@ -47,12 +42,6 @@ class TestEveryPartSeesTheSame:
         data.draw = lambda example: photo
         assert torch.equal(Pixels(data, view).read(["train-0"])[0], self.pixels(photo, view))
 
-    def test_a_reading(self, photo, view):
-        made = captioner(view)
-        with torch.inference_mode():
-            direct = made.annotations(self.pixels(photo, view)[None])[0]
-        assert torch.equal(annotate(made, photo), direct)
-
     def test_a_model_file_and_an_evaluation_carry_it(self, view, tmp_path):
         captioner(view).save(tmp_path / "model.safetensors")
         loaded = Captioner.load(tmp_path / "model.safetensors")
@@ -61,24 +50,13 @@ class TestEveryPartSeesTheSame:
         assert evaluation["recipe"]["encoder"]["view"] == view
 
 
-def test_every_recipe_for_photographs_model_and_result_states_it():
-    for name in recipe.names():
-        if not name.startswith("scenes"):
-            text = (recipe.importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text()
-            assert '\nview = "whole"' in text, name
-    for name in shipped.models():
-        assert read_safetensors(shipped.model(name))[0]["recipe"]["encoder"]["view"] == "whole", name
-    for path in shipped.evaluations():
-        assert json.loads(path.read_text())["recipe"]["encoder"]["view"] == "whole", path
-
-
 def test_the_pictures_of_caption_are_drawn_by_the_models_view(photo, tmp_path, capsys, monkeypatch):
     """Where the encoder saw nothing the picture stays dark, and the animation."""
     drawn, true = [], overlay.spread
     monkeypatch.setattr(animation, "LONGEST", 448)  # as long as the picture
     monkeypatch.setattr(overlay, "spread", lambda *a: drawn.append(true(*a)) or drawn[-1])
     photo.save(tmp_path / "photo.png")
-    for view in images.VIEWS:
+    for view in recipe.VIEWS:
         captioner(view).save(tmp_path / f"{view}.safetensors")
         options = ["--model", tmp_path / f"{view}.safetensors", "--out", tmp_path / view, "--device", "cpu"]
         options += ["--animate"]
