@@ -28,7 +28,7 @@ def mirror(tmp_path):
 
 
 def archive(mirrors, known):
-    return Archive("x.zip", mirrors, f"md5:{known}", "photos/*.jpg", 2, members="photos/*")
+    return Archive("x.zip", mirrors, f"md5:{known}", "photos/*.jpg", 2, "photos/*")
 
 
 def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(mirror, tmp_path, monkeypatch, capsys):

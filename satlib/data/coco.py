@@ -22,7 +22,7 @@ from satlib.files.reading import Name, read_json
 
 LAYOUT = (
     "coco/train2014/*.jpg, coco/val2014/*.jpg, coco/annotations/captions_train2014.json and captions_val2014.json "
-    "(or coco/dataset_coco.json), or the same with 2017"
+    "(or coco/dataset_coco.json), or the same with 2017; or run: satlib data fetch coco"
 )
 HELD_OUT = 5_000
 
@@ -60,9 +60,8 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
     year = 2017 if _has(folder, 2017) and not _has(folder, 2014) else 2014
     parts = [f"train{year}", f"val{year}"]
     photos = [folder / part for part in parts] if require_images else []
-    hint = f"{LAYOUT}; or run: satlib data fetch coco"
     if (folder / "dataset_coco.json").is_file():
-        require_files(photos, hint)
+        require_files(photos, LAYOUT)
         splits, captions = karpathy.read(folder / "dataset_coco.json")
         renamed = {path.name: path for part in parts for path in (folder / part).glob("*")} if year == 2017 else {}
 
@@ -71,7 +70,7 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
 
         return assemble("coco", captions, splits, locate, require_images, folder, str(folder))
     files = [folder / "annotations" / f"captions_{part}.json" for part in parts]
-    require_files([*files, *photos], hint)
+    require_files([*files, *photos], LAYOUT)
     training, held_out = (read(path, part) for path, part in zip(files, parts, strict=True))
     shuffled = sorted(held_out, key=lambda image_id: hashlib.sha256(image_id.encode()).digest())
     size = min(HELD_OUT, len(shuffled) // 2)

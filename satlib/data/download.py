@@ -26,79 +26,39 @@ _MIRROR = "https://huggingface.co/datasets/gpantaz/karpathy_split/resolve/main"
 
 
 class Archive(NamedTuple):
-    """A zip file that is part of a data set.
+    """A zip file that is part of a data set; folders and patterns are relative to the data set's folder."""
 
-    Attributes:
-        file: its path below the mirrors; a copy with its name in the data set's folder is used instead of a download.
-        mirrors: tried in order.
-        known: "sha256:..." or "md5:..." of the whole file.
-        gives: a glob pattern, relative to the data set's folder, of the unpacked files.
-        count: the number of these files.
-        into: the folder to unpack into, relative to the data set's folder.
-        members: the pattern of the archive members to unpack.
-    """
-
-    file: str
-    mirrors: tuple[str, ...]
-    known: str
-    gives: str
-    count: int
-    into: str = "."
-    members: str = "*"
+    file: str  # its path below the mirrors; a copy with its name in the data set's folder is used instead of a download
+    mirrors: tuple[str, ...]  # tried in order
+    known: str  # "sha256:..." or "md5:..." of the whole file
+    gives: str  # the pattern of the unpacked files
+    count: int  # their number
+    members: str = "*"  # the pattern of the archive members to unpack
+    into: str = "."  # the folder to unpack into
 
 
+# fmt: off
 ARCHIVES: dict[str, tuple[Archive, ...]] = {
     "flickr8k": (
-        Archive(
-            "Flickr8k_text.zip",
-            (_GITHUB, _ILLINOIS),
-            "md5:bf6c1abcb8e4a833b7f922104de18627",
-            gives="Flickr8k_text/Flickr*8k.*.txt",
-            count=4,
-            into="Flickr8k_text",
-            members="Flickr*8k.*.txt",
-        ),
-        Archive(
-            "Flickr8k_Dataset.zip",
-            (_GITHUB, _ILLINOIS),
-            "md5:f18a1e2920de5bd84dae7cf08ec78978",
-            gives="Flicker8k_Dataset/*.jpg",
-            count=8_091,
-        ),
+        Archive("Flickr8k_text.zip", (_GITHUB, _ILLINOIS), "md5:bf6c1abcb8e4a833b7f922104de18627",
+                "Flickr8k_text/Flickr*8k.*.txt", 4, "Flickr*8k.*.txt", "Flickr8k_text"),
+        Archive("Flickr8k_Dataset.zip", (_GITHUB, _ILLINOIS), "md5:f18a1e2920de5bd84dae7cf08ec78978",
+                "Flicker8k_Dataset/*.jpg", 8_091, "Flicker8k_Dataset/*"),
     ),
     "coco": (
-        Archive(
-            "annotations/annotations_trainval2014.zip",
-            (_S3, _COCO),
-            "sha256:031296bbc80c45a1d1f76bf9a90ead27e94e99ec629208449507a4917a3bf009",
-            gives="annotations/captions_*2014.json",
-            count=2,
-            members="annotations/captions_*.json",
-        ),
-        Archive(
-            "caption_datasets.zip",
-            (_KARPATHY, _MIRROR),
-            "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817",
-            gives="dataset_coco.json",
-            count=1,
-            members="dataset_coco.json",
-        ),
-        Archive(
-            "zips/val2014.zip",
-            (_S3, _COCO),
-            "sha256:fe9be816052049c34717e077d9e34aa60814a55679f804cd043e3cbee3b9fde0",
-            gives="val2014/*.jpg",
-            count=40_504,
-        ),
-        Archive(
-            "zips/train2014.zip",
-            (_S3, _COCO),
-            "sha256:ede4087e640bddba550e090eae701092534b554b42b05ac33f0300b984b31775",
-            gives="train2014/*.jpg",
-            count=82_783,
-        ),
+        Archive("annotations/annotations_trainval2014.zip", (_S3, _COCO),
+                "sha256:031296bbc80c45a1d1f76bf9a90ead27e94e99ec629208449507a4917a3bf009",
+                "annotations/captions_*2014.json", 2, "annotations/captions_*.json"),
+        Archive("caption_datasets.zip", (_KARPATHY, _MIRROR),
+                "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817",
+                "dataset_coco.json", 1, "dataset_coco.json"),
+        Archive("zips/val2014.zip", (_S3, _COCO),
+                "sha256:fe9be816052049c34717e077d9e34aa60814a55679f804cd043e3cbee3b9fde0", "val2014/*.jpg", 40_504),
+        Archive("zips/train2014.zip", (_S3, _COCO),
+                "sha256:ede4087e640bddba550e090eae701092534b554b42b05ac33f0300b984b31775", "train2014/*.jpg", 82_783),
     ),
 }
+# fmt: on
 
 
 def fetch(name: str, root: Path, progress: bool = True) -> Path:
@@ -130,11 +90,7 @@ def fetch(name: str, root: Path, progress: bool = True) -> Path:
 
 
 def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
-    """The path of a verified archive in the folder, downloaded if it is not there.
-
-    Raises:
-        SatlibError: no mirror gives the expected file (with each reason and the path for a copy of one's own).
-    """
+    """The path of a verified archive in the folder, downloaded if it is not there."""
     name, reasons = Path(archive.file).name, []
     for mirror in archive.mirrors:
         try:

@@ -30,21 +30,13 @@ _PHRASE = re.compile(r"\[/EN#(?P<entity>\d+)(?P<kinds>(?:/[^\s\[\]/]+)*)\s(?P<wo
 
 @dataclass(frozen=True)
 class Phrase:
-    """A phrase of a caption that names something in the photograph.
+    """A phrase of a caption that names something in the photograph."""
 
-    Attributes:
-        start: index of its first word in the caption.
-        end: index after its last word.
-        entity: the id of what it names, unique within the photograph; "0" for what cannot be seen.
-        kinds: people, clothing, bodyparts, animals, vehicles, instruments, scene, other, notvisual; usually one.
-        boxes: as fractions of the part that was asked for, 0 to 1; empty if the entity has no box there.
-    """
-
-    start: int
-    end: int
-    entity: str
-    kinds: tuple[str, ...]
-    boxes: tuple[Box, ...]
+    start: int  # index of its first word in the caption
+    end: int  # index after its last word
+    entity: str  # the id of what it names, unique within the photograph; "0" for what cannot be seen
+    kinds: tuple[str, ...]  # people, clothing, bodyparts, animals, vehicles, ..., notvisual; usually one
+    boxes: tuple[Box, ...]  # as fractions of the part that was asked for, 0 to 1; empty if it has no box there
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,10 @@ class Entities:
             SatlibError: it is not there, or lacks Annotations/ or Sentences/.
         """
         self.path = Path(path)
-        self._root: Path | zipfile.Path = self.path if self.path.is_dir() else _archive(self.path)
+        try:
+            self._root: Path | zipfile.Path = self.path if self.path.is_dir() else zipfile.Path(self.path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise SatlibError(f"{path} is neither a folder nor the authors' annotations.zip ({error})") from error
         if not all((self._root / folder).is_dir() for folder in ("Annotations", "Sentences")):
             raise SatlibError(f"{path} lacks the folders Annotations and Sentences of Flickr30k Entities")
         self._record = lru_cache(1)(self._read)  # the captions of a photograph are usually asked for in a row
@@ -95,15 +90,10 @@ class Entities:
         return self._record(number(image_id)).size
 
     def sentence(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> Sentence | None:
-        """A reference caption with its phrases, or None if Entities does not have the caption.
+        """A reference caption, as words, with its phrases, or None if Entities does not have the caption.
 
         Captions are compared by the letters and digits of their words, because Entities separates some words that others do
-        not ("dog 's"). The first one counts if an image has two equal captions.
-
-        Args:
-            image_id: the photograph's file name.
-            words: of the caption, split in any way.
-            seen: the part of the photograph that the boxes are fractions of (`images.seen_part`).
+        not ("dog 's"). `seen` is the part of the photograph that the boxes are fractions of (`images.seen_part`).
 
         Raises:
             SatlibError: the photograph has no annotations.
@@ -124,19 +114,8 @@ class Entities:
         return _Record(size, boxes, read_captions(captions.read_text(encoding="utf-8-sig")))
 
 
-def _archive(path: Path) -> zipfile.Path:
-    try:
-        return zipfile.Path(path)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise SatlibError(f"{path} is neither a folder nor the authors' annotations.zip ({error})") from error
-
-
 def number(image_id: str) -> str:
-    """The number of a photograph: what its file name has before the first "_" or ".".
-
-    >>> number("1000268201_693b08cb0e.jpg"), number("1000268201.jpg")
-    ('1000268201', '1000268201')
-    """
+    """The number of a photograph, which is what its file name has before the first "_" or "."."""
     return re.split(r"[_.]", PurePosixPath(image_id).name)[0]
 
 

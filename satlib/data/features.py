@@ -58,11 +58,7 @@ class Manifest(msgspec.Struct):
 
 
 def read_manifest(folder: Path, expected: Manifest) -> Manifest:
-    """The manifest of a store.
-
-    Raises:
-        SatlibError: it is damaged, or the vectors were computed with something else than expected.
-    """
+    """The manifest of a store, or a SatlibError if the vectors were computed with something else than expected."""
     advice = f"delete {folder} and run satlib features again"
     manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
     for name in ("format", "encoder", "weights", "view"):
@@ -73,20 +69,10 @@ def read_manifest(folder: Path, expected: Manifest) -> Manifest:
 
 
 class FeatureStore:
-    """The annotation vectors of a caption set's images.
-
-    Attributes:
-        folder: the folder of the store.
-        manifest: the content of `manifest.json`.
-        grid, dim: (h, w) and D of the encoder that made it.
-    """
+    """The annotation vectors of a caption set's images; `grid` and `dim` are (h, w) and D of the encoder that made them."""
 
     def __init__(self, folder: Path, command: str = "satlib features RECIPE") -> None:
-        """Open a store; `command`, which makes one, is for the message.
-
-        Raises:
-            SatlibError: the store is missing, or its array is shorter than its manifest says.
-        """
+        """Open a store, or raise a SatlibError that names the `command` which makes it."""
         if not (folder / MANIFEST).is_file():
             raise SatlibError(f"the feature store {folder} does not exist; create it with: {command}")
         self.folder = folder
@@ -110,12 +96,7 @@ class FeatureStore:
         return torch.from_numpy(self._array[[self.manifest.images[image_id].row for image_id in image_ids]]).float()
 
     def check(self, expected: Manifest, examples: Sequence[Example]) -> None:
-        """Check that the store fits an encoder and a data set; opens no image.
-
-        Raises:
-            SatlibError: the store was made with a different encoder, weights, view or image folder, or images are missing or
-                have changed since then.
-        """
+        """Require the expected encoder, weights, view and image folder, and the examples as they are now; opens no image."""
         read_manifest(self.folder, expected)
         if self.manifest.home != expected.home:
             raise SatlibError(
@@ -132,8 +113,7 @@ class FeatureStore:
 def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> Path:
     """The folder, below the data root, of the store for a caption set and the name of an encoder.
 
-    If the set is not in its own folder below the root, the name contains a hash of its path, so two folders called "photos" have
-    two stores.
+    Of a set elsewhere it contains a hash of the path, so two folders called "photos" have two stores.
     """
     name = data.name
     if data.home is not None and not data.home.is_relative_to((root / data.name).resolve()):
@@ -177,11 +157,7 @@ class Pixels:
         return torch.from_numpy(np.stack([self._one(image_id).numpy() for image_id in image_ids]))
 
     def prepare(self, image_ids: Sequence[str], progress: bool = True) -> None:
-        """Draw the images of a drawn set in advance, as many as the cache can hold.
-
-        Drawing and training both run Python code and would wait for each other: without this, the first epoch would take twice
-        as long as the second.
-        """
+        """Draw the images of a drawn set in advance, as many as the cache can hold: drawing would slow down the first epoch."""
         if self._data.draw is not None:
             first = image_ids[: self._room]
             for image_id in progress_bar(first, desc="drawing", unit="img", show=progress, leave=False):

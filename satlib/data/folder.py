@@ -22,7 +22,6 @@ import msgspec
 from satlib.data import coco
 from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, assemble, clean, split_name
 from satlib.errors import SatlibError
-from satlib.files.atomic import replacing, write_text
 from satlib.files.reading import read_lines, read_text
 
 KNOWN = (
@@ -42,22 +41,14 @@ class Row(NamedTuple):
 
 
 def save(data: CaptionSet, folder: Path) -> None:
-    """Write a caption set as such a folder: one PNG per image, named after its image id, and captions.csv.
-
-    Raises:
-        SatlibError: the folder already has a captions.csv, or cannot be written.
-    """
-    table = folder / "captions.csv"
-    if table.exists():
-        raise SatlibError(f"{table} already exists; choose another folder")
-    rows = io.StringIO()
-    writer = csv.writer(rows, lineterminator="\n")
-    writer.writerow(["image", "caption", "split"])
+    """Write a caption set as such a folder: one PNG per image, named after its image id, and at last captions.csv."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
     for example in data.examples:
-        with replacing(folder / f"{example.image_id}.png") as partial:
-            data.photo(example).save(partial, format="PNG")
-        writer.writerows([f"{example.image_id}.png", caption, example.split] for caption in example.references)
-    write_text(table, rows.getvalue())
+        data.photo(example).save(folder / f"{example.image_id}.png")
+        rows += [(f"{example.image_id}.png", caption, example.split) for caption in example.references]
+    with open(folder / "captions.csv", "x", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([("image", "caption", "split"), *rows])
 
 
 def load(place: Path, require_images: bool = True) -> CaptionSet:
@@ -178,10 +169,10 @@ def _csv(path: Path) -> Iterator[Row]:
 
 def _kaggle(path: Path) -> Iterator[Row]:
     """Kaggle's Flickr8k: in some copies a caption with commas has no quotes."""
-    lines = read_lines(path)
-    if not lines or lines[0][1].lower().replace(" ", "") != "image,caption":
+    (_, heading), *lines = read_lines(path) or [(1, "")]
+    if heading.lower().replace(" ", "") != "image,caption":
         raise SatlibError(f"{path}: the first line must be image,caption, as in Kaggle's Flickr8k")
-    for number, line in lines[1:]:
+    for number, line in lines:
         image, _, caption = line.partition(",")
         if len(caption) > 1 and caption[0] == caption[-1] == '"':
             caption = caption[1:-1].replace('""', '"')

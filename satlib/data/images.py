@@ -28,11 +28,7 @@ Given = Path | str | Image.Image | np.ndarray | Tensor  # a photograph, for `pho
 def photo_of(given: Given) -> Image.Image:
     """A photograph as `open_photo` gives it, from a path, a Pillow image, an array (H, W, 3) or a tensor (3, H, W).
 
-    Arrays and tensors hold RGB as uint8, 0 to 255, or as floating-point numbers from 0 to 1. Grey may leave out the axis of
-    colours or have 1 there.
-
-    Raises:
-        SatlibError: as for `open_photo`; or an array has another shape, type or range.
+    Arrays and tensors hold RGB as uint8, 0 to 255, or as floating-point numbers from 0 to 1. Grey has 1 colour or no such axis.
     """
     if isinstance(given, Path | str):
         return open_photo(given)
@@ -118,16 +114,11 @@ def _eight_bits(photo: Image.Image) -> Image.Image:
 
 
 def square(photo: Image.Image, view: str = "whole", size: int = SIZE) -> Image.Image:
-    """The square of size x size pixels that the encoder sees.
+    """The square of size x size pixels that the encoder sees; a photograph of exactly that size is returned unchanged.
 
-    Args:
-        photo: an RGB image.
-        view: "whole" squeezes the whole photograph into the square with a Hamming filter; "crop" scales the shorter side
-            to 8/7 of `size` with a bilinear filter and crops the centre (256 and 224 pixels, as in the paper). Both filters
-            are antialiased; the Hamming filter preserves more fine detail.
-        size: the side of the square, in pixels.
-
-    A photograph of exactly size x size pixels is returned unchanged.
+    The view "whole" squeezes the whole photograph into the square with a Hamming filter; "crop" scales the shorter side to 8/7
+    of `size` with a bilinear filter and crops the centre (256 and 224 pixels, as in the paper). Both filters are antialiased;
+    the Hamming filter preserves more fine detail.
     """
     if photo.size == (size, size):
         return photo
@@ -163,12 +154,7 @@ def seen_part(photo: tuple[int, int], view: str = "whole") -> Box:
 
 
 def in_part(box: Box, seen: Box) -> Box | None:
-    """A box as fractions of a part of the photograph, clipped to it; None if none of it is there.
-
-    Args:
-        box: as fractions of the photograph's sides.
-        seen: the part, likewise; it may reach beyond the photograph.
-    """
+    """A box as fractions of a part of the photograph, clipped to it; None if none of it is there. (The part may reach beyond.)"""
     left, top, right, bottom = (
         min(max((corner - seen[axis]) / (seen[axis + 2] - seen[axis]), 0.0), 1.0)
         for corner, axis in zip(box, (0, 1, 0, 1), strict=True)
