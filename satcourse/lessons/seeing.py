@@ -66,7 +66,7 @@ def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
 
 
 def unpool(values: Tensor, switches: Tensor, size: tuple[int, int]) -> Tensor:
-    """Put each value back at the position of its maximum, zeros elsewhere: (B, C, h, w) -> (B, C, *size).
+    """Put each value back at the position of its maximum, zeros elsewhere: (B, C, h, w) -> (B, C, H, W).
 
     If pooling windows overlap, values with the same position are summed.
     """
