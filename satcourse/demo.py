@@ -103,18 +103,14 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
 
     say(f"3. Photographs, captioned by the model that comes with satlib ({model.stem})")
     if FOLDER.is_dir():
-        print(
-            "   It has seen 6,000 photographs (Flickr8k), most of them of people and dogs outdoors, and nothing else."
-        )
+        print("   It has seen 6,000 photographs (Flickr8k), most of people and dogs outdoors, and nothing else.")
         _describe(Captioner.load(model), [*people(), *photographs()], out)
     else:
         print(
-            "   They are in the repository, in notebooks/photographs; `satlib caption YOUR_PHOTO.jpg` captions your own."
+            "   They are in the repository, in notebooks/photographs; satlib caption YOUR_PHOTO.jpg captions your own."
         )
 
-    say(
-        f"Done. {out}/ has a picture for each caption above: in colour where the model looked at each word, grey elsewhere."
-    )
+    say(f"Done. {out}/ has a picture for each caption: in colour where the model looked at each word, grey elsewhere.")
     print(f"   {folder}/ has the training run, with curves.png and evaluation-test.json. Next, try:")
     print("   satlib caption YOUR_PHOTO.jpg     caption your own photograph")
     print("   satlib train scenes-soft          train on all scenes, to the end; then scenes-none, to compare")
