@@ -143,17 +143,6 @@ def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
         assert walk.n_frames == len(result["captions"][0]["words"])
 
 
-def test_caption_compares_models_by_name(run, folder, tmp_path, capsys):
-    photo = folder / "3.jpg"
-    satlib("caption", photo, "--model", run[1], "--model", "scenes-soft", "--out", tmp_path / "both")
-    first, *rows = capsys.readouterr().out.splitlines()
-    assert first == f"{photo}  ({tmp_path / 'both' / '3.png'})"
-    assert [row.split(": ")[0] for row in rows] == [f"  {run[1].name}", "  scenes-soft"]
-    satlib("caption", photo, "--model", "scenes-soft", "--out", tmp_path / "one")
-    heights = [Image.open(tmp_path / name / "3.png").height for name in ("both", "one")]
-    assert heights[0] > heights[1]
-
-
 @pytest.mark.slow
 def test_results_of_a_model_that_comes_with_satlib_go_to_a_run_of_its_name(run, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "_MODELS", tmp_path)
@@ -214,10 +203,10 @@ class TestMistakes:
         assert end.value.code == 2
 
     def test_ctrl_c_is_one_line(self, monkeypatch, capsys):
-        def interrupted():
+        def interrupted(options):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(cli, "_topics", interrupted)
+        monkeypatch.setitem(cli.COMMANDS, "info", (interrupted, ()))
         satlib("info", status=130)
         assert capsys.readouterr().err == "satlib: interrupted; finished work is kept\n"
 

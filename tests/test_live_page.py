@@ -30,6 +30,7 @@ for needed in ("onnxscript", "skimage"):
 if shutil.which("npm") is None:
     pytest.skip("no npm on the PATH (apt install npm)", allow_module_level=True)
 
+VIEWS = ("whole", "crop")
 pytestmark = pytest.mark.timeout(600)
 LIVE = Path(live.__file__).parent / "static"
 PHOTOGRAPHS = "flickr8k-lite0-soft"
@@ -171,7 +172,7 @@ def test_photographs_have_the_pixels_of_pillow(browser, small):
     with visit(browser, small, wait=False) as page:
         for kind, options in (("PNG", {}), ("JPEG", {"quality": 85})):
             for number, photo in enumerate(crops(20, seed=len(kind))):
-                assert pixels_differ(page, photo, images.VIEWS[number % 2], kind, **options) <= 1
+                assert pixels_differ(page, photo, VIEWS[number % 2], kind, **options) <= 1
 
 
 def test_odd_shapes_and_files_have_the_pixels_of_pillow(browser, small):
@@ -186,7 +187,7 @@ def test_odd_shapes_and_files_have_the_pixels_of_pillow(browser, small):
             noise = Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8))
             # Before version 13, Pillow begins with the width whatever the shape.
             limit = 0 if size[0] >= size[1] or int(PIL.__version__.partition(".")[0]) >= 13 else 1
-            for view in images.VIEWS:
+            for view in VIEWS:
                 assert pixels_differ(page, noise, view) <= limit, (size, view)
         for odd, kind, options in (
             (transparent, "PNG", {}),

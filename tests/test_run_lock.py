@@ -69,7 +69,7 @@ def test_sigterm_ends_any_command_as_ctrl_c_does(tmp_path, capsys, monkeypatch):
         time.sleep(60)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(cli, "_topics", waits)
+    monkeypatch.setitem(cli.COMMANDS, "info", (waits, ()))
     assert cli.main(["info"]) == 130
     assert capsys.readouterr().err == "satlib: interrupted; finished work is kept\n"
     assert signal.getsignal(signal.SIGTERM) == before

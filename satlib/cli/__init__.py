@@ -8,7 +8,6 @@ Other packages add commands in a module that they name in the entry-point group 
 
 import argparse
 import importlib.metadata
-import importlib.util
 import io
 import json
 import os
@@ -26,29 +25,21 @@ from satlib.files import progress
 from satlib.recipe import LOOKS, SAVE_SECONDS
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from satlib.data.caption_set import CaptionSet
     from satlib.data.features import Reader
-    from satlib.model.captioner import Caption, Captioner
-    from satlib.model.encoders import Encoder
+    from satlib.model.captioner import Captioner
     from satlib.recipe import Recipe
 
 DESCRIPTION = """\
 Show, Attend and Tell: train an image captioner with visual attention, score it, and see where it looked.
 
 First steps:
-  satlib demo                                train on drawn scenes, then caption photographs; minutes on two CPU cores
-  satlib caption photo.jpg                   caption a photograph with the model that comes with satlib
-  satlib data fetch flickr8k                 download Flickr8k (1 GB)
-  satlib features flickr8k-soft              compute its annotation vectors, once
-  satlib train flickr8k-soft                 train soft attention; the same command resumes after a stop
-  satlib evaluate runs/flickr8k-soft         caption the test split and score the captions
-  satlib ground runs/scenes-soft             measure whether words look at the objects that they name
-  satlib page site                           write a web page that captions photographs in the browser
-  satlib table                               print your results beside the paper's Table 1
-
-Data sets are looked for in the folder given by --data, or else by $SATLIB_DATA, or else in ./data."""
+  satlib demo                         train on drawn scenes, then caption photographs; minutes on two CPU cores
+  satlib caption photo.jpg            caption a photograph with the model that comes with satlib
+  satlib data fetch flickr8k          download Flickr8k (1 GB)
+  satlib features flickr8k-soft       compute its annotation vectors, once
+  satlib train flickr8k-soft          train soft attention
+  satlib evaluate runs/flickr8k-soft  caption the test split and score the captions"""
 
 Option = tuple[tuple[str, ...], dict[str, Any]]  # the arguments of ArgumentParser.add_argument
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int | None], tuple[Option, ...]]] = {}
@@ -76,8 +67,6 @@ def positive(text: str) -> int:
     return int(text)
 
 
-_LIBRARIES = ("torch", "torchvision", "numpy", "pillow", "safetensors", "pycocoevalcap", "matplotlib")
-
 # Options that several commands share.
 _SPLITS = ("train", "dev", "test")
 _STORAGES = ("float32", "float16", "int8")
@@ -87,9 +76,6 @@ SET = option(
     "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value of the recipe; repeatable"
 )
 MODEL = option("model", type=Path, help=_A_MODEL)
-MODELS = option(
-    "--model", type=Path, action="append", default=[], dest="models", metavar="MODEL", help=f"{_A_MODEL}; repeatable"
-)
 DATA = option("--data", metavar="FOLDER", help="the folder of data sets; by default $SATLIB_DATA or ./data")
 DATA_SET = option(
     "--data-set", metavar="NAME", help="another data set than the model's: a name, or the path of your own folder"
@@ -126,17 +112,11 @@ def data(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-@command(
-    RECIPE,
-    SET,
-    DATA,
-    DEVICE,
-    option("--batch-size", type=positive, default=32, help="images per batch"),
-)
+@command(RECIPE, SET, DATA, DEVICE, option("--batch-size", type=positive, default=32, help="images per batch"))
 def features(options: argparse.Namespace) -> None:
     """Compute the annotation vectors of a recipe's images, once; resumes after a stop."""
     from satlib import recipe as recipes
-    from satlib.data import features
+    from satlib.data import datasets, features
     from satlib.model import device, encoders
     from satlib.training import distributed, starting
     from satlib.training.features import extract
@@ -145,9 +125,9 @@ def features(options: argparse.Namespace) -> None:
     if recipe.encoder.train:
         print(f"{recipe.name} trains its encoder: there is nothing to compute beforehand")
         return
-    captions, root = _captions(recipe, options)
+    captions = _captions(recipe, options)
     encoder = encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
-    folder = features.folder(root, captions, encoder.name, recipe.encoder.view)
+    folder = features.folder(datasets.data_root(options.data), captions, encoder.name, recipe.encoder.view)
     with distributed.launched(device.choose(options.device)) as place:
         store = extract(captions, encoder, folder, place, options.batch_size, view=recipe.encoder.view)
         if distributed.current().first:
@@ -183,9 +163,9 @@ def train(options: argparse.Namespace) -> None:
     start = options.start and shipped.or_shipped(options.start)
     if start:
         recipe = starting.fitted(recipe, start, options.set)
-    captions, root = _captions(recipe, options)
+    captions = _captions(recipe, options)
     with distributed.launched(device.choose(options.device)) as place:
-        reader = _training_reader(recipe, captions, root)
+        reader = _reader(recipe, captions, ("train", "dev"), options)
         captioner = loop.train(
             recipe, captions, reader, run, place, start=start, prepare=prepare, save_seconds=options.checkpoint_every,
             entities=options.entities and Entities(options.entities),
@@ -224,12 +204,12 @@ def tune(options: argparse.Namespace) -> None:
     recipe = recipes.load(options.recipe, options.set)
     space = [tuning.Knob.read(text) for text in options.vary] or tuning.default_space(recipe)
     folder = options.out or Path("tune") / recipe.name
-    captions, root = _captions(recipe, options)
-    reader = _training_reader(recipe, captions, root)
+    captions = _captions(recipe, options)
+    reader = _reader(recipe, captions, ("train", "dev"), options)
     tuning.tune(recipe, captions, reader, folder, space, options.trials, device.choose(options.device))
     print(f"all trials are in {folder / 'history.json'}")
     if (folder / "best.toml").is_file():
-        print(f"the best recipe so far is {folder / 'best.toml'}; next: satlib train {folder / 'best.toml'}")
+        print(f"next: satlib train {folder / 'best.toml'}")
 
 
 @command(
@@ -262,12 +242,12 @@ def evaluate(options: argparse.Namespace) -> None:
     else:
         options.split = options.split or "test"
         captioner = _captioner(options.model, options)
-        captions, root = _captions(captioner.recipe, options)
+        captions = _captions(captioner.recipe, options)
         evaluate.images_of(captions, options.split)  # an empty split is reported before a missing feature store
+        reader = _reader(captioner.recipe, captions, (options.split,), options, captioner)
         evaluation = evaluate.evaluate(
-            captioner, captions, _images(captioner, captions, root, options), options.split, options.beam,
-            options.length_normalisation, look=options.look,
-        )  # fmt: skip
+            captioner, captions, reader, options.split, options.beam, options.length_normalisation, look=options.look
+        )
         path = evaluate.save(evaluation, _results_folder(options, captions))
     if options.json:
         long = ("captions", "statistics")
@@ -282,16 +262,7 @@ def evaluate(options: argparse.Namespace) -> None:
     print(f"written to {path}")
 
 
-@command(
-    MODEL,
-    SPLIT,
-    ENTITIES,
-    BEAM,
-    OUT,
-    DATA_SET,
-    DATA,
-    DEVICE,
-)
+@command(MODEL, SPLIT, ENTITIES, BEAM, OUT, DATA_SET, DATA, DEVICE)
 def ground(options: argparse.Namespace) -> None:
     """Measure whether words look at the objects that they name."""
     from satlib.data.entities import Entities
@@ -299,12 +270,12 @@ def ground(options: argparse.Namespace) -> None:
     from satlib.files.atomic import write_json
 
     captioner = _captioner(options.model, options)
-    captions, root = _captions(captioner.recipe, options)
+    captions = _captions(captioner.recipe, options)
     entities = Entities(options.entities) if options.entities else None
     examples = evaluate.images_of(captions, options.split)
     if entities is None and captions.name != "scenes":
         raise SatlibError(f"{captions.name} has no masks; give boxes with --entities (Flickr30k Entities)")
-    reader = _images(captioner, captions, root, options)
+    reader = _reader(captioner.recipe, captions, (options.split,), options, captioner)
     if entities:
         words = maps.measure_true(captioner, captions, reader, examples, entities)
     else:
@@ -333,22 +304,18 @@ def table(options: argparse.Namespace) -> None:
     from satlib.evaluation import table
     from satlib.model import shipped
 
-    files: list[Path] = []
-    names: list[str] = []
-    for word in options.only:
-        path = Path(word)
-        if path.is_dir() and not list(path.glob("evaluation-*.json")):
-            raise SatlibError(f"{path} has no evaluation; make one with: satlib evaluate {path}")
-        files += sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path] if path.exists() else []
-        names += [] if path.exists() else [word.lower()]
-    files = files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
-    rows = table.rows(files, options.split)
-    data_sets = {row.data.lower(): row.data for row in rows}
-    for name in names:
-        if name not in data_sets:
-            raise SatlibError(f"{name} is no file and no data set of the table; it has {', '.join(data_sets.values())}")
-    if names:
-        rows = [row for row in rows if row.data.lower() in names]
+    paths = [Path(word) for word in options.only if Path(word).exists()]
+    names = [word.lower() for word in options.only if not Path(word).exists()]
+    files = [file for path in paths for file in (sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path])]
+    if paths and not files:
+        raise SatlibError(f"{paths[0]} has no evaluation; make one with: satlib evaluate {paths[0]}")
+    rows = table.rows(
+        files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))], options.split
+    )
+    data_sets = sorted({row.data for row in rows})
+    if unknown := set(names) - set(map(str.lower, data_sets)):
+        raise SatlibError(f"{min(unknown)} is no file and no data set of the table; it has {', '.join(data_sets)}")
+    rows = [row for row in rows if not names or row.data.lower() in names]
     if options.json:
         _print_json([{"data": row.data, "name": row.name, "ours": row.ours, "scores": row.figures} for row in rows])
     else:
@@ -357,23 +324,21 @@ def table(options: argparse.Namespace) -> None:
 
 @command(
     option("photos", type=Path, nargs="+", metavar="PHOTO", help="image files of any usual format"),
-    MODELS,
+    option("--model", type=Path, help=f"{_A_MODEL}; by default the one for photographs"),
     BEAM,
     option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures of attention"),
-    option("--animate", action="store_true", help="also write an animated picture (WebP), with one model"),
+    option("--animate", action="store_true", help="also write an animated picture (WebP)"),
     JSON,
     DEVICE,
 )
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs, and draw where each word looked."""
     from satlib.data import images
+    from satlib.evaluation import plots
     from satlib.model import shipped
 
-    models = options.models or [Path(shipped.PHOTOGRAPHS)]
-    if options.animate and len(models) > 1:
-        raise SatlibError("--animate is for one model; give --model once")
-    names, captioners = [_name(model) for model in models], [_captioner(model, options) for model in models]
-    views = [captioner.view for captioner in captioners]
+    model = options.model or Path(shipped.PHOTOGRAPHS)
+    captioner = _captioner(model, options)
     results: list[dict[str, Any]] = []
     for path in options.photos:
         try:
@@ -381,64 +346,30 @@ def caption(options: argparse.Namespace) -> int:
         except SatlibError as error:
             print(f"satlib: {error}", file=sys.stderr)
             continue
-        captions = [captioner.caption([photo], options.beam)[0] for captioner in captioners]
+        (caption,) = captioner.caption([photo], options.beam)
         earlier = sum(Path(result["image"]).stem == path.stem for result in results)
         picture = options.out / f"{path.stem}{f'-{earlier + 1}' if earlier else ''}.png"
-        files = _draw(photo, names, captions, views, picture, options.animate)
-        described = [
-            {
-                "model": name,
-                "caption": said.text,
-                "words": said.words,
-                "log_probability": round(said.log_probability, 4),
-                "unlike": said.unlike,
-            }
-            for name, said in zip(names, captions, strict=True)
-        ]
-        results.append({"image": str(path), **files, "captions": described})
+        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture, captioner.view)
+        files: dict[str, str | None] = {"picture": str(picture), "animation": None}
+        if options.animate and caption.words:
+            from satlib.evaluation.animation import animate
+
+            files["animation"] = str(picture.with_suffix(".webp"))
+            animate(photo, caption.words, caption.alphas, picture.with_suffix(".webp"), captioner.view)
+        described = {
+            "model": (model.parent if model.name == "model.safetensors" else model).name.removesuffix(".safetensors"),
+            "caption": caption.text,
+            "words": caption.words,
+            "log_probability": round(caption.log_probability, 4),
+            "unlike": caption.unlike,
+        }
+        results.append({"image": str(path), **files, "captions": [described]})
         if not options.json:
-            _print_captions(path, names, captions, ", ".join(file for file in files.values() if file))
+            drawn = ", ".join(filter(None, files.values()))
+            print(f"{path}: {caption.text}{caption.remark}  (log p {caption.log_probability:.1f}; {drawn})")
     if options.json and results:
         _print_json(results)
     return 2 if not results else int(len(results) < len(options.photos))
-
-
-def _name(model: Path) -> str:
-    """The name of a model in a comparison: that of its run's folder, or of its file without the suffix."""
-    run = (model.parent if model.name == "model.safetensors" else model).resolve()
-    return run.name if run.is_dir() else run.stem  # a run "lr0.001" keeps its whole name
-
-
-def _draw(
-    photo: "Image", names: list[str], captions: "list[Caption]", views: list[str], picture: Path, animate: bool
-) -> dict[str, str | None]:
-    """Draw the captions of a photograph; gives the files."""
-    from satlib.evaluation import plots
-
-    first = captions[0]
-    if len(captions) == 1:
-        plots.attention_figure(photo, first.words, first.alphas, first.betas, picture, views[0])
-    else:
-        rows = [(name, caption.words, caption.alphas) for name, caption in zip(names, captions, strict=True)]
-        plots.compare_figure(photo, rows, picture, views)
-    if not (animate and first.words):
-        return {"picture": str(picture), "animation": None}
-    from satlib.evaluation import animation
-
-    file = picture.with_suffix(".webp")
-    animation.animate(photo, first.words, first.alphas, file, views[0])
-    return {"picture": str(picture), "animation": str(file)}
-
-
-def _print_captions(path: Path, names: list[str], captions: "list[Caption]", files: str) -> None:
-    """Print the captions of a photograph: one model's in its line, several models' below it."""
-    if len(captions) == 1:
-        only = captions[0]
-        print(f"{path}: {only.text}{only.remark}  (log p {only.log_probability:.1f}; {files})")
-        return
-    print(f"{path}  ({files})")
-    for name, caption in zip(names, captions, strict=True):
-        print(f"  {name}: {caption.text}{caption.remark}  (log p {caption.log_probability:.1f})")
 
 
 @command(
@@ -468,7 +399,7 @@ def export(options: argparse.Namespace) -> None:
 
 @command(
     option("folder", type=Path, help="the folder to write; serve it with: python -m http.server -d FOLDER"),
-    MODELS,
+    option("--model", action="append", default=[], dest="models", metavar="MODEL", help=f"{_A_MODEL}; repeatable"),
     STORAGE,
 )
 def page(options: argparse.Namespace) -> None:
@@ -476,8 +407,8 @@ def page(options: argparse.Namespace) -> None:
     from satlib.model import shipped
     from satlib.page import live
 
-    models = options.models or [Path(name) for name in live.MODELS]
-    contents = live.write(options.folder, [shipped.or_shipped(model) for model in models], options.storage)
+    models = [shipped.or_shipped(Path(model)) for model in options.models or live.MODELS]
+    contents = live.write(options.folder, models, options.storage)
     for model in contents["models"]:
         print(f"{model['name']}: {model['bytes'] / 1e6:.1f} MB")
     size = sum(file.stat().st_size for file in options.folder.rglob("*") if file.is_file())
@@ -515,95 +446,76 @@ def recipe(options: argparse.Namespace) -> None:
 )
 def info(options: argparse.Namespace) -> None:
     """Print versions, devices and what is missing; or what a model's file says of it."""
-    topics = _model_topics(options.model) if options.model else _topics()
-    if options.json:
-        _print_json(topics)
-        return
-    width = max(map(len, topics))
-    for name, line in topics.items():
-        print(f"{name:{width}}  {line}")
-
-
-def _model_topics(model: Path) -> dict[str, str]:
-    """What the header of a model's file says, with all options of its recipe."""
-    from satlib.model import captioner, shipped
-
-    path, header, tensors = captioner.read_file(shipped.or_shipped(model))
-    weights = sum(value.numel() for value in tensors.values())
-    return {
-        "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights",
-        "vocabulary": f"{len(header.vocabulary):,} words",
-        **{section: str(values) for section, values in header.recipe.items()},
-    }
-
-
-def _topics() -> dict[str, str]:
-    """What to know before starting, or when something does not work."""
     import torch
 
     from satlib import recipe as recipes
-    from satlib.data.datasets import NAMES, data_root
+    from satlib.data.datasets import data_root
     from satlib.evaluation import metrics
-    from satlib.model import encoders, shipped
+    from satlib.model import captioner, encoders, shipped
 
-    root = data_root()
-    data_sets = [name for name in NAMES if name != "scenes" and (root / name).is_dir()]
-    missing = [name for name in ("ipywidgets", "nbclient", "ipykernel") if importlib.util.find_spec(name) is None]
-    return {
-        "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
-        "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
-        "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
-        "CUDA": ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none",
-        "MPS": "yes" if torch.backends.mps.is_available() else "none",
-        "Java": (metrics.java_available() and shutil.which("java"))
-        or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
-        "course": "installed" if not missing else f"missing {', '.join(missing)}; pip install 'satlib[lab]'",
-        "data": f"{root}: {', '.join(data_sets) or 'no data sets yet; run satlib data fetch flickr8k (drawn scenes need no files)'}",
-        "recipes": ", ".join(recipes.names()),
-        "encoders": ", ".join(encoders.names()),
-        "models": ", ".join(shipped.models()),
-    }
+    if options.model:
+        path, header, tensors = captioner.read_file(shipped.or_shipped(options.model))
+        weights = sum(value.numel() for value in tensors.values())
+        topics = {
+            "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights",
+            "vocabulary": f"{len(header.vocabulary):,} words",
+            **{section: str(values) for section, values in header.recipe.items()},
+        }
+    else:
+        libraries = ("torch", "torchvision", "numpy", "pillow", "safetensors", "pycocoevalcap", "matplotlib")
+        java = metrics.java_available() and shutil.which("java")
+        topics = {
+            "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+            "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in libraries),
+            "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
+            "CUDA": ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none",
+            "MPS": "yes" if torch.backends.mps.is_available() else "none",
+            "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
+            "data": str(data_root()),
+            "recipes": ", ".join(recipes.names()),
+            "encoders": ", ".join(encoders.names()),
+            "models": ", ".join(shipped.models()),
+        }
+    if options.json:
+        _print_json(topics)
+        return
+    for name, line in topics.items():
+        print(f"{name:{max(map(len, topics))}}  {line}")
 
 
 # What several commands open.
 
 
-def _captions(recipe: "Recipe", options: argparse.Namespace) -> tuple["CaptionSet", Path]:
-    """A recipe's data set, or that of --data-set, and the folder of data sets."""
+def _captions(recipe: "Recipe", options: argparse.Namespace) -> "CaptionSet":
+    """A recipe's data set, or that of --data-set."""
     from satlib.data import datasets
 
     root = datasets.data_root(options.data)
     if other := getattr(options, "data_set", None):
-        return datasets.load(other, root), root
-    return datasets.load(recipe.data.name, root, train_images=recipe.data.train_images), root
+        return datasets.load(other, root)
+    return datasets.load(recipe.data.name, root, train_images=recipe.data.train_images)
 
 
 def _reader(
-    recipe: "Recipe", captions: "CaptionSet", encoder: "Encoder | None", root: Path, splits: Sequence[str]
+    recipe: "Recipe",
+    captions: "CaptionSet",
+    splits: Sequence[str],
+    options: argparse.Namespace,
+    captioner: "Captioner | None" = None,
 ) -> "Reader":
-    """A reader of pixels for an encoder that trains (None), otherwise of the feature store, checked for some splits."""
-    from satlib.data import features
+    """Pixels, for an encoder that trains and for --data-set; otherwise the feature store, checked for some splits."""
+    from satlib.data import datasets, features
+    from satlib.model import encoders
     from satlib.training.features import open_store
 
-    if encoder is None:
+    trained = captioner.holds_encoder if captioner else recipe.encoder.train
+    if trained or getattr(options, "data_set", None):
         return features.Pixels(captions, recipe.encoder.view)
+    encoder = captioner.encoder if captioner else encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
     examples = [example for split in splits for example in captions.split(split)]
     command = f"satlib features {recipe.name}, with the same --set and --data"
+    root = datasets.data_root(options.data)
     return open_store(root, captions, encoder, recipe.encoder.view, examples, command)
-
-
-def _training_reader(recipe: "Recipe", captions: "CaptionSet", root: Path) -> "Reader":
-    """The reader of a new run's training and dev images."""
-    from satlib.model import encoders
-
-    encoder = None if recipe.encoder.train else encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
-    return _reader(recipe, captions, encoder, root, ("train", "dev"))
-
-
-def _images(captioner: "Captioner", captions: "CaptionSet", root: Path, options: argparse.Namespace) -> "Reader":
-    """The reader of the images of --split: pixels, if the model holds its encoder or the data set is another one's."""
-    encoder = None if captioner.holds_encoder or options.data_set else captioner.encoder
-    return _reader(captioner.recipe, captions, encoder, root, (options.split,))
 
 
 def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
@@ -616,8 +528,7 @@ def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
         plug(captioner)
     elif captioner.own_attention:
         print(
-            f"satlib: {model} was trained with --attention {captioner.own_attention}; without it the model uses softmax attention",
-            file=sys.stderr,
+            f"satlib: {model} was trained with --attention {captioner.own_attention}, which is missing", file=sys.stderr
         )
     return captioner
 
