@@ -72,25 +72,17 @@ _SPLITS = ("train", "dev", "test")
 _STORAGES = ("float32", "float16", "int8")
 _A_MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 RECIPE = option("recipe", help="a recipe's name (satlib recipe lists them) or the path of a .toml file")
-SET = option(
-    "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value of the recipe; repeatable"
-)
+SET = option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value; repeatable")
 MODEL = option("model", type=Path, help=_A_MODEL)
 DATA = option("--data", metavar="FOLDER", help="the folder of data sets; by default $SATLIB_DATA or ./data")
-DATA_SET = option(
-    "--data-set", metavar="NAME", help="another data set than the model's: a name, or the path of your own folder"
-)
+DATA_SET = option("--data-set", metavar="NAME", help="another data set than the model's: its name, or your own folder")
 SPLIT = option("--split", choices=_SPLITS, default="test", help="the split to caption")
 BEAM = option("--beam", type=positive, help="the beam width; by default the recipe's")
 OUT = option("--out", type=Path, metavar="FOLDER", help="the folder for results; by default that of the run")
 DEVICE = option("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="the device to compute on")
 JSON = option("--json", action="store_true", help="print the result as JSON")
 STORAGE = option("--storage", choices=_STORAGES, default="int8", help="the number format of the weights")
-ATTENTION = option(
-    "--attention",
-    metavar="FILE:FUNCTION",
-    help="your own attend(e, a) -> (z, alpha) in place of the recipe's attention",
-)
+ATTENTION = option("--attention", metavar="FILE:FUNCTION", help="your own attend(e, a) -> (z, alpha)")
 ENTITIES = option("--entities", type=Path, metavar="PATH", help="Flickr30k Entities: its folder, or annotations.zip")
 
 
@@ -184,11 +176,7 @@ def train(options: argparse.Namespace) -> None:
     RECIPE,
     SET,
     option(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=LOW..HIGH",
-        help="a value to search, in a range or among choices (SECTION.KEY=A,B,C); repeatable; by default the usual ones",
+        "--vary", action="append", default=[], metavar="SECTION.KEY=LOW..HIGH", help="or SECTION.KEY=A,B,C; repeatable"
     ),
     option("--trials", type=positive, default=20, help="number of trials in all, earlier ones included"),
     option("--out", type=Path, metavar="FOLDER", help="the search's folder; by default tune/RECIPE"),
@@ -250,8 +238,8 @@ def evaluate(options: argparse.Namespace) -> None:
         )
         path = evaluate.save(evaluation, _results_folder(options, captions))
     if options.json:
-        long = ("captions", "statistics")
-        _print_json({"file": str(path), **{name: value for name, value in evaluation.items() if name not in long}})
+        short = {name: value for name, value in evaluation.items() if name not in ("captions", "statistics")}
+        _print_json({"file": str(path), **short})
         return
     images, data, split = (evaluation[name] for name in ("images", "data", "split"))
     print(f"{images:,} images of {data} {split}")
@@ -291,9 +279,7 @@ def ground(options: argparse.Namespace) -> None:
 
 
 @command(
-    option(
-        "only", nargs="*", metavar="WHAT", help="data sets, evaluation files or runs; by default runs/* and satlib's"
-    ),
+    option("only", nargs="*", metavar="WHAT", help="data sets, evaluation files or runs; by default all"),
     option("--split", choices=_SPLITS, default="test", help="the split that was evaluated"),
     option("--markdown", action="store_true", help="write Markdown"),
     option("--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"),
@@ -418,12 +404,7 @@ def page(options: argparse.Namespace) -> None:
 
 
 @command(
-    option(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="a recipe's name or the path of a .toml file; without it, all are listed",
-    ),
+    option("name", nargs="?", help="a recipe's name or the path of a .toml file; without it, all are listed"),
     option("--explain", action="store_true", help="give each option's default, valid values and meaning"),
 )
 def recipe(options: argparse.Namespace) -> None:
@@ -602,8 +583,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("satlib: interrupted; finished work is kept", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the program that reads our output has ended (head, less)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -1,16 +1,13 @@
 """A captioner as two ONNX graphs, for programs without PyTorch: a browser, a phone, a server in another language.
 
-A folder holds
-
     encoder.onnx      pixels (1, 3, 224, 224) -> a (1, L, D), keys (1, L, W), h_0, c_0 (1, n), distance (1,)
     step.onnx         a, keys, h_{t-1}, c_{t-1} (B, n), words (B,), light (B, L)
                       -> log_p (B, K), alpha (B, L), beta (B,), h_t, c_t (B, n)
     vocabulary.json   the K words in the order of their ids, the end mark and the unknown word included
     manifest.json     sizes, special words, decoding, and the SHA-256 of the other files
 
-Pixels are float32, RGB, 0 to 255, of the square that `images.square` makes. B hypotheses of one image share its a and keys.
-words are the ids of the words before, -1 before the first one. A row of `light` that is not all zero replaces alpha: the model
-then attends to where it is told. `distance` is that of `familiarity`, -1 if the model has none.
+Pixels are RGB, 0 to 255, of `images.square`. B hypotheses of one image share its a and keys. `words` are the ids of the words
+before, -1 at first. A row of `light` that is not all zero replaces alpha. `distance` is that of `familiarity`, or -1.
 """
 
 import contextlib
@@ -76,12 +73,10 @@ class _Step(nn.Module):
         decoder, B = self.decoder, words.shape[0]  # len() would fix the number of rows in the graph
         attention = decoder.attention
         decoder.attention = _Lit(attention, light)  # type: ignore[bad-assignment]
-        try:
-            embedded = decoder.embed(words)
-            annotations = Annotations(a.expand(B, -1, -1), keys.expand(B, -1, -1))
-            step = decoder.step(annotations, State(h, c), decoder.gates_word(embedded))
-        finally:
-            decoder.attention = attention
+        embedded = decoder.embed(words)
+        annotations = Annotations(a.expand(B, -1, -1), keys.expand(B, -1, -1))
+        step = decoder.step(annotations, State(h, c), decoder.gates_word(embedded))
+        decoder.attention = attention
         log_p = torch.log_softmax(decoder.logits(embedded, step.state.h, step.z), 1)
         return log_p, step.alpha, step.beta, step.state.h, step.state.c
 
@@ -163,16 +158,14 @@ def _graphs(captioner: Captioner) -> Iterator[tuple[str, "ModelProto"]]:
     with torch.no_grad():
         a, keys, h, c, _ = encoder(pixels)
     yield ENCODER, _traced(encoder, {"pixels": pixels}, ("a", "keys", "h", "c", "distance"), ())
-    inputs = {
-        "a": a,
-        "keys": keys,
+    rows = {
         "h": h.repeat(2, 1),
         "c": c.repeat(2, 1),
         "words": torch.tensor([-1, END]),
         "light": torch.zeros(2, a.shape[1]),
     }
     outputs = ("log_p", "alpha", "beta", "h_next", "c_next")
-    yield STEP, _traced(step, inputs, outputs, ("h", "c", "words", "light"))
+    yield STEP, _traced(step, {"a": a, "keys": keys, **rows}, outputs, tuple(rows))
 
 
 def _traced(
@@ -256,10 +249,6 @@ def _manifest(captioner: Captioner, folder: Path, storage: str) -> dict[str, Any
         "grid": list(captioner.encoder.grid),
         "attention": captioner.recipe.decoder.attention,
         "words": {"end": END, "unknown": UNKNOWN, "before the first": -1},
-        "decoding": {
-            "beam": decoding.beam,
-            "length_normalisation": decoding.length_normalisation,
-            "max_length": decoding.max_length,
-        },
+        "decoding": {name: getattr(decoding, name) for name in ("beam", "length_normalisation", "max_length")},
         "unlike above": None if known is None else known.threshold,
     }

@@ -1,15 +1,14 @@
 """A static web page on which captioners run: `satlib page`. Any file server can serve the folder; nothing leaves the visitor's device.
 
-A folder holds the page (satlib/page/static: HTML, CSS and scripts, as they are in the package), onnxruntime-web, whose version
-package-lock.json there fixes, the models (`export`), 60 drawn scenes, and page.json, which lists models and files with their
-SHA-256. Graphs and WebAssembly are gzip files, which the page unpacks itself: a plain file server sends files as they are.
+A folder holds the page (satlib/page/static), onnxruntime-web, the models (`export`), 60 drawn scenes, and page.json, which lists
+models and files with their SHA-256. Graphs and WebAssembly are gzip files, which the page unpacks itself.
 """
 
 import gzip
 import hashlib
 import shutil
 import subprocess
-import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ MODELS = ("scenes-soft", "scenes-hard", "flickr8k-lite0-soft")
 SCENES = 60
 CONTENTS = "page.json"
 _SOURCE = Path(__file__).parent / "static"
-_RUNTIME, _WASM = "ort.wasm.bundle.min.mjs", "onnxruntime.wasm.gz"
+_RUNTIME, _WASM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
 _ABOUT = {
     "scenes": "It was trained on 4,000 drawn scenes: two coloured shapes in front of grey and brown clutter. It knows circles, squares, "
     "triangles and stars, and nothing else; none of the scenes here was among the 4,000.",
@@ -51,17 +50,17 @@ def write(folder: Path, models: Sequence[Path], storage: str = "int8") -> dict[s
         export.require_exportable(captioner)
     runtime = _runtime()
     with export.replaced(folder, CONTENTS) as new:
-        for file in (
-            *runtime.iterdir(),
-            *(file for kind in ("js", "html", "css") for file in _SOURCE.glob(f"*.{kind}")),
-        ):
+        shutil.copy(runtime / _RUNTIME, new)
+        (new / "onnxruntime.wasm.gz").write_bytes(gzip.compress((runtime / _WASM).read_bytes(), mtime=0))
+        for file in (file for kind in ("js", "html", "css") for file in _SOURCE.glob(f"*.{kind}")):
             shutil.copy(file, new)
+        worker = (_SOURCE / "sw.js").read_text(encoding="utf-8")  # a browser notices a new page by the worker's version
+        (new / "sw.js").write_text(worker.replace('VERSION = ""', f'VERSION = "{time.time():.0f}"'), encoding="utf-8")
         files: dict[str, Any] = {}
         entries = [_model(captioner, new, storage, files) for captioner in progress_bar(captioners, desc="exporting")]
         pictures = list(_scenes(new)) if any(entry["scenes"] for entry in entries) else []
         contents = {"format": FORMAT, "models": entries, "scenes": pictures, "files": files}
         write_json(new / CONTENTS, contents)
-        _set_version(new)
     return contents
 
 
@@ -100,43 +99,21 @@ def _scenes(folder: Path) -> Iterator[str]:
         yield name
 
 
-def _set_version(page: Path) -> None:
-    """Give the service worker the hash of all files: a browser then notices a new version of the page."""
-    everything = hashlib.sha256()
-    for file in sorted(path for path in page.rglob("*") if path.is_file()):
-        everything.update(str(file.relative_to(page)).encode() + hashlib.sha256(file.read_bytes()).digest())
-    worker = page / "sw.js"
-    text = worker.read_text(encoding="utf-8")
-    worker.write_text(text.replace('VERSION = ""', f'VERSION = "{everything.hexdigest()[:16]}"'), encoding="utf-8")
-
-
 def _runtime() -> Path:
-    """A folder with onnxruntime-web, fetched once by npm, which compares it with the hashes in package-lock.json.
+    """The folder of onnxruntime-web's scripts, fetched once by npm, which compares them with the hashes in package-lock.json.
 
     Raises:
         SatlibError: npm is missing or fails.
     """
     lock = (_SOURCE / "package-lock.json").read_bytes()
-    folder = Path(pooch.os_cache("satlib")) / f"onnxruntime-web-{hashlib.sha256(lock).hexdigest()[:16]}"
-    if (folder / _WASM).is_file():
-        return folder
-    npm = shutil.which("npm")
-    if npm is None:
-        raise SatlibError("satlib page needs npm, to fetch onnxruntime-web once; install Node.js, then try again")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="npm-", dir=folder.parent) as partial:
+    folder = Path(pooch.os_cache("satlib")) / f"npm-{hashlib.sha256(lock).hexdigest()[:16]}"
+    scripts = folder / "node_modules" / "onnxruntime-web" / "dist"
+    if not (scripts / _WASM).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(_SOURCE / name, partial)
-        command = [npm, "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
-        done = subprocess.run(command, cwd=partial, capture_output=True, text=True)
-        if done.returncode:
-            raise SatlibError(f"npm cannot fetch onnxruntime-web; check the network, then try again\n{done.stderr}")
-        distribution = Path(partial) / "node_modules" / "onnxruntime-web" / "dist"
-        runtime = Path(partial) / "runtime"
-        runtime.mkdir()
-        shutil.copy(distribution / _RUNTIME, runtime)
-        wasm = (distribution / "ort-wasm-simd-threaded.wasm").read_bytes()
-        (runtime / _WASM).write_bytes(gzip.compress(wasm, mtime=0))
-        if not folder.exists():  # another process may have been faster
-            runtime.rename(folder)
-    return folder
+            shutil.copy(_SOURCE / name, folder)
+        npm = shutil.which("npm")
+        command = [npm or "npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
+        if npm is None or subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL).returncode:
+            raise SatlibError("npm cannot fetch onnxruntime-web: install Node.js, check the network, then try again")
+    return scripts
