@@ -216,15 +216,15 @@ def tune(options: argparse.Namespace) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """Caption a split and score the captions, or score captions from a file."""
     from satlib.data import datasets
-    from satlib.evaluation import evaluate, results
+    from satlib.evaluation import evaluate
 
     if options.model.suffix == ".json":
-        earlier, texts = results.read(options.model)
+        earlier, texts = evaluate.read_captions(options.model)
         name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
         if name is None or split is None:
             raise SatlibError(f"{options.model} does not say what was captioned: give --data-set and --split")
         captions = datasets.load(name, datasets.data_root(options.data))
-        evaluation = evaluate.score(results.by_our_ids(texts, captions), captions, split)
+        evaluation = evaluate.score(texts, captions, split)
         evaluation = {**earlier, **evaluation, "metrics": earlier.get("metrics", {}) | evaluation["metrics"]}
         path = evaluate.save(evaluation, options.out or options.model.parent)
     else:

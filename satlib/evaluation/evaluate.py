@@ -131,6 +131,19 @@ def score(
     }
 
 
+def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The earlier evaluation that a file holds, and its captions; or nothing, and those of {"image id": "caption", ...}.
+
+    Raises:
+        SatlibError: the file is missing, or is neither.
+    """
+    form = 'an evaluation of satlib or {"image id": "caption", ...}'
+    content = read_json(path, dict[str, Any], form, "correct the file")
+    if isinstance(content.get("captions"), dict):
+        return content, content["captions"]
+    return {}, read_json(path, dict[str, str], form, "correct the file")
+
+
 def save(evaluation: Mapping[str, Any], run: Path) -> Path:
     """Write an evaluation into its run's folder and return the file's path."""
     path = run / f"evaluation-{evaluation['split']}.json"
