@@ -25,5 +25,5 @@ def test_each_form_of_a_file(tmp_path):
 
 
 def test_an_image_without_a_caption_is_named():
-    with pytest.raises(SatlibError, match="1 images .*2.jpg, for example"):
+    with pytest.raises(SatlibError, match=r"1 images .*2\.jpg, for example"):
         evaluate.score(dict(list(CAPTIONS.items())[:2]), DATA, "test")
