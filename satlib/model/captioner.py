@@ -187,8 +187,8 @@ class Captioner(nn.Module):
                 a = self.encoder(pixels.to(self.device))
                 unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
                 hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
-                found = zip(hypotheses, unlike, strict=True)
-                captions += [replace(self.read(best), unlike=unfamiliar) for (best, *_), unfamiliar in found]
+                for (best, *_), unfamiliar in zip(hypotheses, unlike, strict=True):
+                    captions.append(replace(self.read(best), unlike=unfamiliar))
         return captions
 
     @torch.inference_mode()

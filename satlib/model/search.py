@@ -84,7 +84,7 @@ def rollout(
             words = torch.multinomial(torch.softmax(log_p.detach() / temperature, 1), 1, generator=generator).squeeze(1)
         log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)
         # (B, K) -> (B,): of the chosen word.
-        log_p, log_policy = (each.gather(1, words.unsqueeze(1)).squeeze(1) for each in (log_p, log_policy))
+        log_p, log_policy = (logs.gather(1, words.unsqueeze(1)).squeeze(1) for logs in (log_p, log_policy))
         words = words.masked_fill(ended, END)
         history.append((words, log_p.masked_fill(ended, 0.0), log_policy.masked_fill(ended, 0.0), alpha, beta))
         if place is not None:
@@ -165,7 +165,7 @@ def beam_search(
             if image in searching:
                 total = candidates[image, rank].item()
                 ended = _Ended(total / (t + 1) ** length_normalisation, total, t, int(parents[image, rank]))
-                finished[image] = sorted([*finished[image], ended], key=lambda each: -each.score)[:beam]
+                finished[image] = sorted([*finished[image], ended], key=lambda hypothesis: -hypothesis.score)[:beam]
 
         # The `beam` best that do not end go on.
         totals, ranks = candidates.masked_fill(is_end, -torch.inf).topk(beam, dim=1)

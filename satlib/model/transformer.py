@@ -118,8 +118,8 @@ class TransformerDecoder(nn.Module):
 
     def project(self, a: Tensor, expected: Tensor | None = None) -> Annotations:
         """Annotation vectors a (B, L, D) with the keys and values of the places (B, layers, 2 heads, L, d / heads)."""
-        places = [layer.places(a) for layer in self.layers]  # type: ignore[not-callable]
-        return Annotations(a, torch.stack([split(each, 2 * self.config.heads) for each in places], 1))
+        places = [split(layer.places(a), 2 * self.config.heads) for layer in self.layers]  # type: ignore[not-callable]
+        return Annotations(a, torch.stack(places, 1))
 
     def initial_state(self, a: Tensor) -> Cache:
         """Of annotation vectors a (B, L, D): no words yet."""
