@@ -980,8 +980,8 @@ print(f"loss at the first step {pointer_losses[0]:.2f}, at the fortieth {pointer
 # two seeds?
 
 # %% [markdown]
-# Your attention can also be trained in satlib's own decoder, on more scenes and with the encoder: `satlib train scenes-soft
-# --attention exercises/04_soft_attention.ipynb:attend`.
+# Your attention can also be trained in satlib's own decoder, on more scenes and with the encoder. Write `attend`, with its imports and the
+# functions that it calls, into a file by a cell that begins with `%%writefile mine.py`; then `satlib train scenes-soft --attention mine.py:attend`.
 
 # %% [markdown]
 # ## References

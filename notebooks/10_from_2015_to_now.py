@@ -861,7 +861,7 @@ show_photographs(figure)
 
 # %% [markdown]
 # With an encoder that learns too, and 6,600 scenes, your attention becomes a model like satlib's own (25 minutes on one core): `satlib train scenes-soft
-# --attention exercises/04_soft_attention.ipynb:attend`, then `satlib evaluate runs/scenes-soft`. Photographs need a data set:
+# --attention mine.py:attend`, with your function in the file mine.py (`%%writefile`), then `satlib evaluate runs/scenes-soft`. Photographs need a data set:
 # [training](../docs/training.md).
 #
 # ### Was it the attention?
