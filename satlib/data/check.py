@@ -98,6 +98,6 @@ def _statistics(examples: tuple[Example, ...], split: str, vocabulary: Vocabular
 def _usable(examples: tuple[Example, ...], vocabulary: Vocabulary | None) -> int:
     """How many captions training takes."""
     try:
-        return len(pairs(examples, vocabulary, _LONGEST)) if vocabulary else 0
+        return len(pairs(examples, vocabulary, _LONGEST)) if vocabulary else len(examples)
     except SatlibError:
         return 0
