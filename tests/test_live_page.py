@@ -318,7 +318,7 @@ def test_a_visit(browser, small):
             address.startswith(page.server.address) or address.startswith(("blob:", "data:")) for address in page.asked
         )
         loaded = {path.split("?")[0].lstrip("/") or "index.html" for line in page.server.sent for path in [line]}
-        assert sum((small / name).stat().st_size for name in loaded if (small / name).is_file()) <= 20e6
+        assert sum((small / name).stat().st_size for name in loaded if (small / name).is_file()) <= 22e6
         assert not any(name.startswith("scenes-hard") for name in loaded)
         page.server.stop()
         page.reload()
