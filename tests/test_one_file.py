@@ -210,9 +210,8 @@ def flickr8k(root):
     (texts / "Flickr8k.token.txt").write_text("".join(lines))
     for split, chosen in (("train", names[:12]), ("dev", names[12:])):
         (texts / f"Flickr_8k.{split}Images.txt").write_text("\n".join(chosen) + "\n")
-    records = {f"{i}.jpg": features.Record(i, 0, 0, "", 0) for i in reversed(range(17))}
-    about = ("flickr8k", str(photos), "tiny", "", "whole", (2, 2), 3)
-    features.write_manifest(store, features.Manifest(features.FORMAT, *about, records))
+    records = {f"{i}.jpg": features.Record(i, 0, 0) for i in reversed(range(17))}
+    features.Manifest(features.FORMAT, str(photos), "tiny", "", "whole", (2, 2), 3, records).save(store)
     np.arange(17).repeat(12).astype(np.float16).tofile(store / features.ARRAY)
     return store
 
