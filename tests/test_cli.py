@@ -83,7 +83,7 @@ def test_evaluate_writes_and_prints_and_the_table_shows_it(run, capsys):
     assert ["BLEU-4", f"{evaluation['metrics']['BLEU-4']:.2f}"] in printed
     satlib("table", folder, "--json")
     rows = json.loads(capsys.readouterr().out)
-    (bleu,) = [row["figures"]["BLEU-4"] for row in rows if row["ours"]]
+    (bleu,) = [row["scores"]["BLEU-4"] for row in rows if row["ours"]]
     assert float(bleu) == pytest.approx(evaluation["metrics"]["BLEU-4"], abs=0.05)
 
 
@@ -108,12 +108,12 @@ def test_ground_by_entities(run, folder, tmp_path, capsys):
     xml = entities_files.annotation((224, 224), ((("1",), (0, 0, 224, 224)),))
     path = entities_files.write(tmp_path / "entities", {"10": (xml, captions)})
     satlib("ground", run[1], "--data", run[0], "--device", "cpu", "--out", tmp_path, "--entities", path)
-    report = json.loads((tmp_path / "ground-test.json").read_text())["entities"]["true"]["all"]
-    assert report["phrases"] == len(set(references))
+    report = json.loads((tmp_path / "ground-test.json").read_text())["true"]["all"]
+    assert report["words"] == len(set(references))
     assert report["peak"] == 100
     assert report["mass"] == pytest.approx(100)
     assert (tmp_path / "ground-test.png").is_file()
-    assert "true captions" in capsys.readouterr().out
+    assert "written to" in capsys.readouterr().out
 
 
 def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_path, capsys):
@@ -190,7 +190,7 @@ class TestMistakes:
     def test_no_such_file_model_or_data_set(self, capsys, run, folder, tmp_path):
         assert "no.jpg does not exist" in mistake(capsys, "caption", tmp_path / "no.jpg")
         assert "no_run does not exist" in mistake(capsys, "evaluate", tmp_path / "no_run")
-        assert "nowhere does not exist" in mistake(capsys, "train", "flickr8k-soft", "--data", tmp_path / "nowhere")
+        assert "satlib data fetch flickr8k" in mistake(capsys, "train", "flickr8k-soft", "--data", tmp_path / "nowhere")
         assert "must end in .safetensors" in mistake(capsys, "export", run[1], tmp_path / "model.pt")
         assert "no file and no data set" in mistake(capsys, "table", "flickr9k")
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]
