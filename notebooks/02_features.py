@@ -642,7 +642,7 @@ reveal("added by the encoder", my_guess_encoder, bleu["lite0-soft"] - bleu["soft
 # same encoder.**
 #
 # ## Extract once
-# <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.features.extract | tests/test_features.py::TestStore::test_it_holds_what_the_encoder_gives -->
+# <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.features.extract | tests/test_features.py::test_it_holds_what_the_encoder_gives -->
 #
 # The encoder is frozen, so a photograph has the same vectors in every epoch. Compute them once, store them as float16, and read.
 

@@ -268,7 +268,7 @@ for name, machine in (("flickr8k-lite0-tuned", "H200, shared"), ("flickr8k-paper
 # %% [markdown]
 # ## What a step costs
 #
-# <!-- index: section 4.3 | what training costs: time of a step, memory, an epoch in seconds | satlib.training.loop.train | tests/test_training.py::TestRun::test_bf16 -->
+# <!-- index: section 4.3 | what training costs: time of a step, memory, an epoch in seconds | satlib.training.loop.train | tests/test_training.py -->
 #
 # The paper's soft model took less than three days for COCO on an NVIDIA Titan Black, with batches of 64 captions. And today?
 # Here are steps of a decoder with 512 LSTM units, as in `flickr8k-soft`, and 9,000 words, on the H200. **In float32, a step
@@ -463,7 +463,7 @@ print(
 # %% [markdown]
 # ## Mixed precision
 #
-# <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | gradients that float16 loses and bf16 does not | satlib.model.objective.word_losses | tests/test_training.py::TestRun::test_bf16 -->
+# <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | gradients that float16 loses and bf16 does not | satlib.model.objective.word_losses | tests/test_training.py -->
 #
 # float16 spends its 16 bits on precision: 11 significant bits, and a range from $6 \times 10^{-5}$ to 65,504. bf16 spends them
 # on range: it is a float32 with the lower half cut off, so it reaches from $10^{-38}$ to $3 \times 10^{38}$ with 8 significant
@@ -544,7 +544,7 @@ print(", ".join(f"{name}: {value.dtype}".replace("torch.", "") for name, value i
 # %% [markdown]
 # ## Stopped and resumed
 #
-# <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.loop.train | tests/test_training.py::TestResuming::test_stopped_and_resumed_is_the_run_that_was_not -->
+# <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.loop.train | tests/test_resuming.py -->
 #
 # Somebody closes the laptop. To resume as if nothing had happened, the weights are not enough. Adam keeps two running means for
 # each weight; without them it moves every weight by a full learning rate in its first step, whatever the size of the gradient.

@@ -368,7 +368,7 @@ reveal("soft attention, percent", my_guess_peak, soft["peak"])
 
 # %% [markdown]
 # ## Mistakes, and what the maps say about them
-# <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satlib.evaluation.maps.scene_mistakes | tests/test_maps.py::test_words_that_are_false_of_what_their_phrase_describes -->
+# <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satlib.evaluation.maps.scene_mistakes | tests/test_maps.py::test_measures_by_hand -->
 #
 # > **Paper, section 5.4 and figure 5.** The maps of captions with mistakes give an intuition of why the mistakes were made.
 #
