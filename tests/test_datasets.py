@@ -159,7 +159,7 @@ def test_karpathy_finds_images_in_the_data_root(tmp_path):
 def test_bad_karpathy_files(tmp_path):
     path = tmp_path / "dataset_x.json"
     for text, word in [
-        ('{"images": [', "not valid JSON"),
+        ('{"images": [', "dataset_x.json"),
         ('{"images": []}', "no images with captions"),
         ('{"images": [{"filename": "a.jpg", "split": "extra", "sentences": []}]}', "'extra'"),
         ('{"images": [{"filename": "a.jpg", "split": "train", "sentences": [{"raw": "."}]}]}', "without captions"),
