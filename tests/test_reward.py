@@ -293,7 +293,7 @@ class TestTraining:
     def test_needs_a_model_to_begin_with(self, trained, tmp_path):
         with pytest.raises(SatlibError, match="--start"):
             tiny.train(tmp_path / "run", *REWARDED)
-        assert not (tmp_path / "run").exists()
+        assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
 def test_an_epoch_is_chosen_by_the_reward_only_where_it_is_maximised():
