@@ -258,17 +258,14 @@ class Captioner(nn.Module):
             raise SatlibError(
                 f"{path} was trained with other weights of {encoder.name} than those installed; train again"
             )
-        with torch.device("meta"):  # a decoder without weights of its own: those of the file take their place
-            captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
+        captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
         captioner.own_attention = header.own_attention
         if header.familiarity:
             captioner.familiarity = Familiarity.restored(header.familiarity)
-        of_decoder = {name.removeprefix("decoder."): w for name, w in weights.items() if name.startswith("decoder.")}
-        captioner.decoder.load_state_dict(of_decoder, assign=True)
-        if in_file:  # copied, so that the encoder keeps its memory format
-            encoder.load_state_dict(
-                {name.removeprefix("encoder."): w for name, w in weights.items() if name.startswith("encoder.")}
-            )
+        if in_file:
+            captioner.load_state_dict(weights)
+        else:
+            captioner.decoder.load_state_dict({name.removeprefix("decoder."): value for name, value in weights.items()})
         return captioner.to(device).eval()
 
 
