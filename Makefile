@@ -60,7 +60,7 @@ lint: .venv/.dev  ## check style, that imports go down only, types, and the budg
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/pyrefly check --no-progress-bar
-#	$(BIN)/python tools/budget.py
+	$(BIN)/python tools/budget.py
 
 format: .venv/.dev  ## put the style right
 	$(BIN)/ruff check --fix .
