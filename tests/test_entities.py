@@ -57,7 +57,7 @@ def test_which_images_there_are(folder):
     assert "17_x.jpg" in entities
     assert "18.jpg" not in entities
     assert entities.size("17.jpg") == (200, 100)
-    with pytest.raises(SatlibError, match="has no annotations of the photograph 18"):
+    with pytest.raises(SatlibError, match="has no annotations of 18"):
         entities.sentence("18.jpg", ["a", "dog"])
 
 

@@ -165,7 +165,7 @@ def pixels_differ(page, photo, view, kind="PNG", **options):
     file = io.BytesIO()
     photo.save(file, kind, **options)
     ask(page, "open", **encoded(photo, kind, **options))
-    return np.abs(pixels(page, view) - right_pixels(images.decode(file.getvalue(), "photo"), view)).max()
+    return np.abs(pixels(page, view) - right_pixels(images.open_photo(file), view)).max()
 
 
 def test_photographs_have_the_pixels_of_pillow(browser, small):

@@ -44,18 +44,9 @@ class Batch:
         """What each caption's image has: values of the images (I, ...) -> (B, ...)."""
         return values if self.rows is None else values[self.rows.to(values.device)]
 
-    @classmethod
-    def of(cls, pairs: "Sequence[Pair]") -> "Batch":
-        """The batch of pairs whose captions have the same length."""
-        return cls([pair.image_id for pair in pairs], torch.tensor([pair.caption for pair in pairs]))
-
 
 def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:
-    """A pair for each caption, except captions longer than `max_length` words or without a known word.
-
-    Raises:
-        SatlibError: there are none.
-    """
+    """A pair for each caption, except captions longer than `max_length` words or without a known word."""
     usable = []
     for example in examples:
         for reference in example.references:
@@ -64,8 +55,8 @@ def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) 
                 usable.append(Pair(example.image_id, (*ids, END)))
     if not usable:
         raise SatlibError(
-            f"none of the {len(examples)} images has a caption of 1 to {max_length} words with a known one among them; shorten captions, "
-            "or set data.max_length higher or data.min_count lower"
+            f"none of the {len(examples)} images has a caption of 1 to {max_length} words with a known one among them; "
+            "shorten captions, or set data.max_length higher or data.min_count lower"
         )
     return usable
 
@@ -73,8 +64,7 @@ def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) 
 class SameLengthBatches:
     """Divides the pairs into batches in which all captions have the same length.
 
-    Every pair occurs exactly once per epoch. The order depends only on (seed, epoch), so a resumed run sees the same batches as
-    an uninterrupted one.
+    Every pair occurs once per epoch. The order depends only on (seed, epoch): a resumed run sees the same batches.
     """
 
     def __init__(self, pairs: Sequence[Pair], batch_size: int = 64, seed: int = 0) -> None:
@@ -84,7 +74,6 @@ class SameLengthBatches:
             self._by_length[len(pair.caption)].append(i)
 
     def __len__(self) -> int:
-        """The number of batches in an epoch."""
         return sum(-(-len(members) // self.batch_size) for members in self._by_length.values())
 
     def epoch(self, epoch: int) -> list[Batch]:
@@ -94,14 +83,14 @@ class SameLengthBatches:
         for length in sorted(self._by_length):
             members = rng.permutation(self._by_length[length])
             chunks += [members[start : start + self.batch_size] for start in range(0, len(members), self.batch_size)]
-        return [Batch.of([self.pairs[i] for i in chunks[chunk]]) for chunk in rng.permutation(len(chunks))]
+        batches = ([self.pairs[i] for i in chunks[chunk]] for chunk in rng.permutation(len(chunks)))
+        return [Batch([pair.image_id for pair in own], torch.tensor([pair.caption for pair in own])) for own in batches]
 
 
 class ImageBatches:
     """Divides the images into batches, with all their captions, or with none for captions that the model samples itself.
 
-    Every image occurs exactly once per epoch, so that an encoder which is trained encodes it once and not once for each
-    caption. The order depends only on (seed, epoch).
+    Every image occurs once per epoch: an encoder that is trained encodes it once. The order depends only on (seed, epoch).
     """
 
     def __init__(
@@ -115,7 +104,6 @@ class ImageBatches:
         self.batch_size, self.seed = batch_size, seed
 
     def __len__(self) -> int:
-        """The number of batches in an epoch."""
         return -(-len(self.image_ids) // self.batch_size)
 
     def epoch(self, epoch: int) -> list[Batch]:

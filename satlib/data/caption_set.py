@@ -74,9 +74,6 @@ class CaptionSet:
         return {example.image_id: example for example in self.examples}
 
 
-# --- What every source uses to make a caption set ---------------------------------------------------------------------
-
-
 def clean(captions: Iterable[str]) -> list[str]:
     """Captions on one line each, with single spaces; those without a word are left out."""
     return [" ".join(caption.split()) for caption in captions if tokenise(caption)]
@@ -112,9 +109,7 @@ def assemble(
     home: Path,
     called: str,
 ) -> CaptionSet:
-    """Make a caption set of captions (the first five of each image), splits and paths by image id.
-
-    Images without a split are ignored. `called` is the argument of `load`, for messages.
+    """Make a caption set of captions and paths by image id; an image without a split is ignored. called: `load`'s argument.
 
     Raises:
         SatlibError: an image of a split has no caption, no split has an image, or image files are missing.

@@ -49,11 +49,7 @@ class Report:
 
 
 def check(name: str, root: Path | None = None, progress: bool = True) -> Report:
-    """Check a whole caption set: captions, splits, and every image, opened (or drawn) once.
-
-    Raises:
-        SatlibError: the set is unknown, or its captions cannot be read.
-    """
+    """Check a whole caption set: captions, splits, and every image, opened (or drawn) once."""
     data = load(name, root, require_images=False)
 
     def problem_of(example: Example) -> str:

@@ -1,13 +1,12 @@
 """Microsoft COCO captions (Lin et al., 2014; Chen et al., 2015), with the file names of 2014 or of 2017.
 
-The official test captions are secret, so papers take their development and test images from val2014. If the folder
-contains Karpathy's dataset_coco.json, his split is used (5,000 dev, 5,000 test, the rest of val2014 in training), as in most
-published results since 2015. Without that file, training uses the official train2014 only (82,783 images, as in the paper's
-section 5.2); val2014 is sorted by the SHA-256 of the file names, the first 5,000 images are dev, the next 5,000 test, and
-the rest is unused. Both splits are fixed, but scores on one cannot be compared with scores on the other.
+The official test captions are secret. If the folder contains Karpathy's dataset_coco.json, his split of val2014 is used (5,000
+dev, 5,000 test, the rest in training), as in most published results. Otherwise training uses the official train2014 only
+(82,783 images, section 5.2); val2014 is sorted by the SHA-256 of the file names, and the first 5,000 images are dev, the next
+5,000 test. Scores on one split cannot be compared with scores on the other.
 
-The releases of 2014 and 2017 have the same photographs, divided differently (val2017 has 5,000) and named by their numbers alone.
-Karpathy's split can be used with both. Without it, the halves of val2017 are dev and test, and the set is called coco-2017.
+The release of 2017 has the same photographs, divided differently (val2017 has 5,000) and named by their numbers alone. Karpathy's
+split can be used with it. Without it, the halves of val2017 are dev and test, and the set is called coco-2017.
 """
 
 import hashlib
@@ -53,9 +52,6 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
     """COCO, in Karpathy's split if dataset_coco.json is in the folder, else from the official files of 2014 or 2017.
 
     Image ids look like "train2014/COCO_train2014_000000000009.jpg", or "train2017/000000000009.jpg" from the files of 2017.
-
-    Raises:
-        SatlibError: see `satlib.data.datasets.load`.
     """
     year = 2017 if _has(folder, 2017) and not _has(folder, 2014) else 2014
     parts = [f"train{year}", f"val{year}"]
@@ -85,23 +81,13 @@ def _has(folder: Path, year: int) -> bool:
     return any([*folder.glob(f"*{year}"), *folder.glob(f"annotations/captions_*{year}.json")])
 
 
-class _Annotations(Struct):
-    """What tells a COCO file from other JSON files."""
-
-    annotations: Raw = Raw()
-
-
 def is_coco(path: Path) -> bool:
-    """Whether a JSON file has annotations, as COCO's have."""
-    return bool(bytes(read_json(path, _Annotations, "a file of captions in COCO's or Karpathy's form").annotations))
+    """Whether a JSON file has annotations, as COCO's have and Karpathy's have not."""
+    return "annotations" in read_json(path, dict[str, Raw], "a file of captions in COCO's or Karpathy's form")
 
 
 def read(path: Path, part: str = "") -> dict[str, list[str]]:
-    """Captions by image id ("PART/FILE", or "FILE" without a part), in the order of the file's images; the captions of an image in the order of their ids.
-
-    Raises:
-        SatlibError: the file is missing, is not a COCO captions file, or two images have the same id.
-    """
+    """Captions, in the order of their ids, by image id ("PART/FILE", or "FILE" without a part), in the order of the file's images."""
     content = read_json(path, Captions, "a COCO captions file", "download or export it again")
     names = {image.id: f"{part}/{image.file_name}" if part else image.file_name for image in content.images}
     captions: dict[str, list[str]] = {name: [] for name in names.values()}

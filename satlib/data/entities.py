@@ -5,8 +5,8 @@ The official layout, as a folder or as the authors' `annotations.zip`:
     Annotations/NUMBER.xml   the photograph's size, and objects: ids of entities with a box in pixels, or without one
     Sentences/NUMBER.txt     the captions, one per line, with phrases in brackets: [/EN#18/people A child] in ...
 
-It covers Flickr30k, and with it Flickr8k, whose file names begin with the same numbers. The captions are the same in another
-order, sometimes with other punctuation; about 1 % were also respelt ("grey" to "gray") and are not found.
+It covers Flickr30k and Flickr8k, whose file names begin with the same numbers. About 1 % of the captions were respelt ("grey"
+to "gray") and are not found.
 """
 
 import re
@@ -47,12 +47,8 @@ class Sentence:
     phrases: tuple[Phrase, ...]
 
 
-class Piece(NamedTuple):
-    """A phrase of a caption, with its entity's id and kinds, or the text between phrases, with an empty id."""
-
-    text: str
-    entity: str = ""
-    kinds: tuple[str, ...] = ()
+# A phrase of a caption, its entity's id, and its kinds; or the text between phrases, with an empty id.
+Piece = tuple[str, str, tuple[str, ...]]
 
 
 class _Record(NamedTuple):
@@ -67,11 +63,7 @@ class Entities:
     """Flickr30k Entities, read photograph by photograph when it is asked for."""
 
     def __init__(self, path: Path | str) -> None:
-        """Open a folder or a zip file; no annotation is read yet.
-
-        Raises:
-            SatlibError: it is not there, or lacks Annotations/ or Sentences/.
-        """
+        """Open a folder or a zip file; no annotation is read yet."""
         self.path = Path(path)
         try:
             self._root: Path | zipfile.Path = self.path if self.path.is_dir() else zipfile.Path(self.path)
@@ -86,7 +78,7 @@ class Entities:
         return (self._root / "Sentences" / f"{number(image_id)}.txt").is_file()
 
     def size(self, image_id: str) -> tuple[int, int]:
-        """The original (width, height) of a photograph; errors as for `sentence`."""
+        """The original (width, height) of a photograph."""
         return self._record(number(image_id)).size
 
     def sentence(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> Sentence | None:
@@ -94,9 +86,6 @@ class Entities:
 
         Captions are compared by the letters and digits of their words, because Entities separates some words that others do
         not ("dog 's"). `seen` is the part of the photograph that the boxes are fractions of (`images.seen_part`).
-
-        Raises:
-            SatlibError: the photograph has no annotations.
         """
         record, letters = self._record(number(image_id)), _letters(words)
         for pieces in record.lines:
@@ -107,11 +96,9 @@ class Entities:
     def _read(self, key: str) -> _Record:
         annotation, captions = self._root / "Annotations" / f"{key}.xml", self._root / "Sentences" / f"{key}.txt"
         if not (annotation.is_file() and captions.is_file()):
-            raise SatlibError(
-                f"{self.path} has no annotations of the photograph {key}; download Flickr30k Entities again"
-            )
+            raise SatlibError(f"{self.path} has no annotations of {key}; download Flickr30k Entities again")
         size, boxes = read_annotation(annotation.read_text(encoding="utf-8-sig"))
-        return _Record(size, boxes, read_captions(captions.read_text(encoding="utf-8-sig")))
+        return _Record(size, boxes, _read_captions(captions.read_text(encoding="utf-8-sig")))
 
 
 def number(image_id: str) -> str:
@@ -151,9 +138,6 @@ def _aligned(words: Sequence[str], pieces: Sequence[Piece], boxes: dict[str, tup
     return Sentence(tuple(words), tuple(phrases))
 
 
-# --- The two files of a photograph --------------------------------------------------------------------------------------
-
-
 def read_annotation(text: str) -> tuple[tuple[int, int], dict[str, list[Box]]]:
     """The size (width, height) of a photograph, and the boxes in pixels of each entity that has some, clipped to the picture."""
     boxes: dict[str, list[Box]] = defaultdict(list)
@@ -167,14 +151,14 @@ def read_annotation(text: str) -> tuple[tuple[int, int], dict[str, list[Box]]]:
     return (width, height), boxes
 
 
-def read_captions(text: str) -> list[list[Piece]]:
+def _read_captions(text: str) -> list[list[Piece]]:
     """The captions of Sentences/NUMBER.txt, each as pieces that join to its text."""
     lines = []
     for line in filter(str.strip, text.split("\n")):
         pieces, at = [], 0
         for phrase in _PHRASE.finditer(line):
-            pieces.append(Piece(line[at : phrase.start()]))
-            pieces.append(Piece(phrase["words"], phrase["entity"], tuple(phrase["kinds"].split("/")[1:])))
+            pieces.append((line[at : phrase.start()], "", ()))
+            pieces.append((phrase["words"], phrase["entity"], tuple(phrase["kinds"].split("/")[1:])))
             at = phrase.end()
-        lines.append([*pieces, Piece(line[at:])])
+        lines.append([*pieces, (line[at:], "", ())])
     return lines

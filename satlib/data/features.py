@@ -57,11 +57,11 @@ class Manifest(msgspec.Struct):
         write_text(folder / MANIFEST, msgspec.json.encode(self).replace(b'],"', b'],\n"').decode())
 
 
-def read_manifest(folder: Path, expected: Manifest) -> Manifest:
+def read_manifest(folder: Path, expected: Manifest | None = None) -> Manifest:
     """The manifest of a store, or a SatlibError if the vectors were computed with something else than expected."""
     advice = f"delete {folder} and run satlib features again"
     manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
-    for name in ("format", "encoder", "weights", "view"):
+    for name in ("format", "encoder", "weights", "view") if expected else ():
         stored, needed = getattr(manifest, name), getattr(expected, name)
         if stored != needed:
             raise SatlibError(f"the feature store {folder} was made with {name} {stored!r}, not {needed!r}; {advice}")
@@ -76,7 +76,7 @@ class FeatureStore:
         if not (folder / MANIFEST).is_file():
             raise SatlibError(f"the feature store {folder} does not exist; create it with: {command}")
         self.folder = folder
-        self.manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", "delete the store")
+        self.manifest = read_manifest(folder)
         self.grid, self.dim = self.manifest.grid, self.manifest.dim
         rows = 1 + max((record.row for record in self.manifest.images.values()), default=-1)
         shape = rows, self.grid[0] * self.grid[1], self.dim  # (N, L, D)
@@ -84,9 +84,6 @@ class FeatureStore:
             self._array = np.memmap(folder / ARRAY, np.float16, "r", shape=shape) if rows else np.empty(shape)
         except (ValueError, OSError) as error:
             raise SatlibError(f"{folder / ARRAY} is missing or cut off; delete {folder} and run: {command}") from error
-
-    def __contains__(self, image_id: str) -> bool:
-        return image_id in self.manifest.images
 
     def __len__(self) -> int:
         return len(self.manifest.images)
@@ -99,10 +96,8 @@ class FeatureStore:
         """Require the expected encoder, weights, view and image folder, and the examples as they are now; opens no image."""
         read_manifest(self.folder, expected)
         if self.manifest.home != expected.home:
-            raise SatlibError(
-                f"the feature store {self.folder} was made from {self.manifest.home}, not from {expected.home}; run satlib "
-                "features again"
-            )
+            made = f"the feature store {self.folder} was made from {self.manifest.home}, not from {expected.home}"
+            raise SatlibError(f"{made}; run satlib features again")
         if outdated := [e.image_id for e in examples if not is_current(e, self.manifest)]:
             raise SatlibError(
                 f"the feature store {self.folder} lacks {len(outdated):,} images, or they have changed (the first is "
@@ -111,10 +106,7 @@ class FeatureStore:
 
 
 def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> Path:
-    """The folder, below the data root, of the store for a caption set and the name of an encoder.
-
-    Of a set elsewhere it contains a hash of the path, so two folders called "photos" have two stores.
-    """
+    """The folder of a store, below the data root; for a set elsewhere, its name has a hash of that path."""
     name = data.name
     if data.home is not None and not data.home.is_relative_to((root / data.name).resolve()):
         name += "-" + hashlib.sha256(str(data.home).encode()).hexdigest()[:8]

@@ -52,11 +52,7 @@ def save(data: CaptionSet, folder: Path) -> None:
 
 
 def load(place: Path, require_images: bool = True) -> CaptionSet:
-    """The caption set in a folder, or in a JSON file in COCO's form, named after the folder or file.
-
-    Raises:
-        SatlibError: see `satlib.data.datasets.load`; also if an image is in two splits, or only some images have a split.
-    """
+    """The caption set in a folder, or in a JSON file in COCO's form, named after the folder or file."""
     if place.is_file():
         folder, tables = place.parent, [place]
     else:
@@ -66,9 +62,7 @@ def load(place: Path, require_images: bool = True) -> CaptionSet:
         raise SatlibError(f"{place} has no file of captions; expected: images and {KNOWN}")
     if len({table.parent for table in tables}) < len(tables) or (len(tables) > 1 and tables[0].parent == folder):
         names = " and ".join(str(table.relative_to(folder)) for table in tables)
-        raise SatlibError(
-            f"{folder} has {names}, and only one can hold the captions; move the others out of the folder"
-        )
+        raise SatlibError(f"{folder} has {names}, and only one can hold the captions; move the others elsewhere")
     rows, paths = [], {}
     for table in tables:
         own = list(READERS.get(table.name, _coco)(table))
@@ -90,11 +84,7 @@ def _photos(table: Path, rows: list[Row]) -> Path:
 
 
 def gather(rows: list[Row], place: object) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The captions and the split of each image.
-
-    Raises:
-        SatlibError: a caption has no word, an image is in two splits, or only some have one.
-    """
+    """The captions and the split of each image."""
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
     for row in rows:
@@ -105,7 +95,7 @@ def gather(rows: list[Row], place: object) -> tuple[dict[str, list[str]], dict[s
         split = split_name(row.split, row.where) if row.split else None
         if splits.setdefault(row.image, split) != split:
             raise SatlibError(
-                f"{row.where}: {row.image} is in split {splits[row.image]} in an earlier row, {split} here"
+                f"{row.where}: {row.image} is in split {split} here, {splits[row.image]} in an earlier row"
             )
     undecided = [image_id for image_id, split in splits.items() if split is None]
     if undecided and len(undecided) < len(splits):
@@ -139,9 +129,6 @@ def by_hash(image_id: str) -> str:
     """The split of an image by the SHA-256 of its id: train for 8 in 10 images, dev for 1, test for 1."""
     tenth = int.from_bytes(hashlib.sha256(image_id.encode()).digest()[:8], "big") % 10
     return ("dev", "test")[tenth] if tenth < 2 else "train"
-
-
-# --- A reader for each file ---------------------------------------------------------------------------------------------
 
 
 def _table(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -195,11 +182,7 @@ def _metadata_jsonl(path: Path) -> Iterator[Row]:
 
 
 def text_of(row: Mapping[str, Any], where: str) -> list[str]:
-    """The captions in a row of Hugging Face's: the columns caption..., else text..., else sentence..., else the only one of text.
-
-    Raises:
-        SatlibError: there is no such column.
-    """
+    """The captions in a row of Hugging Face's: the columns caption..., else text..., else sentence..., else the only one of text."""
     texts = {
         name: value if isinstance(value, list) else [value]
         for name, value in row.items()

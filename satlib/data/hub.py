@@ -6,6 +6,7 @@ Needs the extra [hub].
 """
 
 import hashlib
+import io
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -57,7 +58,7 @@ def load(place: str) -> CaptionSet:
 
     def photo(example: Example) -> Image.Image:
         table, index, column = place_of[example.image_id]
-        return images.decode(_bytes(table[index][column]), f"{place}, {example.image_id}")
+        return images.open_photo(io.BytesIO(_bytes(table[index][column])), f"{place}, {example.image_id}")
 
     return CaptionSet(Path(name).stem, examples_of(captions, splits, lambda _: None), photo)
 

@@ -1,8 +1,8 @@
 """Preparing photographs for an encoder: RGB, upright, square (section 5.4)."""
 
 import contextlib
-import io
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ with contextlib.suppress(ImportError):  # the extra "heic"
 
 SIZE = 224  # pixels, the side of the square input of an encoder
 _MARGIN = 256 / 224  # "crop" scales the shorter side to this multiple of the square before cropping
-# If one side is longer than this multiple of the other, only the centre is enlarged: the crop drops the rest anyway.
-_LONGEST = 4
+_LONGEST = (
+    4  # if one side is longer than this multiple of the other, only the centre, which the crop keeps, is enlarged
+)
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
 Given = Path | str | Image.Image | np.ndarray | Tensor  # a photograph, for `photo_of`
@@ -49,28 +50,20 @@ def photo_of(given: Given) -> Image.Image:
         pixels = np.rint(255 * pixels).astype(np.uint8)
     if pixels.dtype != np.uint8:
         raise SatlibError(
-            f"the pixels of a photograph are uint8, or floating-point numbers from 0 to 1; these are {pixels.dtype}, from "
+            f"the pixels of a photograph are uint8, or floating-point numbers from 0 to 1; these are {pixels.dtype}, "
             f"{pixels.min():g} to {pixels.max():g}"
         )
     pixels = np.moveaxis(pixels, axis, 2)
     return Image.fromarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy())
 
 
-def open_photo(path: Path | str) -> Image.Image:
-    """Read an image file as 8-bit RGB, rotated by its EXIF orientation, with a white background for transparency.
+def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
+    """Read an image file, called `name` in messages, as 8-bit RGB, upright by its EXIF orientation, white where transparent.
 
     Raises:
         SatlibError: the file is missing, not an image, truncated or damaged, or much too large.
     """
-    return _opened(path, str(path))
-
-
-def decode(content: bytes, name: str) -> Image.Image:
-    """Like `open_photo`, for the content of an image file; `name` is used in error messages."""
-    return _opened(io.BytesIO(content), name)
-
-
-def _opened(file: Path | str | io.BytesIO, name: str) -> Image.Image:
+    name = name or str(file)
     try:
         with Image.open(file) as photo:
             return to_rgb(photo)

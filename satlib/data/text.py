@@ -71,13 +71,12 @@ def is_character(word: str) -> bool:
 class Vocabulary:
     """Words and their ids: 0 is the end mark, 1 is any unknown word, followed by the words in order of decreasing frequency.
 
-    There is no start token: the first word is predicted from a zero embedding, as in the official code.
-
-    `words` are all words in the order of their ids, special words included.
+    There is no start token: the first word is predicted from a zero embedding, as in the official code. `words` holds all
+    words in the order of their ids, special words included.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Make a vocabulary of different words in the order of their ids, starting with id 2."""
+        """`words` begin with id 2."""
         if not words or len(set(words)) != len(words):
             raise SatlibError("a vocabulary needs at least one word and no duplicates; build it from training captions")
         self.words = (*SPECIALS, *words)

@@ -31,11 +31,7 @@ def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
 def open_store(
     root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example], command: str
 ) -> FeatureStore:
-    """The store for a caption set and an encoder, checked for `examples` by the first process.
-
-    Raises:
-        SatlibError: the store is missing, or does not fit (`FeatureStore.check`).
-    """
+    """The store for a caption set and an encoder, checked for `examples` by the first process (`FeatureStore.check`)."""
     store = FeatureStore(features.folder(root, data, encoder.name, view), command)
     distributed.current().from_first(lambda: store.check(_manifest(data, encoder, view), examples))
     return store
@@ -53,9 +49,6 @@ def extract(
     """Compute the annotation vectors of a caption set, or those missing from an existing store, and open the store.
 
     A stopped extraction resumes where it stopped, on any number of processes. view: of a photograph (`images.square`).
-
-    Raises:
-        SatlibError: the folder holds a different store, another process computes it, or an image cannot be read.
     """
     ranks, lock = distributed.current(), FileLock(folder / ".lock")
 
@@ -110,9 +103,7 @@ def _compute(
                 if records:
                     vectors = encoder(images.to(encoder.mean.device, non_blocking=True)).to("cpu", torch.float16)
                     if not torch.isfinite(vectors).all():
-                        raise SatlibError(
-                            f"{encoder.name} gives values beyond float16 in the batch of {next(iter(records))}"
-                        )
+                        raise SatlibError(f"{encoder.name} gives values beyond float16 near {next(iter(records))}")
                     for record, row in zip(records.values(), vectors.numpy(), strict=True):
                         array.seek(record.row * row.nbytes)
                         array.write(row.tobytes())
