@@ -6,8 +6,6 @@ import entities_files
 import numpy as np
 import pytest
 from entities_files import CHILD, GIRL, annotation
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from satlib.data import entities, images
@@ -35,20 +33,20 @@ def zipped(folder):
 @pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_phrases_by_hand(folder, kind):
     entities = Entities(folder if kind == "folder" else zipped(folder))
-    child = entities.sentence("17_ab.jpg", tokenise("A child, in a pink dress, near the hills"))
-    assert child.phrases == (
+    assert entities.phrases("17_ab.jpg", tokenise("A child, in a pink dress, near the hills")) == [
         Phrase(0, 2, "1", ("people",), WHOLE[:1]),
         Phrase(3, 6, "2", ("clothing",), WHOLE[1:]),
         Phrase(7, 9, "3", ("scene",), ()),
+    ]
+    assert (
+        entities.phrases("17.jpg", tokenise("The girl's dress, which is pink."))
+        == [  # Entities has "girl 's"
+            Phrase(0, 2, "1", ("people",), WHOLE[:1]),
+            Phrase(2, 3, "2", ("clothing", "other"), WHOLE[1:]),
+            Phrase(3, 4, "0", ("notvisual",), ()),
+        ]
     )
-    girl = entities.sentence("17.jpg", tokenise("The girl's dress, which is pink."))
-    assert girl.words == ("the", "girl's", "dress", "which", "is", "pink")  # where Entities has "girl 's"
-    assert girl.phrases == (
-        Phrase(0, 2, "1", ("people",), WHOLE[:1]),
-        Phrase(2, 3, "2", ("clothing", "other"), WHOLE[1:]),
-        Phrase(3, 4, "0", ("notvisual",), ()),
-    )
-    assert entities.sentence("17.jpg", ["a", "boy", "in", "a", "pink", "dress", "near", "the", "hills"]) is None
+    assert entities.phrases("17.jpg", ["a", "boy", "in", "a", "pink", "dress", "near", "the", "hills"]) == []
 
 
 def test_which_images_there_are(folder):
@@ -58,14 +56,14 @@ def test_which_images_there_are(folder):
     assert "18.jpg" not in entities
     assert entities.size("17.jpg") == (200, 100)
     with pytest.raises(SatlibError, match="has no annotations of 18"):
-        entities.sentence("18.jpg", ["a", "dog"])
+        entities.phrases("18.jpg", ["a", "dog"])
 
 
 def test_an_entity_may_have_several_boxes_and_a_box_several_entities(tmp_path):
     objects = ((("1", "2"), (0, 0, 100, 100)), (("1",), (100, 0, 200, 50)))
     captions = ["[/EN#1/people Two men] and [/EN#2/people one] and [/EN#9/other something] [/EN#2/people .]"]
     entities = Entities(entities_files.write(tmp_path, {"1": (annotation(objects=objects), captions)}))
-    two, one, unknown = entities.sentence("1.jpg", ["Two", "men", "and", "one", "and", "something", "."]).phrases
+    two, one, unknown = entities.phrases("1.jpg", ["Two", "men", "and", "one", "and", "something", "."])
     assert two.boxes == ((0, 0, 0.5, 1), (0.5, 0, 1, 0.5))
     assert one.boxes == ((0, 0, 0.5, 1),)
     assert unknown.boxes == ()  # no object has its id; and a phrase of punctuation alone is none
@@ -81,7 +79,7 @@ def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     objects = ((("1",), box), (("2",), (1, 1, 3, 3)))
     xml, caption = annotation(size, objects), "[/EN#1/other Box] [/EN#2/other corner]"
     annotations = Entities(entities_files.write(tmp_path, {"1": (xml, [caption])}))
-    first, corner = annotations.sentence("1.jpg", ["box", "corner"], images.seen_part(squeezed or size, view)).phrases
+    first, corner = annotations.phrases("1.jpg", ["box", "corner"], images.seen_part(squeezed or size, view))
     pixels = np.zeros((size[1], size[0], 3), dtype=np.uint8)
     pixels[box[1] : box[3], box[0] : box[2]] = 255
     photo = Image.fromarray(pixels)
@@ -91,22 +89,6 @@ def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     assert np.abs(224 * np.array(first.boxes[0]) - seen).max() <= 1.5
     cropped = view == "crop" and squeezed != (224, 224)
     assert len(corner.boxes) == (0 if cropped else 1)  # the crop removes the corner
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["a dog", "the man 's hat", "T-shirt", "n't", ","]), st.booleans()), max_size=8)
-)
-def test_phrases_have_the_letters_of_their_words(tmp_path_factory, parts):
-    """However phrases and tokens divide a caption: the words of a phrase contain its letters, in order."""
-    line = " ".join(f"[/EN#{i + 1}/other {text}]" if phrase else text for i, (text, phrase) in enumerate(parts))
-    folder = entities_files.write(tmp_path_factory.mktemp("entities"), {"1": (annotation(), ["x " + line])})
-    sentence = Entities(folder).sentence("1.jpg", tokenise("x " + " ".join(text for text, _ in parts)))
-    named = {i + 1: text for i, (text, phrase) in enumerate(parts) if phrase and text != ","}
-    assert [int(phrase.entity) for phrase in sentence.phrases] == list(named)
-    for phrase in sentence.phrases:
-        letters = "".join(filter(str.isalnum, named[int(phrase.entity)].lower()))
-        assert letters in "".join(filter(str.isalnum, "".join(sentence.words[phrase.start : phrase.end])))
-        assert phrase.end - phrase.start <= len(tokenise(named[int(phrase.entity)])) + 1
 
 
 def test_what_is_not_entities_is_refused(tmp_path, folder):

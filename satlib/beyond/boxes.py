@@ -65,8 +65,8 @@ class BoxTargets:
             if image_id not in entities:
                 continue
             seen = seen_part(entities.size(image_id), view)
-            sentence = entities.sentence(image_id, tokenise(reference), seen)
-            named = [(phrase.end - 1, phrase.boxes) for phrase in sentence.phrases if phrase.boxes] if sentence else []
+            phrases = entities.phrases(image_id, tokenise(reference), seen)
+            named = [(phrase.end - 1, phrase.boxes) for phrase in phrases if phrase.boxes]
             if named:
                 self._boxes[image_id, (*vocabulary.encode(reference), END)] = named
         self.phrases = sum(map(len, self._boxes.values()))

@@ -87,7 +87,7 @@ def is_coco(path: Path) -> bool:
 
 
 def read(path: Path, part: str = "") -> dict[str, list[str]]:
-    """Captions, in the order of their ids, by image id ("PART/FILE", or "FILE" without a part), in the order of the file's images."""
+    """The captions of each image, by PART/FILE, or FILE without a part; images in the file's order, captions in that of their ids."""
     content = read_json(path, Captions, "a COCO captions file", "download or export it again")
     names = {image.id: f"{part}/{image.file_name}" if part else image.file_name for image in content.images}
     captions: dict[str, list[str]] = {name: [] for name in names.values()}

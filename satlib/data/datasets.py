@@ -24,16 +24,11 @@ def data_root(option: str | None = None) -> Path:
 
 
 def load(name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0) -> CaptionSet:
-    """Load a caption set.
+    """The caption set called `name`, with only the first `train_images` of training (0: all; of scenes, the default number).
 
-    Args:
-        name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs
-            no files), the path of one of Karpathy's dataset_*.json files or of a JSON file in COCO's form, the path of a
-            folder (`satlib.data.folder`; all from here, or from the root), or parquet files or a set on Hugging Face's Hub,
-            "hf:USER/NAME" (`satlib.data.hub`).
-        root: the data root; `data_root()` by default.
-        require_images: raise an error if listed image files are missing (lists each folder once, opens no file).
-        train_images: load only this many training images, from the first; 0 means all (of scenes, the default number).
+    name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs no files),
+    the path, from here or from the root, of one of Karpathy's dataset_*.json files, of a JSON file in COCO's form, of a folder
+    (`satlib.data.folder`) or of parquet files; or a set on Hugging Face's Hub, "hf:USER/NAME" (`satlib.data.hub`).
 
     Raises:
         SatlibError: the set is unknown, files or images are missing, a line is malformed, or captions are empty or not UTF-8.

@@ -39,14 +39,6 @@ class Phrase:
     boxes: tuple[Box, ...]  # as fractions of the part that was asked for, 0 to 1; empty if it has no box there
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A caption's words and its phrases in order."""
-
-    words: tuple[str, ...]
-    phrases: tuple[Phrase, ...]
-
-
 # A phrase of a caption, its entity's id, and its kinds; or the text between phrases, with an empty id.
 Piece = tuple[str, str, tuple[str, ...]]
 
@@ -81,8 +73,8 @@ class Entities:
         """The original (width, height) of a photograph."""
         return self._record(number(image_id)).size
 
-    def sentence(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> Sentence | None:
-        """A reference caption, as words, with its phrases, or None if Entities does not have the caption.
+    def phrases(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> list[Phrase]:
+        """The phrases of a reference caption, given as words, in order; none if Entities does not have the caption.
 
         Captions are compared by the letters and digits of their words, because Entities separates some words that others do
         not ("dog 's"). `seen` is the part of the photograph that the boxes are fractions of (`images.seen_part`).
@@ -91,7 +83,7 @@ class Entities:
         for pieces in record.lines:
             if "".join(_letters(tokenise(text)) for text, *_ in pieces) == letters:
                 return _aligned(words, pieces, _seen(record, seen))
-        return None
+        return []
 
     def _read(self, key: str) -> _Record:
         annotation, captions = self._root / "Annotations" / f"{key}.xml", self._root / "Sentences" / f"{key}.txt"
@@ -124,18 +116,17 @@ def _letters(words: Iterable[str]) -> str:
     return "".join(filter(str.isalnum, "".join(words).lower()))
 
 
-def _aligned(words: Sequence[str], pieces: Sequence[Piece], boxes: dict[str, tuple[Box, ...]]) -> Sentence:
+def _aligned(words: Sequence[str], pieces: Sequence[Piece], boxes: dict[str, tuple[Box, ...]]) -> list[Phrase]:
     """The phrases of a caption whose words have the same letters: each spans the words that its first and last letter are in."""
     owner = [index for index, word in enumerate(words) for _ in _letters([word])]
     ends = [0]
     for text, *_ in pieces:
         ends.append(ends[-1] + len(_letters(tokenise(text))))
-    phrases = [
+    return [
         Phrase(owner[first], owner[last - 1] + 1, entity, kinds, boxes.get(entity, ()))
         for (first, last), (_, entity, kinds) in zip(pairwise(ends), pieces, strict=True)
         if entity and first < last  # a phrase of punctuation alone names nothing
     ]
-    return Sentence(tuple(words), tuple(phrases))
 
 
 def read_annotation(text: str) -> tuple[tuple[int, int], dict[str, list[Box]]]:

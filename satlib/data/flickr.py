@@ -18,9 +18,6 @@ def load_8k(folder: Path, require_images: bool = True) -> CaptionSet:
 
     The caption file also lists 91 photographs that are in no split, and a file that does not exist
     ("2258277193_586949ec62.jpg.1", five lines). These are ignored, which is common practice.
-
-    Raises:
-        SatlibError: see `satlib.data.datasets.load`.
     """
     texts, photos = folder / "Flickr8k_text", folder / "Flicker8k_Dataset"
     lists = {split: texts / f"Flickr_8k.{split}Images.txt" for split in SPLITS}
@@ -38,9 +35,6 @@ def load_30k(folder: Path, require_images: bool = True) -> CaptionSet:
     """Flickr30k in Karpathy's splits (1,014 dev and 1,000 test images), as it was published without splits.
 
     The captions are those of results_20130124.token, or of Karpathy's file if that is missing.
-
-    Raises:
-        SatlibError: see `satlib.data.datasets.load`.
     """
     json, token = folder / "dataset_flickr30k.json", folder / "results_20130124.token"
     photos = folder / "flickr30k_images"  # Kaggle's name

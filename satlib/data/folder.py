@@ -182,7 +182,7 @@ def _metadata_jsonl(path: Path) -> Iterator[Row]:
 
 
 def text_of(row: Mapping[str, Any], where: str) -> list[str]:
-    """The captions in a row of Hugging Face's: the columns caption..., else text..., else sentence..., else the only one of text."""
+    """The captions in a row of Hugging Face's: columns caption..., else text..., else sentence..., else the only one of text."""
     texts = {
         name: value if isinstance(value, list) else [value]
         for name, value in row.items()

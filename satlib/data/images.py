@@ -97,13 +97,8 @@ def to_rgb(photo: Image.Image) -> Image.Image:
 
 def _eight_bits(photo: Image.Image) -> Image.Image:
     values = np.asarray(photo).astype(np.float64)
-    if photo.mode.startswith("I;16"):
-        low, high = 0.0, 65535.0
-    else:
-        finite = values[np.isfinite(values)]
-        low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    scaled = np.nan_to_num((values - low) / max(high - low, 1e-12) * 255, nan=0.0, posinf=255.0, neginf=0.0)
-    return Image.fromarray(np.rint(scaled).astype(np.uint8))
+    low, high = (0.0, 65535.0) if photo.mode.startswith("I;16") else (values.min(), values.max())
+    return Image.fromarray(np.rint((values - low) / max(high - low, 1e-12) * 255).astype(np.uint8))
 
 
 def square(photo: Image.Image, view: str = "whole", size: int = SIZE) -> Image.Image:

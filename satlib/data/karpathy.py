@@ -38,11 +38,7 @@ class Karpathy(Struct):
 
 
 def load(path: Path, root: Path, require_images: bool = True) -> CaptionSet:
-    """The caption set of one of the JSON files, with images beside it or in the data set's folder under the data root.
-
-    Raises:
-        SatlibError: see `satlib.data.datasets.load`.
-    """
+    """The caption set of one of the JSON files, with images beside it or in the data set's folder under the data root."""
     splits, captions = read(path)
     name, first = path.stem.removeprefix("dataset_"), next(iter(splits), "")
     candidates = [base / folder for base in (path.parent, root / name) for folder in FOLDERS]
@@ -51,11 +47,7 @@ def load(path: Path, root: Path, require_images: bool = True) -> CaptionSet:
 
 
 def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The splits and the captions by image id, which is the file name, preceded by its folder if the JSON gives one (COCO).
-
-    Raises:
-        SatlibError: the file is missing or malformed, or lists an image twice.
-    """
+    """The splits and the captions by image id, which is the file name, preceded by its folder if the JSON gives one (COCO)."""
     content = read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again")
     splits: dict[str, str] = {}
     captions: dict[str, list[str]] = {}

@@ -258,10 +258,9 @@ def measure_true(
             # a file is opened for the view "crop" alone, which depends on its size
             seen = seen_part(data.photo(example).size, captioner.view) if crop else WHOLE
             for caption in captions:
-                if sentence := entities.sentence(example.image_id, caption.words, seen):
-                    phrases = [phrase for phrase in sentence.phrases if phrase.boxes]
-                    targets = [Target(phrase.end - 1, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases]
-                    measurements += measure(example.image_id, caption, targets, peaked)
+                phrases = [p for p in entities.phrases(example.image_id, caption.words, seen) if p.boxes]
+                targets = [Target(phrase.end - 1, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases]
+                measurements += measure(example.image_id, caption, targets, peaked)
     if not measurements:
         raise SatlibError(f"{entities.path} has no boxes for the captions of these {len(examples):,} photographs")
     return measurements
