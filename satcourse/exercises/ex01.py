@@ -39,18 +39,10 @@ def _speakers() -> list[tuple[Speaker, Tensor, int]]:
 
 
 @exercise("1.1", "Greedy decoding", difficulty=2, minutes=10, equation="Bahdanau et al., section 3")
-def greedy(
-    step: Speaker,
-    s: Tensor,
-    longest: int,
-    *,
-    moves: bool = True,
-    stops: bool = True,
-    keeps_end: bool = True,
-) -> Said:
+def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True, keeps_end: bool = True) -> Said:
     """The words that a decoder says, the end mark included, and the weights before each of them."""
     words, weights, y = [], [], None
-    while len(words) < longest and not (stops and words[-1:] == [END]):
+    while len(words) < longest and words[-1:] != [END]:
         logits, new, alpha = step(y, s)
         words.append(int(logits.argmax()))
         weights.append(alpha)
@@ -66,7 +58,6 @@ greedy.given = lambda step, s, longest: f"longest = {longest}"
 greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
     "each step begins with the first state: hand the new state on": partial(greedy, moves=False),
-    "it goes on after the end mark: stop there, or at the longest": partial(greedy, stops=False),
     "the end mark is missing: it is a word like the others, with weights of its own": partial(greedy, keeps_end=False),
 }
 
@@ -83,15 +74,7 @@ attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (numbers(2, seed=3,
 attend.parts = ("z", "the weights")
 attend.mistakes = {
     "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
-    "the weights do not sum to one: exp is there, and the division by the sum is missing": lambda e, a: (
-        e.exp() @ a,
-        e.exp(),
-    ),
 }
-
-
-def _after(e: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(e, 1) * mask
 
 
 def _masks() -> list[tuple[Tensor, Tensor]]:
@@ -111,13 +94,10 @@ masked_weights.says = "sentences of 5, 3, 2 and 1 words, weights that sum to 1 o
 masked_weights.cases = _masks
 masked_weights.advise = sums_to_one(1, over="the words")
 masked_weights.mistakes = {
-    "masked after the softmax: what is left does not sum to one; mask the scores before": _after,
-    "the mask is the wrong way round: only padding has weight, and a sentence without padding gets NaN": lambda e, mask: (
-        torch.softmax(e.masked_fill(mask, -torch.inf), 1)
+    "masked after the softmax: what is left does not sum to one; mask the scores before": (
+        lambda e, mask: torch.softmax(e, 1) * mask
     ),
-    "softmax over the batch axis: each sentence's weights sum to 1 over its words": lambda e, mask: torch.softmax(
-        e.masked_fill(~mask, -torch.inf), 0
-    ).nan_to_num(),
+    "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
 }
 
 
@@ -141,25 +121,23 @@ def _sentences() -> list[tuple[Tensor, Tensor, Tensor, Step]]:
 
 
 @exercise("1.4", "One row late", difficulty=2, minutes=5, equation="Bahdanau et al., section 3.1", kind="bug")
-def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, *, asks: str = "new") -> Tensor:
+def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, *, late: bool = False) -> Tensor:
     """The weights (C, L) before each word: places a (L, D), first state s (D,), the words before E (C, m).
 
-    A word asks with the "new" state; or, wrongly, with the "old" one of the word before, or with the "first" one.
+    The bug: if it is `late`, a word asks with the state of the word before.
     """
     rows, query = [], s
     for Ey in E:
         alpha = torch.softmax(a @ query, 0)
-        z, before = alpha @ a, s
-        s = step(Ey, z, s)
-        query = {"new": s, "old": before, "first": query}[asks]
+        before, s = s, step(Ey, alpha @ a, s)
+        query = before if late else s
         rows.append(alpha)
     return torch.stack(rows)
 
 
-alignment.start = partial(alignment, asks="old")
+alignment.start = partial(alignment, late=True)
 alignment.says = "every row from the state just before its word, in two sentences"
 alignment.cases = _sentences
 alignment.mistakes = {
-    "every word asks with the first state: the rows are all alike": partial(alignment, asks="first"),
     "now the matrix is a row early: the weights before a word come from the state before that word": _after_the_step,
 }

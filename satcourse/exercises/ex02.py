@@ -26,12 +26,8 @@ def places(maps: Tensor) -> Tensor:
 places.says = "every place of a grid of 2 x 4 and of 2 x 2, row by row"
 places.cases = lambda: [(numbers(2, D, H, W),), (numbers(1, 4, 2, 2, seed=1),)]
 places.mistakes = {
-    "the numbers are read in the wrong order: reshape mixes places; the channels must become the last axis first": lambda x: (
-        x.reshape(x.shape[0], -1, x.shape[1])
-    ),
-    "the places go down the columns: place 1 is to the right of place 0": lambda x: (
-        x.transpose(2, 3).flatten(2).transpose(1, 2)
-    ),
+    "reshape mixes places: the channels must become the last axis first": lambda x: x.reshape(len(x), -1, x.shape[1]),
+    "the places go down the columns: place 1 is to the right of place 0": lambda x: places(x.transpose(2, 3)),
 }
 
 
@@ -49,7 +45,6 @@ centre.mistakes = {
         i // grid[1] * size / grid[0],
         i % grid[1] * size / grid[1],
     ),
-    "this is the row and the column: pixels are wanted": lambda i, grid, size: divmod(i, grid[1]),
     "rows are as long as the grid is wide: divide by the number of columns": lambda i, grid, size: (
         (i // grid[0] + 0.5) * size / grid[0],
         (i % grid[0] + 0.5) * size / grid[1],
@@ -76,11 +71,8 @@ receptive_field.cases = lambda: [
     (list(_VGG),),
 ]
 receptive_field.mistakes = {
-    "the strides have no part in it: after a pooling of 2 every kernel reaches twice as far": lambda layers: (
-        1 + sum(kernel - 1 for kernel, _ in layers)
-    ),
-    "a kernel of k adds k - 1 pixels to what is seen, not k": lambda layers: receptive_field(
-        [(kernel + 1, stride) for kernel, stride in layers]
+    "the strides have no part in it: after a pooling of 2 every kernel reaches twice as far": (
+        lambda layers: receptive_field([(kernel, 1) for kernel, _ in layers])
     ),
     "a layer's own stride counts for the layers above it, not for itself": lambda layers: receptive_field(
         list(zip([1, *(kernel for kernel, _ in layers)], [*(stride for _, stride in layers), 1], strict=True))
@@ -126,9 +118,6 @@ cosines.cases = lambda: [(numbers(6, 4), numbers(4, seed=1)), (3 * numbers(8, 5,
 cosines.mistakes = {
     "a dot product prefers long vectors: divide by the lengths": lambda a, q: a @ q,
     "divided by the vectors' lengths only: q has a length too": lambda a, q: functional.normalize(a, dim=1) @ q,
-    "divided by the length of all vectors together: one norm for each row, dim=1": lambda a, q: (
-        a @ q / (a.norm() * q.norm())
-    ),
 }
 
 
@@ -155,7 +144,6 @@ how_many.advise = lambda expected, got: (
 how_many.mistakes = {
     "the fields of neighbouring vectors overlap: a pixel lies in more than one of them": lambda: 1,
     "that is along one axis: a picture has two": lambda: 3,
-    "a vector sees a square wider than 8 pixels: behind a pooling of stride 2, the next layers count double": lambda: 4,
 }
 
 
@@ -173,29 +161,19 @@ def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
 
 
 @exercise("2.7", "Vectors that depend on the neighbours", difficulty=2, minutes=5, equation="section 4.3", kind="bug")
-def extract(network: nn.Module, photos: Tensor, size: int, *, eval_at: str = "first") -> Tensor:
-    """Annotation vectors (N, L, D) of a frozen network, computed in batches of `size`.
-
-    The network is told that this is no training "first", "late", which is after a batch, or "never".
-    """
-    rows = []
-    for start in range(0, len(photos), size):
-        if eval_at == "first":
-            network.eval()
-        with torch.no_grad():
-            rows.append(places(network(photos[start : start + size])))
-        if eval_at == "late":
-            network.eval()
-    return torch.cat(rows)
+def extract(network: nn.Module, photos: Tensor, size: int, *, trains: bool = False) -> Tensor:
+    """Annotation vectors (N, L, D) of a frozen network, computed in batches of `size`; the bug: it `trains` meanwhile."""
+    network.train(trains)
+    with torch.no_grad():
+        return torch.cat([places(network(batch)) for batch in photos.split(size)])
 
 
-extract.start = partial(extract, eval_at="never")
+extract.start = partial(extract, trains=True)
 extract.says = "batches of two and of four: the vectors that a photograph has alone"
 extract.cases = lambda: [(numbers(5, 3, 16, 16), 2, 0), (numbers(4, 3, 12, 12, seed=1), 4, 3)]
 extract.observe = _extracted
 extract.mistakes = {
-    "one photograph at a time, but each is still normalised by its own mean and variance, not by the network's": lambda network, photos, size: (
-        extract.start(network, photos, 1)
+    "one photograph at a time, but each is still normalised by its own mean and variance, not by the network's": (
+        lambda network, photos, size: extract.start(network, photos, 1)
     ),
-    "the first batch is computed before the network is told: say it before the loop": partial(extract, eval_at="late"),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from satcourse.exercises.task import Answer, exercise, generator, numbers
 from satlib.data.batches import Pair, SameLengthBatches
@@ -29,27 +30,22 @@ def words(caption: str) -> list[str]:
 
 words.says = "capital letters, accents, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption"
 words.cases = lambda: [
-    ("A dog runs.",),
-    ("Two dogs, one BALL!",),
-    ("the dog's ball (red)",),
-    ("a t-shirt",),
-    ("2 dogs - one 'big'",),
-    ("a merry-go-round",),
-    ("a dog,a cat",),
-    ("a dog at a café",),
-    ("",),
+    (caption,)
+    for caption in (
+        *("A dog runs.", "Two dogs, one BALL!", "the dog's ball (red)", "a t-shirt", "2 dogs - one 'big'"),
+        *("a merry-go-round", "a dog,a cat", "a dog at a café", ""),
+    )
 ]
 words.mistakes = {
     'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(r"[\w'-]+", caption),
     'punctuation is kept at the words: "runs." and "runs" would be two words': lambda caption: caption.lower().split(),
-    'apostrophes and hyphens end a word: "dog\'s" and "t-shirt" are one word each': lambda caption: re.findall(
-        r"\w+", caption.lower()
-    ),
+    'apostrophes and hyphens end a word: "t-shirt" is one word': lambda caption: re.findall(r"\w+", caption.lower()),
 }
 
 
-def _counts(captions: Sequence[str]) -> list[tuple[str, int]]:
-    return Counter(word for caption in captions for word in tokenise(caption)).most_common()
+def _unsorted(captions: Sequence[str], size: int) -> list[str]:
+    counts = Counter(word for caption in captions for word in tokenise(caption))
+    return [word for word, _ in counts.most_common(size - 2)]
 
 
 @exercise("3.2", "The words worth knowing", difficulty=2, minutes=8, equation="section 5.1")
@@ -61,12 +57,10 @@ def vocabulary(captions: Sequence[str], size: int) -> list[str]:
 vocabulary.says = "three vocabularies, equally frequent words among them"
 vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)]
 vocabulary.mistakes = {
-    "the two special words take two of the places: of a vocabulary of K, K - 2 words are left": lambda captions, size: (
-        vocabulary(captions, size + 2)
+    "of a vocabulary of K, K - 2 words are left: two are special": lambda captions, size: vocabulary(
+        captions, size + 2
     ),
-    "equally frequent words stand in the order of their captions: sort them, so that the order of the captions does not matter": (
-        lambda captions, size: [word for word, _ in _counts(captions)[: size - 2]]
-    ),
+    "equally frequent words stand in the order of their captions: sort them": _unsorted,
 }
 
 
@@ -85,12 +79,7 @@ encode.cases = lambda: [
 ]
 encode.mistakes = {
     "the end mark is missing: the model could never learn to stop": lambda *x: encode(*x)[:-1],
-    "unknown words are dropped: each becomes a 1, so that the caption keeps its length": lambda *x: (
-        [i for i in encode(*x) if i != 1]
-    ),
-    "the first known word has id 0: 0 and 1 are taken by the end mark and the unknown word": lambda *x: (
-        [i - 2 if i > 1 else i for i in encode(*x)]
-    ),
+    "unknown words are dropped: each becomes a 1": lambda *x: [i for i in encode(*x) if i != 1],
 }
 
 
@@ -141,10 +130,6 @@ same_length_batches.mistakes = {
 }
 
 
-def _masked(losses: Tensor, lengths: Tensor) -> Tensor:
-    return losses * (torch.arange(losses.shape[1]) < lengths[:, None])
-
-
 @exercise("3.5", "A loss that does not count padding", difficulty=2, minutes=4, equation="section 4.3")
 def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
     """The mean over true words: losses (B, C), lengths (B,) -> ()."""
@@ -158,10 +143,9 @@ word_loss.cases = lambda: [
 ]
 word_loss.mistakes = {
     "padding is counted: words that nobody said have a loss here": lambda losses, lengths: losses.mean(),
-    "divided by the number of places in the batch: divide by the number of words": lambda *x: _masked(*x).mean(),
-    "the mean of the captions' means: a word of a short caption would count for more": lambda losses, lengths: (
-        _masked(losses, lengths).sum(1) / lengths
-    ).mean(),
+    "divided by the number of places in the batch: divide by the number of words": (
+        lambda losses, lengths: word_loss(losses, lengths) * lengths.sum() / losses.numel()
+    ),
 }
 
 
@@ -175,30 +159,17 @@ def _captions() -> list[tuple[Tensor, Tensor]]:
 
 
 @exercise("3.6", "What goes in, what should come out", difficulty=2, minutes=5, equation="section 3.1.2")
-def inputs_and_targets(captions: Tensor, E: Tensor, *, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """What teacher forcing gives in and asks for: ids (B, C), embeddings (K, m) -> (B, C, m) and (B, C).
-
-    Before the first word stands `first` (m,), by default zero.
-    """
-    start = torch.zeros_like(E[0]) if first is None else first
-    return torch.cat([start.expand(len(captions), 1, -1), E[captions[:, :-1]]], 1), captions
+def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
+    """What teacher forcing gives in and asks for: ids (B, C), embeddings (K, m) -> (B, C, m) and (B, C)."""
+    return functional.pad(E[captions[:, :-1]], (0, 0, 1, 0)), captions
 
 
-inputs_and_targets.says = (
-    "captions of five, two and one id: zeros before the first word, the end mark as the last target"
-)
+inputs_and_targets.says = "captions of five, two and one id: zeros before the first word, the end mark the last target"
 inputs_and_targets.cases = _captions
 inputs_and_targets.parts = ("inputs", "targets")
 inputs_and_targets.mistakes = {
-    "not shifted: each word goes in when it is asked for itself, and the model only has to copy it": lambda captions, E: (
-        E[captions],
-        captions,
-    ),
-    "before the first word stands word 0, the end mark: there is no word yet, so give zeros": lambda captions, E: (
-        inputs_and_targets(captions, E, first=E[0])
-    ),
-    "the end mark is no target: the model could never learn to stop": lambda captions, E: (
-        inputs_and_targets(captions, E)[0][:, :-1],
-        captions[:, :-1],
+    "not shifted: each word goes in when it is asked for itself": lambda captions, E: (E[captions], captions),
+    "the end mark is no target: the model could never learn to stop": (
+        lambda *x: tuple(each[:, :-1] for each in inputs_and_targets(*x))
     ),
 }

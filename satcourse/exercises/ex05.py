@@ -23,7 +23,6 @@ least_penalty.mistakes = {
     "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
         float(max(0, L - C))
     ),
-    "this is what one place costs: sum over the L places": lambda C, L: (1 - C / L) ** 2,
 }
 
 
@@ -40,12 +39,8 @@ penalty.cases = lambda: [
     (distribution(4, 4, 4, seed=2),),
 ]
 penalty.mistakes = {
-    "each weight is squared by itself: first sum a place's weights over the words, then square the difference from 1": lambda alphas: (
-        (1 - alphas).square().sum((1, 2))
-    ),
-    "summed over the places first: that is 1 at every word, and the penalty always 0": lambda alphas: (
-        (1 - alphas.sum(2)).square().sum(1)
-    ),
+    "each weight is squared by itself: sum over the words first": lambda alphas: (1 - alphas).square().sum((1, 2)),
+    "summed over the places: that is 1 at every word": lambda alphas: (1 - alphas.sum(2)).square().sum(1),
     "averaged over the places: equation 14 sums over them": lambda alphas: (1 - alphas.sum(1)).square().mean(1),
 }
 
@@ -59,13 +54,8 @@ def equivalent_lambda(weight: float, C: int, L: int) -> float:
 equivalent_lambda.says = "three programs; multiply their whole loss by C, and equation 14 appears"
 equivalent_lambda.cases = lambda: [(1.0, 12, 196), (0.5, 10, 49), (2.0, 7, 5)]
 equivalent_lambda.mistakes = {
-    "the wrong way round: this is what their program needs to train as with lambda in equation 14": lambda w, C, L: (
-        w * L / C
-    ),
+    "the wrong way round: this is their weight for a lambda of equation 14": lambda w, C, L: w * L / C,
     "only the mean over the places is undone: their cross-entropy is divided too": lambda w, C, L: w / L,
-    "both divisions weaken the penalty here; dividing the cross-entropy makes the penalty count for more": (
-        lambda w, C, L: w / (C * L)
-    ),
 }
 
 
@@ -83,12 +73,8 @@ objective.cases = lambda: [
 ]
 objective.mistakes = {
     "the sign of log p: it is -log p that is made small": lambda log_p, *x: objective(-log_p, *x),
-    "the mean over the words in place of their sum: log p(y|a) is a sum, and the penalty is scaled for that": (
-        lambda log_p, *x: objective(log_p / log_p.shape[1], *x)
-    ),
-    "the sum over the batch: the mean is wanted, so that lambda does not grow with the batch": (
-        lambda log_p, *x: objective(log_p, *x) * len(log_p)
-    ),
+    "the mean over the words: log p(y|a) is their sum": lambda log_p, *x: objective(log_p / log_p.shape[1], *x),
+    "the sum over the batch: the mean is wanted": lambda log_p, *x: objective(log_p, *x) * len(log_p),
 }
 
 
@@ -117,9 +103,6 @@ marginal.mistakes = {
         _mean_of(n, alpha), 1
     ),
     "the places count alike: weigh each distribution by its alpha": lambda alpha, n: torch.softmax(n, 2).mean(1),
-    "softmax over the places: each place has a distribution over the K words": lambda alpha, n: _mean_of(
-        torch.softmax(n, 1), alpha
-    ),
 }
 
 
@@ -165,9 +148,6 @@ batch_penalty.cases = lambda: [
 batch_penalty.mistakes = {
     "the mask is the wrong way round: the words are gone and the padding is left": lambda alphas, lengths: (
         losses.doubly_stochastic_penalty(alphas * ~_real(alphas, lengths)).mean()
-    ),
-    "one word too many is kept: words 0 to length - 1 are real": lambda alphas, lengths: batch_penalty(
-        alphas, lengths + 1
     ),
     "the padding still counts, and dividing by the length does not take it out: leave its maps out": lambda alphas, lengths: (
         (1 - alphas.sum(1) / lengths.unsqueeze(1)).square().sum(1).mean()

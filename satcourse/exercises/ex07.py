@@ -76,14 +76,9 @@ def greedy(next_words: NextWords, longest: int) -> list[str]:
 greedy.says = "four models, one of them cut off"
 greedy.cases = lambda: [(STORY, 6), (SHORT, 6), (STORY, 2), (_drawn(1), 6), (_drawn(2), 6)]
 greedy.mistakes = {
-    "the end mark is missing: it is a word like the others, and the last one": lambda *x: (
-        [word for word in greedy(*x) if word != END]
-    ),
+    "the end mark is missing: it is a word, too": lambda *x: [word for word in greedy(*x) if word != END],
     "the last word of the alphabet: tell max by what it compares the words": lambda table, longest: greedy(
         lambda prefix: {max(table(prefix)): 1.0}, longest
-    ),
-    "only the word before is asked about: ask what follows all the words so far": lambda table, longest: greedy(
-        lambda prefix: table(prefix[-1:]), longest
     ),
 }
 
@@ -122,9 +117,7 @@ def beam_search(next_words: NextWords, width: int, longest: int, **mistake: Any)
     return list(words), total
 
 
-beam_search.says = (
-    "widths 1, 2, 3 and 9 on four models, the words and their log-probability, and too few words for any caption"
-)
+beam_search.says = "four widths on four models, words and log-probability, and too few words for any caption"
 beam_search.cases = lambda: [
     *((STORY, width, 6) for width in (2, 1, 9)),
     *((STORY, 2, longest) for longest in (4, 3, 2)),  # just enough words for the best caption, too few for any
@@ -134,12 +127,8 @@ beam_search.cases = lambda: [
 beam_search.parts = ("the words", "the log-probability")
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 beam_search.mistakes = {
-    "this is greedy decoding: keep the `width` best beginnings at each step, not one": lambda table, width, longest: (
-        beam_search(table, 1, longest)
-    ),
-    "captions that ended early are forgotten: they stay in the race to the end": partial(
-        beam_search, keep="ended last"
-    ),
+    "this is greedy decoding: keep the `width` best beginnings, not one": lambda *x: beam_search(x[0], 1, x[2]),
+    "captions that ended early are forgotten: they stay in the race": partial(beam_search, keep="ended last"),
     "it stops at the first finished caption: a beginning that still lives may become better": partial(
         beam_search, keep="first"
     ),
@@ -172,9 +161,6 @@ nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it together": lambda p, share: _only(
         p, p.argsort(descending=True)[p.sort(descending=True).values.cumsum(0) <= share]
     ),
-    "a threshold for each word alone: what counts is what the words have together": lambda p, share: _only(
-        p, torch.nonzero(p >= 1 - share)[:, 0]
-    ),
     "the words are in another order than in p: put each probability back in its place": lambda p, share: (
         nucleus(p, share).sort(descending=True).values
     ),
@@ -191,14 +177,11 @@ def _words(*captions: str) -> list[list[str]]:
 
 
 def _precisions() -> list[tuple[Any, ...]]:
-    star = ["star", "star", "star"]
     caption = ["a", "dog", "and", "a", "dog", "and", "a", "big", "big", "dog"]
     references = _words("a dog and a big dog", "a big dog sees a dog and a cat")
     return [
-        (star, _words("a star"), 1),
-        (caption, references, 1),
-        (caption, references, 2),
-        (caption, references, 3),
+        (["star"] * 3, _words("a star"), 1),
+        *((caption, references, n) for n in (1, 2, 3)),
         (["a"], _words("a dog"), 2),
     ]
 
@@ -220,9 +203,6 @@ clipped_precision.mistakes = {
         partial(clipped_precision, largest=lambda counts: 99 * any(counts))
     ),
     "clipped by the sum over the references: take the one that has most": partial(clipped_precision, largest=sum),
-    "divided by the number of words: divide by the number of n-grams, n - 1 fewer": lambda caption, references, n: (
-        clipped_precision(caption, references, n) * max(1, len(caption) - n + 1) / len(caption)
-    ),
 }
 
 
@@ -288,15 +268,10 @@ chair.mistakes = {
 
 
 @exercise("7.7", "A beam that forgets", difficulty=2, minutes=5, equation="Sutskever et al., section 3.2", kind="bug")
-def best_caption(
-    next_words: NextWords, width: int, longest: int, *, keep: str = "all", both: bool = False
-) -> list[str]:
-    """Beam search: the most probable caption that ended, or if none did, the most probable beginning.
-
-    A mistake: what it keeps (see `_beam`), or that with `both`, beginnings may win against captions that have ended.
-    """
+def best_caption(next_words: NextWords, width: int, longest: int, *, keep: str = "all") -> list[str]:
+    """Beam search: the most probable caption that ended, or if none did, the most probable beginning; `keep` as in `_beam`."""
     finished, living = _beam(next_words, width, longest, keep)
-    words, _ = max(finished + living if both else finished or living, key=lambda each: each[1])
+    words, _ = max(finished or living, key=lambda each: each[1])
     return [word for word in words if word != END]
 
 
@@ -311,7 +286,6 @@ best_caption.cases = lambda: [
 best_caption.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 best_caption.mistakes = {
     "the first caption that ends is taken: a better one may still be on its way": partial(best_caption, keep="first"),
-    "captions that have not ended compete too: they count only if none has ended": partial(best_caption, both=True),
     "only captions that ended last may win: keep those of all steps, and take the most probable": (
         partial(best_caption, keep="ended last")
     ),

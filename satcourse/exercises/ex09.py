@@ -66,9 +66,6 @@ points_at.given = lambda alpha, mask, tolerance: (
     f"tolerance = {tolerance:g}"
 )
 points_at.mistakes = {
-    "the root is missing: the squared distance is held against the tolerance": lambda *x: points_at(
-        *x[:2], x[2] ** 0.5
-    ),
     "the - 1/2 is missing: pixel 0 has its own middle at 0": partial(points_at, half=0.0),
     "this is the upper left corner of the heaviest cell: take its middle": partial(points_at, offset=0.0),
 }
@@ -99,9 +96,6 @@ mass_on.mistakes = {
     "each weight was given to every pixel of its cell: it is shared among them": lambda alpha, mask: (
         mass_on(alpha, mask) * mask.numel() / alpha.numel()
     ),
-    "a cell counts whole or not at all: count the part that the object covers": lambda alpha, mask: (
-        alpha[_cover(mask, *alpha.shape) > 0.5].sum().item()
-    ),
 }
 
 
@@ -125,9 +119,6 @@ over.cases = lambda: [
 ]
 over.mistakes = {
     "it does not sum to 1: divide by the sum": lambda *x: _cover(*x).flatten(),
-    "a cell that the object only touches counts whole: count the part that it covers": lambda *x: _evenly(
-        _cover(*x) > 0
-    ),
     "the places go column by column: the grid is read row by row": lambda *x: _evenly(_cover(*x).T),
 }
 
